@@ -1,1 +1,29 @@
-//! Placeholder.
+//! The custom resources of Oarlock as data, and their definitions as text.
+//!
+//! Takes and yields JSON by way of serde. It may not decide anything, talk to a cluster or read a clock: what a value
+//! means is said in `oarlock-core`. Source of the shapes: spec/operationjob.md §§1 and 2.
+
+mod operation_job;
+mod operation_record;
+
+pub use operation_job::{
+    Condition, Failure, FailurePolicy, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OwnerSelector,
+    PluginBinding, Ranges, RecordsSummary, RetryPolicy, Selection, TargetDetail, TargetError, TargetRef, TargetSelector,
+};
+pub use operation_record::{OperationRecord, OperationRecordSpec, RecordedJob};
+
+/// The API group of OperationJob, as KusionStack has it.
+pub const OPERATION_JOB_GROUP: &str = "apps.kusionstack.io";
+/// The API group of what Oarlock adds.
+pub const OARLOCK_GROUP: &str = "oarlock.dev";
+/// The version of every kind here.
+pub const VERSION: &str = "v1alpha1";
+/// `apiVersion` of OperationJob.
+pub const OPERATION_JOB_API_VERSION: &str = "apps.kusionstack.io/v1alpha1";
+/// `apiVersion` of OperationRecord.
+pub const OPERATION_RECORD_API_VERSION: &str = "oarlock.dev/v1alpha1";
+
+/// The CustomResourceDefinitions, one YAML document each, in the order in which to apply them.
+pub const CRDS: [&str; 2] = [include_str!("../crds/operationjob.yaml"), include_str!("../crds/operationrecord.yaml")];
+/// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.
+pub const ADMISSION: &str = include_str!("../crds/admission.yaml");
