@@ -1,0 +1,136 @@
+//! Who may do what on the test's control plane, and the files that say so.
+//!
+//! Takes a working folder; yields the token file of the API server, its service-account key pair and kubeconfigs. The host
+//! under test has the account that `oarlock manifests` gives roles to, and no other right.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::{Value, json};
+
+use crate::workplace::Workplace;
+
+/// The namespace that `oarlock manifests` names.
+pub const HOST_NAMESPACE: &str = "oarlock-system";
+
+/// Somebody that the API server knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// May do everything: the test's own hand.
+    Admin,
+    /// The service account of the host: exactly the rights that the installed roles give it.
+    Host,
+    /// The simulated world (scheduler, kubelet, controllers): may do everything, and is told from the test in the audit log.
+    World,
+    /// Known, and without any right.
+    Visitor,
+}
+
+impl Account {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Admin, Self::Host, Self::World, Self::Visitor];
+
+    /// The user name, as audit log and field managers see it.
+    #[must_use]
+    pub fn user(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Host => "system:serviceaccount:oarlock-system:oarlock",
+            Self::World => "world",
+            Self::Visitor => "visitor",
+        }
+    }
+
+    fn groups(self) -> &'static str {
+        match self {
+            Self::Admin | Self::World => "system:masters",
+            Self::Host => "system:serviceaccounts,system:serviceaccounts:oarlock-system",
+            Self::Visitor => "visitors",
+        }
+    }
+
+    /// The bearer token; the servers listen on the loopback interface only and live for one test run.
+    #[must_use]
+    pub fn token(self) -> &'static str {
+        match self {
+            Self::Admin => "token-of-admin",
+            Self::Host => "token-of-host",
+            Self::World => "token-of-world",
+            Self::Visitor => "token-of-visitor",
+        }
+    }
+}
+
+/// Writes the file for `--token-auth-file`: token, user, user id, groups.
+pub(crate) fn write_tokens(place: &Workplace) -> anyhow::Result<PathBuf> {
+    let lines: Vec<String> = Account::ALL
+        .into_iter()
+        .enumerate()
+        .map(|(id, account)| format!("{},{},{id},\"{}\"\n", account.token(), account.user(), account.groups()))
+        .collect();
+    place.write("tokens.csv", &lines.concat())
+}
+
+/// The key pair that service-account tokens are signed with.
+#[derive(Debug)]
+pub(crate) struct ServiceAccountKeys {
+    pub(crate) private: PathBuf,
+    pub(crate) public: PathBuf,
+}
+
+/// What precedes the 65 bytes of an uncompressed P-256 point in a SubjectPublicKeyInfo (RFC 5480).
+const P256_PUBLIC_KEY_PREFIX: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03,
+    0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
+/// Makes a fresh key pair and writes it as PEM.
+pub(crate) fn write_service_account_keys(place: &Workplace) -> anyhow::Result<ServiceAccountKeys> {
+    let random = ring::rand::SystemRandom::new();
+    let failed = "cannot generate the service-account key";
+    let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).ok().context(failed)?;
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, document.as_ref(), &random).ok().context(failed)?;
+    let public = [&P256_PUBLIC_KEY_PREFIX, pair.public_key().as_ref()].concat();
+    Ok(ServiceAccountKeys {
+        private: place.write("service-account.key", &pem("PRIVATE KEY", document.as_ref()))?,
+        public: place.write("service-account.pub", &pem("PUBLIC KEY", &public))?,
+    })
+}
+
+fn pem(label: &str, content: &[u8]) -> String {
+    let text = STANDARD.encode(content);
+    // PEM allows 64 characters a line, and base64 is ASCII.
+    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|line| std::str::from_utf8(line).ok()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+/// Yields a kubeconfig, which is JSON and therefore YAML, for `account` at `server`.
+pub(crate) fn kubeconfig(account: Account, server: &str, certificates: Option<&Path>) -> anyhow::Result<Value> {
+    let mut cluster = json!({"server": server});
+    if let Some(path) = certificates {
+        let content = std::fs::read(path).with_context(|| format!("cannot read the certificate at {}", path.display()))?;
+        cluster["certificate-authority-data"] = STANDARD.encode(content).into();
+    }
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": account.user(), "namespace": "default"}}],
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": account.user(), "user": {"token": account.token()}}],
+    }))
+}
+
+/// Yields a client's configuration. The client's own retries are off: a test sees what the server said.
+pub(crate) async fn config(kubeconfig: Value) -> anyhow::Result<kube::Config> {
+    let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).context("cannot read our own kubeconfig")?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .context("cannot use our own kubeconfig")?;
+    config.default_retry = false;
+    Ok(config)
+}

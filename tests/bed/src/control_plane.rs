@@ -1,0 +1,295 @@
+//! A real etcd and kube-apiserver, with kube-controller-manager where a scenario needs it.
+//!
+//! Takes options; yields a running control plane with a fresh, empty store, clients and kubeconfigs for each account, and the
+//! means to kill and restart its API server. Everything listens on the loopback interface and ends with the value that is
+//! returned. It may not use anything of the machine's own Kubernetes configuration.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use controlplane::Binaries;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::accounts::{self, Account, ServiceAccountKeys};
+use crate::audit;
+use crate::children::Child;
+use crate::server_flags::{self, Files, Ports};
+use crate::workplace::{Workplace, free_port};
+
+/// Controllers that clean up after owners and let disruption budgets allow something.
+pub const GARBAGE_COLLECTOR: &str = "garbage-collector-controller";
+/// Writes the status of PodDisruptionBudgets; without it no eviction passes one.
+pub const DISRUPTION: &str = "disruption-controller";
+/// Makes pods for Jobs.
+pub const JOB: &str = "job-controller";
+/// Makes ReplicaSets for Deployments.
+pub const DEPLOYMENT: &str = "deployment-controller";
+/// Makes pods for ReplicaSets.
+pub const REPLICA_SET: &str = "replicaset-controller";
+/// Empties a deleted namespace.
+pub const NAMESPACE: &str = "namespace-controller";
+
+/// How long a server may take until it answers: 1 to 3 s where nothing else runs, much more on a busy machine.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// How often readiness is asked for.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// What a scenario needs of its control plane.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The store waits for the disk, as a real one does. For performance figures; other runs are quicker without.
+    pub durable_store: bool,
+    /// The API server logs who wrote what, for [`ControlPlane::audited`].
+    pub audit: bool,
+    /// Controllers to run; none means no controller manager.
+    pub controllers: Vec<&'static str>,
+    /// Further flags of the API server.
+    pub api_server_flags: Vec<String>,
+}
+
+/// A running control plane. Dropping it ends its processes.
+#[derive(Debug)]
+pub struct ControlPlane {
+    // The order of the fields is the order in which they end: users of the API server first, the folder last.
+    controller_manager: Option<Mutex<Child>>,
+    api_server: Mutex<Child>,
+    store: Mutex<Child>,
+    ports: Ports,
+    binaries: Binaries,
+    options: Options,
+    keys: ServiceAccountKeys,
+    tokens: PathBuf,
+    audit_policy: Option<PathBuf>,
+    place: Workplace,
+}
+
+/// Starts a control plane and waits until it is ready.
+///
+/// # Errors
+///
+/// Fails if the binaries cannot be found or built, or if a server does not become ready; the message then has the end of its log.
+pub async fn start(options: Options) -> anyhow::Result<ControlPlane> {
+    let found = tokio::task::spawn_blocking(|| controlplane::binaries(&|line| eprintln!("control plane: {line}")));
+    let binaries = found.await.context("the search for control plane binaries was aborted")??;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match ControlPlane::start_once(binaries.clone(), options.clone()).await {
+            // Between the choice of a free port and its use another process may take it.
+            Err(cause) if attempts < 3 && format!("{cause:#}").contains("address already in use") => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+impl ControlPlane {
+    async fn start_once(binaries: Binaries, options: Options) -> anyhow::Result<Self> {
+        let place = Workplace::new()?;
+        let ports = Ports { store: free_port()?, store_peers: free_port()?, api: free_port()? };
+        let keys = accounts::write_service_account_keys(&place)?;
+        let tokens = accounts::write_tokens(&place)?;
+        let audit_policy = options.audit.then(|| audit::write_policy(&place)).transpose()?;
+        let log = |name: &str| place.path().join(name);
+        let store = server_flags::store(&binaries, place.path(), ports, &options);
+        let store = Child::spawn("etcd", store, log("etcd.log"))?;
+        let files = Files { folder: place.path(), tokens: &tokens, keys: &keys, audit_policy: audit_policy.as_deref() };
+        let api = server_flags::api_server(&binaries, &files, ports, &options);
+        let api = Child::spawn("kube-apiserver", api, log("kube-apiserver.log"))?;
+        let mut plane = Self {
+            controller_manager: None,
+            api_server: Mutex::new(api),
+            store: Mutex::new(store),
+            ports,
+            binaries,
+            options,
+            keys,
+            tokens,
+            audit_policy,
+            place,
+        };
+        plane.wait_until_ready().await?;
+        plane.start_controllers()?;
+        Ok(plane)
+    }
+
+    fn start_controllers(&mut self) -> anyhow::Result<()> {
+        if self.options.controllers.is_empty() {
+            return Ok(());
+        }
+        let kubeconfig = self.kubeconfig(Account::Admin)?;
+        let command = server_flags::controller_manager(&self.binaries, &kubeconfig, &self.options.controllers);
+        let log = self.place.path().join("kube-controller-manager.log");
+        self.controller_manager = Some(Mutex::new(Child::spawn("kube-controller-manager", command, log)?));
+        Ok(())
+    }
+
+    /// The address of the API server.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.api)
+    }
+
+    /// The certificates that the API server's own one is checked with.
+    #[must_use]
+    pub fn certificates(&self) -> PathBuf {
+        self.place.path().join("certificates").join("apiserver.crt")
+    }
+
+    /// The version and place of each binary.
+    #[must_use]
+    pub fn binaries(&self) -> &Binaries {
+        &self.binaries
+    }
+
+    /// A folder that goes with the control plane, for what a test wants to write.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// The process ids of all servers.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<u32> {
+        let manager = self.controller_manager.iter().map(|child| child.lock().id());
+        manager.chain([self.api_server.lock().id(), self.store.lock().id()]).collect()
+    }
+
+    /// The process id of the API server, for figures about it.
+    #[must_use]
+    pub fn api_server_id(&self) -> u32 {
+        self.api_server.lock().id()
+    }
+
+    /// A client's configuration for `account`, without the client's own retries.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server's certificate cannot be read.
+    pub async fn config(&self, account: Account) -> anyhow::Result<kube::Config> {
+        accounts::config(accounts::kubeconfig(account, &self.url(), Some(&self.certificates()))?).await
+    }
+
+    /// A client for `account`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server's certificate cannot be read or used.
+    pub async fn client(&self, account: Account) -> anyhow::Result<kube::Client> {
+        kube::Client::try_from(self.config(account).await?).context("cannot make a client for the control plane")
+    }
+
+    /// Writes a kubeconfig for `account` and yields its path.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    pub fn kubeconfig(&self, account: Account) -> anyhow::Result<PathBuf> {
+        let content = accounts::kubeconfig(account, &self.url(), Some(&self.certificates()))?;
+        self.place.write(&format!("kubeconfig-{}.json", account.user().replace(':', "-")), &content.to_string())
+    }
+
+    /// Writes a kubeconfig for `account` that goes through the plain HTTP server at `url`, a counting proxy.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    pub fn kubeconfig_via(&self, account: Account, url: &str) -> anyhow::Result<PathBuf> {
+        let content = accounts::kubeconfig(account, url, None)?;
+        let port = url.rsplit(':').next().unwrap_or_default();
+        self.place.write(&format!("kubeconfig-{}-via-{port}.json", account.user().replace(':', "-")), &content.to_string())
+    }
+
+    /// The kubectl of the same version, with the rights of `account`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if its kubeconfig cannot be written.
+    pub fn kubectl(&self, account: Account) -> anyhow::Result<Command> {
+        let mut command = Command::new(&self.binaries.kubectl);
+        command.env("KUBECONFIG", self.kubeconfig(account)?).env("HOME", self.place.path());
+        Ok(command)
+    }
+
+    /// Kills the API server, as a crash would, and leaves its port unanswered.
+    pub fn kill_api_server(&self) {
+        self.api_server.lock().kill();
+    }
+
+    /// Starts the API server again, on the same port and store, and waits until it is ready.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it does not become ready; the message has the end of its log.
+    pub async fn start_api_server(&self) -> anyhow::Result<()> {
+        let files = Files {
+            folder: self.place.path(),
+            tokens: &self.tokens,
+            keys: &self.keys,
+            audit_policy: self.audit_policy.as_deref(),
+        };
+        let command = server_flags::api_server(&self.binaries, &files, self.ports, &self.options);
+        let child = Child::spawn("kube-apiserver", command, self.place.path().join("kube-apiserver.log"))?;
+        *self.api_server.lock() = child;
+        self.wait_until_ready().await
+    }
+
+    /// The writes that the API server has logged so far, oldest first; needs [`Options::audit`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be read, as when it was not asked for.
+    pub fn audited(&self) -> anyhow::Result<Vec<audit::Write>> {
+        audit::read(&self.place.path().join("audit.log"))
+    }
+
+    /// The API server's counts of requests since it started.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the API server does not answer.
+    pub async fn request_totals(&self) -> anyhow::Result<Vec<audit::RequestTotal>> {
+        let client = self.client(Account::Admin).await?;
+        let request = http::Request::get("/metrics").body(Vec::new()).context("cannot build the request for metrics")?;
+        let text = client.request_text(request).await.context("cannot read the API server's metrics")?;
+        Ok(audit::request_totals(&text))
+    }
+
+    async fn wait_until_ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        let mut last = "it has not written its certificate yet".to_owned();
+        while Instant::now() < deadline {
+            self.check_alive()?;
+            if self.certificates().is_file() {
+                match self.ask_readiness().await {
+                    Ok(()) => return Ok(()),
+                    Err(cause) => last = format!("{cause:#}"),
+                }
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+        bail!("the API server is not ready after {READY_WITHIN:?}: {last}\n{}", self.api_server.lock().tail(30))
+    }
+
+    async fn ask_readiness(&self) -> anyhow::Result<()> {
+        let client = self.client(Account::Admin).await?;
+        for path in ["/readyz", "/api/v1/namespaces/default"] {
+            let request = http::Request::get(path).body(Vec::new()).context("cannot build the request for readiness")?;
+            client.request_text(request).await.with_context(|| format!("no good answer from {path}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_alive(&self) -> anyhow::Result<()> {
+        for child in [&self.store, &self.api_server] {
+            let mut child = child.lock();
+            if let Some(status) = child.ended()? {
+                bail!("{} ended with {status}; the end of its log:\n{}", child.name(), child.tail(30));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,17 @@
+//! What tests lie on, none of which needs the host to be compiled.
+//!
+//! Takes the binaries of a control plane and requests of tests; yields a running etcd and API server with clients for several
+//! accounts, a proxy that counts writes and injects faults at chosen ones, and a suite of request scripts that runs against any
+//! two API servers. Nothing here ships, and nothing here may leave a process behind.
+
+pub mod accounts;
+pub mod audit;
+pub mod children;
+pub mod control_plane;
+pub mod faults;
+pub mod install;
+pub mod interception;
+pub mod layer;
+pub mod proxy;
+mod server_flags;
+mod workplace;

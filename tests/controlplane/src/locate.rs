@@ -1,0 +1,79 @@
+//! Where binaries of the control plane may already be.
+//!
+//! Takes folders and the environment; yields paths. It may not create or change a file.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+
+use crate::{Binaries, MAINS};
+
+const GO_MOD: &str = include_str!("../go.mod");
+const GO_SUM: &str = include_str!("../go.sum");
+
+/// The folder that outlives a checkout, so that the control plane is built once per machine.
+pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("OARLOCK_CACHE") {
+        return Ok(PathBuf::from(folder));
+    }
+    let home = std::env::var_os("HOME").context("cannot tell where to cache the control plane: set OARLOCK_CACHE or HOME")?;
+    Ok(Path::new(&home).join(".cache").join("oarlock"))
+}
+
+/// A name that changes with every change of a pinned version: 16 hexadecimal digits are plenty for a cache key.
+pub(crate) fn fingerprint() -> String {
+    let digest = Sha256::new().chain_update(GO_MOD).chain_update(GO_SUM).finalize();
+    digest.iter().take(8).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Whether every binary is in `folder`.
+pub(crate) fn complete(folder: &Path) -> bool {
+    missing(folder).is_empty()
+}
+
+/// The folder that the caller has chosen, which is never added to.
+pub(crate) fn given(folder: &Path) -> anyhow::Result<Binaries> {
+    let missing = missing(folder);
+    if !missing.is_empty() {
+        bail!(
+            "KUBEBUILDER_ASSETS={} lacks {}: add what is missing, or unset the variable to have the control plane built",
+            folder.display(),
+            missing.join(", ")
+        );
+    }
+    Ok(Binaries::within(folder))
+}
+
+fn missing(folder: &Path) -> Vec<&'static str> {
+    MAINS.iter().map(|(name, _)| *name).filter(|name| !folder.join(name).is_file()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incomplete_given_folder_is_refused_by_the_names_of_what_it_lacks() {
+        let folder = std::env::temp_dir().join(format!("oarlock-locate-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("etcd"), "").unwrap();
+        let refusal = given(&folder).unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(refusal.contains("lacks kube-apiserver, kube-controller-manager, kubectl"), "{refusal}");
+    }
+
+    #[test]
+    fn reported_version_is_the_one_that_is_pinned() {
+        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {}\n", crate::KUBERNETES_VERSION)));
+    }
+
+    #[test]
+    fn fingerprint_is_sixteen_digits() {
+        assert_eq!(fingerprint().len(), 16);
+    }
+}
