@@ -84,8 +84,8 @@ pub(crate) struct ServiceAccountKeys {
 
 /// What precedes the 65 bytes of an uncompressed P-256 point in a SubjectPublicKeyInfo (RFC 5480).
 const P256_PUBLIC_KEY_PREFIX: [u8; 26] = [
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03,
-    0x01, 0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
 /// Makes a fresh key pair and writes it as PEM.
@@ -93,7 +93,8 @@ pub(crate) fn write_service_account_keys(place: &Workplace) -> anyhow::Result<Se
     let random = ring::rand::SystemRandom::new();
     let failed = "cannot generate the service-account key";
     let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).ok().context(failed)?;
-    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, document.as_ref(), &random).ok().context(failed)?;
+    let pair =
+        EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, document.as_ref(), &random).ok().context(failed)?;
     let public = [&P256_PUBLIC_KEY_PREFIX, pair.public_key().as_ref()].concat();
     Ok(ServiceAccountKeys {
         private: place.write("service-account.key", &pem("PRIVATE KEY", document.as_ref()))?,
@@ -110,11 +111,14 @@ fn pem(label: &str, content: &[u8]) -> String {
 
 /// Yields a kubeconfig, which is JSON and therefore YAML, for `account` at `server`.
 pub(crate) fn kubeconfig(account: Account, server: &str, certificates: Option<&Path>) -> anyhow::Result<Value> {
-    let mut cluster = json!({"server": server});
-    if let Some(path) = certificates {
-        let content = std::fs::read(path).with_context(|| format!("cannot read the certificate at {}", path.display()))?;
-        cluster["certificate-authority-data"] = STANDARD.encode(content).into();
-    }
+    let cluster = match certificates {
+        Some(path) => {
+            let content =
+                std::fs::read(path).with_context(|| format!("cannot read the certificate at {}", path.display()))?;
+            json!({"server": server, "certificate-authority-data": STANDARD.encode(content)})
+        }
+        None => json!({"server": server}),
+    };
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -59,11 +59,15 @@ pub(crate) fn write_policy(place: &Workplace) -> anyhow::Result<PathBuf> {
 }
 
 pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Write>> {
-    let failed = || format!("cannot read the audit log at {}: start the control plane with Options::audit", path.display());
+    let failed =
+        || format!("cannot read the audit log at {}: start the control plane with Options::audit", path.display());
     let text = std::fs::read_to_string(path).with_context(failed)?;
     // A last line without its end is still being written.
     let complete = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
-    complete.lines().map(|line| parse_line(line).with_context(|| format!("cannot read the audit line {line}"))).collect()
+    complete
+        .lines()
+        .map(|line| parse_line(line).with_context(|| format!("cannot read the audit line {line}")))
+        .collect()
 }
 
 fn parse_line(line: &str) -> anyhow::Result<Write> {

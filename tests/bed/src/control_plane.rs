@@ -193,6 +193,7 @@ impl ControlPlane {
     }
 
     /// Writes a kubeconfig for `account` that goes through the plain HTTP server at `url`, a counting proxy.
+    /// It is for clients of the Rust crates; kubectl sends no token without TLS.
     ///
     /// # Errors
     ///
@@ -200,7 +201,8 @@ impl ControlPlane {
     pub fn kubeconfig_via(&self, account: Account, url: &str) -> anyhow::Result<PathBuf> {
         let content = accounts::kubeconfig(account, url, None)?;
         let port = url.rsplit(':').next().unwrap_or_default();
-        self.place.write(&format!("kubeconfig-{}-via-{port}.json", account.user().replace(':', "-")), &content.to_string())
+        self.place
+            .write(&format!("kubeconfig-{}-via-{port}.json", account.user().replace(':', "-")), &content.to_string())
     }
 
     /// The kubectl of the same version, with the rights of `account`.
@@ -253,7 +255,8 @@ impl ControlPlane {
     /// Fails if the API server does not answer.
     pub async fn request_totals(&self) -> anyhow::Result<Vec<audit::RequestTotal>> {
         let client = self.client(Account::Admin).await?;
-        let request = http::Request::get("/metrics").body(Vec::new()).context("cannot build the request for metrics")?;
+        let request =
+            http::Request::get("/metrics").body(Vec::new()).context("cannot build the request for metrics")?;
         let text = client.request_text(request).await.context("cannot read the API server's metrics")?;
         Ok(audit::request_totals(&text))
     }
@@ -277,7 +280,8 @@ impl ControlPlane {
     async fn ask_readiness(&self) -> anyhow::Result<()> {
         let client = self.client(Account::Admin).await?;
         for path in ["/readyz", "/api/v1/namespaces/default"] {
-            let request = http::Request::get(path).body(Vec::new()).context("cannot build the request for readiness")?;
+            let request =
+                http::Request::get(path).body(Vec::new()).context("cannot build the request for readiness")?;
             client.request_text(request).await.with_context(|| format!("no good answer from {path}"))?;
         }
         Ok(())

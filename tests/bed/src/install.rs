@@ -56,7 +56,10 @@ pub async fn install(client: &kube::Client, documents: &[Value]) -> anyhow::Resu
             wait_until_served(client, crd).await?;
         }
     }
-    if documents.iter().any(|document| kind(document) == "ValidatingAdmissionPolicy" && name(document) == "operationjob.oarlock.dev") {
+    if documents
+        .iter()
+        .any(|document| kind(document) == "ValidatingAdmissionPolicy" && name(document) == "operationjob.oarlock.dev")
+    {
         wait_until_policy_refuses(client).await?;
     }
     Ok(())

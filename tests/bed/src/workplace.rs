@@ -59,6 +59,7 @@ fn sweep(all: &Path) {
 
 /// Yields a port that was free a moment ago. Somebody may take it before its user does, which is why a start is repeated.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free port on the loopback interface")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free port on the loopback interface")?;
     Ok(listener.local_addr().context("cannot read the number of a free port")?.port())
 }

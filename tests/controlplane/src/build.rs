@@ -27,7 +27,9 @@ pub(crate) fn build_once(folder: &Path, progress: Progress<'_>) -> anyhow::Resul
         return Ok(());
     }
     check_go()?;
-    progress("building etcd and Kubernetes from their Go modules: once per machine and version, about 5 minutes on 2 cores");
+    progress(
+        "building etcd and Kubernetes from their Go modules: once per machine and version, about 5 minutes on 2 cores",
+    );
     for (place, (name, package)) in MAINS.iter().enumerate() {
         if !folder.join(name).is_file() {
             progress(&format!("building {name} ({} of {})", place + 1, MAINS.len()));
@@ -94,7 +96,10 @@ mod tests {
     #[test]
     fn linker_flags_name_version_and_its_parts() {
         let flags = linker_flags();
-        assert!(flags.contains("gitVersion=v1.36.3") && flags.contains("gitMajor=1") && flags.contains("gitMinor=36"), "{flags}");
+        assert!(
+            flags.contains("gitVersion=v1.36.3") && flags.contains("gitMajor=1") && flags.contains("gitMinor=36"),
+            "{flags}"
+        );
     }
 
     #[test]

@@ -67,5 +67,6 @@ pub fn binaries(progress: Progress<'_>) -> anyhow::Result<Binaries> {
 #[must_use]
 pub fn at_hand() -> bool {
     std::env::var_os("KUBEBUILDER_ASSETS").is_some()
-        || locate::cache_folder().is_ok_and(|cache| locate::complete(&cache.join("controlplane").join(locate::fingerprint())))
+        || locate::cache_folder()
+            .is_ok_and(|cache| locate::complete(&cache.join("controlplane").join(locate::fingerprint())))
 }

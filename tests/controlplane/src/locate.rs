@@ -18,7 +18,8 @@ pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
     if let Some(folder) = std::env::var_os("OARLOCK_CACHE") {
         return Ok(PathBuf::from(folder));
     }
-    let home = std::env::var_os("HOME").context("cannot tell where to cache the control plane: set OARLOCK_CACHE or HOME")?;
+    let home =
+        std::env::var_os("HOME").context("cannot tell where to cache the control plane: set OARLOCK_CACHE or HOME")?;
     Ok(Path::new(&home).join(".cache").join("oarlock"))
 }
 
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn reported_version_is_the_one_that_is_pinned() {
-        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {}\n", crate::KUBERNETES_VERSION)));
+        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {} ", crate::KUBERNETES_VERSION)));
     }
 
     #[test]
