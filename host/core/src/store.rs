@@ -4,7 +4,7 @@
 //! of an object than the one it has, so the host's own writes are seen at once and no late watch event hides them. May
 //! not talk to a cluster; locking is inside and short.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::jiff::Timestamp;
@@ -43,9 +43,14 @@ struct Shelves {
     kinds: HashMap<Kind, Shelf>,
     /// The root controller of each ReplicaSet that was looked at: its Deployment, or itself.
     roots: HashMap<String, Owner>,
-    /// UIDs of objects that the API server confirmed gone while the watch still showed them.
+    /// UIDs of objects known to be gone, so that a reply or watch event still under way does not bring one back.
     gone: HashSet<String>,
+    /// The same in the order of their going; the oldest are forgotten.
+    graves: VecDeque<String>,
 }
+
+/// More than can go while a reply or a watch event is under way, and less than 2 MB of UIDs.
+const GRAVES: usize = 16_384;
 
 #[derive(Default)]
 struct Shelf {
@@ -68,7 +73,8 @@ impl Store {
         });
     }
 
-    /// Takes a view of an object. `None` where the store has it as new already, or knows that it is gone.
+    /// Takes a view of an object. `None` where the store has it as new already, or knows that it is gone. A view of the
+    /// same version with other content replaces what is there: it was read after more fields had been declared.
     pub fn apply(&self, object: Object) -> Option<Change> {
         self.write(|shelves| {
             if shelves.gone.contains(&object.uid) {
@@ -76,7 +82,8 @@ impl Store {
             }
             let shelf = shelves.kinds.get_mut(&object.key.kind)?;
             let old = shelf.objects.get(&place(&object.key)).cloned();
-            if old.as_ref().is_some_and(|old| old.version() >= object.version()) {
+            let known = |old: &Object| old.version() > object.version() || *old == object;
+            if old.as_deref().is_some_and(known) {
                 return None;
             }
             old.iter().for_each(|old| shelf.forget(old));
@@ -89,7 +96,7 @@ impl Store {
     /// Takes the last view of an object that a watch saw deleted.
     pub fn remove(&self, last: Object) -> Option<Change> {
         self.write(|shelves| {
-            shelves.gone.remove(&last.uid);
+            shelves.bury(&last.uid);
             let shelf = shelves.kinds.get_mut(&last.key.kind)?;
             let old = shelf.objects.get(&place(&last.key)).cloned()?;
             // A namesake made since is another object.
@@ -101,14 +108,15 @@ impl Store {
         })
     }
 
-    /// The API server answered that there is no such object: what the store shows under this name is gone, and a
-    /// watch event of that UID still under way changes nothing.
-    pub fn confirm_gone(&self, key: &ObjectKey) -> Option<Change> {
+    /// The API server answered that there is no such object: the one of this `uid`, which the store showed before it
+    /// was asked, is gone. A namesake that a watch showed meanwhile stays, and a watch event of that UID still under way
+    /// changes nothing.
+    pub fn confirm_gone(&self, key: &ObjectKey, uid: &str) -> Option<Change> {
         self.write(|shelves| {
+            shelves.bury(uid);
             let shelf = shelves.kinds.get_mut(&key.kind)?;
-            let old = shelf.objects.get(&place(key)).cloned()?;
+            let old = shelf.objects.get(&place(key)).filter(|old| old.uid == uid).cloned()?;
             shelf.forget(&old);
-            shelves.gone.insert(old.uid.clone());
             Some(Change { old: Some(old), new: None })
         })
     }
@@ -230,6 +238,18 @@ impl Store {
 }
 
 impl Shelves {
+    fn bury(&mut self, uid: &str) {
+        if !self.gone.insert(uid.to_owned()) {
+            return;
+        }
+        self.graves.push_back(uid.to_owned());
+        if self.graves.len() > GRAVES
+            && let Some(oldest) = self.graves.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+
     fn root_of<'a>(&'a self, uid: &str, owner: &'a Owner) -> Option<&'a Owner> {
         match owner.kind.kind.as_str() {
             "ReplicaSet" => self.roots.get(uid),
@@ -339,11 +359,29 @@ mod tests {
     fn what_the_server_confirmed_gone_stays_gone_though_the_watch_lags() {
         let store = store();
         store.apply(pod("a", "1", 7, "rs"));
-        store.confirm_gone(&ObjectKey::pod("d", "a"));
+        store.confirm_gone(&ObjectKey::pod("d", "a"), "1");
         assert!(store.apply(pod("a", "1", 8, "rs")).is_none());
         assert!(store.apply(pod("a", "2", 9, "rs")).is_some());
+        assert!(store.confirm_gone(&ObjectKey::pod("d", "a"), "1").is_none());
         assert!(store.remove(pod("a", "1", 10, "rs")).is_none());
         assert_eq!(store.labelled(&Kind::pod(), "d", "l", "v").len(), 1);
+    }
+
+    #[test]
+    fn a_late_reply_does_not_bring_back_what_was_deleted() {
+        let store = store();
+        store.apply(pod("a", "1", 7, "rs"));
+        store.remove(pod("a", "1", 9, "rs"));
+        assert!(store.apply(pod("a", "1", 8, "rs")).is_none());
+    }
+
+    #[test]
+    fn a_view_with_more_fields_replaces_one_of_the_same_version() {
+        let store = store();
+        store.apply(pod("a", "1", 7, "rs"));
+        assert!(store.apply(pod("a", "1", 7, "rs")).is_none());
+        let wider = Object { fields: json!({"spec": {"nodeName": "n"}}), ..pod("a", "1", 7, "rs") };
+        assert!(store.apply(wider).is_some());
     }
 
     #[test]

@@ -56,6 +56,12 @@ impl Record {
     pub fn is_empty(&self) -> bool {
         self.finalizer.is_none() && self.records.is_empty() && self.status.is_none()
     }
+
+    /// Yields what may be applied now. Called by `oarlock-kube` alone, after the last write of the record was accepted;
+    /// it takes the record, so that one record allows one application.
+    pub fn confirmed(self, writes: Vec<TargetWrites>, events: Vec<EventNote>) -> Recorded {
+        Recorded { writes, events }
+    }
 }
 
 /// One OperationRecord to write.
@@ -69,8 +75,9 @@ pub struct RecordWrite {
     pub patch: Option<Value>,
 }
 
-/// The proof that a [`Record`] is durable, with what may be applied now.
+/// The proof that a [`Record`] is durable, with what may be applied now; only [`Record::confirmed`] makes one.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Recorded {
     /// The writes of each target, independent of each other.
     pub writes: Vec<TargetWrites>,
