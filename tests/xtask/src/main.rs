@@ -1,2 +1,37 @@
-//! Placeholder.
-fn main() {}
+//! The commands of this repository.
+//!
+//! Takes a command line; runs cargo, rustup and the built binary, and ends with their exit code. It knows the order of steps
+//! and nothing of what they do.
+
+mod arguments;
+mod bench;
+mod checks;
+mod demo;
+mod phases;
+mod plugins;
+mod suite;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::arguments::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Demo { arguments } => demo::run(&arguments),
+        Command::Test => suite::run(),
+        Command::Bench(what) => bench::run(&what),
+        Command::Lint => checks::lint(),
+        Command::Deny => checks::deny(),
+        Command::Plugins => plugins::build(),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(cause) => {
+            eprintln!("xtask: {cause:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

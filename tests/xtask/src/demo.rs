@@ -1,0 +1,34 @@
+//! The first thing that a newcomer runs.
+//!
+//! Takes further arguments for `oarlock demo`; builds the components and the binary and becomes it. Its exit code is the demo's.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+
+use crate::plugins;
+use crate::workspace::{cargo, components_folder, root, succeed, target_folder};
+
+/// The command `cargo xtask demo`.
+pub(crate) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    plugins::ensure_target()?;
+    plugins::compile()?;
+    succeed(&mut cargo(&["build", "-p", "oarlock"]))?;
+    let binary = target_folder().join("debug").join("oarlock");
+    let mut command = Command::new(&binary);
+    command.current_dir(root()).arg("demo").arg("--plugins-from").arg(components_folder()).args(arguments);
+    become_it(command).with_context(|| format!("cannot run {}", binary.display()))
+}
+
+/// Replaces this process, so that terminal, signals and exit code are the demo's own.
+#[cfg(unix)]
+fn become_it(mut command: Command) -> anyhow::Result<ExitCode> {
+    use std::os::unix::process::CommandExt as _;
+    Err(command.exec().into())
+}
+
+#[cfg(not(unix))]
+fn become_it(mut command: Command) -> anyhow::Result<ExitCode> {
+    let code = command.status()?.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}

@@ -1,0 +1,55 @@
+//! Builds the WebAssembly components.
+//!
+//! Takes nothing; yields them in `target/wasm32-wasip2/release`. One call of cargo builds them all, so that they share their
+//! dependencies. No build script does this: it would be cargo inside cargo.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, bail};
+
+use crate::workspace::{COMPONENTS, WASM_TARGET, cargo, components_folder, root, succeed};
+
+/// The command `cargo xtask plugins`.
+pub(crate) fn build() -> anyhow::Result<ExitCode> {
+    ensure_target()?;
+    compile()?;
+    println!("components are in {}", components_folder().display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Installs the target where rustup does not do so by itself.
+pub(crate) fn ensure_target() -> anyhow::Result<()> {
+    if target_is_installed()? {
+        return Ok(());
+    }
+    let added = Command::new("rustup").current_dir(root()).args(["target", "add", WASM_TARGET]).status();
+    match added {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => bail!("`rustup target add {WASM_TARGET}` ended with {status}: run it by hand to see why"),
+        Err(cause) => Err(cause).with_context(|| {
+            format!("the target {WASM_TARGET} is missing and rustup cannot be run: install Rust by https://rustup.rs")
+        }),
+    }
+}
+
+/// The compiler itself knows: it has the standard library of a target, or not.
+fn target_is_installed() -> anyhow::Result<bool> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc)
+        .current_dir(root())
+        .args(["--print", "target-libdir", "--target", WASM_TARGET])
+        .output()
+        .context("cannot run rustc")?;
+    let folder = String::from_utf8_lossy(&output.stdout);
+    Ok(output.status.success() && Path::new(folder.trim()).is_dir())
+}
+
+/// Compiles them; the target must be installed.
+pub(crate) fn compile() -> anyhow::Result<()> {
+    let mut command = cargo(&["build", "--release", "--target", WASM_TARGET]);
+    for component in COMPONENTS {
+        command.args(["-p", component]);
+    }
+    succeed(&mut command)
+}

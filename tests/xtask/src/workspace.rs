@@ -1,0 +1,85 @@
+//! Where things are in this repository and how cargo is called.
+//!
+//! Takes the environment that cargo gives; yields paths and commands. `CARGO_TARGET_DIR` is respected everywhere.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use anyhow::{Context as _, bail};
+
+/// The target that plugins are compiled for.
+pub(crate) const WASM_TARGET: &str = "wasm32-wasip2";
+
+/// The crates that are WebAssembly components and cannot be tested natively as a library of the host.
+pub(crate) const COMPONENTS: [&str; 2] = ["replace", "hostile"];
+
+/// The root of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root().join(folder),
+        None => root().join("target"),
+    }
+}
+
+/// Where the components are once they are built.
+pub(crate) fn components_folder() -> PathBuf {
+    target_folder().join(WASM_TARGET).join("release")
+}
+
+/// The same cargo that runs this.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    // What cargo says of this crate to it must not reach the crates that it builds.
+    for (name, _) in std::env::vars_os() {
+        let internal =
+            name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_"));
+        if internal {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs `command` to its end with its output shown.
+pub(crate) fn status(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    command.status().with_context(|| format!("cannot run {}", line(command)))
+}
+
+/// Runs `command`, and fails unless it succeeds.
+pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
+    let status = status(command)?;
+    if !status.success() {
+        bail!("`{}` ended with {status}", line(command));
+    }
+    Ok(())
+}
+
+/// The command as one would type it.
+fn line(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(std::ffi::OsStr::to_string_lossy).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_has_the_manifest_of_the_workspace() {
+        assert!(std::fs::read_to_string(root().join("Cargo.toml")).unwrap().contains("[workspace]"));
+    }
+
+    #[test]
+    fn failed_command_is_named_as_one_would_type_it() {
+        let failure = succeed(&mut cargo(&["no-such-command"])).unwrap_err().to_string();
+        assert!(failure.contains("cargo no-such-command"), "{failure}");
+    }
+}
