@@ -1,0 +1,122 @@
+//! What a manifest must be, told by examples.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+pub(crate) fn replace() -> Value {
+    json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
+        "lifecycle": "Off", "exclusive": false,
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "to see that the new pod serves"},
+                  {"apiVersion": "apps/v1", "kind": "ReplicaSet", "reason": "to find the new pod of a Deployment"}],
+        "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "to replace pods"},
+                   {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["collaset.kusionstack.io/to-replace"],
+                    "finalizers": ["finalizer.operationjob.kusionstack.io/replace-protected"], "reason": "to ask for a new pod"}],
+        "tasks": [],
+        "parameters": {"type": "object", "properties": {"strategy": {"enum": ["Auto", "CollaSet", "Evict"]}}, "additionalProperties": false},
+        "limits": {"callMilliseconds": 50, "memoryMiB": 16}})
+}
+
+fn parse(document: &Value) -> Result<Manifest, ManifestError> {
+    Manifest::parse(document.to_string().as_bytes())
+}
+
+fn with(field: &str, value: Value) -> Value {
+    let mut document = replace();
+    document[field] = value;
+    document
+}
+
+/// The message with its causes.
+fn whole(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", whole(source)),
+        None => error.to_string(),
+    }
+}
+
+#[test]
+fn the_manifest_of_the_specification_is_read() {
+    let manifest = parse(&replace()).unwrap();
+    assert_eq!((manifest.name.as_str(), manifest.action.as_str()), ("replace", "Replace"));
+    assert_eq!(manifest.limits.memory_mib, Some(16));
+    assert!(manifest.takes("Pod") && !manifest.takes("Node"));
+    assert!(manifest.declares_kind(&Kind::new("apps/v1", "ReplicaSet")));
+}
+
+#[test]
+fn a_declared_field_covers_what_is_below_it_and_nothing_beside_or_above_it() {
+    let manifest = parse(&replace()).unwrap();
+    let reads = |pointer| manifest.declares_read(&Kind::pod(), pointer);
+    assert!(reads("/status/conditions") && reads("/status/conditions/0/type"));
+    assert!(!reads("/status") && !reads("/status/conditionsX") && !reads("") && !reads("/spec"));
+    assert!(!manifest.declares_read(&Kind::new("apps/v1", "ReplicaSet"), "/status/conditions"));
+}
+
+#[test]
+fn parameters_are_held_against_the_schema_and_the_error_names_the_place() {
+    let manifest = parse(&replace()).unwrap();
+    assert_eq!(manifest.check_parameters(&json!({"strategy": "Evict"})), Ok(()));
+    let error = manifest.check_parameters(&json!({"strategy": "Hope"})).unwrap_err();
+    assert!(error.starts_with("parameters/strategy: ") && error.contains("Hope"), "{error}");
+    assert!(manifest.check_parameters(&json!({"other": 1})).is_err());
+}
+
+#[test]
+fn a_plugin_without_a_schema_takes_no_parameters() {
+    let mut document = replace();
+    document.as_object_mut().unwrap().remove("parameters");
+    let manifest = parse(&document).unwrap();
+    assert_eq!(manifest.check_parameters(&json!({})), Ok(()));
+    assert!(manifest.check_parameters(&json!({"a": 1})).is_err());
+}
+
+#[test]
+fn each_bad_field_is_named_with_its_fix() {
+    let write = |verb: &str, more: Value| {
+        let mut rule = json!({"verb": verb, "apiVersion": "v1", "kind": "Pod", "reason": "r"});
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!([rule])
+    };
+    let cases = [
+        (with("schema", json!(2)), "schema 2"),
+        (with("schema", json!("x")), "use a newer host"),
+        (with("name", json!("Replace!")), "`name`"),
+        (with("version", json!("one")), "unexpected character"),
+        (with("action", json!("Re place")), "`action`"),
+        (with("action", json!("")), "letters, digits"),
+        (with("target", json!([])), "`target`"),
+        (with("target", json!(["Service"])), "Service"),
+        (with("lifecycle", json!("Maybe")), "Maybe"),
+        (with("surprise", json!(1)), "surprise"),
+        (with("parameters", json!({"type": 7})), "not a JSON Schema"),
+        (with("parameters", json!({"$ref": "http://127.0.0.1:1/x"})), "not a JSON Schema"),
+        (with("reads", json!([{"apiVersion": "v1", "kind": "Pod"}])), "reads[0].reason"),
+        (with("reads", json!([{"apiVersion": "v1", "kind": "*", "reason": "r"}])), "without a pattern"),
+        (
+            with("reads", json!([{"apiVersion": "v1", "kind": "Pod", "fields": ["status"], "reason": "r"}])),
+            "JSON Pointer",
+        ),
+        (with("writes", write("explode", json!({}))), "explode"),
+        (with("writes", write("metadata", json!({}))), "name the `labels`"),
+        (with("writes", write("evict", json!({"labels": ["a"]}))), "belong to the verb `metadata`"),
+        (with("writes", write("evict", json!({"subresources": ["status"]}))), "belong to the verb `patch`"),
+        (with("tasks", json!([{"name": "run-on-node"}])), "tasks[0]"),
+        (json!([1]), "not a JSON object"),
+    ];
+    for (document, expected) in cases {
+        let error = parse(&document).unwrap_err();
+        assert!(whole(&error).contains(expected), "expected {expected:?} in {:?}", whole(&error));
+    }
+}
+
+#[test]
+fn a_manifest_of_more_than_64_kib_is_refused_before_it_is_parsed() {
+    let error = Manifest::parse(&vec![b'['; MAX_BYTES + 1]).unwrap_err();
+    assert!(matches!(error, ManifestError::TooLarge { bytes } if bytes == MAX_BYTES + 1));
+}
+
+#[test]
+fn deeply_nested_json_is_an_error_and_not_an_overflow() {
+    assert!(matches!(Manifest::parse(&vec![b'['; MAX_BYTES]), Err(ManifestError::NotJson { .. })));
+}
