@@ -1,0 +1,129 @@
+//! The command line: what can be asked for, and who does it.
+//!
+//! Takes parsed arguments; runs one command and yields how it ended. Help is the first document that a user reads, so each
+//! command ends with examples. May not do anything itself.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+use crate::manifests;
+use crate::telemetry::{self, LogFormat};
+
+const EXAMPLES: &str = "\
+Examples:
+  oarlock demo                                     see it work, without a cluster
+  oarlock dev --plugins ./plugins                  a cluster in memory that kubectl can talk to
+  oarlock manifests | kubectl apply -f -           prepare a cluster
+  oarlock host --plugins ./plugins --identity me   run the controller against the current kubectl context
+  oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
+
+An action is a WebAssembly component: drop <name>.wasm into the plugin directory, allow what it asks for in grants.yaml
+beside that directory, and apply an OperationJob whose spec.action names it.";
+
+/// Runs operations on pods as WebAssembly plugins.
+#[derive(Debug, Parser)]
+#[command(name = "oarlock", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(flatten)]
+    logs: LogArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What is logged; the same for every command.
+#[derive(Debug, Args)]
+struct LogArgs {
+    /// What is logged: a level, or a list such as `info,oarlock_kube=debug`
+    #[arg(long = "log", global = true, value_name = "LEVEL", env = "OARLOCK_LOG")]
+    filter: Option<String>,
+    /// How a line of the log looks
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    log_format: LogFormat,
+}
+
+/// What can be asked for.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the CustomResourceDefinitions
+    #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
+    Crds,
+    /// Print all that a cluster needs before the host runs there
+    #[command(after_help = MANIFESTS_EXAMPLES)]
+    Manifests(ManifestsArgs),
+}
+
+const MANIFESTS_EXAMPLES: &str = "\
+Examples:
+  oarlock manifests | kubectl apply -f -
+      namespace, CRDs, admission policy, account and roles; the host then runs anywhere with that account
+  oarlock manifests --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
+      the same, and the host itself";
+
+/// Arguments of `oarlock manifests`.
+#[derive(Debug, Args)]
+struct ManifestsArgs {
+    /// Print the host as a Deployment of this image, too
+    #[arg(long, value_name = "IMAGE")]
+    deployment: Option<String>,
+}
+
+impl Command {
+    /// What is logged where nobody said: a server tells its story, a command that prints an answer only warns.
+    fn default_filter(&self) -> &'static str {
+        match self {
+            Self::Crds | Self::Manifests(_) => "warn",
+        }
+    }
+}
+
+/// Runs the command that `cli` names.
+///
+/// # Errors
+///
+/// Fails with what was not done and what to do about it.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let filter = cli.logs.filter.as_deref().unwrap_or_else(|| cli.command.default_filter());
+    telemetry::start(filter, cli.logs.log_format)?;
+    match cli.command {
+        Command::Crds => print(&manifests::crds()),
+        Command::Manifests(args) => {
+            let host =
+                args.deployment.map(|image| format!("---\n{}", manifests::deployment(&image))).unwrap_or_default();
+            print(&(manifests::manifests() + &host))
+        }
+    }
+}
+
+/// Prints an answer. A reader that has seen enough (`oarlock crds | head`) is no error.
+fn print(text: &str) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_teaches_by_example() {
+        let mut cli = Cli::command();
+        cli.clone().debug_assert();
+        cli.build();
+        for command in
+            cli.get_subcommands().filter(|command| command.get_name() != "help" && !command.has_subcommands())
+        {
+            assert!(command.get_about().is_some(), "{} says nothing", command.get_name());
+            assert!(command.get_after_help().is_some(), "{} shows no example", command.get_name());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Logs: what is written, how, and where to.
+//!
+//! Takes a filter and a format; installs the process's one subscriber, which writes to standard error. Spans and fields
+//! are made by those who do the work. May not fail later than at the start.
+
+use std::io::IsTerminal as _;
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One line of text for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Why logs could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The filter cannot be read.
+    #[error(
+        "--log {filter:?} is no filter: write a level (error, warn, info, debug, trace) or a list such as info,oarlock_kube=debug"
+    )]
+    ParseFilter {
+        /// As it was given.
+        filter: String,
+        /// What is wrong with it.
+        #[source]
+        cause: tracing_subscriber::filter::ParseError,
+    },
+    /// Something else was installed before.
+    #[error("logs are started twice in one process")]
+    Install(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Starts logs on standard error.
+///
+/// # Errors
+///
+/// Fails if the filter cannot be read, or if logs were started before.
+pub fn start(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
+    let parsed =
+        EnvFilter::try_new(filter).map_err(|cause| TelemetryError::ParseFilter { filter: filter.to_owned(), cause })?;
+    let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr);
+    let installed = match format {
+        LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init(),
+    };
+    installed.map_err(TelemetryError::Install)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_shown_with_what_one_looks_like() {
+        let refused = start("info,=,=", LogFormat::Text).unwrap_err().to_string();
+        assert!(refused.contains("info,=,=") && refused.contains("oarlock_kube=debug"), "{refused}");
+    }
+}
