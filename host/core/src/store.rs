@@ -73,6 +73,11 @@ impl Store {
         });
     }
 
+    /// Keeps objects of `kind` no longer.
+    pub fn forget(&self, kind: &Kind) {
+        self.write(|shelves| shelves.kinds.remove(kind));
+    }
+
     /// Takes a view of an object. `None` where the store has it as new already, or knows that it is gone. A view of the
     /// same version with other content replaces what is there: it was read after more fields had been declared.
     pub fn apply(&self, object: Object) -> Option<Change> {
