@@ -1,1 +1,54 @@
-//! Placeholder.
+//! An in-memory Kubernetes API: a tower service that the ordinary client is constructed on, with the real server's
+//! status codes, conflicts, watches and deletions. It takes requests and a clock, yields responses, and may not use
+//! sockets, the wall clock or chance unless it is told to.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use oarlock_sim::{Cluster, Options};
+//! let cluster = Cluster::new(Options::default());
+//! let client = kube::Client::new(cluster.service(), "default");
+//! # }
+//! ```
+
+mod budget;
+mod clock;
+mod cluster;
+mod create;
+mod custom;
+mod decode;
+mod definitions;
+mod delete;
+mod discovery;
+mod edit;
+mod events;
+mod eviction;
+mod garbage;
+mod handle;
+mod kinds;
+mod list;
+mod merge;
+mod metadata;
+mod namespaces;
+mod object;
+mod patch;
+mod pods;
+mod query;
+mod random;
+mod reply;
+mod routing;
+mod selectors;
+mod settle;
+mod shape;
+mod status;
+mod storage;
+mod strategic;
+mod strategy;
+mod update;
+mod watch;
+
+pub use clock::{Clock, RealClock, VirtualClock};
+pub use cluster::{ApiService, Cluster, Options, RequestKind};
+pub use kinds::TableId;
+pub use reply::ApiBody;
+pub use routing::Verb;
+pub use storage::{Change, Entry, Key, Version};

@@ -1,0 +1,74 @@
+//! Takes nothing, yields the time that the in-memory API stamps on objects. May not read the machine's clock unless
+//! it was constructed to do so: under tokio's paused time the default clock is a function of the schedule alone.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::strtime};
+
+/// Where the API server's time comes from.
+pub trait Clock: Send + Sync + std::fmt::Debug {
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+}
+
+/// 2026-01-01T00:00:00Z, where virtual time begins unless a test says otherwise.
+const VIRTUAL_START: i64 = 1_767_225_600;
+
+/// A clock that advances with tokio's time, paused or not, from a fixed start.
+#[derive(Debug, Clone)]
+pub struct VirtualClock {
+    start: Timestamp,
+    origin: tokio::time::Instant,
+}
+
+impl VirtualClock {
+    /// A clock that shows `start` now.
+    pub fn starting_at(start: Timestamp) -> Self {
+        Self { start, origin: tokio::time::Instant::now() }
+    }
+}
+
+impl Default for VirtualClock {
+    fn default() -> Self {
+        Self::starting_at(Timestamp::from_second(VIRTUAL_START).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.origin.elapsed()).unwrap_or(SignedDuration::MAX);
+        self.start.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// The machine's clock, for a cluster that people watch.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// A timestamp as Kubernetes' `metav1.Time` writes it: whole seconds, UTC.
+pub(crate) fn seconds(at: Timestamp) -> String {
+    strtime::format("%Y-%m-%dT%H:%M:%SZ", at).unwrap_or_default()
+}
+
+/// A timestamp as the HTTP `Date` header writes it.
+pub(crate) fn http_date(at: Timestamp) -> String {
+    strtime::format("%a, %d %b %Y %H:%M:%S GMT", at).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn virtual_time_follows_tokio_and_nothing_else() {
+        let clock = VirtualClock::default();
+        assert_eq!(seconds(clock.now()), "2026-01-01T00:00:00Z");
+        tokio::time::advance(std::time::Duration::from_secs(61)).await;
+        assert_eq!(seconds(clock.now()), "2026-01-01T00:01:01Z");
+        assert_eq!(http_date(clock.now()), "Thu, 01 Jan 2026 00:01:01 GMT");
+    }
+}

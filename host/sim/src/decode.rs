@@ -1,0 +1,91 @@
+//! Takes the body of a write, yields the object in it. May not change what the client said beyond filling in kind and
+//! apiVersion where the path already says them.
+
+use serde_json::{Value, json};
+
+use crate::{events, kinds::Kind, object, routing::Call, status::Refusal};
+
+/// The body as JSON, whatever of the known formats it is in.
+pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
+    let media = call.content_type.split(';').next().unwrap_or_default().trim();
+    match media {
+        "" | "application/json" => json_text(&call.body),
+        "application/yaml" => yaml_text(&call.body),
+        _ => Err(Refusal::unsupported_media("application/json, application/yaml")),
+    }
+}
+
+/// JSON text as a value.
+pub(crate) fn json_text(body: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|cause| Refusal::bad_request(format!("error decoding the body of the request: {cause}")))
+}
+
+/// YAML text as a value: patches of server-side apply come as YAML, of which JSON is a part.
+pub(crate) fn yaml_text(body: &[u8]) -> Result<Value, Refusal> {
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
+    let text =
+        std::str::from_utf8(body).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))?;
+    serde_saphyr::from_str(text).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))
+}
+
+/// The object in the body of a create or update, as it is stored.
+pub(crate) fn object(call: &Call) -> Result<Value, Refusal> {
+    let mut value = body(call)?;
+    typed(&call.kind, &mut value)?;
+    Ok(stored_form(&call.kind, value))
+}
+
+/// Checks that a value is an object of the kind that the path names.
+pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
+    if !value.is_object() {
+        let message = format!(
+            "{} in version {:?} cannot be handled as a {}: it is not an object",
+            kind.kind, kind.version, kind.kind
+        );
+        return Err(Refusal::bad_request(message));
+    }
+    let (said_kind, said_version) = (object::str_at(value, &["kind"]), object::str_at(value, &["apiVersion"]));
+    if kind.custom.is_some() && said_kind.is_empty() {
+        return Err(Refusal::bad_request(format!("Object 'Kind' is missing in '{value}'")));
+    }
+    if !said_version.is_empty() && said_version != kind.api_version() {
+        let message = format!(
+            "the API version in the data ({said_version}) does not match the expected API version ({})",
+            kind.api_version()
+        );
+        return Err(Refusal::bad_request(message));
+    }
+    if !said_kind.is_empty() && said_kind != kind.kind {
+        let message = format!("{said_kind} in version {:?} cannot be handled as a {}", kind.version, kind.kind);
+        return Err(Refusal::bad_request(message));
+    }
+    let map = object::as_map(value);
+    map.insert("kind".into(), json!(kind.kind));
+    map.insert("apiVersion".into(), json!(kind.api_version()));
+    if map.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
+        return Err(Refusal::bad_request(
+            "json: cannot unmarshal value into Go struct field .metadata of type v1.ObjectMeta",
+        ));
+    }
+    object::metadata_mut(value).retain(|_, field| !field.is_null());
+    Ok(())
+}
+
+/// An object of any served version as the one that is stored.
+pub(crate) fn stored_form(kind: &Kind, value: Value) -> Value {
+    if kind.is("events.k8s.io", "Event") {
+        let mut core = events::to_core(&value);
+        object::as_map(&mut core).insert("apiVersion".into(), json!("v1"));
+        return core;
+    }
+    let Some(custom) = kind.custom.as_ref().filter(|custom| custom.storage_version != kind.version) else {
+        return value;
+    };
+    let mut value = value;
+    let stored = format!("{}/{}", kind.group, custom.storage_version);
+    object::as_map(&mut value).insert("apiVersion".into(), json!(stored));
+    value
+}

@@ -1,0 +1,71 @@
+//! Takes a routed request, yields its reply: the table of what is done for which verb and subresource. May not do any of
+//! it itself.
+
+use http::StatusCode;
+
+use crate::{
+    cluster::{Cluster, State},
+    create, delete, discovery, list, patch,
+    reply::Reply,
+    routing::{Call, Verb},
+    settle,
+    shape::Shape,
+    status::Refusal,
+    storage::{Key, Version},
+    update, watch,
+};
+
+/// Answers a request about objects.
+pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal> {
+    known_subresource(call)?;
+    let mut state = cluster.lock();
+    let reply = match call.verb {
+        Verb::Get => get(&state, call),
+        Verb::List => list::list(&state, call),
+        Verb::Watch => watch::start(cluster, &state, call),
+        Verb::Create => create::create(&mut state, call),
+        Verb::Update => update::replace(&mut state, call),
+        Verb::Patch => patch::patch(&mut state, call),
+        Verb::Delete => delete::delete(&mut state, call),
+        Verb::DeleteCollection => delete::collection(&mut state, call),
+    };
+    if call.verb.writes() {
+        settle::settle(&mut state);
+    }
+    reply
+}
+
+/// Answers a request about the server itself.
+pub(crate) fn document(cluster: &Cluster, path: &[String], accept: &str) -> Result<Reply, Refusal> {
+    discovery::document(&cluster.lock(), path, accept)
+}
+
+fn known_subresource(call: &Call) -> Result<(), Refusal> {
+    let traits = call.kind.traits;
+    let known = match call.subresource.as_str() {
+        "" => true,
+        "status" => traits.status,
+        "scale" => traits.scale,
+        "eviction" => call.kind.is("", "Pod"),
+        "finalize" => call.kind.is("", "Namespace"),
+        _ => false,
+    };
+    if known { Ok(()) } else { Err(Refusal::no_such_path()) }
+}
+
+fn get(state: &State, call: &Call) -> Result<Reply, Refusal> {
+    let found =
+        state.store.get(call.kind.table, &key(call)).ok_or_else(|| Refusal::not_found(&call.kind, &call.name))?;
+    shown(call, StatusCode::OK, found)
+}
+
+/// The key that a request names.
+pub(crate) fn key(call: &Call) -> Key {
+    Key::new(call.namespace.clone(), call.name.clone())
+}
+
+/// The reply that shows one object in the form the client asked for.
+pub(crate) fn shown(call: &Call, code: StatusCode, version: &Version) -> Result<Reply, Refusal> {
+    let shape = Shape::wanted(call)?;
+    Ok(Reply::Json(code, shape.one(call, version)))
+}

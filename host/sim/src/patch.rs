@@ -1,0 +1,75 @@
+//! Takes a PATCH, yields the stored object. The patch is applied to the present object and goes down the one path of
+//! updates. May not retry: the lock is held, so nothing comes between reading and writing.
+
+use serde_json::Value;
+
+use crate::{
+    cluster::State, create::name_matches, decode, handle::key, merge, object, reply::Reply, routing::Call,
+    shape::converted, status::Refusal, strategic, update,
+};
+
+const MERGE: &str = "application/merge-patch+json";
+const JSON: &str = "application/json-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// Answers a PATCH.
+pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    let kind = &call.kind;
+    let media = call.content_type.split(';').next().unwrap_or_default().trim();
+    let known = match media {
+        MERGE | JSON => true,
+        // Only built-in kinds say how their lists are merged.
+        STRATEGIC => kind.custom.is_none(),
+        _ => false,
+    };
+    if !known {
+        let strategic = if kind.custom.is_none() { format!(", {STRATEGIC}") } else { String::new() };
+        return Err(Refusal::unsupported_media(&format!("{JSON}, {MERGE}{strategic}")));
+    }
+    let old = state.store.get(kind.table, &key(call)).cloned();
+    let old = old.ok_or_else(|| Refusal::not_found(kind, &call.name))?;
+    let shown = if old.value.get("apiVersion") == Some(&Value::String(kind.api_version())) {
+        old.value.clone()
+    } else {
+        converted(kind, &old.value)
+    };
+    let mut patched = patched(media, call, shown)?;
+    decode::typed(kind, &mut patched)?;
+    let mut new = decode::stored_form(kind, patched);
+    name_matches(call, &mut new)?;
+    update::change(state, call, &old, new)
+}
+
+fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal> {
+    if media == JSON {
+        return json_patch(call, object);
+    }
+    let patch = decode::json_text(&call.body)?;
+    if !patch.is_object() {
+        return Err(Refusal::bad_request(
+            "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
+        ));
+    }
+    if media == MERGE {
+        merge::merge(&mut object, &patch);
+        return Ok(object);
+    }
+    strategic::merge(&mut object, &patch)?;
+    Ok(object)
+}
+
+fn json_patch(call: &Call, mut object: Value) -> Result<Value, Refusal> {
+    let operations: json_patch::Patch = serde_json::from_slice(&call.body)
+        .map_err(|cause| Refusal::bad_request(format!("error decoding patch: {cause}")))?;
+    json_patch::patch(&mut object, &operations).map_err(|cause| {
+        // A failed test and a missing path are the client's view of the object being wrong.
+        Refusal::plain(
+            422,
+            "Invalid",
+            format!("the server rejected our request due to an error in our request: {cause}"),
+        )
+        .with_details(serde_json::json!({}))
+    })?;
+    object::as_map(&mut object);
+    Ok(object)
+}

@@ -1,0 +1,214 @@
+//! Takes objects, yields versions of them: one table per kind, one resourceVersion for all, one log of what happened.
+//! May not judge an object; what is put here was decided elsewhere. Every write is exactly one log entry, and its
+//! resourceVersion is the entry's number, so that any past state can be found again by walking the log backwards.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, OnceLock},
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::{kinds::TableId, object};
+
+/// Namespace (empty for cluster-scoped kinds) and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Namespace, empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of `name` in `namespace`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// One stored version of one object, never changed.
+#[derive(Debug)]
+pub struct Version {
+    /// Its resourceVersion.
+    pub rv: u64,
+    /// The object, as stored.
+    pub value: Value,
+    json: OnceLock<Bytes>,
+}
+
+impl Version {
+    pub(crate) fn new(rv: u64, value: Value) -> Self {
+        Self { rv, value, json: OnceLock::new() }
+    }
+
+    /// The object as JSON, serialised once however many lists and watches send it.
+    pub(crate) fn json(&self) -> Bytes {
+        self.json.get_or_init(|| Bytes::from(serde_json::to_vec(&self.value).unwrap_or_default())).clone()
+    }
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It came into being.
+    Added,
+    /// It changed.
+    Modified,
+    /// It is gone; the entry holds its last state.
+    Deleted,
+}
+
+/// One entry of the log.
+#[derive(Debug)]
+pub struct Entry {
+    /// resourceVersion of the write.
+    pub rv: u64,
+    /// What kind of write.
+    pub change: Change,
+    /// Where the object is kept.
+    pub table: TableId,
+    /// Which object.
+    pub key: Key,
+    /// The object after the write (its last state for a deletion, with the deletion's resourceVersion).
+    pub object: Arc<Version>,
+    /// The object before the write.
+    pub previous: Option<Arc<Version>>,
+}
+
+type Table = BTreeMap<Key, Arc<Version>>;
+
+/// All objects of a cluster and the recent past.
+#[derive(Debug)]
+pub(crate) struct Store {
+    rv: u64,
+    tables: Vec<Table>,
+    log: VecDeque<Arc<Entry>>,
+    window: usize,
+    history: Option<Vec<Arc<Entry>>>,
+    changed: tokio::sync::watch::Sender<u64>,
+}
+
+impl Store {
+    /// An empty store that remembers at least the last `window` writes, and all of them if `history` is asked for.
+    pub(crate) fn new(window: usize, history: bool) -> Self {
+        Self {
+            rv: 1,
+            tables: Vec::new(),
+            log: VecDeque::new(),
+            window: window.max(1),
+            history: history.then(Vec::new),
+            changed: tokio::sync::watch::Sender::new(1),
+        }
+    }
+
+    /// The resourceVersion of the last write.
+    pub(crate) fn rv(&self) -> u64 {
+        self.rv
+    }
+
+    /// Wakes whoever waits for a write.
+    pub(crate) fn subscribe(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// The last write that is no longer in the log.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.log.front().map_or(self.rv, |entry| entry.rv - 1)
+    }
+
+    /// Forgets the writes up to and including `rv`.
+    pub(crate) fn compact(&mut self, rv: u64) {
+        while self.log.front().is_some_and(|entry| entry.rv <= rv) {
+            self.log.pop_front();
+        }
+    }
+
+    pub(crate) fn get(&self, table: TableId, key: &Key) -> Option<&Arc<Version>> {
+        self.tables.get(table.0)?.get(key)
+    }
+
+    /// The objects of a kind in key order, of one namespace or of all.
+    pub(crate) fn scan<'a>(
+        &'a self,
+        table: TableId,
+        namespace: Option<&str>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Version>)> + use<'a> {
+        let from = Key::new(namespace.unwrap_or_default(), "");
+        let own = namespace.map(str::to_owned);
+        let objects = self.tables.get(table.0).into_iter().flat_map(move |all| all.range(from.clone()..));
+        objects.take_while(move |(key, _)| own.as_ref().is_none_or(|own| *own == key.namespace))
+    }
+
+    /// The objects of a kind as they were at `rv`, or none if that is no longer known.
+    pub(crate) fn at(&self, table: TableId, rv: u64) -> Option<BTreeMap<Key, Arc<Version>>> {
+        if rv < self.compacted() {
+            return None;
+        }
+        let mut objects = self.tables.get(table.0).cloned().unwrap_or_default();
+        for entry in self.log.iter().rev().take_while(|entry| entry.rv > rv).filter(|entry| entry.table == table) {
+            match &entry.previous {
+                Some(previous) => objects.insert(entry.key.clone(), Arc::clone(previous)),
+                None => objects.remove(&entry.key),
+            };
+        }
+        Some(objects)
+    }
+
+    /// The writes after `rv`, oldest first; none if some of them are no longer known.
+    pub(crate) fn since(&self, rv: u64) -> Option<impl Iterator<Item = &Arc<Entry>>> {
+        if rv < self.compacted() {
+            return None;
+        }
+        let skip = usize::try_from(rv - self.compacted()).unwrap_or(usize::MAX);
+        Some(self.log.iter().skip(skip))
+    }
+
+    /// Stores an object, new or changed, under the next resourceVersion.
+    pub(crate) fn put(&mut self, table: TableId, key: Key, mut value: Value) -> Arc<Version> {
+        let rv = self.rv + 1;
+        object::set_meta(&mut value, "resourceVersion", json!(rv.to_string()));
+        let version = Arc::new(Version::new(rv, value));
+        if self.tables.len() <= table.0 {
+            self.tables.resize_with(table.0 + 1, Table::new);
+        }
+        let previous = self.tables.get_mut(table.0).and_then(|all| all.insert(key.clone(), Arc::clone(&version)));
+        let change = if previous.is_some() { Change::Modified } else { Change::Added };
+        self.append(Entry { rv, change, table, key, object: Arc::clone(&version), previous });
+        version
+    }
+
+    /// Removes an object. Watchers are told its last stored state, under the deletion's resourceVersion.
+    pub(crate) fn remove(&mut self, table: TableId, key: &Key) -> Option<Arc<Version>> {
+        let previous = self.tables.get_mut(table.0)?.remove(key)?;
+        let rv = self.rv + 1;
+        let mut last = previous.value.clone();
+        object::set_meta(&mut last, "resourceVersion", json!(rv.to_string()));
+        let version = Arc::new(Version::new(rv, last));
+        let object = Arc::clone(&version);
+        self.append(Entry { rv, change: Change::Deleted, table, key: key.clone(), object, previous: Some(previous) });
+        Some(version)
+    }
+
+    fn append(&mut self, entry: Entry) {
+        self.rv = entry.rv;
+        let entry = Arc::new(entry);
+        if let Some(history) = &mut self.history {
+            history.push(Arc::clone(&entry));
+        }
+        self.log.push_back(entry);
+        self.changed.send_replace(self.rv);
+    }
+
+    /// Forgets what is older than the window. Not done while controllers still read the log.
+    pub(crate) fn trim(&mut self) {
+        let excess = self.log.len().saturating_sub(self.window);
+        self.log.drain(..excess);
+    }
+
+    /// Every write since the cluster was made, if that is being kept.
+    pub(crate) fn history(&self) -> Vec<Arc<Entry>> {
+        self.history.clone().unwrap_or_default()
+    }
+}

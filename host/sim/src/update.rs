@@ -1,0 +1,106 @@
+//! Takes a PUT, or the outcome of a patch, yields the stored object: the one path by which an existing object changes.
+//! May not write when nothing changed, and finishes a deletion once the last finalizer is gone.
+
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::{
+    cluster::State,
+    create::{self, name_matches, version_required},
+    decode,
+    handle::{key, shown},
+    metadata,
+    object::{self, meta_str},
+    reply::Reply,
+    routing::Call,
+    status::Refusal,
+    storage::{Key, Version},
+    strategy,
+};
+
+/// Answers a PUT.
+pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    let mut new = decode::object(call)?;
+    name_matches(call, &mut new)?;
+    let kind = &call.kind;
+    let Some(old) = state.store.get(kind.table, &key(call)).cloned() else {
+        if kind.traits.create_on_update && call.subresource.is_empty() {
+            return create::insert(state, call, new);
+        }
+        return Err(Refusal::not_found(kind, &call.name));
+    };
+    let said = meta_str(&new, "uid");
+    if !said.is_empty() && said != object::uid(&old.value) {
+        return Err(uid_precondition(call, said, object::uid(&old.value)));
+    }
+    if meta_str(&new, "resourceVersion").is_empty() && kind.custom.is_some() {
+        return Err(Refusal::invalid(kind, &call.name, &[version_required()]));
+    }
+    change(state, call, &old, new)
+}
+
+fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
+    let kind = &call.kind;
+    let group = if kind.custom.is_some() { format!("{}/", kind.group) } else { String::new() };
+    let namespace = if kind.namespaced { format!("{}/", call.namespace) } else { String::new() };
+    let path = format!("/registry/{group}{}/{namespace}{}", kind.plural, call.name);
+    Refusal::conflict(
+        kind,
+        &call.name,
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {said}, UID in object meta: {found}"
+        ),
+    )
+}
+
+/// Stores `new` in place of `old`, if everything agrees.
+pub(crate) fn change(state: &mut State, call: &Call, old: &Version, mut new: Value) -> Result<Reply, Refusal> {
+    let kind = &call.kind;
+    let dry_run = call.query.dry_run()?;
+    let said = meta_str(&new, "resourceVersion");
+    if !said.is_empty() && said != "0" && said != old.rv.to_string() {
+        return Err(Refusal::modified(kind, &call.name));
+    }
+    object::copy_meta(&old.value, &mut new, "resourceVersion");
+    same_place(call, &mut new)?;
+    strategy::prepare_update(kind, &call.subresource, &old.value, &mut new);
+    metadata::keep_for_update(&old.value, &mut new);
+    strategy::count_generation(kind, &old.value, &mut new);
+    let mut errors = metadata::change_errors(&old.value, &new);
+    errors.extend(metadata::errors(kind, &new));
+    errors.extend(strategy::update_errors(kind, &call.subresource, &old.value, &new));
+    if !errors.is_empty() {
+        return Err(Refusal::invalid(kind, &call.name, &errors));
+    }
+    if dry_run || new == old.value {
+        return shown(call, StatusCode::OK, &Version::new(old.rv, new));
+    }
+    if deletion_is_complete(&old.value, &new) {
+        state.store.remove(kind.table, &key(call));
+        return shown(call, StatusCode::OK, &Version::new(old.rv, new));
+    }
+    let stored = state.store.put(kind.table, Key::new(call.namespace.clone(), call.name.clone()), new);
+    shown(call, StatusCode::OK, &stored)
+}
+
+fn same_place(call: &Call, new: &mut Value) -> Result<(), Refusal> {
+    if !call.kind.namespaced {
+        object::set_meta(new, "namespace", Value::Null);
+        return Ok(());
+    }
+    let said = object::namespace(new);
+    if !said.is_empty() && said != call.namespace {
+        return Err(Refusal::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object::set_meta(new, "namespace", Value::String(call.namespace.clone()));
+    Ok(())
+}
+
+/// An object that is being deleted goes with its last finalizer, unless its grace period still runs.
+fn deletion_is_complete(old: &Value, new: &Value) -> bool {
+    let grace = object::meta(old, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+    object::is_deleting(old) && grace == 0 && object::finalizers(new).next().is_none()
+}
