@@ -1,0 +1,112 @@
+//! Takes an object and a job and yields which marks on the object the job
+//! holds, and which others hold. May not change a hold: the host does that.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+
+use crate::{Job, Object, ReadError};
+
+/// What the annotation begins with in which the host lists the marks that a job
+/// holds; the UID of the job follows.
+pub const HOLD_PREFIX: &str = "hold.oarlock.dev/";
+
+/// Something that can be put on an object and held there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark<'a> {
+    /// The label of this key.
+    Label(&'a str),
+    /// The annotation of this key.
+    Annotation(&'a str),
+    /// The finalizer of this name.
+    Finalizer(&'a str),
+}
+
+impl Mark<'_> {
+    fn is_on(self, object: &Object) -> bool {
+        match self {
+            Mark::Label(key) => object.has_label(key),
+            Mark::Annotation(key) => object.annotation(key).is_some(),
+            Mark::Finalizer(name) => object.has_finalizer(name),
+        }
+    }
+
+    /// Whether an entry of a hold means this mark.
+    fn is(self, entry: &str) -> bool {
+        let (kind, key) = match self {
+            Mark::Label(key) => ("label:", key),
+            Mark::Annotation(key) => ("annotation:", key),
+            Mark::Finalizer(name) => ("finalizer:", name),
+        };
+        entry.strip_prefix(kind) == Some(key)
+    }
+}
+
+/// What jobs hold on one object.
+#[derive(Debug)]
+pub struct Holds<'a> {
+    object: &'a Object,
+    key: String,
+    mine: Vec<String>,
+    others: OnceCell<Vec<String>>,
+}
+
+impl Object {
+    /// What this job, and other jobs, hold on the object.
+    #[must_use]
+    pub fn holds(&self, job: &Job) -> Holds<'_> {
+        let key = [HOLD_PREFIX, &job.uid()].concat();
+        let mine = self.annotation(&key).map(|text| entries(&text)).unwrap_or_default();
+        Holds { object: self, key, mine, others: OnceCell::new() }
+    }
+}
+
+impl Holds<'_> {
+    /// Whether this job holds nothing on the object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mine.is_empty()
+    }
+
+    /// Whether this job holds the mark.
+    #[must_use]
+    pub fn has(&self, mark: Mark<'_>) -> bool {
+        self.mine.iter().any(|entry| mark.is(entry))
+    }
+
+    /// Whether the host keeps the object from being chosen by this job, since
+    /// another job had chosen it before.
+    #[must_use]
+    pub fn is_barred(&self) -> bool {
+        self.mine.iter().any(|entry| entry == "barred")
+    }
+
+    /// Whether the mark has to be proposed for this job to hold it: it is
+    /// missing, or it is there because another job holds it. A mark that
+    /// somebody else set can't be held, and proposing it would change nothing.
+    ///
+    /// # Errors
+    ///
+    /// Where the annotations cannot be read.
+    pub fn lacks(&self, mark: Mark<'_>) -> Result<bool, ReadError> {
+        if !mark.is_on(self.object) {
+            return Ok(true);
+        }
+        Ok(!self.has(mark) && self.others()?.iter().any(|entry| mark.is(entry)))
+    }
+
+    /// What other jobs hold. Read only where it matters: it copies all
+    /// annotations.
+    fn others(&self) -> Result<&[String], ReadError> {
+        if let Some(others) = self.others.get() {
+            return Ok(others);
+        }
+        let all: Option<BTreeMap<String, String>> = self.object.field("/metadata/annotations")?;
+        let holds = all.iter().flatten().filter(|(key, _)| key.starts_with(HOLD_PREFIX) && **key != self.key);
+        Ok(self.others.get_or_init(|| holds.flat_map(|(_, text)| entries(text)).collect()))
+    }
+}
+
+/// The entries of a hold. What somebody garbled holds nothing.
+fn entries(text: &str) -> Vec<String> {
+    serde_json::from_str(text).unwrap_or_default()
+}

@@ -1,0 +1,77 @@
+//! Takes a time as Kubernetes writes it (RFC 3339) and yields milliseconds
+//! since 1970. May not read a clock.
+
+/// Reads a time such as `2026-01-31T12:00:00Z`, as milliseconds since 1970.
+/// `None` for what is not one, or lies before 1970.
+#[must_use]
+pub fn parse_instant(text: &str) -> Option<u64> {
+    let (date, time) = text.split_once(['T', 't'])?;
+    let mut date = date.splitn(3, '-').map(number);
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (time, zone) = time.split_at(time.find(['Z', 'z', '+', '-'])?);
+    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
+    let mut time = time.splitn(3, ':').map(number);
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset(zone)?;
+    u64::try_from(seconds * 1000 + milliseconds(fraction)?).ok()
+}
+
+/// Days from 1970-01-01 to a date, counting years from March so that a leap day
+/// is the last of its year. 719,468 days lie between 0000-03-01 and 1970-01-01.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month < 3 { (year - 1, month + 9) } else { (year, month - 3) };
+    year * 365 + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (month * 153 + 2) / 5 + day
+        - 1
+        - 719_468
+}
+
+/// How many seconds a zone is ahead of UTC.
+fn offset(zone: &str) -> Option<i64> {
+    let sign = match zone.get(..1)? {
+        "Z" | "z" => return (zone.len() == 1).then_some(0),
+        "+" => 1,
+        _ => -1,
+    };
+    let (hours, minutes) = zone.get(1..)?.split_once(':')?;
+    Some(sign * (number(hours)? * 3600 + number(minutes)? * 60))
+}
+
+/// The first three digits after the point; the rest is cut off.
+fn milliseconds(fraction: &str) -> Option<i64> {
+    let digits = fraction.get(..fraction.len().min(3))?;
+    let missing = 3 - u32::try_from(digits.len()).ok()?;
+    if digits.is_empty() { Some(0) } else { Some(number(digits)? * 10_i64.pow(missing)) }
+}
+
+fn number(digits: &str) -> Option<i64> {
+    if digits.is_empty() || digits.len() > 4 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_instant;
+
+    #[test]
+    fn times_of_kubernetes_are_read() {
+        assert_eq!(parse_instant("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(parse_instant("2026-01-31T12:00:00Z"), Some(1_769_860_800_000));
+        assert_eq!(parse_instant("2024-02-29T23:59:59.1234567Z"), Some(1_709_251_199_123));
+        assert_eq!(parse_instant("2024-03-01T01:59:59+02:00"), Some(1_709_251_199_000));
+        assert_eq!(parse_instant("2000-03-01T00:00:00.5Z"), Some(951_868_800_500));
+    }
+
+    #[test]
+    fn what_is_no_time_is_none() {
+        for text in
+            ["", "now", "2026-01-31", "2026-13-01T00:00:00Z", "2026-01-31T12:00:00", "1969-12-31T23:59:59Z", "TZ"]
+        {
+            assert_eq!(parse_instant(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Takes what a plugin wants done and yields a proposal. May not make any of
+//! it: the host does, under the rights it was granted.
+
+use crate::wit;
+use crate::wit::{Deletion, Eviction, MetadataChange, NodeDrain, NodeSchedulable, ObjectRef, Severity};
+
+/// A Kubernetes Event, a single mutation, a taint and a task, as the contract
+/// has them, for what the builders do not say.
+pub use crate::wit::{Event, Mutation, NodeTaint as Taint, TaskRequest};
+
+/// What the plugin wants done. An empty one is valid.
+///
+/// The host checks all of it, stores the extras durably, and only then makes
+/// the mutations, in order, up to the first that fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal(pub(crate) wit::Proposal);
+
+impl Default for Proposal {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Proposal {
+    /// Nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        let wit = wit::Proposal {
+            mutations: Vec::new(),
+            set_extra: Vec::new(),
+            remove_extra: Vec::new(),
+            events: Vec::new(),
+        };
+        Self(wit)
+    }
+
+    /// Changes labels, annotations or finalizers of one object.
+    #[must_use]
+    pub fn change(self, change: Change) -> Self {
+        self.mutation(Mutation::Metadata(change.0))
+    }
+
+    /// Evicts a Pod; `grace_period_seconds` overrides its own.
+    #[must_use]
+    pub fn evict(self, pod: impl Into<ObjectRef>, grace_period_seconds: Option<u32>) -> Self {
+        self.mutation(Mutation::Evict(Eviction { pod: pod.into(), grace_period_seconds }))
+    }
+
+    /// Deletes an object.
+    #[must_use]
+    pub fn delete(self, object: impl Into<ObjectRef>) -> Self {
+        let object = object.into();
+        self.mutation(Mutation::Delete(Deletion { object, grace_period_seconds: None, propagation: None }))
+    }
+
+    /// Creates the object given as JSON text, unless it exists.
+    #[must_use]
+    pub fn create(self, json: impl Into<String>) -> Self {
+        self.mutation(Mutation::Create(json.into()))
+    }
+
+    /// Changes an object by a JSON Merge Patch.
+    #[must_use]
+    pub fn patch(self, object: impl Into<ObjectRef>, patch: impl Into<String>) -> Self {
+        let (object, patch) = (object.into(), patch.into());
+        self.mutation(Mutation::Patch(wit::MergePatch { object, subresource: None, patch }))
+    }
+
+    /// Keeps new Pods away from a Node.
+    #[must_use]
+    pub fn cordon(self, node: impl Into<String>) -> Self {
+        self.mutation(Mutation::Schedulable(NodeSchedulable { node: node.into(), schedulable: false }))
+    }
+
+    /// Lets new Pods onto a Node again.
+    #[must_use]
+    pub fn uncordon(self, node: impl Into<String>) -> Self {
+        self.mutation(Mutation::Schedulable(NodeSchedulable { node: node.into(), schedulable: true }))
+    }
+
+    /// Puts a taint on a Node or takes it off.
+    #[must_use]
+    pub fn taint(self, taint: Taint) -> Self {
+        self.mutation(Mutation::Taint(taint))
+    }
+
+    /// Cordons a Node and evicts its Pods, sparing those that would lose data
+    /// or that nobody would replace.
+    #[must_use]
+    pub fn drain(self, node: impl Into<String>) -> Self {
+        let node = node.into();
+        let drain = NodeDrain { node, grace_period_seconds: None, delete_empty_dir_data: false, force: false };
+        self.mutation(Mutation::Drain(drain))
+    }
+
+    /// Starts a task, unless one of its name exists.
+    #[must_use]
+    pub fn task(self, task: TaskRequest) -> Self {
+        self.mutation(Mutation::Task(task))
+    }
+
+    /// Adds any mutation.
+    #[must_use]
+    pub fn mutation(mut self, mutation: Mutation) -> Self {
+        self.0.mutations.push(mutation);
+        self
+    }
+
+    /// Stores a value for this target. It states what was seen or is intended,
+    /// never that a mutation beside it was made.
+    #[must_use]
+    pub fn extra(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.0.set_extra.push((key.to_owned(), value.into()));
+        self
+    }
+
+    /// Forgets what was stored under a key.
+    #[must_use]
+    pub fn remove_extra(mut self, key: &str) -> Self {
+        self.0.remove_extra.push(key.to_owned());
+        self
+    }
+
+    /// Records an event on the job, for information.
+    #[must_use]
+    pub fn event(self, reason: &str, message: impl Into<String>) -> Self {
+        self.record(Severity::Normal, reason, message.into())
+    }
+
+    /// Records an event on the job, as a warning.
+    #[must_use]
+    pub fn warning(self, reason: &str, message: impl Into<String>) -> Self {
+        self.record(Severity::Warning, reason, message.into())
+    }
+
+    /// The mutations so far, in order.
+    #[must_use]
+    pub fn mutations(&self) -> &[Mutation] {
+        &self.0.mutations
+    }
+
+    /// The events so far.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.0.events
+    }
+
+    /// The same without its events, for tests of what is done alone.
+    #[must_use]
+    pub fn without_events(mut self) -> Self {
+        self.0.events.clear();
+        self
+    }
+
+    fn record(mut self, severity: Severity, reason: &str, message: String) -> Self {
+        self.0.events.push(Event { severity, reason: reason.to_owned(), message });
+        self
+    }
+}
+
+impl From<Proposal> for wit::Proposal {
+    fn from(proposal: Proposal) -> Self {
+        proposal.0
+    }
+}
+
+/// Labels, annotations and finalizers to set and remove on one object, in one
+/// write. What is set is a hold, taken away when the target is released, unless
+/// it says [`Change::keep`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "give it to `Proposal::change`"]
+pub struct Change(MetadataChange);
+
+impl Change {
+    /// Nothing on this object yet.
+    pub fn of(object: impl Into<ObjectRef>) -> Self {
+        Self(MetadataChange {
+            object: object.into(),
+            set_labels: Vec::new(),
+            remove_labels: Vec::new(),
+            set_annotations: Vec::new(),
+            remove_annotations: Vec::new(),
+            add_finalizers: Vec::new(),
+            remove_finalizers: Vec::new(),
+            keep: false,
+        })
+    }
+
+    /// Sets a label.
+    pub fn set_label(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.0.set_labels.push((key.to_owned(), value.into()));
+        self
+    }
+
+    /// Removes a label; where it is a hold, lets go of this job's hold.
+    pub fn remove_label(mut self, key: &str) -> Self {
+        self.0.remove_labels.push(key.to_owned());
+        self
+    }
+
+    /// Sets an annotation.
+    pub fn set_annotation(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.0.set_annotations.push((key.to_owned(), value.into()));
+        self
+    }
+
+    /// Removes an annotation; where it is a hold, lets go of this job's hold.
+    pub fn remove_annotation(mut self, key: &str) -> Self {
+        self.0.remove_annotations.push(key.to_owned());
+        self
+    }
+
+    /// Adds a finalizer.
+    pub fn add_finalizer(mut self, name: &str) -> Self {
+        self.0.add_finalizers.push(name.to_owned());
+        self
+    }
+
+    /// Removes a finalizer; where it is a hold, lets go of this job's hold.
+    pub fn remove_finalizer(mut self, name: &str) -> Self {
+        self.0.remove_finalizers.push(name.to_owned());
+        self
+    }
+
+    /// What is set is the purpose of the action, and stays.
+    pub fn keep(mut self) -> Self {
+        self.0.keep = true;
+        self
+    }
+
+    /// Whether nothing is set and nothing removed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let MetadataChange {
+            object: _,
+            set_labels,
+            remove_labels,
+            set_annotations,
+            remove_annotations,
+            add_finalizers,
+            remove_finalizers,
+            keep: _,
+        } = &self.0;
+        set_labels.is_empty()
+            && set_annotations.is_empty()
+            && add_finalizers.is_empty()
+            && remove_labels.is_empty()
+            && remove_annotations.is_empty()
+            && remove_finalizers.is_empty()
+    }
+}

@@ -1,0 +1,108 @@
+//! Takes a handle on the target and yields typed reads of it. May not judge
+//! them.
+
+use serde::de::DeserializeOwned;
+
+use crate::object::parse;
+use crate::{Freshness, Object, ReadError, backend};
+
+/// How far a task is that the host does for the plugin.
+pub use crate::wit::TaskStatus;
+
+/// One of the things a job acts on.
+#[derive(Debug)]
+pub struct Target(pub(crate) backend::Target);
+
+impl Target {
+    /// The name of the target, unique in the job.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+
+    /// The position of the target in the job, from 0.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.0.index()
+    }
+
+    /// The kind of object the target is, such as `Pod`.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        self.0.kind()
+    }
+
+    /// The object itself; `None` where the API server has confirmed that it is
+    /// gone.
+    #[must_use]
+    pub fn object(&self) -> Option<Object> {
+        self.0.object().map(Object)
+    }
+
+    /// The containers that were asked for; empty means all.
+    #[must_use]
+    pub fn containers(&self) -> Vec<String> {
+        self.0.containers()
+    }
+
+    /// What an earlier proposal stored under `key`.
+    #[must_use]
+    pub fn extra(&self, key: &str) -> Option<String> {
+        self.0.extra(key)
+    }
+
+    /// Everything that earlier proposals stored, sorted by key.
+    #[must_use]
+    pub fn extras(&self) -> Vec<(String, String)> {
+        self.0.extras()
+    }
+
+    /// Which attempt at this target this is, from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.0.attempt()
+    }
+
+    /// Which try of the current call this is, from 1.
+    #[must_use]
+    pub fn call_try(&self) -> u32 {
+        self.0.call_try()
+    }
+
+    /// When the target started, in milliseconds since 1970.
+    #[must_use]
+    pub fn started_ms(&self) -> u64 {
+        self.0.started_ms()
+    }
+
+    /// When the host gives up on this target; `None` where no limit is set.
+    #[must_use]
+    pub fn deadline_ms(&self) -> Option<u64> {
+        self.0.deadline_ms()
+    }
+
+    /// The objects that belong to this target by a relation of `setup`.
+    ///
+    /// # Errors
+    ///
+    /// For a relation that was not declared, or where the host has to look
+    /// first.
+    pub fn related(&self, relation: &str, freshness: Freshness) -> Result<Vec<Object>, ReadError> {
+        Ok(self.0.related(relation, freshness)?.into_iter().map(Object).collect())
+    }
+
+    /// How far the task of this name is; `None` where there is none.
+    #[must_use]
+    pub fn task(&self, name: &str) -> Option<TaskStatus> {
+        self.0.task(name)
+    }
+
+    /// What the task of this name produced, read as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Where it is not a `T`.
+    pub fn task_output<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ReadError> {
+        self.task(name).map(|task| parse(&task.output, || format!("the output of task {name}"))).transpose()
+    }
+}
