@@ -1,0 +1,163 @@
+//! The simulated world: everything in a cluster that is not the API server. Takes an ordinary client, so that the
+//! same world lives on the in-memory API and on a real server; yields pods that become scheduled, ready and gone,
+//! workloads that replace them, and a ledger of what physically happened. It waits by tokio's time alone and draws
+//! every chance from one seed. It may not read the machine's clock, nor know the host that is under test.
+//!
+//! ```text
+//! watches (eyes) -> store, ledger
+//!               \-> queue -> round: look (store) -> decide (kubelet, replicas, collaset, ...) -> act (hands) -> API
+//! ```
+
+mod act;
+mod brakes;
+mod collaset;
+mod collaset_crd;
+mod deployment;
+mod dice;
+mod eyes;
+mod feed;
+mod ground;
+mod hands;
+mod history;
+mod kubelet;
+mod ledger;
+pub mod marks;
+mod pod_facts;
+mod queue;
+mod replicas;
+mod rounds;
+#[cfg(test)]
+mod samples;
+mod seeding;
+mod sets;
+mod sprout;
+mod store;
+mod verdict;
+mod waiting;
+mod wishes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DynamicObject;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use brakes::{Brake, Scope};
+pub use collaset_crd::collaset_crd;
+pub use dice::{Dice, Span};
+pub use ground::PrepareFailed;
+pub use history::{Breach, History, Snapshot, Version};
+pub use kubelet::Timings;
+pub use ledger::{Cause, Effect, Entry, Ledger};
+pub use seeding::{SeedFailed, Seedbed};
+pub use sets::{SetKey, SetKind};
+pub use verdict::{TargetFate, Verdict};
+pub use waiting::Overdue;
+pub use wishes::WishFailed;
+
+use crate::clock::Clock;
+use eyes::{Eyes, PodEye, SetEye};
+use hands::{Hands, HandsParts, IN_FLIGHT};
+use queue::Queue;
+use rounds::{Key, Rounds, RoundsParts};
+use store::Store;
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Fixes every chance: names, nodes, delays.
+    pub seed: u64,
+    /// How long the stages of a pod's life take.
+    pub timings: Timings,
+    /// Namespaces that the world looks after; none means all.
+    pub namespaces: Vec<String>,
+    /// How many nodes there are, named `node-0` and so on.
+    pub nodes: usize,
+    /// Where the timestamps in conditions come from; the same as the server's, lest conditions lie.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Options {
+    /// A world of three nodes with ordinary timings, in all namespaces.
+    pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
+        Self { seed, timings: Timings::default(), namespaces: Vec::new(), nodes: 3, clock }
+    }
+}
+
+/// Why a world did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartFailed {
+    /// The cluster could not be prepared.
+    #[error("failed to prepare the cluster for the world")]
+    Prepare(#[source] PrepareFailed),
+    /// Not every watch delivered its first list.
+    #[error("failed to watch pods and workloads; the client needs list and watch on all of them")]
+    Watch(#[source] Overdue),
+}
+
+/// A world that lives until it is stopped or dropped.
+pub struct World {
+    eyes: Eyes,
+    tasks: JoinSet<()>,
+}
+
+impl World {
+    /// Prepares the cluster and starts kubelets and controllers. Yields once every watch has delivered its first
+    /// list.
+    ///
+    /// # Errors
+    /// `StartFailed` if the cluster cannot be prepared or watched.
+    pub async fn start(client: Client, options: Options) -> Result<Self, StartFailed> {
+        let Options { seed, timings, namespaces, nodes, clock } = options;
+        ground::prepare(&client, nodes, &crate::clock::seconds(clock.now())).await.map_err(StartFailed::Prepare)?;
+        let (store, ledger, dice) = (Arc::new(Store::default()), Ledger::default(), Dice::new(seed));
+        let hands = Hands::new(HandsParts { client: client.clone(), store, ledger, dice, nodes });
+        let rounds = Arc::new(Rounds::new(RoundsParts { hands, timings, clock }));
+        let (queue, arrivals) = Queue::new();
+        let synced = Arc::new(watch::Sender::new(0));
+        let eyes = Eyes { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
+        let mut world = Self { eyes, tasks: JoinSet::new() };
+        world.watch_everything(&client);
+        let rounds = world.eyes.rounds.clone();
+        world.tasks.spawn(queue::run(arrivals, IN_FLIGHT, move |key: Key| rounds.clone().round(key)));
+        world.first_lists().await.map_err(StartFailed::Watch)?;
+        Ok(world)
+    }
+
+    fn watch_everything(&mut self, client: &Client) {
+        for kind in SetKind::ALL {
+            let mut eye = SetEye::new(self.eyes.clone(), kind);
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
+            self.tasks.spawn(feed::feed(api, move |event| eye.saw(event)));
+        }
+        let mut eye = PodEye::new(self.eyes.clone());
+        self.tasks.spawn(feed::feed(Api::<Pod>::all(client.clone()), move |event| eye.saw(event)));
+    }
+
+    async fn first_lists(&self) -> Result<(), Overdue> {
+        let synced = self.eyes.synced.clone();
+        let all = SetKind::ALL.len() + 1;
+        let changes = synced.subscribe();
+        waiting::until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= all).await
+    }
+
+    /// The record of physical effects.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.eyes.rounds.hands.ledger
+    }
+
+    /// Every pod as last seen, by namespace and name.
+    #[must_use]
+    pub fn pods(&self) -> Vec<Arc<Pod>> {
+        self.eyes.rounds.store.pods()
+    }
+
+    /// Ends all tasks of the world and waits until they are gone.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}

@@ -1,0 +1,80 @@
+//! What a scenario holds back. Takes brakes with a scope, yields whether one applies to a pod or a set. It may not
+//! know how the brakes are obeyed.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+
+use super::sets::SetKey;
+use super::store::Place;
+
+/// What is held back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Brake {
+    /// Sets make no pods.
+    Creation,
+    /// Pods that run do not become ready.
+    Readiness,
+    /// Pods are not ready, those that were lose it.
+    Health,
+    /// Pods that were told to go do not end.
+    Termination,
+    /// A set makes no pods while one of its pods is made anew under its name; the world puts this one on itself.
+    Recreation,
+}
+
+/// For whom it is held back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// For all.
+    World,
+    /// For one set and, if it is a Deployment, for its ReplicaSets.
+    Set(SetKey),
+    /// For the pod of this namespace and name, whoever bears the name.
+    Pod(String, String),
+}
+
+/// The brakes that are on.
+#[derive(Debug, Default)]
+pub(crate) struct Brakes {
+    on: Mutex<BTreeSet<(Brake, Scope)>>,
+}
+
+impl Brakes {
+    pub(crate) fn put_on(&self, brake: Brake, scope: Scope) {
+        self.on.lock().insert((brake, scope));
+    }
+
+    pub(crate) fn take_off(&self, brake: Brake, scope: Scope) {
+        self.on.lock().remove(&(brake, scope));
+    }
+
+    /// Whether a brake is on for a pod or for any set of a lineage.
+    pub(crate) fn hold(&self, brake: Brake, pod: Option<&Place>, lineage: &[SetKey]) -> bool {
+        let on = self.on.lock();
+        let is_on = |scope: Scope| on.contains(&(brake, scope));
+        is_on(Scope::World)
+            || pod.is_some_and(|(namespace, name)| is_on(Scope::Pod(namespace.clone(), name.clone())))
+            || lineage.iter().any(|key| is_on(Scope::Set(key.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::sets::SetKind;
+
+    #[test]
+    fn a_brake_holds_within_its_scope_until_it_is_taken_off() {
+        let brakes = Brakes::default();
+        let foo = SetKey::new(SetKind::CollaSet, "demo", "foo");
+        let pod = ("demo".to_owned(), "a".to_owned());
+        brakes.put_on(Brake::Readiness, Scope::Set(foo.clone()));
+        assert!(brakes.hold(Brake::Readiness, Some(&pod), std::slice::from_ref(&foo)));
+        assert!(!brakes.hold(Brake::Creation, Some(&pod), std::slice::from_ref(&foo)));
+        assert!(!brakes.hold(Brake::Readiness, Some(&pod), &[]));
+        brakes.take_off(Brake::Readiness, Scope::Set(foo.clone()));
+        brakes.put_on(Brake::Readiness, Scope::Pod("demo".into(), "a".into()));
+        assert!(brakes.hold(Brake::Readiness, Some(&pod), &[foo]));
+    }
+}

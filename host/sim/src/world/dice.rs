@@ -1,0 +1,113 @@
+//! Seeded chance. Takes a seed and the words that name a decision, yields the same number, duration or name
+//! suffix for the same words every time. It keeps no state, so the order in which tasks ask changes nothing.
+//! It may not read a clock or any other source of randomness.
+
+use std::time::Duration;
+
+/// Kubernetes draws generated suffixes from this alphabet, so that no word is spelled by accident.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Offset basis and prime of the 64-bit FNV-1a hash.
+const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
+
+/// A range of durations, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The shortest duration.
+    pub least: Duration,
+    /// The longest duration.
+    pub most: Duration,
+}
+
+impl Span {
+    /// A span between two numbers of milliseconds.
+    #[must_use]
+    pub const fn millis(least: u64, most: u64) -> Self {
+        Self { least: Duration::from_millis(least), most: Duration::from_millis(most) }
+    }
+}
+
+/// The source of every chance in a world.
+#[derive(Clone, Copy, Debug)]
+pub struct Dice {
+    seed: u64,
+}
+
+impl Dice {
+    /// Dice that fall the same way for the same seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// A number that belongs to these words.
+    #[must_use]
+    pub fn roll(&self, words: &[&str]) -> u64 {
+        let mut state = self.seed.to_le_bytes().iter().fold(FNV.0, |hash, byte| step(hash, *byte));
+        for word in words {
+            state = word.bytes().chain([0]).fold(state, step);
+        }
+        scramble(state)
+    }
+
+    /// A duration within the span, in whole milliseconds.
+    #[must_use]
+    pub fn between(&self, span: Span, words: &[&str]) -> Duration {
+        let width = u64::try_from(span.most.saturating_sub(span.least).as_millis()).unwrap_or(u64::MAX - 1);
+        let extra = self.roll(words).checked_rem(width.saturating_add(1)).unwrap_or(0);
+        span.least + Duration::from_millis(extra)
+    }
+
+    /// A suffix of five letters and digits, as `generateName` would append.
+    #[must_use]
+    pub fn suffix(&self, words: &[&str]) -> String {
+        letters(self.roll(words), 5)
+    }
+}
+
+/// A hash of any text in the alphabet of generated names, as in `web-7bdb974bc7`.
+pub(crate) fn text_hash(text: &str) -> String {
+    letters(scramble(text.bytes().fold(FNV.0, step)), 10)
+}
+
+fn letters(mut number: u64, count: usize) -> String {
+    let base = LETTERS.len() as u64;
+    let mut name = String::with_capacity(count);
+    for _ in 0..count {
+        let index = usize::try_from(number % base).unwrap_or(0);
+        name.push(LETTERS.get(index).copied().map_or('b', char::from));
+        number /= base;
+    }
+    name
+}
+
+const fn step(hash: u64, byte: u8) -> u64 {
+    (hash ^ byte as u64).wrapping_mul(FNV.1)
+}
+
+/// The finaliser of SplitMix64: FNV alone leaves the high bits of short words alike.
+const fn scramble(mut state: u64) -> u64 {
+    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_words_fall_the_same_way_and_other_seeds_differ() {
+        let dice = Dice::new(7);
+        assert_eq!(dice.roll(&["foo", "1"]), Dice::new(7).roll(&["foo", "1"]));
+        assert_ne!(dice.roll(&["foo", "1"]), dice.roll(&["foo1"]));
+        assert_ne!(dice.suffix(&["foo-", "1"]), Dice::new(8).suffix(&["foo-", "1"]));
+    }
+
+    #[test]
+    fn durations_stay_within_their_span() {
+        let span = Span::millis(10, 12);
+        let seen: std::collections::BTreeSet<_> =
+            (0..200).map(|n| Dice::new(n).between(span, &["start"]).as_millis()).collect();
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [10, 11, 12]);
+    }
+}

@@ -1,0 +1,27 @@
+//! Watches. Takes an API and a sink, yields every version of its objects to the sink for as long as it is polled.
+//! It may not judge what it delivers; `managedFields` are dropped, since they dominate memory.
+
+use std::fmt::Debug;
+
+use futures::StreamExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+/// Longer watches of a dead server are noticed too late.
+const WATCH_SECONDS: u32 = 50;
+
+/// Delivers events until the future is dropped. Failures are waited out and repeated by the watcher.
+pub(crate) async fn feed<K>(api: Api<K>, mut sink: impl FnMut(watcher::Event<K>))
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => sink(event.modify(|object| object.managed_fields_mut().clear())),
+            Err(failure) => tracing::debug!(%failure, "a watch of the world broke off and is repeated"),
+        }
+    }
+}

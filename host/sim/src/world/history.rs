@@ -1,0 +1,239 @@
+//! The history of objects. Takes watches of some kinds, yields every version in the order of resource versions, and
+//! sweeps invariants over it: what must hold at each version of the whole cluster, not only at the end.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher::Event;
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::feed::feed;
+use super::pod_facts::version_of;
+use super::waiting::{Overdue, until};
+
+/// One version of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Version {
+    /// The resource version; versions of all kinds share one order.
+    pub resource_version: u64,
+    /// The plural name of its kind, such as `pods`.
+    pub plural: String,
+    /// Its namespace, empty for cluster-wide kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+    /// The whole object; at a deletion, its last version.
+    pub object: Arc<Value>,
+    /// Whether this version is the end of the object.
+    pub is_end: bool,
+}
+
+impl Version {
+    /// A value within the object by JSON pointer, such as `/status/progress`; null if absent.
+    #[must_use]
+    pub fn at(&self, pointer: &str) -> &Value {
+        self.object.pointer(pointer).unwrap_or(&Value::Null)
+    }
+}
+
+/// The cluster right after a version: the last version of each living object, by plural, namespace and name.
+pub type Snapshot = BTreeMap<(String, String, String), Version>;
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Breach {
+    /// Where in history.
+    pub resource_version: u64,
+    /// The object whose version broke it.
+    pub object: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {} {}: {}", self.resource_version, self.object, self.reason)
+    }
+}
+
+/// A recorder of versions. It records until it is dropped.
+pub struct History {
+    versions: Arc<Mutex<Vec<Version>>>,
+    length: Arc<watch::Sender<usize>>,
+    _tasks: JoinSet<()>,
+}
+
+impl History {
+    /// Starts to record all objects of some kinds.
+    #[must_use]
+    pub fn record(client: &Client, kinds: Vec<ApiResource>) -> Self {
+        let (versions, length) = (Arc::new(Mutex::new(Vec::new())), Arc::new(watch::Sender::new(0)));
+        let mut tasks = JoinSet::new();
+        for kind in kinds {
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
+            let mut recorder = Recorder::new(kind.plural.clone(), versions.clone(), length.clone());
+            tasks.spawn(feed(api, move |event| recorder.saw(event)));
+        }
+        Self { versions, length, _tasks: tasks }
+    }
+
+    /// All versions so far, in the order of resource versions.
+    #[must_use]
+    pub fn versions(&self) -> Vec<Version> {
+        let mut versions = self.versions.lock().clone();
+        versions.sort_by_key(|version| version.resource_version);
+        versions
+    }
+
+    /// Waits until the versions satisfy a condition; they come in the order of their arrival.
+    ///
+    /// # Errors
+    /// `Overdue` names what was awaited, once the deadline has passed.
+    pub async fn until(
+        &self,
+        what: &str,
+        deadline: Duration,
+        condition: impl FnMut(&[Version]) -> bool,
+    ) -> Result<(), Overdue> {
+        let mut condition = condition;
+        let held = || condition(&self.versions.lock());
+        until(what, deadline, self.length.subscribe(), held).await
+    }
+
+    /// Asks a check about each version, with the cluster as it was right before and right after it.
+    #[must_use]
+    pub fn sweep(&self, check: impl FnMut(&Snapshot, &Version, &Snapshot) -> Result<(), String>) -> Vec<Breach> {
+        sweep(&self.versions(), check)
+    }
+}
+
+/// Sweeps a check over versions that are in order.
+fn sweep(
+    versions: &[Version],
+    mut check: impl FnMut(&Snapshot, &Version, &Snapshot) -> Result<(), String>,
+) -> Vec<Breach> {
+    let (mut before, mut after) = (Snapshot::new(), Snapshot::new());
+    let mut breaches = Vec::new();
+    for version in versions {
+        enter(&mut after, version);
+        if let Err(reason) = check(&before, version, &after) {
+            let object = format!("{} {}/{}", version.plural, version.namespace, version.name);
+            breaches.push(Breach { resource_version: version.resource_version, object, reason });
+        }
+        enter(&mut before, version);
+    }
+    breaches
+}
+
+fn enter(cluster: &mut Snapshot, version: &Version) {
+    let key = (version.plural.clone(), version.namespace.clone(), version.name.clone());
+    if !version.is_end {
+        cluster.insert(key, version.clone());
+    } else if cluster.get(&key).is_some_and(|known| known.uid == version.uid) {
+        cluster.remove(&key);
+    }
+}
+
+/// Takes events of one kind down.
+struct Recorder {
+    plural: String,
+    versions: Arc<Mutex<Vec<Version>>>,
+    length: Arc<watch::Sender<usize>>,
+    alive: BTreeMap<String, Version>,
+    listed: HashSet<String>,
+    newest: u64,
+}
+
+impl Recorder {
+    fn new(plural: String, versions: Arc<Mutex<Vec<Version>>>, length: Arc<watch::Sender<usize>>) -> Self {
+        Self { plural, versions, length, alive: BTreeMap::new(), listed: HashSet::new(), newest: 0 }
+    }
+
+    fn saw(&mut self, event: Event<DynamicObject>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => {
+                self.listed.extend(object.metadata.uid.clone());
+                self.note(object, false);
+            }
+            Event::Apply(object) => self.note(object, false),
+            Event::Delete(object) => self.note(object, true),
+            Event::InitDone => self.end_unlisted(),
+        }
+    }
+
+    fn note(&mut self, object: DynamicObject, is_end: bool) {
+        let Ok(value) = serde_json::to_value(&object) else { return };
+        let meta = object.metadata;
+        let version = Version {
+            resource_version: version_of(&meta),
+            plural: self.plural.clone(),
+            namespace: meta.namespace.unwrap_or_default(),
+            name: meta.name.unwrap_or_default(),
+            uid: meta.uid.unwrap_or_default(),
+            object: Arc::new(value),
+            is_end,
+        };
+        self.append(version);
+    }
+
+    /// A list that follows a gap in the watch lacks what ended within the gap; when is not known any more.
+    fn end_unlisted(&mut self) {
+        let missing: Vec<Version> =
+            self.alive.values().filter(|version| !self.listed.contains(&version.uid)).cloned().collect();
+        for version in missing {
+            self.append(Version { is_end: true, resource_version: self.newest, ..version });
+        }
+    }
+
+    fn append(&mut self, version: Version) {
+        self.newest = self.newest.max(version.resource_version);
+        let known = self.alive.get(&version.uid).map(|known| known.resource_version);
+        if !version.is_end && known == Some(version.resource_version) {
+            return;
+        }
+        if version.is_end {
+            self.alive.remove(&version.uid);
+        } else {
+            self.alive.insert(version.uid.clone(), version.clone());
+        }
+        let mut versions = self.versions.lock();
+        versions.push(version);
+        let length = versions.len();
+        drop(versions);
+        self.length.send_replace(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn version(number: u64, name: &str, is_end: bool) -> Version {
+        let object = Arc::new(json!({ "status": { "n": number } }));
+        let (plural, namespace) = ("pods".to_owned(), "demo".to_owned());
+        Version { resource_version: number, plural, namespace, name: name.into(), uid: name.into(), object, is_end }
+    }
+
+    #[test]
+    fn a_sweep_shows_the_cluster_before_and_after_each_version() {
+        let versions = [version(1, "a", false), version(2, "b", false), version(3, "a", true)];
+        let mut sizes = Vec::new();
+        let breaches = sweep(&versions, |before, version, after| {
+            sizes.push((before.len(), after.len()));
+            if after.len() > 1 { Err(format!("two at {}", version.at("/status/n"))) } else { Ok(()) }
+        });
+        assert_eq!(sizes, [(0, 1), (1, 2), (2, 1)]);
+        assert_eq!(breaches.iter().map(ToString::to_string).collect::<Vec<_>>(), ["at 2 pods demo/b: two at 2"]);
+    }
+}

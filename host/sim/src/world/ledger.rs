@@ -1,0 +1,368 @@
+//! The ledger of physical effects. Takes versions of pods as a watch delivers them, yields an append-only list of
+//! what happened and a verdict on it. It is built from watch history alone, so it works on every API server; it
+//! may not speak to a server. Why a pod was deleted is known only for deletions that the world itself announced.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::marks;
+use super::pod_facts::PodFacts;
+use super::verdict::{Verdict, judge};
+use super::waiting::{Overdue, until};
+
+/// Why a pod was told to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The eviction API, as its `DisruptionTarget` condition says.
+    Evicted,
+    /// A CollaSet's pod that bore the label `to-delete`.
+    MarkedToDelete,
+    /// Its set became smaller.
+    ScaledDown,
+    /// A scenario made the pod anew under its own name.
+    Recreated,
+    /// Somebody else deleted it.
+    Unknown,
+}
+
+/// What happened to a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It appeared.
+    PodCreated {
+        /// The uid of the workload that made it.
+        owner: Option<String>,
+        /// The uid of the pod whose place it takes: named by its label, of its own name, or the pod of the same
+        /// owner that was lost first and that nobody replaced yet.
+        for_origin: Option<String>,
+    },
+    /// Its containers ran for the first time.
+    PodStarted,
+    /// It was ready for the first time.
+    PodReady,
+    /// The eviction API accepted its eviction.
+    PodEvicted,
+    /// It was told to go.
+    PodTerminating {
+        /// Why, as far as is known.
+        cause: Cause,
+    },
+    /// It is no more.
+    PodGone,
+}
+
+/// One line of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Since the ledger was opened.
+    pub time: Duration,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// The pod's identity.
+    pub uid: String,
+    /// What happened to it.
+    pub effect: Effect,
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { time, namespace, name, uid, effect } = self;
+        write!(f, "{:>9.3}s {namespace}/{name} ({uid}) ", time.as_secs_f64())?;
+        match effect {
+            Effect::PodCreated { for_origin: Some(origin), .. } => write!(f, "created in place of {origin}"),
+            Effect::PodCreated { for_origin: None, .. } => f.write_str("created"),
+            Effect::PodStarted => f.write_str("started"),
+            Effect::PodReady => f.write_str("ready"),
+            Effect::PodEvicted => f.write_str("evicted"),
+            Effect::PodTerminating { cause } => write!(f, "terminating ({cause:?})"),
+            Effect::PodGone => f.write_str("gone"),
+        }
+    }
+}
+
+/// A shared, append-only ledger.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    book: Arc<Mutex<Book>>,
+    opened: Instant,
+    length: Arc<watch::Sender<usize>>,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self { book: Arc::default(), opened: Instant::now(), length: Arc::new(watch::Sender::new(0)) }
+    }
+}
+
+impl Ledger {
+    /// Everything that happened so far, in the order in which the watch told it.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        self.book.lock().entries.clone()
+    }
+
+    /// Judges whether each target, as (name, uid), was replaced exactly once and no other pod was lost.
+    #[must_use]
+    pub fn verdict(&self, targets: &[(String, String)]) -> Verdict {
+        judge(&self.book.lock().entries, targets)
+    }
+
+    /// Waits until the entries satisfy a condition.
+    ///
+    /// # Errors
+    /// `Overdue` names what was awaited, once the deadline has passed.
+    pub async fn until(
+        &self,
+        what: &str,
+        deadline: Duration,
+        condition: impl FnMut(&[Entry]) -> bool,
+    ) -> Result<(), Overdue> {
+        let mut condition = condition;
+        let held = || condition(&self.book.lock().entries);
+        until(what, deadline, self.length.subscribe(), held).await
+    }
+
+    /// Announces why a pod will be deleted.
+    pub(crate) fn announce(&self, uid: &str, cause: Cause) {
+        self.book.lock().announced.insert(uid.to_owned(), cause);
+    }
+
+    /// Writes down what a new version of a pod tells.
+    pub(crate) fn saw(&self, pod: &Pod) {
+        self.write(|book, time| book.saw(pod, time));
+    }
+
+    /// Writes down that a pod is no more; its last version may tell more.
+    pub(crate) fn saw_gone(&self, pod: &Pod) {
+        self.write(|book, time| {
+            book.saw(pod, time);
+            book.gone(pod.uid(), time);
+        });
+    }
+
+    /// Writes down the end of every pod that a full list did not show.
+    pub(crate) fn only_these_exist(&self, uids: &HashSet<String>) {
+        self.write(|book, time| {
+            let mut missing: Vec<String> = book
+                .lives
+                .iter()
+                .filter(|(uid, life)| !life.gone && !uids.contains(*uid))
+                .map(|(u, _)| u.clone())
+                .collect();
+            missing.sort();
+            missing.iter().for_each(|uid| book.gone(uid, time));
+        });
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Book, Duration)) {
+        let mut book = self.book.lock();
+        change(&mut book, self.opened.elapsed());
+        let length = book.entries.len();
+        drop(book);
+        self.length.send_if_modified(|known| std::mem::replace(known, length) != length);
+    }
+}
+
+/// What the ledger knows of one pod.
+#[derive(Clone, Debug, Default)]
+struct Life {
+    namespace: String,
+    name: String,
+    owner: Option<String>,
+    owner_keeps_names: bool,
+    started: bool,
+    ready: bool,
+    evicted: bool,
+    terminating: bool,
+    gone: bool,
+    replaced: bool,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    entries: Vec<Entry>,
+    lives: HashMap<String, Life>,
+    named: HashMap<(String, String), Vec<String>>,
+    /// Lost pods that nobody replaced yet, by owner, first lost first.
+    lost: HashMap<String, Vec<String>>,
+    announced: HashMap<String, Cause>,
+}
+
+impl Book {
+    fn saw(&mut self, pod: &Pod, time: Duration) {
+        let uid = pod.uid();
+        if !self.lives.contains_key(uid) {
+            self.created(pod, time);
+        }
+        let Some(life) = self.lives.get_mut(uid) else { return };
+        let mut news = Vec::new();
+        let mut note = |known: &mut bool, now: bool, effect: Effect| {
+            if now && !std::mem::replace(known, true) {
+                news.push(effect);
+            }
+        };
+        note(&mut life.started, pod.phase() == "Running", Effect::PodStarted);
+        note(&mut life.ready, pod.is_ready(), Effect::PodReady);
+        note(&mut life.evicted, pod.is_evicted(), Effect::PodEvicted);
+        let cause = if life.evicted { Some(Cause::Evicted) } else { self.announced.get(uid).copied() };
+        let terminating = Effect::PodTerminating { cause: cause.unwrap_or(Cause::Unknown) };
+        note(&mut life.terminating, pod.is_terminating(), terminating);
+        for effect in news {
+            let was_lost = matches!(effect, Effect::PodTerminating { .. });
+            self.append(uid, effect, time);
+            if was_lost {
+                self.lose(uid, cause);
+            }
+        }
+    }
+
+    fn created(&mut self, pod: &Pod, time: Duration) {
+        let owner = pod.controller().map(|owner| owner.uid.clone());
+        let life = Life {
+            namespace: pod.pod_namespace().to_owned(),
+            name: pod.pod_name().to_owned(),
+            owner_keeps_names: pod.controller().is_some_and(|owner| owner.kind == "StatefulSet"),
+            owner: owner.clone(),
+            ..Life::default()
+        };
+        let for_origin = self.origin_of(pod, &life);
+        if let Some(origin) = &for_origin {
+            self.replace(origin);
+        }
+        let place = (life.namespace.clone(), life.name.clone());
+        self.named.entry(place).or_default().push(pod.uid().to_owned());
+        self.lives.insert(pod.uid().to_owned(), life);
+        self.append(pod.uid(), Effect::PodCreated { owner, for_origin }, time);
+    }
+
+    /// The pod whose place a new one takes.
+    fn origin_of(&self, pod: &Pod, life: &Life) -> Option<String> {
+        let latest = |name: &str| self.named.get(&(life.namespace.clone(), name.to_owned()))?.last().cloned();
+        if let Some(name) = pod.label(marks::PAIR_ORIGIN_NAME) {
+            return latest(name);
+        }
+        if let Some(namesake) = latest(&life.name) {
+            return Some(namesake);
+        }
+        let lost = self.lost.get(life.owner.as_ref()?)?;
+        if life.owner_keeps_names { None } else { lost.first().cloned() }
+    }
+
+    fn replace(&mut self, origin: &str) {
+        let Some(life) = self.lives.get_mut(origin) else { return };
+        life.replaced = true;
+        if let Some(lost) = life.owner.as_ref().and_then(|owner| self.lost.get_mut(owner)) {
+            lost.retain(|uid| uid != origin);
+        }
+    }
+
+    /// A pod that leaves awaits a replacement, unless it has one or its set wanted it to go.
+    fn lose(&mut self, uid: &str, cause: Option<Cause>) {
+        let Some(life) = self.lives.get(uid) else { return };
+        let awaits_one = !life.replaced && cause != Some(Cause::ScaledDown);
+        if let Some(owner) = life.owner.as_ref().filter(|_| awaits_one) {
+            self.lost.entry(owner.clone()).or_default().push(uid.to_owned());
+        }
+    }
+
+    fn gone(&mut self, uid: &str, time: Duration) {
+        let Some(life) = self.lives.get_mut(uid) else { return };
+        if std::mem::replace(&mut life.gone, true) {
+            return;
+        }
+        let was_told = life.terminating;
+        self.append(uid, Effect::PodGone, time);
+        if !was_told {
+            self.lose(uid, self.announced.get(uid).copied());
+        }
+    }
+
+    fn append(&mut self, uid: &str, effect: Effect, time: Duration) {
+        let Some(Life { namespace, name, .. }) = self.lives.get(uid) else { return };
+        let (namespace, name) = (namespace.clone(), name.clone());
+        self.entries.push(Entry { time, namespace, name, uid: uid.to_owned(), effect });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::samples::pod;
+
+    fn origins(ledger: &Ledger) -> Vec<(String, Option<String>)> {
+        let created = |entry: Entry| match entry.effect {
+            Effect::PodCreated { for_origin, .. } => Some((entry.name, for_origin)),
+            _ => None,
+        };
+        ledger.entries().into_iter().filter_map(created).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_effect_is_written_once_however_often_it_is_seen() {
+        let ledger = Ledger::default();
+        let seen = pod("a").owner("ReplicaSet", "rs");
+        ledger.saw(&seen.clone().0);
+        ledger.saw(&seen.clone().0);
+        ledger.saw(&seen.clone().terminating().0);
+        ledger.saw_gone(&seen.clone().terminating().0);
+        ledger.saw_gone(&seen.terminating().0);
+        let effects: Vec<Effect> = ledger.entries().into_iter().map(|entry| entry.effect).collect();
+        assert_eq!(
+            effects,
+            [
+                Effect::PodCreated { owner: Some("rs".into()), for_origin: None },
+                Effect::PodStarted,
+                Effect::PodReady,
+                Effect::PodTerminating { cause: Cause::Unknown },
+                Effect::PodGone,
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replacements_of_a_replica_set_are_paired_first_lost_first() {
+        let ledger = Ledger::default();
+        let owned = |name: &str| pod(name).owner("ReplicaSet", "rs");
+        ledger.saw(&owned("a").0);
+        ledger.saw(&owned("b").0);
+        ledger.saw(&owned("b").terminating().0);
+        ledger.saw_gone(&owned("a").0);
+        ledger.saw(&owned("c").0);
+        ledger.saw(&owned("d").0);
+        ledger.saw(&owned("e").0);
+        let of = |name: &str, origin: Option<&str>| (name.to_owned(), origin.map(str::to_owned));
+        let expected = [of("a", None), of("b", None), of("c", Some("uid-b")), of("d", Some("uid-a")), of("e", None)];
+        assert_eq!(origins(&ledger), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn labels_and_names_say_whose_place_is_taken() {
+        let ledger = Ledger::default();
+        ledger.saw(&pod("a").owner("CollaSet", "foo").0);
+        ledger.saw(&pod("b").owner("CollaSet", "foo").label(marks::PAIR_ORIGIN_NAME, "a").0);
+        ledger.saw_gone(&pod("a").owner("CollaSet", "foo").terminating().0);
+        ledger.saw(&pod("c").owner("CollaSet", "foo").0);
+        ledger.saw_gone(&pod("db-0").owner("StatefulSet", "db").0);
+        ledger.saw(&pod("db-0").uid("second").owner("StatefulSet", "db").0);
+        let found: Vec<_> = origins(&ledger).into_iter().filter_map(|(name, origin)| Some((name, origin?))).collect();
+        assert_eq!(found, [("b".into(), "uid-a".into()), ("db-0".into(), "uid-db-0".into())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_list_ends_the_pods_that_it_lacks() {
+        let ledger = Ledger::default();
+        ledger.saw(&pod("a").0);
+        ledger.saw(&pod("b").0);
+        ledger.only_these_exist(&HashSet::from(["uid-b".to_owned()]));
+        assert!(matches!(ledger.entries().last(), Some(Entry { name, effect: Effect::PodGone, .. }) if name == "a"));
+    }
+}

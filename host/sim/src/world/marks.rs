@@ -1,0 +1,31 @@
+//! The labels, annotations and condition types by which controllers of the world speak to each other. Constants
+//! only; their meaning follows the CollaSet of KusionStack and the workloads of Kubernetes.
+
+/// Asks for the replacement of a pod; an empty value counts as absent when its replacement is judged.
+pub const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";
+/// On an origin: the instance id of the pod that replaces it.
+pub const PAIR_NEW_ID: &str = "collaset.kusionstack.io/replace-pair-new-id";
+/// On a new pod: the name of the pod that it replaces.
+pub const PAIR_ORIGIN_NAME: &str = "collaset.kusionstack.io/replace-pair-origin-name";
+/// A number that one pod of a CollaSet bears alone.
+pub const INSTANCE_ID: &str = "collaset.kusionstack.io/instance-id";
+/// Asks for the deletion of a pod.
+pub const TO_DELETE: &str = "collaset.kusionstack.io/to-delete";
+/// The pod serves; presence counts.
+pub const SERVICE_AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
+/// The pod belongs to a KusionStack workload.
+pub const CONTROL: &str = "kusionstack.io/control";
+/// The revision of the template that a pod was made from.
+pub const REVISION: &str = "controller-revision-hash";
+/// The revision of a Deployment's template.
+pub const TEMPLATE_HASH: &str = "pod-template-hash";
+/// The name of a StatefulSet's pod, as a label.
+pub const STATEFUL_POD: &str = "statefulset.kubernetes.io/pod-name";
+/// The ordinal of a StatefulSet's pod.
+pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+/// The condition that the eviction API sets before it deletes.
+pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// Its reason when the eviction API set it.
+pub const EVICTED_BY_API: &str = "EvictionByEvictionAPI";
+/// Group and version of the CollaSet.
+pub const KUSION_API: &str = "apps.kusionstack.io/v1alpha1";

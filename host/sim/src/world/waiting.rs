@@ -1,0 +1,38 @@
+//! Waiting for a condition with a deadline. Takes a signal of change and a condition, yields when it holds. It
+//! never polls on its own: the condition is asked once at the start and after each change.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// A condition did not come to hold in time.
+#[derive(Debug, thiserror::Error)]
+#[error("waited {waited:?} for {what}, in vain")]
+pub struct Overdue {
+    /// What was awaited.
+    pub what: String,
+    /// For how long.
+    pub waited: Duration,
+}
+
+/// Waits until the condition holds.
+pub(crate) async fn until<T>(
+    what: &str,
+    deadline: Duration,
+    mut changes: watch::Receiver<T>,
+    mut condition: impl FnMut() -> bool,
+) -> Result<(), Overdue> {
+    let end = Instant::now() + deadline;
+    loop {
+        changes.mark_unchanged();
+        if condition() {
+            return Ok(());
+        }
+        // A closed signal means that nothing changes any more, which is as good as the deadline.
+        match timeout_at(end, changes.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return Err(Overdue { what: what.to_owned(), waited: deadline }),
+        }
+    }
+}
