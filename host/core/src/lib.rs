@@ -4,10 +4,26 @@
 //! engine, a clock or randomness: the crate's dependency tree is held against an allow-list.
 
 pub mod authorize;
+pub mod claims;
+pub mod conditions;
+pub mod decide;
 pub mod grant;
+pub mod holds;
+pub mod judge;
 pub mod manifest;
+pub mod memory;
+pub mod mutations;
+pub mod notes;
 pub mod object;
+pub mod plan;
+pub mod plugin;
 pub mod proposal;
+pub mod ranges;
+pub mod reads;
+pub mod state;
+pub mod status;
 pub mod store;
+pub mod turn;
+pub mod valid;
 pub mod visit;
 pub mod writes;

@@ -1,0 +1,236 @@
+//! Whether a job's spec can be acted on.
+//!
+//! Takes the spec as stored and yields a [`ValidSpec`] or the first rule that it breaks. The API server's admission
+//! checks the same; this is for what slips in: objects stored before a rule, or while the policy was not there. Every
+//! message names the field. Source: spec/operationjob.md §§1, 2 (reasons of `Valid`), 3.13.
+
+use std::collections::BTreeSet;
+
+use oarlock_api::{OperationJobSpec, Selection, TargetRef};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// Longest `parameters`, as JSON text.
+const PARAMETERS_BYTES: usize = 16 * 1024;
+/// Most targets of one job: above, its status no longer stays below etcd's limit.
+const MOST_TARGETS: usize = 10_000;
+/// Longest name of a Kubernetes object.
+const NAME_BYTES: usize = 253;
+
+/// A spec that can be acted on, with defaults applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidSpec {
+    /// The action.
+    pub action: String,
+    /// The parameters, a JSON object.
+    pub parameters: Value,
+    /// Bound on targets ever started.
+    pub partition: Option<u32>,
+    /// Seconds before the first `operate`; 0 for none.
+    pub delay_seconds: i64,
+    /// Seconds each target has.
+    pub deadline_seconds: i64,
+    /// Digest over the immutable fields.
+    pub digest: String,
+}
+
+/// Why a spec cannot be acted on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// Reason of the condition `Valid`.
+    pub reason: &'static str,
+    /// Names field and rule.
+    pub message: String,
+}
+
+fn invalid<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Invalid> {
+    Err(Invalid { reason, message: message.into() })
+}
+
+/// Seconds a job stays after its end; KusionStack's default where the spec has none or a senseless one.
+pub fn ttl_seconds(spec: Option<&OperationJobSpec>) -> i64 {
+    i64::from(spec.and_then(|spec| spec.ttl_seconds_after_finished).filter(|ttl| *ttl > 0).unwrap_or(1800))
+}
+
+/// Checks a spec. `selection` is what was frozen when the job began, if it has.
+pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) -> Result<ValidSpec, Invalid> {
+    let Some(spec) = spec else { return invalid("InvalidValue", "spec: required") };
+    let action = spec.action.clone().unwrap_or_default();
+    if action.is_empty() {
+        return invalid("InvalidValue", "spec.action: required");
+    }
+    unsupported(spec)?;
+    numbers(spec)?;
+    targets(spec.targets.as_deref().unwrap_or_default())?;
+    let parameters = spec.parameters.clone().unwrap_or_else(|| json!({}));
+    if !parameters.is_object() {
+        return invalid("ParametersInvalid", "spec.parameters: must be an object");
+    }
+    if parameters.to_string().len() > PARAMETERS_BYTES {
+        return invalid("ParametersInvalid", "spec.parameters: at most 16 KiB");
+    }
+    let digest = digest(spec);
+    if selection.is_some_and(|frozen| !frozen.digest.is_empty() && frozen.digest != digest) {
+        let message = "spec.action, targets or parameters changed after the job began: put them back as they were";
+        return invalid("ImmutableFieldChanged", message);
+    }
+    Ok(ValidSpec {
+        action,
+        parameters,
+        partition: spec.partition.and_then(|n| u32::try_from(n).ok()),
+        delay_seconds: i64::from(spec.operation_delay_seconds.unwrap_or(0).max(0)),
+        deadline_seconds: i64::from(spec.active_deadline_seconds.unwrap_or(10_800)),
+        digest,
+    })
+}
+
+/// Extensions that this version has in its schema but does not honour: refusing beats acting without them.
+fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
+    if spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod") {
+        return invalid("TargetKindNotSupported", "spec.targetKind: this version acts on Pods only");
+    }
+    let given = [
+        ("selector", spec.selector.is_some()),
+        ("parallelism", spec.parallelism.is_some()),
+        ("maxUnavailable", spec.max_unavailable.is_some()),
+        ("failurePolicy", spec.failure_policy.is_some()),
+        ("retryPolicy", spec.retry_policy.is_some()),
+        ("paused", spec.paused == Some(true)),
+        ("dryRun", spec.dry_run == Some(true)),
+    ];
+    match given.iter().find(|(_, given)| *given) {
+        Some((field, _)) => invalid(
+            "InvalidValue",
+            format!(
+                "spec.{field}: not supported by this version of the host, which will not act without honouring it; remove the field"
+            ),
+        ),
+        None => Ok(()),
+    }
+}
+
+fn numbers(spec: &OperationJobSpec) -> Result<(), Invalid> {
+    if spec.partition.is_some_and(|n| n < 0) {
+        return invalid("InvalidValue", "spec.partition: must be >= 0");
+    }
+    if spec.active_deadline_seconds.is_some_and(|n| n <= 0) {
+        return invalid("InvalidValue", "spec.activeDeadlineSeconds: must be > 0");
+    }
+    if spec.ttl_seconds_after_finished.is_some_and(|n| n <= 0) {
+        return invalid("InvalidValue", "spec.TTLSecondsAfterFinished: must be > 0");
+    }
+    Ok(())
+}
+
+fn targets(targets: &[TargetRef]) -> Result<(), Invalid> {
+    if targets.is_empty() {
+        return invalid("NoTargets", "spec.targets: give at least one target");
+    }
+    if targets.len() > MOST_TARGETS {
+        return invalid("TooManyTargets", "spec.targets: at most 10000");
+    }
+    let mut seen = BTreeSet::new();
+    for (index, target) in targets.iter().enumerate() {
+        let name = target.name.as_deref().unwrap_or_default();
+        if !is_object_name(name) {
+            let shown: String = name.chars().take(80).collect();
+            let message =
+                format!("spec.targets[{index}].name: {shown:?} must be a DNS-1123 subdomain of at most 253 characters");
+            return invalid("InvalidValue", message);
+        }
+        if !seen.insert(name) {
+            return invalid("DuplicateTarget", format!("spec.targets[{index}].name: {name} is there twice"));
+        }
+        let containers = target.containers.as_deref().unwrap_or_default();
+        if containers.iter().collect::<BTreeSet<_>>().len() != containers.len() {
+            return invalid("InvalidValue", format!("spec.targets[{index}].containers: duplicate"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `name` is a DNS-1123 subdomain of at most 253 characters. It becomes part of a URL.
+pub fn is_object_name(name: &str) -> bool {
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label =
+        |part: &str| part.starts_with(edge) && part.ends_with(edge) && part.chars().all(|c| edge(c) || c == '-');
+    name.len() <= NAME_BYTES && name.split('.').all(label)
+}
+
+fn digest(spec: &OperationJobSpec) -> String {
+    let frozen = json!([spec.action, spec.targets, spec.parameters]);
+    let hash = Sha256::digest(frozen.to_string().as_bytes());
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(value: Value) -> Result<ValidSpec, Invalid> {
+        validate(Some(&serde_json::from_value(value).unwrap()), None)
+    }
+
+    #[test]
+    fn each_broken_rule_is_named_with_its_field() {
+        let cases = [
+            (json!({"targets": [{"name": "a"}]}), "InvalidValue", "spec.action"),
+            (json!({"action": "Replace"}), "NoTargets", "spec.targets"),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a"}, {"name": "a"}]}),
+                "DuplicateTarget",
+                "a is there twice",
+            ),
+            (json!({"action": "Replace", "targets": [{"name": "p4/status"}]}), "InvalidValue", "p4/status"),
+            (json!({"action": "Replace", "targets": [{}]}), "InvalidValue", "spec.targets[0].name"),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a"}], "partition": -1}),
+                "InvalidValue",
+                "spec.partition",
+            ),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a"}], "activeDeadlineSeconds": 0}),
+                "InvalidValue",
+                "spec.activeDeadlineSeconds",
+            ),
+            (json!({"action": "Replace", "targets": [{"name": "a"}], "dryRun": true}), "InvalidValue", "spec.dryRun"),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a"}], "targetKind": "Node"}),
+                "TargetKindNotSupported",
+                "spec.targetKind",
+            ),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a"}], "parameters": 1}),
+                "ParametersInvalid",
+                "spec.parameters",
+            ),
+        ];
+        for (value, reason, field) in cases {
+            let refused = spec(value.clone()).expect_err(&value.to_string());
+            assert_eq!(refused.reason, reason, "{value}");
+            assert!(refused.message.contains(field), "{}", refused.message);
+        }
+    }
+
+    #[test]
+    fn a_job_without_spec_is_invalid_and_nothing_worse() {
+        assert_eq!(validate(None, None).unwrap_err().message, "spec: required");
+    }
+
+    #[test]
+    fn changing_the_targets_after_the_start_is_noticed() {
+        let value = json!({"action": "Replace", "targets": [{"name": "a"}]});
+        let frozen = Selection { digest: spec(value).unwrap().digest, ..Selection::default() };
+        let changed = serde_json::from_value(json!({"action": "Replace", "targets": [{"name": "b"}]})).unwrap();
+        assert_eq!(validate(Some(&changed), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+    }
+
+    #[test]
+    fn names_that_would_change_a_url_are_refused() {
+        for name in ["p4/status", "", ".", "a..b", "A", "a%2fb", "-a", "a-", &"a".repeat(254)] {
+            assert!(!is_object_name(name), "{name}");
+        }
+        assert!(is_object_name("web-7d9c.x-1"));
+    }
+}
