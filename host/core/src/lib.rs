@@ -3,12 +3,15 @@
 //! Takes views of the cluster and answers of plugins; yields plans, records and writes. May not know a client, a wasm
 //! engine, a clock or randomness: the crate's dependency tree is held against an allow-list.
 
+pub mod absorb;
 pub mod authorize;
 pub mod claims;
+pub mod closing;
 pub mod conditions;
 pub mod decide;
 pub mod grant;
 pub mod holds;
+pub mod interest;
 pub mod judge;
 pub mod manifest;
 pub mod memory;

@@ -1,0 +1,140 @@
+//! What came of a round's writes, remembered for the next one.
+//!
+//! Takes what was applied; changes the memory and yields warnings that follow. Unknown is not failed: a write that may
+//! have been made is observed before it is repeated. May not write. Source: spec/operationjob.md §§3.7, 6.2.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_api::TargetError;
+
+use crate::judge::wait_after;
+use crate::memory::JobMemory;
+use crate::notes::{Teller, untold};
+use crate::proposal::PluginEvent;
+use crate::store::Store;
+use crate::turn::cut;
+use crate::writes::{Applied, EventNote, JobKey, Stopped, TargetWrites, Write};
+
+/// First wait after an eviction that a budget refused; doubles up to a minute.
+const BLOCKED_WAIT: i64 = 5;
+const LONGEST_WAIT: i64 = 60;
+
+/// What was sent for each target: whether it asks the target to go, and the version it was decided on.
+pub struct Sent {
+    departs: HashMap<u32, bool>,
+    versions: HashMap<u32, String>,
+}
+
+impl Sent {
+    /// What `writes` are about.
+    pub fn note(writes: &[TargetWrites], store: &Store) -> Self {
+        let indexed = || writes.iter().filter_map(|target| Some((target.target?, &target.writes)));
+        let departs =
+            |writes: &[Write]| writes.iter().any(|write| matches!(write, Write::Evict { .. } | Write::Delete { .. }));
+        let version =
+            |writes: &[Write]| store.get(writes.first()?.object()).map(|object| object.resource_version.clone());
+        Self {
+            departs: indexed().map(|(index, writes)| (index, departs(writes))).collect(),
+            versions: indexed().filter_map(|(index, writes)| Some((index, version(writes)?))).collect(),
+        }
+    }
+}
+
+/// Takes what came of the writes. Yields warnings about evictions that a budget refused.
+pub fn absorb(applied: &[Applied], sent: &Sent, memory: &mut JobMemory, key: &JobKey, uid: &str) -> Vec<EventNote> {
+    let teller = Teller { key, uid, action: "Evict" };
+    let mut notes = Vec::new();
+    for outcome in applied {
+        let Some(index) = outcome.target else { continue };
+        match &outcome.stopped {
+            None => done(index, outcome.at, sent, memory),
+            Some(stopped) => notes.extend(stop(index, stopped, outcome.at, sent, memory).map(|warning| {
+                let attempt = memory.latest(index).map_or(1, |target| target.attempt);
+                teller.note(warning, index, attempt)
+            })),
+        }
+    }
+    untold(notes, memory)
+}
+
+fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {
+    let departs = sent.departs.get(&index).copied().unwrap_or(false);
+    let target = memory.target(index);
+    target.blocked = 0;
+    target.trouble = None;
+    target.not_before = None;
+    target.release_tries = 0;
+    if departs {
+        target.departing = true;
+        target.evicted_at = target.evicted_at.or(Some(at));
+    }
+    if let Some(fate) = target.fate.as_mut() {
+        // The only write of a target with a fate is its touch.
+        fate.settled = true;
+    }
+    memory.dirty.insert(index);
+}
+
+fn stop(index: u32, stopped: &Stopped, at: Timestamp, sent: &Sent, memory: &mut JobMemory) -> Option<PluginEvent> {
+    let name = memory.state.name(index).to_owned();
+    let version = sent.versions.get(&index).cloned();
+    let target = memory.target(index);
+    let mut trouble = None;
+    let mut warning = None;
+    let wait = match stopped {
+        Stopped::Gone | Stopped::Conflict => {
+            // Never at once: a refused eviction has spent its budget. The cache moves, or a look moves it.
+            target.stale = version;
+            SignedDuration::from_millis(if target.stale.is_some() { 500 } else { 0 })
+        }
+        Stopped::Blocked { message, retry_after } => {
+            let own = retry_after.map(|seconds| SignedDuration::from_secs(i64::from(seconds.max(1))));
+            let doubled = SignedDuration::from_secs((BLOCKED_WAIT << target.blocked.min(5)).min(LONGEST_WAIT));
+            target.blocked += 1;
+            trouble = Some(("EvictionBlocked", message.clone()));
+            let message = format!("{name}: {message}");
+            warning = Some(PluginEvent { warning: true, reason: "EvictionBlocked".into(), message });
+            own.unwrap_or(doubled)
+        }
+        Stopped::Throttled { retry_after } => SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1).max(1))),
+        Stopped::Unknown { .. } => {
+            target.unknown.clone_from(&version);
+            target.stale = version;
+            backed_off(&mut target.tries)
+        }
+        Stopped::Refused { message } => {
+            trouble = Some(("UpdateObjectFailed", message.clone()));
+            backed_off(&mut target.tries)
+        }
+        Stopped::Fenced => return None,
+    };
+    target.not_before = Some(at + wait);
+    if let Some((reason, message)) = trouble {
+        let error = TargetError { reason: reason.into(), message: cut(&message, 256) };
+        let rounds = target.trouble.as_ref().map_or(1, |(_, rounds)| rounds + 1);
+        target.trouble = Some((error.clone(), rounds));
+        if rounds >= 2 {
+            show(index, error, memory);
+        }
+    }
+    memory.wake(at + wait, index);
+    warning
+}
+
+fn backed_off(tries: &mut u32) -> SignedDuration {
+    let wait = wait_after(*tries, None);
+    *tries = tries.saturating_add(1);
+    wait
+}
+
+/// A trouble that lasts is shown on its target, when the status is written next.
+fn show(index: u32, error: TargetError, memory: &mut JobMemory) {
+    let Some(mut state) = memory.latest(index).cloned() else { return };
+    if state.progress.terminal() || state.error.as_ref() == Some(&error) {
+        return;
+    }
+    state.error = Some(error);
+    memory.decided.insert(index, state);
+    memory.waiting_since = memory.waiting_since.or(memory.written.map(|(at, _)| at));
+}
