@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use oarlock_sim::world::{
     Brake, Cause, Effect, History, Options as WorldOptions, Scope, Seedbed, SetKey, SetKind, World, marks,
 };
-use oarlock_sim::{Cluster, Options};
+use oarlock_sim::{Cluster, Options, Verb};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -203,16 +203,17 @@ async fn a_pod_made_anew_under_its_name_is_no_loss_to_its_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_pod_is_scheduled_and_failing_health_takes_readiness_away() {
+async fn failing_health_takes_readiness_away_until_it_is_released() {
     let stage = Stage::new(6).await;
-    stage.seedbed.bare_pod("lonely").await.unwrap();
-    let ready = |pods: &[Arc<Pod>]| named(pods, "lonely").is_some_and(|pod| is_ready(pod));
-    stage.world.until("readiness", SOON, ready).await.unwrap();
-    let lonely = Scope::Pod("demo".to_owned(), "lonely".to_owned());
-    stage.world.hold(Brake::Health, lonely.clone());
-    stage.world.until("failure", SOON, |pods| !ready(pods)).await.unwrap();
-    stage.world.release(Brake::Health, lonely);
-    stage.world.until("readiness again", SOON, ready).await.unwrap();
+    let set = stage.seedbed.replica_set("web", 1).await.unwrap();
+    stage.world.settled(&set, SOON).await.unwrap();
+    stage.world.hold(Brake::Health, Scope::Set(set.clone()));
+    let unready = |pods: &[Arc<Pod>]| pods.len() == 1 && !is_ready(&pods[0]);
+    stage.world.until("failure", SOON, unready).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(unready(&stage.world.pods()));
+    stage.world.release(Brake::Health, Scope::Set(set.clone()));
+    stage.world.settled(&set, SOON).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +249,7 @@ async fn the_same_seed_gives_the_same_ledger() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_pods_are_replaced_with_few_writes_each() {
+async fn a_thousand_evicted_pods_are_replaced_with_four_writes_each() {
     let options = Options { seed: 9, ..Options::default() };
     let clock = options.clock.clone();
     let cluster = Cluster::new(options);
@@ -266,6 +267,14 @@ async fn a_thousand_pods_are_replaced_with_few_writes_each() {
     world.settled(&web, Duration::from_secs(300)).await.unwrap();
     let verdict = world.ledger().verdict(&targets);
     assert!(verdict.is_clean(), "{verdict}");
+    let written = |resource: &str| {
+        let counts = cluster.requests().into_iter().filter(|(kind, _)| kind.resource == resource && kind.code < 300);
+        counts.filter(|(kind, _)| !matches!(kind.verb, Verb::List | Verb::Watch)).map(|(_, count)| count).sum::<u64>()
+    };
+    // 2,000 pods are created, start and become ready; 1,000 are evicted and end.
+    assert_eq!(written("pods"), 2000 * 3 + 1000 * 2);
+    let statuses = written("replicasets.apps") + written("deployments.apps");
+    assert!(statuses < 400, "{statuses} status writes for 1,000 replacements");
 }
 
 #[tokio::test(start_paused = true)]

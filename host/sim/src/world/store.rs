@@ -2,7 +2,7 @@
 //! writes, yields pods by owner and sets by key. A newer version is never overwritten by an older one, and a pod
 //! that is gone does not come back. It may not speak to a server.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -25,7 +25,8 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct Memory {
     pods: BTreeMap<Place, Known<Pod>>,
-    owned: HashMap<String, BTreeSet<Place>>,
+    /// The same pods by their controller's uid: a set's round must not search for each of its pods.
+    owned: HashMap<String, BTreeMap<Place, Arc<Pod>>>,
     sets: BTreeMap<SetKey, Known<SetView>>,
     set_of: HashMap<String, SetKey>,
     /// Pods whose deletion was sent; the watch may not show it yet.
@@ -139,13 +140,9 @@ impl Store {
     /// The pods whose controller bears a uid, in the order of their names.
     pub(crate) fn members(&self, owner: &str) -> Vec<Member> {
         let memory = self.memory.lock();
-        let places = memory.owned.get(owner).into_iter().flatten();
-        let pods = places.filter_map(|place| memory.pods.get(place));
-        pods.map(|known| Member {
-            is_leaving: known.object.is_terminating() || memory.leaving.contains(known.object.uid()),
-            pod: known.object.clone(),
-        })
-        .collect()
+        let pods = memory.owned.get(owner).into_iter().flat_map(BTreeMap::values);
+        let member = |pod: &Arc<Pod>| Member { is_leaving: memory.is_leaving(pod), pod: pod.clone() };
+        pods.map(member).collect()
     }
 
     /// The ReplicaSets whose controller bears a uid.
@@ -190,10 +187,18 @@ impl Memory {
                 self.drop_pod(&place, &old);
             }
         }
-        if let Some(owner) = pod.controller() {
-            self.owned.entry(owner.uid.clone()).or_default().insert(place.clone());
+        if pod.is_terminating() {
+            self.leaving.remove(pod.uid());
         }
-        self.pods.insert(place, Known { object: Arc::new(pod), round: self.round });
+        let pod = Arc::new(pod);
+        if let Some(owner) = pod.controller() {
+            self.owned.entry(owner.uid.clone()).or_default().insert(place.clone(), pod.clone());
+        }
+        self.pods.insert(place, Known { object: pod, round: self.round });
+    }
+
+    fn is_leaving(&self, pod: &Pod) -> bool {
+        pod.is_terminating() || !self.leaving.is_empty() && self.leaving.contains(pod.uid())
     }
 
     fn drop_pod(&mut self, place: &Place, uid: &str) {

@@ -1,10 +1,13 @@
 //! Waiting for a condition with a deadline. Takes a signal of change and a condition, yields when it holds. It
-//! never polls on its own: the condition is asked once at the start and after each change.
+//! never polls on its own: the condition is asked once at the start and after changes, those of one moment together.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Changes come in bursts, and a condition may cost as much as the whole cluster: a burst is judged once.
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// A condition did not come to hold in time.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +34,7 @@ pub(crate) async fn until<T>(
         }
         // A closed signal means that nothing changes any more, which is as good as the deadline.
         match timeout_at(end, changes.changed()).await {
-            Ok(Ok(())) => {}
+            Ok(Ok(())) => sleep(MOMENT).await,
             Ok(Err(_)) | Err(_) => return Err(Overdue { what: what.to_owned(), waited: deadline }),
         }
     }
