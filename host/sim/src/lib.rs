@@ -45,6 +45,7 @@ mod strategic;
 mod strategy;
 mod update;
 mod watch;
+pub mod world;
 
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use cluster::{ApiService, Cluster, Options, RequestKind};
