@@ -1,0 +1,173 @@
+//! One request to the API server: sent once, timed, counted.
+//!
+//! Takes a built request; yields the reply, or a [`CallError`] that keeps apart what the server refused and what nobody
+//! knows the outcome of. May not repeat a request: whoever sent it decides on a fresh view.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
+use http::header::{ACCEPT_ENCODING, DATE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout};
+
+use crate::clock::ServerClock;
+use crate::requests::{RequestLabels, Requests};
+
+/// A reply: at most a page of a list, which is read whole.
+pub(crate) type Bytes = Vec<u8>;
+
+const AGENT: HeaderValue = HeaderValue::from_static(concat!("oarlock/", env!("CARGO_PKG_VERSION")));
+
+/// Sends requests; cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) client: Client,
+    pub(crate) clock: ServerClock,
+    pub(crate) requests: Arc<Requests>,
+    /// After this the outcome is unknown.
+    pub(crate) timeout: Duration,
+}
+
+/// One request and what it counts as.
+pub(crate) struct Call<'a> {
+    pub(crate) verb: &'static str,
+    pub(crate) resource: &'a str,
+    pub(crate) request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+}
+
+/// What the server said no with.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    /// The HTTP status.
+    pub(crate) code: u16,
+    /// The Status object of the reply, or its text as the message.
+    pub(crate) status: Status,
+    /// `Retry-After`, in seconds.
+    pub(crate) retry_after: Option<u32>,
+}
+
+/// Why there is no good reply.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("the request could not be built and was not sent")]
+    Build(#[source] kube::core::request::Error),
+    #[error("the API server answered {} {}: {}", .0.code, .0.status.reason, .0.status.message)]
+    Refused(Box<Refusal>),
+    #[error("no reply came within {0:?}")]
+    TimedOut(Duration),
+    #[error("the connection to the API server broke")]
+    Broken(#[source] Box<kube::Error>),
+    #[error("the reply is not what the API promises")]
+    Unreadable(#[source] serde_json::Error),
+}
+
+impl CallError {
+    /// Whether the server answered with this HTTP status.
+    pub(crate) fn is(&self, code: u16) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == code)
+    }
+}
+
+impl Caller {
+    /// Sends the request and reads the whole reply.
+    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Bytes, CallError> {
+        let request = call.request.map_err(CallError::Build)?;
+        let begun = Instant::now();
+        let sent = self.clock.local();
+        let reply = timeout(self.timeout, self.exchange(request)).await;
+        let outcome = match reply {
+            Err(_) => Err(CallError::TimedOut(self.timeout)),
+            Ok(Err(error)) => Err(CallError::Broken(Box::new(error))),
+            Ok(Ok((code, headers, body))) => {
+                self.learn(&headers, sent);
+                judge(code, &headers, body)
+            }
+        };
+        self.note(call.verb, call.resource, &outcome, begun.elapsed());
+        outcome
+    }
+
+    /// As [`Caller::send`], reading the reply as JSON.
+    pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, CallError> {
+        let reply = self.send(call).await?;
+        serde_json::from_slice(&reply).map_err(CallError::Unreadable)
+    }
+
+    /// Opens a watch. Only its beginning is bounded by the request timeout.
+    pub(crate) async fn open(
+        &self,
+        call: Call<'_>,
+    ) -> Result<BoxStream<'static, Result<Bytes, kube::Error>>, CallError> {
+        let mut request = call.request.map_err(CallError::Build)?;
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let begun = Instant::now();
+        let sent = self.clock.local();
+        let opened = timeout(self.timeout, self.start(request)).await;
+        let outcome = match opened {
+            Err(_) => Err(CallError::TimedOut(self.timeout)),
+            Ok(Err(error)) => Err(CallError::Broken(Box::new(error))),
+            Ok(Ok(opened)) => Ok(opened),
+        };
+        let outcome = match outcome {
+            Ok((code, headers, body)) if code < 400 => {
+                self.learn(&headers, sent);
+                Ok(body)
+            }
+            Ok((code, headers, body)) => {
+                let text = timeout(self.timeout, body.collect()).await;
+                let text = text.ok().and_then(Result::ok).map(|b| b.to_bytes().to_vec()).unwrap_or_default();
+                Err(judge(code, &headers, text).err().unwrap_or(CallError::TimedOut(self.timeout)))
+            }
+            Err(error) => Err(error),
+        };
+        self.note(call.verb, call.resource, &outcome, begun.elapsed());
+        let body = outcome?;
+        Ok(Box::pin(body.into_data_stream().map_ok(|chunk| chunk.to_vec())))
+    }
+
+    async fn exchange(&self, request: http::Request<Vec<u8>>) -> Result<(u16, HeaderMap, Bytes), kube::Error> {
+        let (code, headers, body) = self.start(request).await?;
+        let body = body.collect().await?.to_bytes();
+        Ok((code, headers, body.into()))
+    }
+
+    async fn start(&self, mut request: http::Request<Vec<u8>>) -> Result<(u16, HeaderMap, Body), kube::Error> {
+        request.headers_mut().insert(USER_AGENT, AGENT);
+        let (parts, body) = self.client.send(request.map(Body::from)).await?.into_parts();
+        Ok((parts.status.as_u16(), parts.headers, body))
+    }
+
+    fn learn(&self, headers: &HeaderMap, sent: k8s_openapi::jiff::Timestamp) {
+        if let Some(date) = headers.get(DATE).and_then(|date| date.to_str().ok()) {
+            self.clock.learn(date, sent);
+        }
+    }
+
+    fn note<T>(&self, verb: &'static str, resource: &str, outcome: &Result<T, CallError>, took: Duration) {
+        let code = match outcome {
+            Ok(_) => "200".to_owned(),
+            Err(CallError::Refused(refusal)) => refusal.code.to_string(),
+            Err(CallError::TimedOut(_)) => "timeout".to_owned(),
+            Err(CallError::Broken(_) | CallError::Build(_) | CallError::Unreadable(_)) => "broken".to_owned(),
+        };
+        self.requests.note(RequestLabels { resource: resource.to_owned(), verb, code }, took);
+    }
+}
+
+fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, CallError> {
+    if code < 400 {
+        return Ok(body);
+    }
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&body);
+        Status::failure(text.trim().chars().take(256).collect::<String>().as_str(), "")
+    });
+    let retry_after = headers.get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+    Err(CallError::Refused(Box::new(Refusal { code, status, retry_after })))
+}

@@ -1,0 +1,96 @@
+//! The time of a round: the host's clock, corrected by what the API server says of its own.
+//!
+//! Takes a clock that was handed in and the `Date` headers of replies; yields the time that stored timestamps are
+//! compared with. May not read the wall clock itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
+
+/// The host's own clock. Tests hand in one that follows tokio's paused time.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// A `Date` header has whole seconds and a reply takes time to arrive: a smaller difference may be no difference.
+const WORTH_CORRECTING: SignedDuration = SignedDuration::from_secs(2);
+
+/// The host's clock with the API server's correction.
+#[derive(Clone)]
+pub struct ServerClock {
+    local: Clock,
+    offset_ms: Arc<AtomicI64>,
+}
+
+impl ServerClock {
+    /// A clock that is not corrected yet.
+    pub fn new(local: Clock) -> Self {
+        Self { local, offset_ms: Arc::default() }
+    }
+
+    /// The time as the API server would tell it.
+    pub fn now(&self) -> Timestamp {
+        let local = self.local();
+        let offset = SignedDuration::from_millis(self.offset_ms.load(Ordering::Relaxed));
+        local.checked_add(offset).unwrap_or(local)
+    }
+
+    /// How far the API server's clock is ahead of the host's.
+    pub fn offset(&self) -> SignedDuration {
+        SignedDuration::from_millis(self.offset_ms.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn local(&self) -> Timestamp {
+        (self.local)()
+    }
+
+    /// Learns from the `Date` of a reply to a request that was sent at `sent`, by the host's clock.
+    pub(crate) fn learn(&self, date: &str, sent: Timestamp) {
+        let Ok(date) = rfc2822::parse(date) else { return };
+        let received = self.local();
+        let under_way = received.duration_since(sent);
+        // A reply that took long, or a clock that was set meanwhile, says too little.
+        if under_way.is_negative() || under_way >= WORTH_CORRECTING {
+            return;
+        }
+        // The header was cut to whole seconds, and written at some time between sending and receiving.
+        let server = date.timestamp().as_millisecond() + 500;
+        let local = sent.as_millisecond() + i64::try_from(under_way.as_millis() / 2).unwrap_or(0);
+        let offset = server - local;
+        let known = self.offset_ms.load(Ordering::Relaxed);
+        if SignedDuration::from_millis(offset - known).abs() >= WORTH_CORRECTING {
+            self.offset_ms.store(offset, Ordering::Relaxed);
+            tracing::info!(offset_ms = offset, "took over the API server's clock");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn a_host_clock_ten_minutes_ahead_is_corrected() {
+        let clock = ServerClock::new(Arc::new(|| at(1_700_000_600)));
+        clock.learn("Tue, 14 Nov 2023 22:13:20 GMT", at(1_700_000_600));
+        assert!(clock.now().duration_since(at(1_700_000_000)).abs() <= SignedDuration::from_secs(1));
+    }
+
+    #[test]
+    fn a_difference_within_the_resolution_of_the_header_is_left_alone() {
+        let clock = ServerClock::new(Arc::new(|| at(1_700_000_001)));
+        clock.learn("Tue, 14 Nov 2023 22:13:20 GMT", at(1_700_000_001));
+        assert_eq!(clock.now(), at(1_700_000_001));
+    }
+
+    #[test]
+    fn a_slow_reply_and_an_odd_header_teach_nothing() {
+        let clock = ServerClock::new(Arc::new(|| at(1_700_000_600)));
+        clock.learn("Tue, 14 Nov 2023 22:13:20 GMT", at(1_700_000_590));
+        clock.learn("yesterday", at(1_700_000_600));
+        assert_eq!(clock.offset(), SignedDuration::ZERO);
+    }
+}

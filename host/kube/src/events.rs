@@ -1,0 +1,211 @@
+//! Events, in the background and best effort.
+//!
+//! Takes [`EventNote`]s; creates objects of events.k8s.io/v1 with the names they give. A repetition meets AlreadyExists,
+//! which is success. The queue is bounded and nothing waits for it; what does not fit or fails three times is counted
+//! and forgotten. May not choose names or times of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::params::PostParams;
+use oarlock_core::writes::{EventNote, Stopped};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::address::Resource;
+use crate::call::{Call, CallError, Caller};
+use crate::cluster::Link;
+use crate::outcome::{sentence, stopped};
+use crate::write::already_exists;
+
+/// Component of every event (spec section 8).
+const CONTROLLER: &str = "operationjob-controller";
+/// A wave of targets fits; 10,000 jobs that fail at once do not, and need not.
+const QUEUE: usize = 4_096;
+/// Few, so that events never crowd out what matters.
+const AT_ONCE: usize = 4;
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+/// Bounds of the API on a note and on the instance's name.
+const NOTE_BYTES: usize = 1_024;
+const INSTANCE_BYTES: usize = 128;
+
+/// What became of the events so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Created, or there already.
+    pub emitted: u64,
+    /// Refused, or tried in vain three times.
+    pub failed: u64,
+    /// Not queued, for the queue was full or closed.
+    pub dropped: u64,
+}
+
+/// Emits events.
+pub(crate) struct Events {
+    queue: Mutex<Option<Sender<(EventNote, Timestamp)>>>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+    tally: Arc<Tally>,
+    caller: Caller,
+}
+
+#[derive(Default)]
+struct Tally {
+    emitted: AtomicU64,
+    failed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Events {
+    /// Starts the worker; must be called within a tokio runtime.
+    pub(crate) fn start(link: &Link, identity: String) -> Self {
+        let (queue, waiting) = channel(QUEUE);
+        let tally = Arc::new(Tally::default());
+        let emitter = Emitter { caller: link.caller.clone(), instance: cut(identity, INSTANCE_BYTES) };
+        let worker = tokio::spawn(work(emitter, waiting, tally.clone()));
+        Self { queue: Mutex::new(Some(queue)), worker: Mutex::new(Some(worker)), tally, caller: link.caller.clone() }
+    }
+
+    /// Queues events, each with the time of now.
+    pub(crate) fn emit(&self, notes: Vec<EventNote>) {
+        let queue = self.queue.lock();
+        let now = self.caller.clock.now();
+        for note in notes {
+            let queued = queue.as_ref().is_some_and(|queue| queue.try_send((note, now)).is_ok());
+            if !queued {
+                self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn counts(&self) -> EventCounts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        EventCounts {
+            emitted: read(&self.tally.emitted),
+            failed: read(&self.tally.failed),
+            dropped: read(&self.tally.dropped),
+        }
+    }
+
+    /// Takes no more events, and waits at most `bound` for those that are queued.
+    pub(crate) async fn drain(&self, bound: Duration) {
+        self.queue.lock().take();
+        let worker = self.worker.lock().take();
+        if let Some(mut worker) = worker
+            && timeout(bound, &mut worker).await.is_err()
+        {
+            worker.abort();
+        }
+    }
+}
+
+async fn work(emitter: Emitter, mut waiting: Receiver<(EventNote, Timestamp)>, tally: Arc<Tally>) {
+    let notes = futures::stream::poll_fn(move |context| waiting.poll_recv(context));
+    let (emitter, tally) = (&emitter, &tally);
+    notes
+        .for_each_concurrent(AT_ONCE, |(note, at)| async move {
+            let count = match emitter.create(&note, at).await {
+                Ok(()) => &tally.emitted,
+                Err(error) => {
+                    tracing::debug!(event = %note.name, error, "gave up an event");
+                    &tally.failed
+                }
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+        })
+        .await;
+}
+
+struct Emitter {
+    caller: Caller,
+    instance: String,
+}
+
+impl Emitter {
+    async fn create(&self, note: &EventNote, at: Timestamp) -> Result<(), String> {
+        let body = body(note, at, &self.instance).to_string().into_bytes();
+        let resource = Resource { api_version: "events.k8s.io/v1".into(), plural: "events".into(), namespaced: true };
+        let home = resource.home(Some(namespace(note)), &note.name).map_err(|error| sentence(&error))?;
+        let mut attempt = 1;
+        loop {
+            let request = kube::core::Request::new(home.as_str()).create(&PostParams::default(), body.clone());
+            let error = match self.caller.send(Call { verb: "create", resource: "events", request }).await {
+                Ok(_) => return Ok(()),
+                Err(error) if already_exists(&error) => return Ok(()),
+                Err(error) => error,
+            };
+            if attempt == ATTEMPTS || !worth_repeating(&error) {
+                return Err(sentence(&error));
+            }
+            sleep(PAUSE * attempt).await;
+            attempt += 1;
+        }
+    }
+}
+
+fn worth_repeating(error: &CallError) -> bool {
+    matches!(stopped(error), Stopped::Unknown { .. } | Stopped::Throttled { .. })
+}
+
+/// Events of what lives in no namespace go to `default`, as Kubernetes' own do.
+fn namespace(note: &EventNote) -> &str {
+    note.regarding.namespace.as_deref().unwrap_or("default")
+}
+
+fn body(note: &EventNote, at: Timestamp, instance: &str) -> Value {
+    let EventNote { name, regarding, regarding_uid, warning, reason, action, message } = note;
+    json!({
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace(note)},
+        "eventTime": format!("{at:.6}"),
+        "reportingController": CONTROLLER,
+        "reportingInstance": instance,
+        "action": action,
+        "reason": reason,
+        "type": if *warning { "Warning" } else { "Normal" },
+        "note": cut(message.clone(), NOTE_BYTES),
+        "regarding": {
+            "apiVersion": regarding.kind.api_version,
+            "kind": regarding.kind.kind,
+            "namespace": regarding.namespace,
+            "name": regarding.name,
+            "uid": regarding_uid,
+        },
+    })
+}
+
+fn cut(mut text: String, bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_core::object::ObjectKey;
+
+    use super::*;
+
+    #[test]
+    fn an_event_fits_the_bounds_of_the_api() {
+        let note = EventNote {
+            name: "a.0".into(),
+            regarding: ObjectKey::pod("d", "a"),
+            regarding_uid: "u".into(),
+            warning: true,
+            reason: "TargetFailed".into(),
+            action: "Replace".into(),
+            message: "ü".repeat(1_000),
+        };
+        let body = body(&note, Timestamp::from_second(1_700_000_000).unwrap(), "host-0");
+        assert_eq!(body["eventTime"], "2023-11-14T22:13:20.000000Z");
+        assert_eq!(body["note"].as_str().unwrap().len(), 1_024);
+        assert_eq!((&body["type"], &body["metadata"]["namespace"]), (&json!("Warning"), &json!("d")));
+    }
+}

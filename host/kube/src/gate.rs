@@ -1,0 +1,146 @@
+//! How many writes are in flight.
+//!
+//! Takes how long each write took and whether the API server was busy; lets at most 32 through at a time, and fewer
+//! while replies slow down or are refused for load. Beyond about 32 only latency grows. May not delay reads.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Spec section 10.
+const MOST: f64 = 32.0;
+/// The limit falls at most once in this time: replies to what was already in flight say nothing new.
+const SETTLING: Duration = Duration::from_secs(1);
+/// Replies this much slower than usual mean that a queue has formed.
+const SLOWER: f64 = 4.0;
+/// Below this a reply is fast, whatever is usual.
+const FAST_SECONDS: f64 = 0.1;
+
+/// Lets writes through.
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+struct State {
+    limit: f64,
+    in_flight: usize,
+    /// Smoothed latency, in seconds.
+    latency: f64,
+    /// What latency is without a queue: follows down at once, up slowly.
+    usual: f64,
+    lowered: Option<Instant>,
+}
+
+/// One write in flight. It must be given back by [`Gate::leave`], or dropped when it is abandoned.
+pub(crate) struct Passage<'a> {
+    gate: &'a Gate,
+    begun: Instant,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        let state = State { limit: MOST, in_flight: 0, latency: 0.0, usual: FAST_SECONDS, lowered: None };
+        Self { state: Mutex::new(state), freed: Notify::new() }
+    }
+}
+
+impl Gate {
+    /// Waits until one more write may go.
+    pub(crate) async fn enter(&self) -> Passage<'_> {
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            // Registered before looking, so that no free place is missed.
+            freed.as_mut().enable();
+            if self.try_enter() {
+                return Passage { gate: self, begun: Instant::now() };
+            }
+            freed.await;
+        }
+    }
+
+    fn try_enter(&self) -> bool {
+        let mut state = self.state.lock();
+        let free = (state.in_flight as f64) < state.limit.floor().max(1.0);
+        state.in_flight += usize::from(free);
+        free
+    }
+
+    /// How many may be in flight now.
+    pub(crate) fn limit(&self) -> usize {
+        self.state.lock().limit.floor().max(1.0) as usize
+    }
+
+    fn learn(&self, took: Duration, busy: bool) {
+        let mut state = self.state.lock();
+        let seconds = took.as_secs_f64();
+        state.latency = state.latency * 0.9 + seconds * 0.1;
+        state.usual = seconds.min(state.usual * 1.001).max(0.001);
+        let queued = state.latency > FAST_SECONDS && state.latency > state.usual * SLOWER;
+        if !busy && !queued {
+            state.limit = (state.limit + 1.0 / state.limit).min(MOST);
+            return;
+        }
+        if state.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
+            state.limit = (state.limit * if busy { 0.5 } else { 0.8 }).max(1.0);
+            state.lowered = Some(Instant::now());
+        }
+    }
+}
+
+impl Passage<'_> {
+    /// The reply came. `busy`: the API server refused for load.
+    pub(crate) fn leave(self, busy: bool) {
+        self.gate.learn(self.begun.elapsed(), busy);
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        self.gate.state.lock().in_flight -= 1;
+        // More than one may enter after the limit rose.
+        self.gate.freed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn at_most_thirty_two_writes_are_in_flight() {
+        let gate = Gate::default();
+        let mut inside = Vec::new();
+        for _ in 0..32 {
+            inside.push(gate.enter().await);
+        }
+        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter()).await.is_err());
+        inside.pop();
+        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_server_gets_fewer_writes_and_more_again_later() {
+        let gate = Gate::default();
+        gate.enter().await.leave(true);
+        gate.enter().await.leave(true);
+        assert_eq!(gate.limit(), 16, "the limit falls once per settling time");
+        for _ in 0..1_000 {
+            gate.enter().await.leave(false);
+        }
+        assert_eq!(gate.limit(), 32);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slower_replies_get_fewer_writes() {
+        let gate = Gate::default();
+        for _ in 0..20 {
+            let passage = gate.enter().await;
+            tokio::time::advance(Duration::from_secs(2)).await;
+            passage.leave(false);
+        }
+        assert!(gate.limit() < 32);
+    }
+}

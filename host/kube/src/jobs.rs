@@ -1,0 +1,327 @@
+//! The OperationJobs in memory.
+//!
+//! Takes documents from the watch and from replies; yields the newest view of each job. A job that cannot be read is
+//! known all the same, so that it never hides others and can be reported and deleted. Never hands out a view that is
+//! older than the host's own last write: what came of a write that nobody knows the outcome of must be read first.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use oarlock_api::{OperationJob, OperationJobStatus};
+use oarlock_core::writes::JobKey;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::feed::News;
+use crate::reflect::Shelf;
+
+/// An annotation that repeats the whole spec and that nobody here reads.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// More than can be deleted while a reply is under way.
+const GRAVES: usize = 4_096;
+
+/// One job as it was at one version.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) key: JobKey,
+    pub(crate) uid: String,
+    pub(crate) version: u64,
+    pub(crate) job: Arc<OperationJob>,
+    /// Why it could not be read as it is stored.
+    pub(crate) unreadable: Option<String>,
+}
+
+/// What the cache has of a job.
+pub(crate) enum View {
+    /// No older than the host's own last write.
+    Trusted(Option<Arc<OperationJob>>),
+    /// Perhaps older: read it.
+    Doubtful,
+}
+
+/// The OperationJobs in memory.
+pub(crate) struct Jobs {
+    held: Mutex<Cache>,
+    news: UnboundedSender<News>,
+}
+
+#[derive(Default)]
+struct Cache {
+    jobs: HashMap<JobKey, Held>,
+    gone: HashSet<String>,
+    graves: VecDeque<String>,
+    /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
+    doubts: HashMap<JobKey, u64>,
+}
+
+impl Jobs {
+    pub(crate) fn new(news: UnboundedSender<News>) -> Self {
+        Self { held: Mutex::default(), news }
+    }
+
+    /// The newest view of a job.
+    pub(crate) fn view(&self, key: &JobKey) -> View {
+        let cache = self.held.lock();
+        let held = cache.jobs.get(key);
+        let version = held.map_or(0, |held| held.version);
+        match cache.doubts.get(key) {
+            Some(exceeded) if version <= *exceeded => View::Doubtful,
+            _ => View::Trusted(held.map(|held| held.job.clone())),
+        }
+    }
+
+    /// The keys of all jobs.
+    pub(crate) fn keys(&self) -> Vec<JobKey> {
+        self.held.lock().jobs.keys().cloned().collect()
+    }
+
+    /// What the cache has, and why it could not be read where that is so.
+    pub(crate) fn peek(&self, key: &JobKey) -> Option<Held> {
+        self.held.lock().jobs.get(key).cloned()
+    }
+
+    /// The next view must be newer than the one the cache has now.
+    pub(crate) fn doubt(&self, key: &JobKey) {
+        let mut cache = self.held.lock();
+        let version = cache.jobs.get(key).map_or(0, |held| held.version);
+        cache.doubts.insert(key.clone(), version);
+    }
+
+    /// Takes what the API server just answered to a read of this job, which ends all doubt.
+    pub(crate) fn settle(&self, key: &JobKey, answer: Option<Held>) -> Option<Arc<OperationJob>> {
+        self.held.lock().doubts.remove(key);
+        match answer {
+            Some(held) => {
+                self.reply(held);
+            }
+            None => {
+                let known = self.peek(key);
+                known.into_iter().for_each(|held| self.bury(&held));
+            }
+        }
+        self.peek(key).map(|held| held.job)
+    }
+
+    /// Takes the reply to one of the host's own requests. What the host itself wrote is no news to it; an edit by
+    /// somebody else that the reply shows first is.
+    pub(crate) fn reply(&self, held: Held) {
+        let key = held.key.clone();
+        let edited = |old: &Held| {
+            let (old, new) = (&old.job.metadata, &held.job.metadata);
+            old.generation != new.generation || old.deletion_timestamp != new.deletion_timestamp || old.uid != new.uid
+        };
+        let news = self.peek(&key).is_none_or(|old| edited(&old));
+        if self.put(held) && news {
+            self.tell(key);
+        }
+    }
+
+    /// The API server answered that the job of this UID is gone.
+    pub(crate) fn gone(&self, key: &JobKey, uid: &str) {
+        let known = self.peek(key).filter(|held| held.uid == uid);
+        known.into_iter().for_each(|held| self.bury(&held));
+    }
+
+    fn put(&self, held: Held) -> bool {
+        let mut cache = self.held.lock();
+        let old = cache.jobs.get(&held.key).map_or(0, |held| held.version);
+        if cache.gone.contains(&held.uid) || (old >= held.version && held.version > 0) {
+            return false;
+        }
+        cache.jobs.insert(held.key.clone(), held);
+        true
+    }
+
+    fn bury(&self, last: &Held) {
+        let mut cache = self.held.lock();
+        if cache.gone.insert(last.uid.clone()) {
+            cache.graves.push_back(last.uid.clone());
+        }
+        if cache.graves.len() > GRAVES
+            && let Some(oldest) = cache.graves.pop_front()
+        {
+            cache.gone.remove(&oldest);
+        }
+        if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
+            cache.jobs.remove(&last.key);
+            cache.doubts.remove(&last.key);
+            drop(cache);
+            self.tell(last.key.clone());
+        }
+    }
+
+    fn tell(&self, key: JobKey) {
+        // Nobody listens any more only while the host stops.
+        let _stopping = self.news.send(News::Job(key)).is_err();
+    }
+}
+
+impl Shelf for Arc<Jobs> {
+    type Item = Held;
+
+    fn pick(&self, document: Value) -> Option<Held> {
+        read_job(document)
+    }
+
+    fn listed(&self, items: Vec<Held>, version: u64) {
+        let listed: HashSet<String> = items.iter().map(|held| held.uid.clone()).collect();
+        items.into_iter().for_each(|held| self.changed(held));
+        let stale: Vec<Held> = {
+            let cache = self.held.lock();
+            let held = cache.jobs.values().filter(|held| held.version <= version && !listed.contains(&held.uid));
+            held.cloned().collect()
+        };
+        stale.iter().for_each(|held| self.bury(held));
+    }
+
+    fn changed(&self, held: Held) {
+        let key = held.key.clone();
+        if self.put(held) {
+            self.tell(key);
+        }
+    }
+
+    fn deleted(&self, held: Held) {
+        self.bury(&held);
+    }
+}
+
+/// The job in a document. `None` where it lacks a name, a namespace or a UID, which no stored object does.
+pub(crate) fn read_job(mut document: Value) -> Option<Held> {
+    let meta = document.get_mut("metadata")?.as_object_mut()?;
+    meta.remove("managedFields");
+    if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
+    let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
+    let key = JobKey { namespace: text("namespace")?, name: text("name")? };
+    let uid = text("uid")?;
+    let version = text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
+    let (job, unreadable) = match OperationJob::deserialize(&document) {
+        Ok(job) => (job, None),
+        Err(error) => (salvage(&document), Some(error.to_string())),
+    };
+    Some(Held { key, uid, version, job: Arc::new(job), unreadable })
+}
+
+/// What can be read of a job that cannot be read whole. Its spec is left out even if only its status is odd: without a
+/// spec nothing starts, and whatever started can still be released.
+fn salvage(document: &Value) -> OperationJob {
+    let part = |field: &str| document.get(field).cloned().unwrap_or(Value::Null);
+    let status = part("status").as_object().map(readable_fields).unwrap_or_default();
+    OperationJob {
+        api_version: part("apiVersion").as_str().unwrap_or_default().to_owned(),
+        kind: part("kind").as_str().unwrap_or_default().to_owned(),
+        metadata: serde_json::from_value(part("metadata")).unwrap_or_default(),
+        spec: None,
+        status: (!status.is_empty())
+            .then(|| OperationJobStatus::deserialize(Value::Object(status)).unwrap_or_default()),
+    }
+}
+
+fn readable_fields(status: &Map<String, Value>) -> Map<String, Value> {
+    let reads = |name: &str, value: &Value| {
+        let alone = Map::from_iter([(name.to_owned(), value.clone())]);
+        OperationJobStatus::deserialize(Value::Object(alone)).is_ok()
+    };
+    status.iter().filter(|(name, value)| reads(name, value)).map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+
+    fn jobs() -> (Arc<Jobs>, UnboundedReceiver<News>) {
+        let (news, heard) = unbounded_channel();
+        (Arc::new(Jobs::new(news)), heard)
+    }
+
+    fn document(name: &str, version: u64) -> Value {
+        json!({"metadata": {"name": name, "namespace": "d", "uid": name, "resourceVersion": version.to_string(),
+            "generation": 1, "managedFields": [{}]}, "spec": {"action": "Replace"}})
+    }
+
+    fn held(name: &str, version: u64) -> Held {
+        read_job(document(name, version)).unwrap()
+    }
+
+    fn key(name: &str) -> JobKey {
+        JobKey { namespace: "d".into(), name: name.into() }
+    }
+
+    #[test]
+    fn a_view_after_a_lost_reply_must_be_newer_than_the_one_before() {
+        let (jobs, _heard) = jobs();
+        jobs.changed(held("a", 5));
+        jobs.doubt(&key("a"));
+        assert!(matches!(jobs.view(&key("a")), View::Doubtful));
+        jobs.changed(held("a", 6));
+        assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
+    }
+
+    #[test]
+    fn a_read_ends_doubt_even_if_it_shows_the_same_version() {
+        let (jobs, _heard) = jobs();
+        jobs.changed(held("a", 5));
+        jobs.doubt(&key("a"));
+        assert!(jobs.settle(&key("a"), Some(held("a", 5))).is_some());
+        assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
+        assert!(jobs.settle(&key("a"), None).is_none());
+    }
+
+    #[test]
+    fn a_late_watch_event_never_hides_an_own_status_write() {
+        let (jobs, mut heard) = jobs();
+        jobs.changed(held("a", 5));
+        jobs.reply(held("a", 8));
+        jobs.changed(held("a", 7));
+        assert_eq!(jobs.peek(&key("a")).unwrap().version, 8);
+        assert!(heard.try_recv().is_ok());
+        assert!(heard.try_recv().is_err(), "an own write is no news");
+    }
+
+    #[test]
+    fn an_edit_that_a_reply_shows_first_is_news() {
+        let (jobs, mut heard) = jobs();
+        jobs.changed(held("a", 5));
+        let mut edited = document("a", 8);
+        edited["metadata"]["generation"] = json!(2);
+        jobs.reply(read_job(edited).unwrap());
+        assert!(heard.try_recv().is_ok() && heard.try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_read_is_known_and_keeps_what_it_can_of_its_status() {
+        let mut odd = document("a", 5);
+        odd["spec"]["partition"] = json!("many");
+        odd["status"] = json!({"epoch": 3, "targetDetails": "lost"});
+        let held = read_job(odd).unwrap();
+        assert!(held.unreadable.is_some());
+        assert_eq!(held.job.spec, None);
+        assert_eq!(held.job.status.as_ref().unwrap().epoch, Some(3));
+        assert_eq!(held.job.metadata.managed_fields, None);
+        assert_eq!(held.job.metadata.uid.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_deleted_job_is_not_brought_back_by_a_late_reply() {
+        let (jobs, _heard) = jobs();
+        jobs.changed(held("a", 5));
+        jobs.deleted(held("a", 9));
+        jobs.reply(held("a", 8));
+        assert!(jobs.peek(&key("a")).is_none());
+    }
+
+    #[test]
+    fn a_list_drops_the_jobs_that_it_lacks() {
+        let (jobs, _heard) = jobs();
+        jobs.changed(held("a", 5));
+        jobs.listed(vec![held("b", 6)], 7);
+        assert_eq!(jobs.keys(), [key("b")]);
+    }
+}

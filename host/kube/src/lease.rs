@@ -1,0 +1,321 @@
+//! Leadership: one lease, renewed on the host's monotonic clock.
+//!
+//! Takes a [`Candidacy`]; yields the [`Leadership`] as it changes, and a [`Fence`] for each term. A process that finds its
+//! own identity in the lease takes it at once, so that a restart costs no lease time; others wait until it was unchanged
+//! for its whole duration on their own clock. May not compare wall clocks of two machines.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::core::params::{GetParams, PostParams};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::address::Resource;
+use crate::call::{Call, CallError, Caller};
+use crate::cluster::Cluster;
+use crate::outcome::sentence;
+
+/// Who stands for election, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidacy {
+    /// Namespace of the lease.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who this process is; no two that run at once may be called alike.
+    pub identity: String,
+    /// How long a lease counts that is not renewed. 15 s unless there is a reason.
+    pub duration: Duration,
+}
+
+/// Whether this process leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// Whether it held the lease when it last looked.
+    pub leading: bool,
+    /// Which of its terms this is or was, from 1; 0 before the first.
+    pub term: u64,
+    /// When it last sent a renewal that was accepted.
+    pub renewed: Instant,
+}
+
+/// Says, before each request, whether one term still allows it.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    bound: Option<Bound>,
+}
+
+#[derive(Clone, Debug)]
+struct Bound {
+    leadership: watch::Receiver<Leadership>,
+    term: u64,
+    window: Duration,
+}
+
+impl Fence {
+    /// A fence that is always open, for a process that alone can act.
+    pub fn open() -> Self {
+        Self { bound: None }
+    }
+
+    /// Whether this term still leads and renewed within two thirds of the lease's duration.
+    pub fn allows(&self) -> bool {
+        self.bound.as_ref().is_none_or(|bound| {
+            let now = *bound.leadership.borrow();
+            now.leading && now.term == bound.term && now.renewed.elapsed() < bound.window
+        })
+    }
+}
+
+/// A process that stands for election until it resigns.
+pub struct Election {
+    leadership: watch::Receiver<Leadership>,
+    window: Duration,
+    resign: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Election {
+    /// Stands for election from now on.
+    pub fn stand(cluster: &Cluster, candidacy: Candidacy) -> Self {
+        let window = candidacy.duration * 2 / 3;
+        let begun = Leadership { leading: false, term: 0, renewed: Instant::now() };
+        let (told, leadership) = watch::channel(begun);
+        let (resign, resigned) = oneshot::channel();
+        // A renewal that hangs must end while another one still fits into the window.
+        let caller = Caller { timeout: candidacy.duration / 3, ..cluster.link.caller.clone() };
+        let candidate = Candidate { caller, candidacy, told, stance: Stance::Following(None) };
+        Self { leadership, window, resign, task: tokio::spawn(candidate.run(resigned)) }
+    }
+
+    /// The leadership as it changes.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    /// The fence of the term that is now; closed for good once that term is over.
+    pub fn fence(&self) -> Fence {
+        let term = self.leadership.borrow().term;
+        Fence { bound: Some(Bound { leadership: self.leadership.clone(), term, window: self.window }) }
+    }
+
+    /// Gives the lease back, so that another process need not wait. Everything that acts must have stopped.
+    pub async fn resign(self) {
+        let Self { resign, task, .. } = self;
+        // Where the candidate is gone already, there is nothing to give back.
+        let _gone = resign.send(()).is_err();
+        let _failed = task.await.is_err();
+    }
+}
+
+struct Candidate {
+    caller: Caller,
+    candidacy: Candidacy,
+    told: watch::Sender<Leadership>,
+    stance: Stance,
+}
+
+enum Stance {
+    /// What the lease looked like, and since when.
+    Following(Option<Seen>),
+    Leading(Lease),
+}
+
+#[derive(Clone)]
+struct Seen {
+    version: Option<String>,
+    since: Instant,
+}
+
+impl Candidate {
+    async fn run(mut self, mut resigned: oneshot::Receiver<()>) {
+        loop {
+            let wait = tokio::select! {
+                wait = self.step() => wait,
+                _ = &mut resigned => break,
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                _ = &mut resigned => break,
+            }
+        }
+        self.release().await;
+    }
+
+    /// One look or one renewal; yields how long to wait for the next.
+    async fn step(&mut self) -> Duration {
+        match &self.stance {
+            Stance::Leading(lease) => {
+                let lease = lease.clone();
+                self.renew(lease).await
+            }
+            Stance::Following(seen) => {
+                let seen = seen.clone();
+                self.follow(seen).await
+            }
+        }
+    }
+
+    /// Follows closely: a lease that was given back is taken within two seconds.
+    fn poll(&self) -> Duration {
+        self.candidacy.duration / 15
+    }
+
+    async fn follow(&mut self, seen: Option<Seen>) -> Duration {
+        let lease = match self.read().await {
+            Ok(lease) => lease,
+            Err(error) if error.is(404) => return self.take(Lease::default()).await,
+            Err(error) => {
+                tracing::warn!(error = %sentence(&error), "failed to read the lease");
+                return self.poll();
+            }
+        };
+        let holder = holder(&lease);
+        if holder.is_empty() || holder == self.candidacy.identity {
+            return self.take(lease).await;
+        }
+        let version = lease.metadata.resource_version.clone();
+        let since = match seen {
+            Some(seen) if seen.version == version => seen.since,
+            _ => Instant::now(),
+        };
+        let left = patience(&lease, self.candidacy.duration).saturating_sub(since.elapsed());
+        if left.is_zero() {
+            tracing::info!(holder, "the lease was not renewed in time");
+            return self.take(lease).await;
+        }
+        self.stance = Stance::Following(Some(Seen { version, since }));
+        left.min(self.poll())
+    }
+
+    /// Begins a term with `lease`, if nobody is faster.
+    async fn take(&mut self, mut lease: Lease) -> Duration {
+        let now = MicroTime(self.caller.clock.now());
+        let spec = lease.spec.get_or_insert_default();
+        // Raised in each term, so that a process which finds its own identity can tell whose term it is.
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+        spec.acquire_time = Some(now);
+        let sent = Instant::now();
+        match self.write(&mut lease).await {
+            Ok(()) => {
+                let term = self.told.borrow().term + 1;
+                tracing::info!(identity = self.candidacy.identity, term, "leading");
+                self.stance = Stance::Leading(lease);
+                self.told.send_replace(Leadership { leading: true, term, renewed: sent });
+                self.candidacy.duration / 5
+            }
+            Err(error) => {
+                tracing::debug!(error = %sentence(&error), "did not get the lease");
+                self.stance = Stance::Following(None);
+                self.poll()
+            }
+        }
+    }
+
+    async fn renew(&mut self, mut lease: Lease) -> Duration {
+        let sent = Instant::now();
+        let error = match self.write(&mut lease).await {
+            Ok(()) => {
+                self.stance = Stance::Leading(lease);
+                self.told.send_modify(|told| told.renewed = sent);
+                return self.candidacy.duration / 5;
+            }
+            Err(error) => error,
+        };
+        tracing::warn!(error = %sentence(&error), "failed to renew the lease");
+        let renewed = self.told.borrow().renewed;
+        if renewed.elapsed() >= self.candidacy.duration * 2 / 3 {
+            return self.step_down("it was not renewed in time");
+        }
+        // What became of an earlier renewal may be unknown: the lease says whose it is.
+        match self.read().await {
+            Ok(now) if self.still_ours(&now, &lease) => {
+                self.stance = Stance::Leading(now);
+                if error.is(409) { Duration::ZERO } else { self.poll() }
+            }
+            Ok(_) => self.step_down("somebody else has it"),
+            Err(error) if error.is(404) => self.step_down("it is gone"),
+            Err(_) => self.poll(),
+        }
+    }
+
+    fn still_ours(&self, now: &Lease, ours: &Lease) -> bool {
+        let transitions = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        holder(now) == self.candidacy.identity && transitions(now) == transitions(ours)
+    }
+
+    fn step_down(&mut self, why: &str) -> Duration {
+        tracing::warn!(identity = self.candidacy.identity, why, "lost the lease");
+        self.stance = Stance::Following(None);
+        self.told.send_modify(|told| told.leading = false);
+        Duration::ZERO
+    }
+
+    async fn release(&mut self) {
+        let Stance::Leading(lease) = &self.stance else { return };
+        let mut lease = lease.clone();
+        self.told.send_modify(|told| told.leading = false);
+        if let Some(spec) = lease.spec.as_mut() {
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = Some(MicroTime(self.caller.clock.now()));
+        }
+        if let Err(error) = self.put(&mut lease).await {
+            tracing::warn!(error = %sentence(&error), "failed to give the lease back; it runs out by itself");
+        }
+    }
+
+    fn home(&self) -> Result<kube::core::Request, CallError> {
+        let resource =
+            Resource { api_version: "coordination.k8s.io/v1".into(), plural: "leases".into(), namespaced: true };
+        let Candidacy { namespace, name, .. } = &self.candidacy;
+        let invalid = |error| CallError::Build(kube::core::request::Error::Validation(sentence(&error)));
+        resource.home(Some(namespace), name).map(kube::core::Request::new).map_err(invalid)
+    }
+
+    async fn read(&self) -> Result<Lease, CallError> {
+        let request = self.home()?.get(&self.candidacy.name, &GetParams::default());
+        self.caller.fetch(Call { verb: "get", resource: "leases", request }).await
+    }
+
+    /// Writes the lease as held by this process from now on.
+    async fn write(&self, lease: &mut Lease) -> Result<(), CallError> {
+        let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(self.candidacy.identity.clone());
+        spec.lease_duration_seconds = Some(i32::try_from(self.candidacy.duration.as_secs()).unwrap_or(i32::MAX).max(1));
+        spec.renew_time = Some(MicroTime(self.caller.clock.now()));
+        self.put(lease).await
+    }
+
+    /// Creates the lease where it has no version yet, and replaces that version otherwise.
+    async fn put(&self, lease: &mut Lease) -> Result<(), CallError> {
+        let home = self.home()?;
+        let params = PostParams::default();
+        let Candidacy { namespace, name, .. } = &self.candidacy;
+        let created = lease.metadata.resource_version.is_none();
+        if created {
+            let meta =
+                ObjectMeta { name: Some(name.clone()), namespace: Some(namespace.clone()), ..ObjectMeta::default() };
+            lease.metadata = meta;
+        }
+        let body = serde_json::to_vec(lease).map_err(CallError::Unreadable)?;
+        let (verb, request) = match created {
+            true => ("create", home.create(&params, body)),
+            false => ("update", home.replace(name, &params, body)),
+        };
+        *lease = self.caller.fetch(Call { verb, resource: "leases", request }).await?;
+        Ok(())
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// How long the lease counts by what its holder wrote.
+fn patience(lease: &Lease, otherwise: Duration) -> Duration {
+    let named = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    named.and_then(|seconds| u64::try_from(seconds).ok()).map_or(otherwise, Duration::from_secs)
+}

@@ -1,0 +1,112 @@
+//! How a round begins: the job, its records, the looks, and the time.
+//!
+//! Takes a job's key and what is to be read live; yields [`Observed`]. The job is never older than the host's own last
+//! write to it. May not fail for a look: that is data.
+
+use oarlock_api::{OPERATION_JOB_API_VERSION, OPERATION_RECORD_API_VERSION, OperationJob, OperationRecord};
+use oarlock_core::object::{Kind, ObjectKey};
+use oarlock_core::visit::Look;
+use oarlock_core::writes::{JobKey, Observed};
+use std::sync::Arc;
+
+use crate::cluster::{Cluster, Link};
+use crate::jobs::{View, read_job};
+use crate::list::{Collection, ListError};
+use crate::looks::absent;
+use crate::outcome::sentence;
+
+/// The label by which the records of a job are found.
+const JOB_UID_LABEL: &str = "oarlock.dev/job-uid";
+
+/// Whether the OperationRecords of a job are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The status says all that is needed.
+    Status,
+    /// The records are read too.
+    Records,
+}
+
+/// Why a job cannot be observed.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The job had to be read, since the cache may be older than the host's own last write, and could not be.
+    #[error("failed to read the job {key} after a write of unknown outcome: {message}")]
+    ReadJob {
+        /// The job.
+        key: JobKey,
+        /// What the API server said.
+        message: String,
+    },
+    /// Its records could not be read.
+    #[error("failed to read the records of the job {key}")]
+    ReadRecords {
+        /// The job.
+        key: JobKey,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl Cluster {
+    /// What a round begins with.
+    pub async fn observe(&self, key: &JobKey, looks: &[Look], detail: Detail) -> Result<Observed, ObserveError> {
+        let (job, looked) = futures::join!(self.link.job(key), self.link.look(looks));
+        let job = job?;
+        let records = match (&job, detail) {
+            (Some(job), Detail::Records) => Some(self.link.records(key, job).await?),
+            _ => None,
+        };
+        // Read last, so that it is not before anything that was seen.
+        let now = self.clock().now();
+        Ok(Observed { now, job, records, looked })
+    }
+}
+
+impl Link {
+    async fn job(&self, key: &JobKey) -> Result<Option<Arc<OperationJob>>, ObserveError> {
+        if let View::Trusted(job) = self.jobs.view(key) {
+            return Ok(job);
+        }
+        let failed = |message| ObserveError::ReadJob { key: key.clone(), message };
+        match self.read(&job_object(key)).await.map_err(failed)? {
+            Ok(document) => {
+                let held = read_job(document).ok_or_else(|| failed("the reply is no OperationJob".to_owned()))?;
+                Ok(self.jobs.settle(key, Some(held)))
+            }
+            Err(error) if absent(&error, &key.name) => Ok(self.jobs.settle(key, None)),
+            Err(error) => Err(failed(sentence(&error))),
+        }
+    }
+
+    async fn records(&self, key: &JobKey, job: &OperationJob) -> Result<Vec<OperationRecord>, ObserveError> {
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let kind = Kind::new(OPERATION_RECORD_API_VERSION, "OperationRecord");
+        let failed = |source| ObserveError::ReadRecords { key: key.clone(), source };
+        let resource = self.served.resource(&self.caller, &kind).await.map_err(|e| failed(Box::new(e)))?;
+        let labels = format!("{JOB_UID_LABEL}={uid}");
+        let from = Collection { resource: &resource, namespace: Some(&key.namespace), labels: Some(&labels) };
+        let read = |document| match serde_json::from_value::<OperationRecord>(document) {
+            Ok(record) => Some(record),
+            Err(error) => {
+                // What it says is in the job's ranges too; the next outcome in this shard writes it anew.
+                tracing::warn!(job = %key, %error, "left out an OperationRecord that cannot be read");
+                None
+            }
+        };
+        let listed = self.caller.list(from, read).await.map_err(|e: ListError| failed(Box::new(e)))?;
+        let mut records = listed.items;
+        records.sort_by_key(|record| record.record.shard);
+        Ok(records)
+    }
+}
+
+/// The job as an object.
+pub(crate) fn job_object(key: &JobKey) -> ObjectKey {
+    ObjectKey {
+        kind: Kind::new(OPERATION_JOB_API_VERSION, "OperationJob"),
+        namespace: Some(key.namespace.clone()),
+        name: key.name.clone(),
+    }
+}

@@ -1,0 +1,117 @@
+//! What a failed write means (spec 3.7).
+//!
+//! Takes the error of a call; yields a [`Stopped`]. Pure. May not call a write failed that may have happened: whatever
+//! is not a clear answer of the API server is unknown.
+
+use kube::core::Status;
+use oarlock_core::writes::Stopped;
+
+use crate::call::{CallError, Refusal};
+
+/// What stopped a write.
+pub(crate) fn stopped(error: &CallError) -> Stopped {
+    match error {
+        CallError::Refused(refusal) => refused(refusal),
+        CallError::Build(_) => Stopped::Refused { message: sentence(error) },
+        CallError::TimedOut(_) | CallError::Broken(_) | CallError::Unreadable(_) => {
+            Stopped::Unknown { message: sentence(error) }
+        }
+    }
+}
+
+/// The error and its causes in one line, for people.
+pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // The Kubernetes client repeats causes in its messages.
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+fn refused(refusal: &Refusal) -> Stopped {
+    let message = refusal.status.message.clone();
+    match refusal.code {
+        404 => Stopped::Gone,
+        409 => Stopped::Conflict,
+        422 if has_cause(&refusal.status, |field, _| field == "metadata.uid") => Stopped::Conflict,
+        429 if has_cause(&refusal.status, |_, reason| reason == "DisruptionBudget") => {
+            Stopped::Blocked { message, retry_after: retry_after(refusal) }
+        }
+        429 => Stopped::Throttled { retry_after: retry_after(refusal) },
+        // The eviction endpoint answers so, and evicts nothing, where several budgets select the pod.
+        500 if message.contains("more than one PodDisruptionBudget") => {
+            Stopped::Blocked { message, retry_after: retry_after(refusal) }
+        }
+        500.. => Stopped::Unknown { message },
+        _ => Stopped::Refused { message },
+    }
+}
+
+fn has_cause(status: &Status, found: impl Fn(&str, &str) -> bool) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| found(&cause.field, &cause.reason))
+}
+
+fn retry_after(refusal: &Refusal) -> Option<u32> {
+    let named = refusal.status.details.as_ref().map(|details| details.retry_after_seconds);
+    named.filter(|seconds| *seconds > 0).or(refusal.retry_after)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn answer(code: u16, details: Value, message: &str) -> Stopped {
+        let status = json!({"kind": "Status", "code": code, "message": message, "details": details});
+        let status = serde_json::from_value(status).unwrap();
+        stopped(&CallError::Refused(Box::new(Refusal { code, status, retry_after: None })))
+    }
+
+    #[test]
+    fn an_old_view_is_a_conflict_whatever_the_server_calls_it() {
+        assert_eq!(answer(409, json!({}), "modified"), Stopped::Conflict);
+        let uid = json!({"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]});
+        assert_eq!(answer(422, uid, "field is immutable"), Stopped::Conflict);
+    }
+
+    #[test]
+    fn an_invalid_body_is_refused_and_not_called_a_conflict() {
+        let field = json!({"causes": [{"field": "spec.x", "reason": "FieldValueInvalid"}]});
+        assert_eq!(answer(422, field, "bad x"), Stopped::Refused { message: "bad x".into() });
+    }
+
+    #[test]
+    fn a_disruption_budget_blocks_and_a_busy_server_throttles() {
+        let budget = json!({"causes": [{"reason": "DisruptionBudget"}], "retryAfterSeconds": 7});
+        assert_eq!(answer(429, budget, "no"), Stopped::Blocked { message: "no".into(), retry_after: Some(7) });
+        assert_eq!(answer(429, json!({"retryAfterSeconds": 1}), "busy"), Stopped::Throttled { retry_after: Some(1) });
+        let several =
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        assert_eq!(answer(500, json!({}), several), Stopped::Blocked { message: several.into(), retry_after: None });
+    }
+
+    #[test]
+    fn what_nobody_knows_is_unknown_and_never_refused() {
+        assert_eq!(answer(500, json!({}), "etcd"), Stopped::Unknown { message: "etcd".into() });
+        assert_eq!(answer(504, json!({}), "late"), Stopped::Unknown { message: "late".into() });
+        let timeout = stopped(&CallError::TimedOut(Duration::from_secs(10)));
+        assert!(matches!(timeout, Stopped::Unknown { .. }));
+    }
+
+    #[test]
+    fn what_is_forbidden_is_refused_and_what_is_absent_is_gone() {
+        assert_eq!(answer(403, json!({}), "no"), Stopped::Refused { message: "no".into() });
+        assert_eq!(answer(404, json!({}), "none"), Stopped::Gone);
+    }
+}

@@ -1,0 +1,188 @@
+//! Keeping one kind in memory up to date: list, then watch, for ever.
+//!
+//! Takes a kind and a [`Shelf`]; yields nothing, and never ends by itself. A watch that was cut off is resumed where it
+//! was; one that is too old (410, in the reply or in the stream) begins anew with a list. May not decide what a change
+//! means.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::core::params::WatchParams;
+use oarlock_core::object::Kind;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::call::{Call, CallError};
+use crate::cluster::Link;
+use crate::health::Pulse;
+use crate::list::{Collection, ListError};
+use crate::outcome::sentence;
+use crate::served::DiscoverError;
+
+/// How long the server keeps a watch open. A dead connection is noticed a little after this.
+const WATCH_SECONDS: u32 = 55;
+/// When a watch that the server should have ended is given up.
+const WATCH_GIVEN_UP: Duration = Duration::from_secs(65);
+/// A watch that lasted this long was a good one.
+const GOOD_WATCH: Duration = Duration::from_secs(5);
+/// When a kind that is not served is asked for again.
+const UNSERVED: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Where the objects of one kind are kept.
+pub(crate) trait Shelf: Send + Sync + 'static {
+    /// What is kept of an object.
+    type Item: Send;
+    /// What to keep of this document; `None` where it is no object.
+    fn pick(&self, document: Value) -> Option<Self::Item>;
+    /// Takes a whole list.
+    fn listed(&self, items: Vec<Self::Item>, version: u64);
+    /// Takes an object that was made or changed.
+    fn changed(&self, item: Self::Item);
+    /// Takes the last view of an object that is gone.
+    fn deleted(&self, item: Self::Item);
+}
+
+/// Keeps one kind up to date.
+pub(crate) struct Reflection<S> {
+    pub(crate) link: Link,
+    pub(crate) kind: Kind,
+    pub(crate) shelf: S,
+    pub(crate) pulse: Pulse,
+}
+
+/// Why a list and its watches ended.
+#[derive(Debug, thiserror::Error)]
+enum ReflectError {
+    #[error("failed to find the kind")]
+    Find(#[source] DiscoverError),
+    #[error("failed to list")]
+    List(#[source] ListError),
+    #[error("failed to watch")]
+    Watch(#[source] CallError),
+    #[error("the watch is too old")]
+    Expired,
+}
+
+/// How one watch ended that can be resumed.
+enum Ended {
+    /// By the server, or quiet for too long.
+    Over,
+    /// With this answer or break.
+    Broken(String),
+}
+
+#[derive(Deserialize)]
+struct Line {
+    #[serde(rename = "type")]
+    event: String,
+    object: Value,
+}
+
+impl<S: Shelf> Reflection<S> {
+    /// Runs until it is aborted.
+    pub(crate) async fn run(self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let error = match self.list_and_watch().await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            if begun.elapsed() >= GOOD_WATCH {
+                pause = FIRST_PAUSE;
+            }
+            let wait = match &error {
+                ReflectError::Find(DiscoverError::NotServed { .. }) => {
+                    self.shelf.listed(Vec::new(), u64::MAX);
+                    self.pulse.unserved();
+                    UNSERVED
+                }
+                _ => pause,
+            };
+            tracing::debug!(kind = %self.kind.kind, error = %sentence(&error), "listing anew");
+            self.pulse.failed(sentence(&error));
+            sleep(wait).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn list_and_watch(&self) -> Result<std::convert::Infallible, ReflectError> {
+        let resource = self.link.served.resource(&self.link.caller, &self.kind).await.map_err(ReflectError::Find)?;
+        let from = Collection { resource: &resource, namespace: None, labels: None };
+        let listed = self.link.caller.list(from, |item| self.shelf.pick(item)).await.map_err(ReflectError::List)?;
+        let mut version = listed.version.clone();
+        let number = listed.number();
+        self.shelf.listed(listed.items, number);
+        self.pulse.listed();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let ended = self.watch(from, &mut version).await?;
+            if begun.elapsed() >= GOOD_WATCH {
+                pause = FIRST_PAUSE;
+                continue;
+            }
+            if let Ended::Broken(message) = ended {
+                self.pulse.failed(message);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// One watch from `version` on, which it moves along.
+    async fn watch(&self, from: Collection<'_>, version: &mut String) -> Result<Ended, ReflectError> {
+        let resource = from.resource;
+        let path = resource.collection(from.namespace).unwrap_or_default();
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        let request = kube::core::Request::new(path).watch(&params, version);
+        let call = Call { verb: "watch", resource: &resource.plural, request };
+        let mut chunks = match self.link.caller.open(call).await {
+            Ok(chunks) => chunks,
+            Err(error) if error.is(410) => return Err(ReflectError::Expired),
+            Err(error) if error.is(404) || error.is(403) => return Err(ReflectError::Watch(error)),
+            Err(error) => return Ok(Ended::Broken(sentence(&error))),
+        };
+        self.pulse.heard();
+        let deadline = Instant::now() + WATCH_GIVEN_UP;
+        let mut pending = Vec::new();
+        while let Ok(Some(chunk)) = timeout_at(deadline, chunks.next()).await {
+            match chunk {
+                Ok(chunk) => pending.extend_from_slice(&chunk),
+                Err(error) => return Ok(Ended::Broken(sentence(&error))),
+            }
+            self.pulse.heard();
+            let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines: Vec<u8> = pending.drain(..whole).collect();
+            for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                self.take(line, version)?;
+            }
+        }
+        Ok(Ended::Over)
+    }
+
+    fn take(&self, line: &[u8], version: &mut String) -> Result<(), ReflectError> {
+        let Line { event, object } = match serde_json::from_slice(line) {
+            Ok(line) => line,
+            Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
+        };
+        if event == "ERROR" {
+            // Whatever it is, what came before it may be incomplete: begin anew.
+            tracing::debug!(kind = %self.kind.kind, %object, "the watch reported an error");
+            return Err(ReflectError::Expired);
+        }
+        let seen = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        if let Some(seen) = seen {
+            seen.clone_into(version);
+        }
+        match event.as_str() {
+            "ADDED" | "MODIFIED" => self.shelf.pick(object).into_iter().for_each(|item| self.shelf.changed(item)),
+            "DELETED" => self.shelf.pick(object).into_iter().for_each(|item| self.shelf.deleted(item)),
+            _ => {}
+        }
+        Ok(())
+    }
+}

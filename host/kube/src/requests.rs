@@ -1,0 +1,82 @@
+//! How many requests went to the API server, how they ended and how long they took.
+//!
+//! Takes one note per request; yields a snapshot that the binary exports. May not label by job, target or name: the
+//! number of series is bounded by kinds, verbs and codes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Upper bounds of the latency buckets, in seconds: from a local reply to the request timeout.
+pub const LATENCY_BOUNDS: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0];
+
+/// What requests are told apart by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestLabels {
+    /// The resource, with its subresource: `pods/eviction`.
+    pub resource: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
+    pub verb: &'static str,
+    /// The HTTP status, `timeout` or `broken`.
+    pub code: String,
+}
+
+/// The requests of one set of labels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together, in seconds.
+    pub seconds: f64,
+    /// How many took at most each of [`LATENCY_BOUNDS`]; not cumulative.
+    pub buckets: [u64; LATENCY_BOUNDS.len()],
+}
+
+/// Counts requests; shared by everything that sends any.
+#[derive(Default)]
+pub struct Requests {
+    tallies: Mutex<BTreeMap<RequestLabels, Tally>>,
+}
+
+impl Requests {
+    /// All counts so far.
+    pub fn snapshot(&self) -> Vec<(RequestLabels, Tally)> {
+        self.tallies.lock().iter().map(|(labels, tally)| (labels.clone(), tally.clone())).collect()
+    }
+
+    /// How many requests of `verb` to `resource` there were, whatever came of them.
+    pub fn count(&self, resource: &str, verb: &str) -> u64 {
+        let tallies = self.tallies.lock();
+        tallies.iter().filter(|(l, _)| l.resource == resource && l.verb == verb).map(|(_, t)| t.count).sum()
+    }
+
+    pub(crate) fn note(&self, labels: RequestLabels, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let mut tallies = self.tallies.lock();
+        let tally = tallies.entry(labels).or_default();
+        tally.count += 1;
+        tally.seconds += seconds;
+        let bucket = LATENCY_BOUNDS.iter().position(|bound| seconds <= *bound);
+        if let Some(count) = bucket.and_then(|at| tally.buckets.get_mut(at)) {
+            *count += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_what_came_of_them() {
+        let requests = Requests::default();
+        let labels = |code: &str| RequestLabels { resource: "pods".into(), verb: "patch", code: code.into() };
+        requests.note(labels("200"), Duration::from_millis(7));
+        requests.note(labels("409"), Duration::from_secs(60));
+        let snapshot = requests.snapshot();
+        assert_eq!(requests.count("pods", "patch"), 2);
+        assert_eq!(snapshot[0].1.buckets[1], 1);
+        assert_eq!(snapshot[1].1.buckets.iter().sum::<u64>(), 0);
+    }
+}

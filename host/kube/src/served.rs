@@ -1,0 +1,116 @@
+//! Which kinds the API server serves, and under which resource names.
+//!
+//! Takes kinds; yields their resources, from memory where possible and from discovery otherwise. May not guess plural
+//! names: those of the built-in kinds and of Oarlock's own are known, all others are asked for.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use oarlock_core::object::Kind;
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use crate::address::Resource;
+use crate::call::{Call, CallError, Caller};
+
+/// How long an answer of discovery counts. A kind that was installed or removed is noticed after this (spec section 7).
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Kinds that every API server serves, or that nothing works without.
+const KNOWN: [(&str, &str, &str, bool); 9] = [
+    ("v1", "Pod", "pods", true),
+    ("v1", "Node", "nodes", false),
+    ("v1", "Namespace", "namespaces", false),
+    ("apps/v1", "ReplicaSet", "replicasets", true),
+    ("apps/v1", "StatefulSet", "statefulsets", true),
+    ("apps/v1", "DaemonSet", "daemonsets", true),
+    ("apps/v1", "Deployment", "deployments", true),
+    ("apps.kusionstack.io/v1alpha1", "OperationJob", "operationjobs", true),
+    ("oarlock.dev/v1alpha1", "OperationRecord", "operationrecords", true),
+];
+
+/// What is known of the kinds that the API server serves.
+#[derive(Default)]
+pub(crate) struct Served {
+    groups: RwLock<HashMap<String, Answer>>,
+}
+
+struct Answer {
+    asked: Instant,
+    kinds: HashMap<String, Resource>,
+}
+
+/// Why it is not known whether a kind is served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DiscoverError {
+    #[error("failed to ask the API server which kinds {api_version} has")]
+    Discover {
+        api_version: String,
+        #[source]
+        source: CallError,
+    },
+    #[error("the API server does not serve {kind} of {api_version}: is its CustomResourceDefinition installed?")]
+    NotServed { api_version: String, kind: String },
+}
+
+impl Served {
+    /// The resource of `kind`.
+    pub(crate) async fn resource(&self, caller: &Caller, kind: &Kind) -> Result<Resource, DiscoverError> {
+        if let Some(known) = known(kind) {
+            return Ok(known);
+        }
+        let fresh = self.recall(kind, |answer| answer.asked.elapsed() < FRESH);
+        let found = match fresh {
+            Some(found) => found,
+            None => self.discover(caller, kind).await?,
+        };
+        let not_served = || DiscoverError::NotServed { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
+        found.ok_or_else(not_served)
+    }
+
+    /// Whether `kind` was served when it was last asked for.
+    pub(crate) fn serves(&self, kind: &Kind) -> bool {
+        known(kind).is_some() || self.recall(kind, |_| true).flatten().is_some()
+    }
+
+    fn recall(&self, kind: &Kind, counts: impl Fn(&Answer) -> bool) -> Option<Option<Resource>> {
+        let groups = self.groups.read();
+        groups
+            .get(&kind.api_version)
+            .filter(|answer| counts(answer))
+            .map(|answer| answer.kinds.get(&kind.kind).cloned())
+    }
+
+    async fn discover(&self, caller: &Caller, kind: &Kind) -> Result<Option<Resource>, DiscoverError> {
+        let api_version = &kind.api_version;
+        let root = if api_version.contains('/') { "apis" } else { "api" };
+        let request = http::Request::get(format!("/{root}/{api_version}")).body(Vec::new());
+        let request = request.map_err(kube::core::request::Error::BuildRequest);
+        let reply = caller.fetch::<APIResourceList>(Call { verb: "get", resource: "discovery", request }).await;
+        let list = match reply {
+            Ok(list) => list.resources,
+            Err(error) if error.is(404) => Vec::new(),
+            Err(source) => return Err(DiscoverError::Discover { api_version: api_version.clone(), source }),
+        };
+        let main = list.into_iter().filter(|resource| !resource.name.contains('/'));
+        let kinds: HashMap<_, _> = main
+            .map(|resource| {
+                let namespaced = resource.namespaced;
+                (resource.kind, Resource { api_version: api_version.clone(), plural: resource.name, namespaced })
+            })
+            .collect();
+        let found = kinds.get(&kind.kind).cloned();
+        self.groups.write().insert(api_version.clone(), Answer { asked: Instant::now(), kinds });
+        Ok(found)
+    }
+}
+
+fn known(kind: &Kind) -> Option<Resource> {
+    let entry = KNOWN.iter().find(|(api_version, name, ..)| kind.api_version == *api_version && kind.kind == *name);
+    entry.map(|(api_version, _, plural, namespaced)| Resource {
+        api_version: (*api_version).to_owned(),
+        plural: (*plural).to_owned(),
+        namespaced: *namespaced,
+    })
+}

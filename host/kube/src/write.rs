@@ -1,0 +1,245 @@
+//! One write: from a [`Write`] to a request, and its reply into memory.
+//!
+//! Takes a write and a fence; yields the reply or what stopped it. The fence is asked right before the request goes out.
+//! May not repeat a write, and may not send one for a name that is no name.
+
+use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::response::reason;
+use oarlock_api::OPERATION_JOB_API_VERSION;
+use oarlock_core::object::{Kind, ObjectKey};
+use oarlock_core::writes::{JobKey, Stopped, Write};
+use serde_json::{Value, json};
+
+use crate::address::Resource;
+use crate::call::{Call, CallError};
+use crate::cluster::Link;
+use crate::jobs::read_job;
+use crate::lease::Fence;
+use crate::looks::absent;
+use crate::outcome::{sentence, stopped};
+
+/// Who the fields belong to that the host writes.
+const FIELD_MANAGER: &str = "oarlock";
+
+/// Whether a write counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It is done.
+    Real,
+    /// The server checks it and does nothing.
+    Rehearsal,
+}
+
+type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
+
+impl Link {
+    /// Does one write.
+    pub(crate) async fn write(&self, write: &Write, mode: Mode, fence: &Fence) -> Result<Value, Stopped> {
+        let object = write.object();
+        let shown = self.objects.store.get(object).map(|object| object.uid.clone());
+        let outcome = self.request(write, mode, fence).await;
+        if mode == Mode::Rehearsal {
+            return outcome.map_err(|failure| failure.stopped());
+        }
+        match outcome {
+            Ok(reply) => {
+                self.remember(write, &reply);
+                Ok(reply)
+            }
+            Err(failure) => {
+                if let (Failure::Call(error), Some(uid)) = (&failure, shown)
+                    && absent(error, &object.name)
+                {
+                    self.objects.tell(self.objects.store.confirm_gone(object, &uid));
+                }
+                let stopped = failure.stopped();
+                let unsure = matches!(stopped, Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. });
+                if let (Some(key), true) = (job_key(object), unsure) {
+                    self.jobs.doubt(&key);
+                }
+                Err(stopped)
+            }
+        }
+    }
+
+    async fn request(&self, write: &Write, mode: Mode, fence: &Fence) -> Result<Value, Failure> {
+        let object = write.object();
+        let resource = self.served.resource(&self.caller, &object.kind).await;
+        let resource = resource.map_err(|error| Failure::NotSent(sentence(&error)))?;
+        let (label, request) = built(write, &resource, mode)?;
+        let passage = self.gate.enter().await;
+        if !fence.allows() {
+            return Err(Failure::Fenced);
+        }
+        let reply = self.caller.send(Call { verb: verb(write), resource: &label, request }).await;
+        passage.leave(reply.as_ref().is_err_and(busy));
+        match reply {
+            Ok(reply) => Ok(serde_json::from_slice(&reply).map_err(CallError::Unreadable)?),
+            Err(error) => match write {
+                Write::Create { object, owner_uid, .. } if already_exists(&error) => {
+                    self.ours(object, owner_uid, error).await
+                }
+                _ => Err(Failure::Call(error)),
+            },
+        }
+    }
+
+    /// What exists under the name of a create is as good as created if it is ours.
+    async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: CallError) -> Result<Value, Failure> {
+        let document = self.read(object).await.map_err(Failure::NotSent)??;
+        let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
+        if owners.is_some_and(|owners| owners.iter().any(ours)) {
+            return Ok(document);
+        }
+        let message = format!("{} and belongs to somebody else; rename or remove it", sentence(&error));
+        Err(Failure::NotSent(message))
+    }
+
+    fn remember(&self, write: &Write, reply: &Value) {
+        let object = write.object();
+        let is_object = reply.get("kind").and_then(Value::as_str) == Some(object.kind.kind.as_str());
+        match (job_key(object), write) {
+            // Its reply is an Eviction or a Status, and shows nothing of the pod.
+            (_, Write::Evict { .. }) => {}
+            (Some(_), _) if is_object => read_job(reply.clone()).into_iter().for_each(|held| self.jobs.reply(held)),
+            (None, _) if is_object => {
+                self.objects.slim(reply, &object.kind).into_iter().for_each(|object| self.objects.take(object));
+            }
+            // A Status in reply to a delete: nothing is left of it.
+            (Some(key), Write::Delete { uid, .. }) => self.jobs.gone(&key, uid),
+            (None, Write::Delete { uid, .. }) => self.objects.tell(self.objects.store.confirm_gone(object, uid)),
+            _ => {}
+        }
+    }
+}
+
+/// Why a request has no good reply.
+pub(crate) enum Failure {
+    NotSent(String),
+    Fenced,
+    Call(CallError),
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl Failure {
+    fn stopped(&self) -> Stopped {
+        match self {
+            Self::NotSent(message) => Stopped::Refused { message: message.clone() },
+            Self::Fenced => Stopped::Fenced,
+            Self::Call(error) => stopped(error),
+        }
+    }
+}
+
+fn built(write: &Write, resource: &Resource, mode: Mode) -> Result<(String, Request), Failure> {
+    let ObjectKey { namespace, name, .. } = write.object();
+    let home = resource.home(namespace.as_deref(), name).map_err(|error| Failure::NotSent(sentence(&error)))?;
+    let home = kube::core::Request::new(home);
+    let dry_run = mode == Mode::Rehearsal;
+    let plural = &resource.plural;
+    let post = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
+    let patch = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    Ok(match write {
+        Write::Patch { subresource: None, body, .. } => (plural.clone(), home.patch(name, &patch, &Patch::Merge(body))),
+        Write::Patch { subresource: Some(sub), body, .. } => {
+            (format!("{plural}/{sub}"), home.patch_subresource(sub, name, &patch, &Patch::Merge(body)))
+        }
+        Write::Evict { .. } => (
+            format!("{plural}/eviction"),
+            home.create_subresource("eviction", name, &post, json_bytes(&eviction(write))),
+        ),
+        Write::Create { body, .. } => (plural.clone(), home.create(&post, json_bytes(body))),
+        Write::Delete { .. } => (plural.clone(), home.delete(name, &delete_params(write, dry_run)?)),
+    })
+}
+
+/// The body of an eviction. The Kubernetes client spells `deleteOptions` so that the server ignores it.
+fn eviction(write: &Write) -> Value {
+    let Write::Evict { pod, uid, resource_version, grace_seconds } = write else { return Value::Null };
+    let mut preconditions = json!({"uid": uid});
+    if let (Some(version), Some(into)) = (resource_version, preconditions.as_object_mut()) {
+        into.insert("resourceVersion".to_owned(), json!(version));
+    }
+    let mut options = json!({"preconditions": preconditions});
+    if let (Some(seconds), Some(into)) = (grace_seconds, options.as_object_mut()) {
+        into.insert("gracePeriodSeconds".to_owned(), json!(seconds));
+    }
+    json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": options})
+}
+
+fn delete_params(write: &Write, dry_run: bool) -> Result<DeleteParams, Failure> {
+    let Write::Delete { uid, resource_version, grace_seconds, propagation, .. } = write else {
+        return Ok(DeleteParams::default());
+    };
+    let propagation_policy = match propagation.as_deref() {
+        None => None,
+        Some("Background") => Some(PropagationPolicy::Background),
+        Some("Foreground") => Some(PropagationPolicy::Foreground),
+        Some("Orphan") => Some(PropagationPolicy::Orphan),
+        Some(other) => return Err(Failure::NotSent(format!("{other:?} is no propagation policy"))),
+    };
+    let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: resource_version.clone() };
+    Ok(DeleteParams {
+        dry_run,
+        grace_period_seconds: *grace_seconds,
+        propagation_policy,
+        preconditions: Some(preconditions),
+    })
+}
+
+fn json_bytes(value: &Value) -> Vec<u8> {
+    value.to_string().into_bytes()
+}
+
+fn verb(write: &Write) -> &'static str {
+    match write {
+        Write::Patch { .. } => "patch",
+        Write::Evict { .. } | Write::Create { .. } => "create",
+        Write::Delete { .. } => "delete",
+    }
+}
+
+fn busy(error: &CallError) -> bool {
+    matches!(stopped(error), Stopped::Throttled { .. }) || matches!(error, CallError::TimedOut(_))
+}
+
+pub(crate) fn already_exists(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(refusal) if refusal.status.reason == reason::ALREADY_EXISTS)
+}
+
+/// The key of an object that is an OperationJob.
+fn job_key(object: &ObjectKey) -> Option<JobKey> {
+    let is_job = object.kind == Kind::new(OPERATION_JOB_API_VERSION, "OperationJob");
+    let namespace = object.namespace.clone().filter(|_| is_job)?;
+    Some(JobKey { namespace, name: object.name.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eviction_spells_its_preconditions_as_the_server_reads_them() {
+        let pod = ObjectKey::pod("d", "a");
+        let write = Write::Evict { pod, uid: "u".into(), resource_version: Some("7".into()), grace_seconds: Some(5) };
+        let body = eviction(&write);
+        assert_eq!(body.pointer("/deleteOptions/preconditions/uid"), Some(&json!("u")));
+        assert_eq!(body.pointer("/deleteOptions/preconditions/resourceVersion"), Some(&json!("7")));
+        assert_eq!(body.pointer("/deleteOptions/gracePeriodSeconds"), Some(&json!(5)));
+    }
+
+    #[test]
+    fn a_write_to_a_name_that_is_a_path_is_never_built() {
+        let object = ObjectKey::pod("d", "p4/status");
+        let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
+        let write = Write::Patch { object, subresource: None, body: json!({}) };
+        assert!(matches!(built(&write, &resource, Mode::Real), Err(Failure::NotSent(_))));
+    }
+}
