@@ -46,7 +46,10 @@ pub fn absorb(applied: &[Applied], sent: &Sent, memory: &mut JobMemory, key: &Jo
     let teller = Teller { key, uid, action: "Evict" };
     let mut notes = Vec::new();
     for outcome in applied {
-        let Some(index) = outcome.target else { continue };
+        let Some(index) = outcome.target else {
+            closed(outcome, memory);
+            continue;
+        };
         match &outcome.stopped {
             None => done(index, outcome.at, sent, memory),
             Some(stopped) => notes.extend(stop(index, stopped, outcome.at, sent, memory).map(|warning| {
@@ -56,6 +59,13 @@ pub fn absorb(applied: &[Applied], sent: &Sent, memory: &mut JobMemory, key: &Jo
         }
     }
     untold(notes, memory)
+}
+
+/// What came of the job's own write.
+fn closed(outcome: &Applied, memory: &mut JobMemory) {
+    let tries = memory.job_retry.map_or(0, |(_, tries)| tries);
+    memory.job_retry = outcome.stopped.as_ref().map(|_| (outcome.at + wait_after(tries, None), tries + 1));
+    memory.close_at = memory.job_retry.map(|(time, _)| time);
 }
 
 fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {
@@ -74,6 +84,7 @@ fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {
         fate.settled = true;
     }
     memory.dirty.insert(index);
+    memory.again = true;
 }
 
 fn stop(index: u32, stopped: &Stopped, at: Timestamp, sent: &Sent, memory: &mut JobMemory) -> Option<PluginEvent> {
@@ -136,5 +147,4 @@ fn show(index: u32, error: TargetError, memory: &mut JobMemory) {
     }
     state.error = Some(error);
     memory.decided.insert(index, state);
-    memory.waiting_since = memory.waiting_since.or(memory.written.map(|(at, _)| at));
 }

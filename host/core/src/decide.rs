@@ -10,6 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationJobStatus, PluginBinding, Selection};
 use serde_json::{Value, json};
 
+use crate::closing::{Closing, closing};
 use crate::conditions::{self, Facts, conditions};
 use crate::judge::Verdict;
 use crate::memory::JobMemory;
@@ -58,7 +59,7 @@ pub struct Grounds<'a> {
     /// The job as seen.
     pub job: &'a OperationJob,
     /// What its targets have in common.
-    pub common: &'a Common<'a>,
+    pub common: Common<'a>,
     /// The plugin.
     pub found: &'a Found,
     /// What broke a rule, if anything did.
@@ -93,9 +94,7 @@ pub fn decide(plan: Plan, verdicts: Vec<(u32, Verdict)>, memory: &mut JobMemory,
     let mut decision = Decision { requeue: plan.requeue, writes: plan.touches, ..Decision::default() };
     memory.decided.extend(plan.decided);
     let urgent = sort_out(verdicts, memory, grounds, &mut decision);
-    if memory.state.end.is_some() && memory.decided.is_empty() {
-        return decision;
-    }
+    close(memory, grounds, &mut decision);
     if !(urgent || due(memory, grounds, &mut decision)) {
         return decision;
     }
@@ -107,9 +106,21 @@ pub fn decide(plan: Plan, verdicts: Vec<(u32, Verdict)>, memory: &mut JobMemory,
     // What was decided earlier and is recorded now counts as new here.
     notes.extend(grounds.teller().progress(memory.durable_counts(), memory.counts()));
     notes.extend(about_job(grounds));
-    decision.events = untold(notes, memory);
+    decision.events.extend(untold(notes, memory));
     decision.commit.targets = memory.decided.clone();
     decision
+}
+
+/// Adds what is due for the job itself, once nothing of its targets is left to do.
+fn close(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) {
+    match closing(grounds.job, memory, grounds.common.key, grounds.now()) {
+        Closing::Rest => memory.close_at = None,
+        Closing::Later(time) => memory.close_at = Some(time),
+        Closing::Write(write, event) => {
+            decision.writes.push(write);
+            decision.events.extend(event);
+        }
+    }
 }
 
 /// Puts each verdict where it belongs. Yields whether mutations wait for a record that may be written now.

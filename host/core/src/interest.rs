@@ -45,7 +45,7 @@ impl Interest {
         self.labels.extend(labels);
     }
 
-    /// What a target waits for from now on. A pending target waits only where it is about to start: `eligible`.
+    /// What a target waits for from now on. A pending target waits for nothing: what it needs is looked at.
     pub fn set(
         &mut self,
         job: &JobKey,
@@ -55,7 +55,6 @@ impl Interest {
         registration: Option<&Registration>,
     ) {
         let entry = match state.progress {
-            Progress::Pending => Some(Entry { names: [name.to_owned()].into(), owner: None }),
             Progress::Processing => Some(in_flight(name, state, registration)),
             Progress::Failed if state.owes_release() => Some(Entry { names: [name.to_owned()].into(), owner: None }),
             _ => None,

@@ -23,6 +23,7 @@ pub mod plugin;
 pub mod proposal;
 pub mod ranges;
 pub mod reads;
+pub mod reflect;
 pub mod state;
 pub mod status;
 pub mod store;

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_api::TargetError;
+use oarlock_api::{OperationJobStatus, TargetError};
 
+use crate::decide::Commit;
 use crate::state::{JobState, Progress, TargetState};
 use crate::valid::{Invalid, ValidSpec};
 use crate::visit::Look;
@@ -17,12 +18,18 @@ use crate::visit::Look;
 pub struct JobMemory {
     /// The version of the job that `state` was read from or written to; `None` before the first round of the term.
     pub version: Option<StoredVersion>,
+    /// The status as it was last stored, for telling an own write from somebody else's.
+    pub status: Option<OperationJobStatus>,
+    /// The records are to be read with the next observation.
+    pub wants_records: bool,
     /// The durable state.
     pub state: JobState,
     /// Targets that are decided and not durable yet, as they are to be.
     pub decided: BTreeMap<u32, TargetState>,
     /// Targets that something happened to since they were last visited.
     pub dirty: BTreeSet<u32>,
+    /// Targets to visit once what is decided of them is durable.
+    pub after_record: BTreeSet<u32>,
     /// When targets want to be visited though nothing happens, earliest first.
     pub timers: BTreeSet<(Timestamp, u32)>,
     /// What is remembered of targets that are in flight.
@@ -35,22 +42,22 @@ pub struct JobMemory {
     pub releasing: BTreeSet<u32>,
     /// Looks for the next round.
     pub looks: BTreeSet<Look>,
-    /// When looks that failed are tried again.
-    pub looks_after: Option<Timestamp>,
     /// Whether this term has raised the job's epoch.
     pub fenced: bool,
     /// When the status was last written, and how long that took in milliseconds.
     pub written: Option<(Timestamp, i64)>,
     /// The last check of the spec, by generation and plugin.
     pub checked: Option<Checked>,
-    /// Since when changes wait for their turn to be written.
-    pub waiting_since: Option<Timestamp>,
     /// Shards whose record exists.
     pub shards: BTreeSet<u32>,
     /// Names of events that were told.
     pub told: BTreeSet<String>,
     /// Warnings about targets that were told.
     pub warnings: usize,
+    /// Something is due at once.
+    pub again: bool,
+    /// When something is due for the job itself.
+    pub close_at: Option<Timestamp>,
     /// When a job-level write that failed may be tried again, and how often it failed.
     pub job_retry: Option<(Timestamp, u32)>,
 }
@@ -140,19 +147,29 @@ impl JobMemory {
         self.dirty.extend(self.processing.iter().chain(&self.releasing));
     }
 
-    /// Takes what this round made durable.
-    pub fn committed(&mut self, targets: BTreeMap<u32, TargetState>) {
-        for (index, target) in targets {
+    /// Takes what this round made durable. It was written from `began` to `now`.
+    pub fn committed(&mut self, commit: Commit, began: Timestamp, now: Timestamp) {
+        for (index, target) in commit.targets {
             self.decided.remove(&index);
-            self.place(index, &target);
+            self.settle(index, &target);
             if let Some(slot) = self.state.targets.get_mut(index as usize) {
                 *slot = target;
             }
         }
-        self.waiting_since = None;
+        self.dirty.append(&mut self.after_record);
+        self.shards.extend(commit.shards);
+        if let Some(status) = commit.status {
+            self.state.take_job(&status);
+            self.status = Some(status);
+            let took = now.duration_since(began).as_millis();
+            self.written = Some((now, i64::try_from(took).unwrap_or(i64::MAX)));
+            self.again |= !self.fenced || !self.dirty.is_empty() || self.at_rest();
+            self.fenced = true;
+        }
     }
 
-    fn place(&mut self, index: u32, target: &TargetState) {
+    fn settle(&mut self, index: u32, target: &TargetState) {
+        let started_now = target.progress == Progress::Processing && self.pending.contains(&index);
         let sets = [
             (&mut self.pending, target.progress == Progress::Pending),
             (&mut self.processing, target.progress == Progress::Processing),
@@ -166,6 +183,9 @@ impl JobMemory {
             } else {
                 set.remove(&index);
             }
+        }
+        if started_now {
+            self.target(index).own_intent = true;
         }
         if at_rest {
             self.targets.remove(&index);
@@ -207,6 +227,20 @@ impl JobMemory {
         let mut counts = Counts { total: self.state.targets.len(), ..Counts::default() };
         self.state.targets.iter().for_each(|target| counts.add(target.progress, usize::wrapping_add));
         counts
+    }
+
+    /// When the next round is due, with what this one asked for. A time long past means at once.
+    pub fn next(&mut self, requeue: Option<Timestamp>) -> Option<Timestamp> {
+        if std::mem::take(&mut self.again) {
+            return Some(Timestamp::UNIX_EPOCH);
+        }
+        let timer = self.timers.first().map(|(time, _)| *time);
+        requeue.into_iter().chain(timer).chain(self.close_at).min()
+    }
+
+    /// The looks for the next observation, in order.
+    pub fn looks(&self) -> Vec<Look> {
+        self.looks.iter().cloned().collect()
     }
 
     /// Whether every target is durably at its end and released, and nothing waits to be written.

@@ -18,6 +18,8 @@ use crate::writes::{TargetWrites, Write};
 const BATCH: usize = 250;
 /// Shortest time between two writes of a status that mutations wait for.
 const URGENT_GAP: SignedDuration = SignedDuration::from_millis(100);
+/// Wait for the other jobs of the namespace to be read.
+const READ_AGAIN: SignedDuration = SignedDuration::from_millis(50);
 /// First wait after looks that the API server did not answer.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
@@ -56,6 +58,7 @@ pub enum Gate {
 pub fn plan(memory: &mut JobMemory, common: &Common<'_>, gate: Gate) -> Plan {
     let mut plan = Plan::default();
     if gate == Gate::Shut {
+        plan.at(common.now + READ_AGAIN);
         return plan;
     }
     let mut looks = BTreeSet::new();
@@ -94,6 +97,8 @@ fn chosen(memory: &mut JobMemory, common: &Common<'_>, gate: Gate, plan: &mut Pl
         let live = memory.processing.contains(&index) || memory.releasing.contains(&index);
         if live && !decided {
             batch.insert(index);
+        } else if memory.decided.contains_key(&index) {
+            memory.after_record.insert(index);
         }
     }
     let may_start = startable(memory, common, gate);
@@ -138,6 +143,7 @@ fn take_turn(index: u32, memory: &mut JobMemory, common: &Common<'_>, plan: &mut
             memory.dirty.insert(index);
         }
         Turn::Decide(next) => {
+            memory.after_record.insert(index);
             plan.decided.insert(index, next);
         }
         Turn::Touch(write) => plan.touches.push(touch(index, write)),

@@ -184,16 +184,19 @@ impl JobState {
             }
         }
         advance(&mut targets, &status, now);
-        Self {
-            start: read_time(status.start_time.as_deref()),
-            end: read_time(status.end_time.as_deref()),
-            plugin: status.plugin,
-            selection: status.selection,
-            epoch: status.epoch.unwrap_or(0),
-            conditions: status.conditions.unwrap_or_default(),
-            names,
-            targets,
-        }
+        let mut state = Self { names, targets, ..Self::default() };
+        state.take_job(&status);
+        state
+    }
+
+    /// Takes the fields of the job itself from a status.
+    pub fn take_job(&mut self, status: &OperationJobStatus) {
+        self.start = read_time(status.start_time.as_deref());
+        self.end = read_time(status.end_time.as_deref());
+        self.plugin.clone_from(&status.plugin);
+        self.selection.clone_from(&status.selection);
+        self.epoch = status.epoch.unwrap_or(0);
+        self.conditions = status.conditions.clone().unwrap_or_default();
     }
 
     /// Name of a target.
