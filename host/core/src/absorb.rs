@@ -46,6 +46,7 @@ pub fn absorb(applied: &[Applied], sent: &Sent, memory: &mut JobMemory, key: &Jo
     let teller = Teller { key, uid, action: "Evict" };
     let mut notes = Vec::new();
     for outcome in applied {
+        memory.acts += u64::try_from(outcome.done).unwrap_or(0);
         let Some(index) = outcome.target else {
             closed(outcome, memory);
             continue;

@@ -54,6 +54,8 @@ pub struct JobMemory {
     pub told: BTreeSet<String>,
     /// Warnings about targets that were told.
     pub warnings: usize,
+    /// Writes that were made, for telling whether a round acted.
+    pub acts: u64,
     /// Something is due at once.
     pub again: bool,
     /// When something is due for the job itself.
@@ -193,6 +195,12 @@ impl JobMemory {
             // The release is visited without waiting for a change.
             self.dirty.insert(index);
         }
+    }
+
+    /// Drops what was decided and not recorded: the job is read anew, and the next round decides again.
+    pub fn forget_plan(&mut self) {
+        self.decided.clear();
+        self.version = None;
     }
 
     /// What is remembered of a target; made on first use.

@@ -1,0 +1,63 @@
+//! One round: one pass of the pipeline for one job. The only file that sees all steps; read it first.
+//!
+//! Takes the key of a job and what this term remembers of it; yields when to come back. A round records once, then
+//! acts: whatever a mutation waits for is durable before it is sent, and only what was recorded can be applied. A crash
+//! between any two lines costs one repetition and nothing else. No step calls an earlier one, and `?` is only for
+//! "this round cannot be judged".
+
+use oarlock_core::absorb::{Sent, absorb};
+use oarlock_core::decide::decide;
+use oarlock_core::memory::JobMemory;
+use oarlock_core::plan::plan;
+use oarlock_core::reflect::{Reflection, check, reflect};
+use oarlock_core::writes::JobKey;
+use oarlock_kube::observe::Detail;
+use oarlock_kube::record::Decided;
+use thiserror::Error;
+
+use crate::host::Host;
+use crate::steps::{Rest, Standing, gate, keep, remember, visit};
+use crate::term::Term;
+
+/// A round could not be judged, and is made again.
+#[derive(Debug, Error)]
+pub enum RoundError {
+    /// Nothing was read.
+    #[error("failed to observe the job")]
+    Observe(#[source] oarlock_kube::observe::ObserveError),
+    /// Nothing was applied.
+    #[error("failed to record what the round decided")]
+    Record(#[source] oarlock_kube::record::RecordError),
+}
+
+/// Makes one round for the job `key`.
+pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemory) -> Result<Rest, RoundError> {
+    let detail = if memory.wants_records { Detail::Records } else { Detail::Status };
+    let observed = host.cluster.observe(key, &memory.looks(), detail).await.map_err(RoundError::Observe)?;
+    let Some(job) = observed.job.clone() else { return Ok(Rest::Gone) };
+    let reflection = reflect(memory, &job, observed.records.as_deref(), observed.now);
+    if reflection == Reflection::NeedsRecords {
+        return Ok(Rest::Until(Some(observed.now)));
+    }
+    let found = host.find(&job, memory);
+    keep(reflection, term, key, memory, &found);
+
+    let checked = check(key, memory, &job, &found);
+    let standing = Standing::new(key, &job, &observed, &checked, &found, host);
+    let planned = plan(memory, &standing.common(), gate(term, &standing, memory));
+    let (planned, verdicts) = visit(host, term, &standing, planned, memory).await;
+    let decision = decide(planned, verdicts, memory, &standing.grounds());
+    remember(term, key, memory, &found);
+
+    let sent = Sent::note(&decision.writes, host.cluster.store());
+    let decided = Decided { job: key.clone(), record: decision.record, writes: decision.writes, events: decision.events };
+    let recording = host.clock();
+    let recorded = host.cluster.record(decided, &term.fence).await.map_err(RoundError::Record)?;
+    host.count(key, &job, &decision.commit);
+    memory.committed(decision.commit, recording, host.clock());
+
+    let applied = host.cluster.apply(recorded, &term.fence).await;
+    let warnings = absorb(&applied, &sent, memory, key, standing.uid());
+    host.tell(&applied, decision.target_events, warnings);
+    Ok(Rest::Until(memory.next(decision.requeue)))
+}
