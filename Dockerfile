@@ -1,0 +1,23 @@
+# The host and the shipped plugins in one static image that runs as nobody.
+#
+#   docker build -t oarlock .
+#   oarlock manifests --deployment oarlock | kubectl apply -f -
+
+# Alpine's own target links statically against musl. The compiler is the one that rust-toolchain.toml pins.
+FROM rust:1.95-alpine AS build
+RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked -p oarlock \
+ && cargo build --release --locked --target wasm32-wasip2 -p replace \
+ && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
+ && cp target/release/oarlock /image/ \
+ && cp target/wasm32-wasip2/release/replace.wasm /image/plugins/ \
+ && cp host/manifests/grants.yaml /image/
+
+FROM scratch
+COPY --from=build /image/ /
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/oarlock"]
+CMD ["host", "--plugins", "/plugins", "--listen", "0.0.0.0:8080", "--log-format", "json"]
