@@ -10,13 +10,14 @@ use oarlock_core::decide::decide;
 use oarlock_core::memory::JobMemory;
 use oarlock_core::plan::plan;
 use oarlock_core::reflect::{Reflection, check, reflect};
+use oarlock_core::standing::{Standing, gate};
 use oarlock_core::writes::JobKey;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::Decided;
 use thiserror::Error;
 
 use crate::host::Host;
-use crate::steps::{Rest, Standing, gate, keep, remember, visit};
+use crate::steps::{Rest, keep, remember, visit};
 use crate::term::Term;
 
 /// A round could not be judged, and is made again.
@@ -43,8 +44,9 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
     keep(reflection, term, key, memory, &found);
 
     let checked = check(key, memory, &job, &found);
-    let standing = Standing::new(key, &job, &observed, &checked, &found, host);
-    let planned = plan(memory, &standing.common(), gate(term, &standing, memory));
+    let standing = Standing::new(key, &job, &observed, &checked, &found, host.cluster.store());
+    let gate = term.claims(|claims| gate(claims, &standing, memory));
+    let planned = plan(memory, &standing.common(), gate);
     let (planned, verdicts) = visit(host, term, &standing, planned, memory).await;
     let decision = decide(planned, verdicts, memory, &standing.grounds());
     remember(term, key, memory, &found);

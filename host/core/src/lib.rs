@@ -5,6 +5,7 @@
 
 pub mod absorb;
 pub mod authorize;
+pub mod calls;
 pub mod claims;
 pub mod closing;
 pub mod conditions;
@@ -24,6 +25,7 @@ pub mod proposal;
 pub mod ranges;
 pub mod reads;
 pub mod reflect;
+pub mod standing;
 pub mod state;
 pub mod status;
 pub mod store;

@@ -27,7 +27,12 @@ pub enum Reflection {
 }
 
 /// Brings `memory` up to `job`.
-pub fn reflect(memory: &mut JobMemory, job: &OperationJob, records: Option<&[OperationRecord]>, now: Timestamp) -> Reflection {
+pub fn reflect(
+    memory: &mut JobMemory,
+    job: &OperationJob,
+    records: Option<&[OperationRecord]>,
+    now: Timestamp,
+) -> Reflection {
     let seen = version(job);
     if memory.version.as_ref().is_some_and(|known| known.uid != seen.uid) {
         // Another job of the same name.
@@ -83,7 +88,12 @@ pub fn claim_stored(key: &JobKey, memory: &JobMemory, found: &Found, claims: &mu
 
 /// Checks the spec, with the plugin where one serves. Checked once for each generation and plugin, for it costs as much
 /// as there are targets.
-pub fn check(key: &JobKey, memory: &mut JobMemory, job: &OperationJob, found: &Found) -> Result<Arc<ValidSpec>, Invalid> {
+pub fn check(
+    key: &JobKey,
+    memory: &mut JobMemory,
+    job: &OperationJob,
+    found: &Found,
+) -> Result<Arc<ValidSpec>, Invalid> {
     let generation = job.metadata.generation.unwrap_or(0);
     let plugin = match found {
         Found::Serving(plugin) => Some(plugin.digest.clone()),
