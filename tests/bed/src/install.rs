@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -19,13 +19,19 @@ const IN_FORCE_WITHIN: Duration = Duration::from_secs(60);
 
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
+/// `y` and `no` are words in Kubernetes manifests, not truth values.
+pub(crate) fn yaml_1_2() -> serde_saphyr::Options {
+    serde_saphyr::options! { strict_booleans: true }
+}
+
 /// Reads documents as `oarlock manifests` prints them: several YAML documents, or JSON.
 ///
 /// # Errors
 ///
 /// Fails if the text is not YAML.
 pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
-    let all: Vec<Value> = serde_saphyr::from_multiple(text).context("the manifests are not YAML")?;
+    let all: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, yaml_1_2()).context("the manifests are not YAML")?;
     let mut flat = Vec::new();
     for document in all {
         match document.get("items").and_then(Value::as_array) {
@@ -37,12 +43,21 @@ pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     Ok(flat)
 }
 
-/// Applies `documents` in the order in which they can work: namespaces, CRDs, and the others once the CRDs are served.
+/// How documents get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By server-side apply, as an operator does it; what is there is changed.
+    Apply,
+    /// By create; what is there stays as it is.
+    CreateMissing,
+}
+
+/// Puts `documents` there in the order in which they can work: namespaces, CRDs, and the others once the CRDs are served.
 ///
 /// # Errors
 ///
 /// Names the document that was refused, or what is not in force in time.
-pub async fn install(client: &kube::Client, documents: &[Value]) -> anyhow::Result<()> {
+pub async fn install(client: &kube::Client, documents: &[Value], way: Way) -> anyhow::Result<()> {
     let rank = |document: &Value| match kind(document) {
         "Namespace" => 0,
         "CustomResourceDefinition" => 1,
@@ -50,7 +65,10 @@ pub async fn install(client: &kube::Client, documents: &[Value]) -> anyhow::Resu
     };
     for wanted in 0..3 {
         for document in documents.iter().filter(|document| rank(document) == wanted) {
-            apply(client, document).await?;
+            match way {
+                Way::Apply => apply(client, document).await.map(|_| ())?,
+                Way::CreateMissing => create_missing(client, document).await?,
+            }
         }
         for crd in documents.iter().filter(|document| wanted == 1 && rank(document) == 1) {
             wait_until_served(client, crd).await?;
@@ -72,16 +90,31 @@ pub async fn install(client: &kube::Client, documents: &[Value]) -> anyhow::Resu
 /// Fails if the server does not know the kind or refuses the object.
 pub async fn apply(client: &kube::Client, document: &Value) -> anyhow::Result<DynamicObject> {
     let described = || format!("cannot apply {} {}", kind(document), name(document));
+    let parameters = PatchParams::apply(MANAGER).force();
+    let api = api_for(client, document).await.with_context(described)?;
+    api.patch(name(document), &parameters, &Patch::Apply(document)).await.with_context(described)
+}
+
+async fn create_missing(client: &kube::Client, document: &Value) -> anyhow::Result<()> {
+    let described = || format!("cannot create {} {}", kind(document), name(document));
     let object: DynamicObject = serde_json::from_value(document.clone()).with_context(described)?;
-    let types = object.types.clone().with_context(described)?;
-    let gvk = GroupVersionKind::try_from(&types).with_context(described)?;
-    let (resource, _) = kube::discovery::pinned_kind(client, &gvk).await.with_context(described)?;
-    let api: Api<DynamicObject> = match object.metadata.namespace.as_deref() {
+    match api_for(client, document).await.with_context(described)?.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+        outcome => outcome.map(|_| ()).with_context(described),
+    }
+}
+
+/// Asks the server how the kind of a document is called in paths.
+async fn api_for(client: &kube::Client, document: &Value) -> anyhow::Result<Api<DynamicObject>> {
+    let object: DynamicObject = serde_json::from_value(document.clone()).context("it is no Kubernetes object")?;
+    let types = object.types.context("it names no apiVersion and kind")?;
+    let gvk = GroupVersionKind::try_from(&types).context("its apiVersion cannot be read")?;
+    let (resource, _) =
+        kube::discovery::pinned_kind(client, &gvk).await.context("the server does not serve its kind")?;
+    Ok(match object.metadata.namespace.as_deref() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
-    };
-    let parameters = PatchParams::apply(MANAGER).force();
-    api.patch(name(document), &parameters, &Patch::Apply(document)).await.with_context(described)
+    })
 }
 
 /// Waits until a dry-run create of `object` at `path` is refused with a message that contains `words`.

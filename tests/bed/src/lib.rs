@@ -7,6 +7,7 @@
 pub mod accounts;
 pub mod audit;
 pub mod children;
+pub mod conformance;
 pub mod control_plane;
 pub mod faults;
 pub mod install;

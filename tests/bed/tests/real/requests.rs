@@ -64,7 +64,7 @@ async fn roles_and_crds_are_in_force_once_installed() {
          kind: Probe\n\
          metadata: {name: first, namespace: default}\n",
     );
-    install::install(&admin, &documents.unwrap()).await.unwrap();
+    install::install(&admin, &documents.unwrap(), install::Way::Apply).await.unwrap();
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("test.oarlock.dev", "v1", "Probe"), "probes");
     let probes: Api<DynamicObject> = Api::namespaced_with(admin, "default", &resource);

@@ -1,0 +1,172 @@
+//! Replaces what differs between any two servers, or any two runs, by tokens.
+//!
+//! Takes replies in the order in which they came; yields them with ids, times, generated names, page tokens and resourceVersions
+//! numbered by first appearance. So equal stays equal, different stays different, and a version that goes back is seen.
+
+use std::collections::BTreeMap;
+
+use regex::{Captures, Regex};
+use serde_json::{Map, Value};
+
+/// The tokens of one script on one side.
+pub(crate) struct Normal {
+    /// What the script itself wrote; that stays as it is.
+    own_words: String,
+    tokens: BTreeMap<String, String>,
+    /// The highest resourceVersion seen for each object, by uid.
+    versions: BTreeMap<String, u64>,
+    patterns: Option<Patterns>,
+}
+
+struct Patterns {
+    uid: Regex,
+    time: Regex,
+    age: Regex,
+    number: Regex,
+}
+
+impl Patterns {
+    fn new() -> Option<Self> {
+        Some(Self {
+            uid: Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").ok()?,
+            time: Regex::new(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( \+0000 UTC( m=\+[\d.]+)?|Z)").ok()?,
+            age: Regex::new(r"^(\d+[smhd]|<unknown>)+$").ok()?,
+            number: Regex::new(r"\b\d+\b").ok()?,
+        })
+    }
+}
+
+impl Normal {
+    pub(crate) fn new(own_words: &str) -> Self {
+        let own_words = own_words.to_owned();
+        Self { own_words, tokens: BTreeMap::new(), versions: BTreeMap::new(), patterns: Patterns::new() }
+    }
+
+    pub(crate) fn normalise(&mut self, mut body: Value) -> Value {
+        self.learn(&body);
+        self.replace("", &mut body);
+        body
+    }
+
+    /// Finds what the server chose before anything is replaced: a message may name it earlier than the object does.
+    fn learn(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
+            Value::Object(map) => {
+                if let Some(metadata) = map.get("metadata").and_then(Value::as_object) {
+                    self.learn_generated_name(metadata);
+                }
+                map.values().for_each(|value| self.learn(value));
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_generated_name(&mut self, metadata: &Map<String, Value>) {
+        let field = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (prefix, name) = (field("generateName"), field("name"));
+        // Servers append five characters.
+        if !prefix.is_empty() && name.starts_with(prefix) && name.len() == prefix.len() + 5 {
+            self.token("generated", name);
+        }
+    }
+
+    fn token(&mut self, kind: &str, original: &str) -> String {
+        let number = self.tokens.values().filter(|token| token.starts_with(&format!("<{kind} "))).count() + 1;
+        self.tokens.entry(original.to_owned()).or_insert_with(|| format!("<{kind} {number}>")).clone()
+    }
+
+    fn replace(&mut self, key: &str, value: &mut Value) {
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.replace(key, item)),
+            Value::Object(map) => self.replace_in_map(map),
+            Value::String(text) => *text = self.replace_text(key, text),
+            _ => {}
+        }
+    }
+
+    fn replace_in_map(&mut self, map: &mut Map<String, Value>) {
+        let is_list = map.contains_key("items") || map.contains_key("rows");
+        if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+            if is_list {
+                // A list is of a moment of the whole store, which others write to.
+                metadata.entry("resourceVersion").and_modify(|version| *version = "<of the list>".into());
+            } else {
+                self.note_version(metadata);
+            }
+        }
+        let is_status = map.get("kind").is_some_and(|kind| kind == "Status");
+        for (key, value) in map.iter_mut() {
+            if is_status && key == "metadata" {
+                continue;
+            }
+            self.replace(key, value);
+        }
+    }
+
+    /// Says so if an object's version is lower than one that was seen of it.
+    fn note_version(&mut self, metadata: &mut Map<String, Value>) {
+        let field = |key: &str| metadata.get(key).and_then(Value::as_str).map(str::to_owned);
+        let (Some(version), Some(uid)) = (field("resourceVersion"), field("uid")) else { return };
+        let Ok(number) = version.parse::<u64>() else {
+            metadata.insert("resourceVersion".to_owned(), format!("<not a number: {version}>").into());
+            return;
+        };
+        let highest = self.versions.entry(uid).or_default();
+        if number < *highest && !self.tokens.contains_key(&version) {
+            metadata.insert("resourceVersion".to_owned(), "<went back>".into());
+        }
+        *highest = number.max(*highest);
+    }
+
+    fn replace_text(&mut self, key: &str, text: &str) -> String {
+        match key {
+            "resourceVersion" if text.parse::<u64>().is_ok_and(|number| number > 0) => {
+                return self.token("version", text);
+            }
+            "continue" if !text.is_empty() => return "<continue>".to_owned(),
+            _ => {}
+        }
+        let mut text = text.to_owned();
+        for (original, token) in self.tokens.clone() {
+            if token.starts_with("<generated") {
+                text = text.replace(&original, &token);
+            }
+        }
+        self.replace_patterns(&text)
+    }
+
+    fn replace_patterns(&mut self, text: &str) -> String {
+        let Some(patterns) = self.patterns.take() else { return text.to_owned() };
+        let own = self.own_words.clone();
+        let kept = |found: &str| own.contains(found);
+        let mut replaced = patterns
+            .uid
+            .replace_all(
+                text,
+                |found: &Captures<'_>| if kept(&found[0]) { found[0].to_owned() } else { self.token("uid", &found[0]) },
+            )
+            .into_owned();
+        replaced = patterns
+            .time
+            .replace_all(
+                &replaced,
+                |found: &Captures<'_>| if kept(&found[0]) { found[0].to_owned() } else { "<time>".to_owned() },
+            )
+            .into_owned();
+        if patterns.age.is_match(&replaced) && !kept(&replaced) {
+            "<age>".clone_into(&mut replaced);
+        }
+        if replaced.to_lowercase().replace(' ', "").contains("resourceversion") {
+            replaced = patterns
+                .number
+                .replace_all(&replaced, |found: &Captures<'_>| {
+                    self.tokens.get(&found[0]).cloned().unwrap_or_else(|| "<some version>".to_owned())
+                })
+                .into_owned();
+        }
+        self.patterns = Some(patterns);
+        replaced
+    }
+}

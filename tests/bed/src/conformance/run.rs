@@ -1,0 +1,189 @@
+//! Sends one script to one side.
+//!
+//! Takes a client and a script; yields what was seen at each step, with everything that differs between any two servers (ids,
+//! times, versions) replaced by tokens that still tell equal from different.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::{AsyncBufReadExt as _, StreamExt as _};
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::{Map, Value, json};
+
+use super::normal::Normal;
+use super::script::{Group, Script, Step};
+
+/// No reply takes this long, and a watch that has no further event is given up after it.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What one step was answered with.
+#[derive(Clone, Debug)]
+pub(crate) struct Observation {
+    /// The HTTP status, or 0 if there was no answer.
+    pub(crate) status: u16,
+    /// The body, or the list of events; without ids, times and versions.
+    pub(crate) body: Value,
+}
+
+/// What a script knows: its namespace and what it kept.
+type Known = BTreeMap<String, String>;
+
+/// Runs `script` from its first step to its last, whatever each is answered with.
+pub(crate) async fn script(client: &kube::Client, group: &Group, script: &Script) -> Vec<Observation> {
+    let mut known = Known::from([("ns".to_owned(), script.namespace())]);
+    for (name, value) in &group.constants {
+        known.insert(name.clone(), fill(value, &known));
+    }
+    let mut normal = Normal::new(&script.text);
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": script.namespace()}});
+    let prepare = Step {
+        verb: "POST".to_owned(),
+        path: "/api/v1/namespaces".to_owned(),
+        content: None,
+        headers: Vec::new(),
+        body: Some(namespace),
+        keep: Vec::new(),
+        events: 0,
+    };
+    // That both sides take the namespace is seen by every later step.
+    let _ = send(client, &prepare, &known, &group.define).await;
+    let mut seen = Vec::new();
+    for step in &script.steps {
+        let (status, body) = match send(client, step, &known, &group.define).await {
+            Ok(answer) => answer,
+            Err(cause) => (0, json!({"no answer": format!("{cause:#}")})),
+        };
+        for (name, pointer) in &step.keep {
+            known.insert(name.clone(), text(body.pointer(pointer)));
+        }
+        seen.push(Observation { status, body: normal.normalise(body) });
+    }
+    seen
+}
+
+async fn send(
+    client: &kube::Client,
+    step: &Step,
+    known: &Known,
+    define: &Map<String, Value>,
+) -> anyhow::Result<(u16, Value)> {
+    let request = build(step, known, define)?;
+    let reply = tokio::time::timeout(PATIENCE, client.send(request)).await.context("no reply in time")??;
+    let status = reply.status().as_u16();
+    if step.verb == "WATCH" && status == 200 {
+        return Ok((status, events(reply.into_body(), step.events).await));
+    }
+    let content =
+        tokio::time::timeout(PATIENCE, reply.into_body().collect()).await.context("no end of the reply in time")?;
+    let content = content.map_err(|cause| anyhow::anyhow!(cause)).context("the reply broke off")?.to_bytes();
+    let body = serde_json::from_slice(&content)
+        .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&content).into_owned()));
+    Ok((status, body))
+}
+
+/// Reads as many events as were asked for; what is missing after a while is missing in the list.
+async fn events(body: Body, wanted: usize) -> Value {
+    let stream =
+        futures::stream::TryStreamExt::map_err(http_body_util::BodyDataStream::new(body), std::io::Error::other);
+    let mut lines = futures::stream::TryStreamExt::into_async_read(stream).lines();
+    let mut seen = Vec::new();
+    while seen.len() < wanted {
+        match tokio::time::timeout(PATIENCE, lines.next()).await {
+            Ok(Some(Ok(line))) => seen.push(serde_json::from_str(&line).unwrap_or(Value::from(line))),
+            Ok(_) => {
+                seen.push("the watch ended".into());
+                break;
+            }
+            Err(_) => {
+                seen.push("no further event".into());
+                break;
+            }
+        }
+    }
+    Value::Array(seen)
+}
+
+fn build(step: &Step, known: &Known, define: &Map<String, Value>) -> anyhow::Result<Request<Body>> {
+    let (verb, path) = match step.verb.as_str() {
+        "WATCH" => ("GET", format!("{}{}watch=true", step.path, if step.path.contains('?') { '&' } else { '?' })),
+        verb => (verb, step.path.clone()),
+    };
+    let content_type = match step.content.as_deref() {
+        None => "application/json",
+        Some("merge") => "application/merge-patch+json",
+        Some("json") => "application/json-patch+json",
+        Some("strategic") => "application/strategic-merge-patch+json",
+        Some("apply") => "application/apply-patch+yaml",
+        Some(other) => other,
+    };
+    let mut builder = Request::builder().method(verb).uri(fill(&path, known)).header("accept", "application/json");
+    if step.body.is_some() {
+        builder = builder.header("content-type", content_type);
+    }
+    for (name, value) in &step.headers {
+        if let (Some(headers), Ok(name), Ok(value)) =
+            (builder.headers_mut(), http::HeaderName::try_from(name), http::HeaderValue::try_from(value))
+        {
+            headers.insert(name, value);
+        }
+    }
+    let body = step.body.as_ref().map(|body| expand(body, known, define).to_string().into_bytes());
+    builder
+        .body(body.map_or_else(Body::empty, Body::from))
+        .with_context(|| format!("cannot build {} {}", step.verb, step.path))
+}
+
+/// Replaces `{name}` by what is known under it.
+fn fill(text: &str, known: &Known) -> String {
+    known.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+/// Fills in all strings, and merges a map that has `$: name` over the object that is defined under that name.
+fn expand(value: &Value, known: &Known, define: &Map<String, Value>) -> Value {
+    match value {
+        Value::String(text) => fill(text, known).into(),
+        Value::Array(items) => items.iter().map(|item| expand(item, known, define)).collect(),
+        Value::Object(map) => {
+            let base = map.get("$").and_then(Value::as_str).and_then(|name| define.get(name));
+            let own = map.iter().filter(|(key, _)| *key != "$");
+            let own = Value::Object(own.map(|(key, value)| (fill(key, known), expand(value, known, define))).collect());
+            base.map_or_else(|| own.clone(), |base| laid_over(expand(base, known, define), &own))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Maps are merged, anything else is replaced; nulls stay, because scripts send them.
+fn laid_over(mut base: Value, own: &Value) -> Value {
+    let (Some(into), Some(from)) = (base.as_object_mut(), own.as_object()) else { return own.clone() };
+    for (key, value) in from {
+        let merged = into.remove(key).map_or_else(|| value.clone(), |below| laid_over(below, value));
+        into.insert(key.clone(), merged);
+    }
+    base
+}
+
+fn text(value: Option<&Value>) -> String {
+    match value {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => "nothing-kept".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defined_object_is_merged_and_filled_in() {
+        let define = json!({"pod": {"kind": "Pod", "metadata": {"labels": {"a": "b"}}}});
+        let known = Known::from([("uid".to_owned(), "u-1".to_owned())]);
+        let body = json!({"$": "pod", "metadata": {"name": "x-{uid}", "finalizers": null}});
+        let wanted = json!({"kind": "Pod", "metadata": {"labels": {"a": "b"}, "name": "x-u-1", "finalizers": null}});
+        assert_eq!(expand(&body, &known, define.as_object().unwrap()), wanted);
+    }
+}
