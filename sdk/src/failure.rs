@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use crate::{backend, wit};
 
-/// What the functions of an action return.
-pub type Result<T> = core::result::Result<T, Failure>;
+/// What the functions of an action return, unless they name another error.
+pub type Result<T, E = Failure> = core::result::Result<T, E>;
 
 /// Why a call could not give an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -107,7 +107,7 @@ macro_rules! __export_action {
             #[cfg(target_family = "wasm")]
             type Component = $crate::Exported<$action>;
             #[cfg(target_family = "wasm")]
-    $crate::__export_component!(Component with_types_in $crate::wit::bindings);
+    $crate::wit::bindings::__export_component!(Component with_types_in $crate::wit::bindings);
         };
     };
 }

@@ -96,8 +96,10 @@ impl Manifest {
 
     /// Whether this field of a kind may be read.
     pub(crate) fn reads(&self, api_version: &str, kind: &str, pointer: &str) -> bool {
-        let below =
-            |field: &str| pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let below = |field: &str| match field.strip_suffix('*') {
+            Some(prefix) => pointer.starts_with(prefix),
+            None => pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+        };
         ALWAYS.into_iter().any(below) || self.fields(api_version, kind).flatten().any(|field| below(field))
     }
 

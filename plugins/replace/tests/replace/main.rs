@@ -1,0 +1,7 @@
+//! Tests of Replace, natively: takes pods built in memory, yields what was proposed. May not run WebAssembly.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod collaset;
+mod contract;
+mod evict;
+mod strategy;
