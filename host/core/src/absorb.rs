@@ -19,6 +19,8 @@ use crate::writes::{Applied, EventNote, JobKey, Stopped, TargetWrites, Write};
 /// First wait after an eviction that a budget refused; doubles up to a minute.
 const BLOCKED_WAIT: i64 = 5;
 const LONGEST_WAIT: i64 = 60;
+/// How long the cache may take to show what made a write fail before the host looks.
+const UNSEEN: SignedDuration = SignedDuration::from_millis(500);
 
 /// What was sent for each target: whether it asks the target to go, and the version it was decided on.
 pub struct Sent {
@@ -98,7 +100,9 @@ fn stop(index: u32, stopped: &Stopped, at: Timestamp, sent: &Sent, memory: &mut 
         Stopped::Gone | Stopped::Conflict => {
             // Never at once: a refused eviction has spent its budget. The cache moves, or a look moves it.
             target.stale = version;
-            SignedDuration::from_millis(if target.stale.is_some() { 500 } else { 0 })
+            target.look_at = Some(at + UNSEEN);
+            memory.wake(at + UNSEEN, index);
+            return None;
         }
         Stopped::Blocked { message, retry_after } => {
             let own = retry_after.map(|seconds| SignedDuration::from_secs(i64::from(seconds.max(1))));

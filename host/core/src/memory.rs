@@ -73,6 +73,8 @@ pub struct StoredVersion {
     pub resource_version: String,
     /// `metadata.generation`.
     pub generation: i64,
+    /// Whether it is being deleted.
+    pub deleting: bool,
 }
 
 /// The last check of the spec.
@@ -103,6 +105,8 @@ pub struct TargetMemory {
     pub unknown: Option<String>,
     /// resourceVersion of the target when a write found the view old: nothing is decided before it has moved.
     pub stale: Option<String>,
+    /// When an own write that the cache does not show is looked for.
+    pub look_at: Option<Timestamp>,
     /// An eviction or deletion was accepted, and the cache does not show it yet.
     pub departing: bool,
     /// When the target was asked to go, as the last object showed or as we sent it.

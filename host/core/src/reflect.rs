@@ -41,7 +41,11 @@ pub fn reflect(
     if memory.version.as_ref() == Some(&seen) {
         return Reflection::Known;
     }
-    if memory.version.is_some() && memory.status == job.status {
+    if let Some(known) = memory.version.as_ref().filter(|_| memory.status == job.status) {
+        if (known.generation, known.deleting) != (seen.generation, seen.deleting) {
+            // A spec edit or a deletion concerns every target that is not at rest.
+            memory.dirty.extend(memory.processing.iter().chain(&memory.releasing));
+        }
         memory.version = Some(seen);
         return Reflection::Known;
     }
@@ -65,6 +69,7 @@ pub fn version(job: &OperationJob) -> StoredVersion {
         uid: meta.uid.clone().unwrap_or_default(),
         resource_version: meta.resource_version.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or(0),
+        deleting: meta.deletion_timestamp.is_some(),
     }
 }
 

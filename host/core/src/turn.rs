@@ -267,14 +267,10 @@ impl Flight<'_> {
             return rest(earliest);
         }
         if let Some(look) = self.unseen(memory, object.as_deref()) {
-            return match memory.not_before {
-                Some(_) => Turn::Look([look].into()),
-                None => {
-                    memory.not_before = Some(self.common.now + UNSEEN);
-                    rest(memory.not_before)
-                }
-            };
+            let patience = *memory.look_at.get_or_insert(self.common.now + UNSEEN);
+            return if patience <= self.common.now { Turn::Look([look].into()) } else { rest(Some(patience)) };
         }
+        memory.look_at = None;
         let missing: BTreeSet<_> = memory.looks.iter().filter(|look| !self.common.looked.has(look)).cloned().collect();
         if !missing.is_empty() {
             return Turn::Look(memory.looks.clone());

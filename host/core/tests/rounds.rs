@@ -1,0 +1,620 @@
+//! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, in the same order, with a plugin that
+//! is a closure and a cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, RwLock};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_api::OperationJob;
+use oarlock_core::absorb::{Sent, absorb};
+use oarlock_core::calls::OneCall;
+use oarlock_core::claims::Claims;
+use oarlock_core::decide::{FINALIZER, decide};
+use oarlock_core::grant::Grant;
+use oarlock_core::manifest::Manifest;
+use oarlock_core::memory::JobMemory;
+use oarlock_core::object::{Kind, Object, ObjectKey};
+use oarlock_core::plan::plan;
+use oarlock_core::plugin::{Found, PluginInfo};
+use oarlock_core::proposal::{
+    CallFailure, Mutation, ObjectRef, PluginError, Proposal, Registration, Relation, RelationKey, Report, State,
+};
+use oarlock_core::reflect::{check, claim_stored, reflect};
+use oarlock_core::standing::{Standing, facts, gate};
+use oarlock_core::store::{Indexed, Store};
+use oarlock_core::visit::{Answer, Call, Look, Looked, Trap, Visit};
+use oarlock_core::writes::{Applied, JobKey, Observed, Stopped, Write};
+use serde_json::{Value, json};
+
+const START: &str = "2026-01-01T00:00:00Z";
+
+struct Bench {
+    now: Timestamp,
+    job: Value,
+    memory: JobMemory,
+    store: Arc<Store>,
+    claims: Arc<RwLock<Claims>>,
+    found: Found,
+    version: u64,
+    told: Vec<String>,
+    sent: Vec<String>,
+    status_writes: usize,
+    refuse: BTreeMap<&'static str, Stopped>,
+    next: Option<Timestamp>,
+}
+
+fn plugin() -> Found {
+    let manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "r"}],
+        "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
+            {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"], "reason": "r"}],
+        "parameters": {"type": "object", "additionalProperties": false}});
+    let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "replace"},
+        "spec": {"anyVersion": true, "namespaces": ["*"],
+            "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"]}],
+            "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
+                {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"]}]}});
+    let relations = vec![Relation { name: "successors".into(), kind: Kind::pod(), by: RelationKey::SameController }];
+    Found::Serving(Arc::new(PluginInfo {
+        manifest: Manifest::parse(manifest.to_string().as_bytes()).unwrap(),
+        grant: Grant::parse(&grant).unwrap(),
+        registration: Registration { relations, exclusive_extras: vec!["NewPod".into()] },
+        digest: "sha256:1".into(),
+    }))
+}
+
+impl Bench {
+    fn new(spec: Value) -> Self {
+        let store = Store::default();
+        store.keep(&Kind::pod(), Indexed::default());
+        let job = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
+            "metadata": {"name": "j", "namespace": "d", "uid": "job-uid", "resourceVersion": "1", "generation": 1},
+            "spec": spec});
+        Self {
+            now: START.parse().unwrap(),
+            job,
+            memory: JobMemory::default(),
+            store: Arc::new(store),
+            claims: Arc::default(),
+            found: plugin(),
+            version: 1,
+            told: vec![],
+            sent: vec![],
+            status_writes: 0,
+            refuse: BTreeMap::new(),
+            next: None,
+        }
+    }
+
+    fn targets(names: &[&str]) -> Value {
+        json!({"action": "Replace", "targets": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()})
+    }
+
+    fn key() -> JobKey {
+        JobKey { namespace: "d".into(), name: "j".into() }
+    }
+
+    fn pod(&mut self, name: &str, uid: &str) {
+        self.version += 1;
+        let document = json!({"metadata": {"name": name, "namespace": "d", "uid": uid, "creationTimestamp": self.now.to_string(),
+            "resourceVersion": self.version.to_string(), "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet",
+                "name": "s", "uid": "set", "controller": true}]}});
+        self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
+    }
+
+    fn gone(&mut self, name: &str) {
+        let object = self.store.get(&ObjectKey::pod("d", name)).unwrap();
+        self.version += 1;
+        self.store.remove(Object { resource_version: self.version.to_string(), ..Object::clone(&object) });
+    }
+
+    /// A new leader: nothing is remembered.
+    fn crash(&mut self) {
+        self.memory = JobMemory::default();
+        self.claims = Arc::default();
+    }
+
+    fn touch_all(&mut self) {
+        self.memory.dirty.extend(0..self.memory.state.targets.len() as u32);
+    }
+
+    fn later(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    fn status(&self) -> &Value {
+        &self.job["status"]
+    }
+
+    fn word(&self, index: usize) -> String {
+        let detail = &self.status()["targetDetails"][index];
+        let text = |field: &str| detail[field].as_str().unwrap_or("-").to_owned();
+        match detail["error"]["reason"].as_str() {
+            Some(reason) => format!("{}/{reason}", text("progress")),
+            None => text("progress"),
+        }
+    }
+
+    fn round(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
+        let mut looked = Looked::default();
+        for look in self.memory.looks() {
+            looked.answered.insert(look);
+        }
+        let job: OperationJob = serde_json::from_value(self.job.clone()).unwrap();
+        let observed = Observed { now: self.now, job: Some(Arc::new(job.clone())), records: Some(vec![]), looked };
+        let key = Self::key();
+        reflect(&mut self.memory, &job, Some(&[]), self.now);
+        claim_stored(&key, &self.memory, &self.found, &mut self.claims.write().unwrap());
+        let checked = check(&key, &mut self.memory, &job, &self.found);
+        let standing = Standing::new(&key, &job, &observed, &checked, &self.found, &self.store);
+        let gate = gate(&mut self.claims.write().unwrap(), &standing, &self.memory);
+        let common = standing.common();
+        let mut planned = plan(&mut self.memory, &common, gate);
+        let facts = facts(&standing, &self.memory);
+        let mut verdicts = Vec::new();
+        for (index, planned) in std::mem::take(&mut planned.visits) {
+            let stored = self.memory.state.target(index).cloned().unwrap();
+            let name = self.memory.state.name(index).to_owned();
+            let (planned, claims) = (&planned, &self.claims);
+            let call = OneCall {
+                standing: &standing,
+                common: &common,
+                facts: &facts,
+                claims,
+                index,
+                name: &name,
+                stored: &stored,
+                planned,
+            };
+            let (visit, reads) = call.visit(&mut self.memory);
+            let answered = answer(&visit);
+            let verdict = call.judge(answered, &reads, &mut self.memory, &mut self.claims.write().unwrap());
+            verdicts.push((index, verdict));
+        }
+        let decision = decide(planned, verdicts, &mut self.memory, &standing.grounds());
+        let sent = Sent::note(&decision.writes, &self.store);
+        if let Some(finalizer) = &decision.record.finalizer {
+            self.sent.push("finalizer".into());
+            merge(&mut self.job, finalizer);
+        }
+        if let Some(status) = &decision.record.status {
+            self.sent.push("status".into());
+            self.status_writes += 1;
+            self.version += 1;
+            merge(&mut self.job, status);
+            self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        }
+        self.told.extend(decision.events.iter().map(|event| event.reason.clone()));
+        self.memory.committed(decision.commit, self.now, self.now);
+        let mut applied = Vec::new();
+        for target in decision.writes {
+            let mut stopped = None;
+            for write in &target.writes {
+                self.sent.push(format!("{} {}", write.verb(), write.object().name));
+                stopped = self.refuse.get(write.verb()).cloned();
+                if stopped.is_none() {
+                    self.accept(write);
+                }
+            }
+            let done = if stopped.is_some() { 0 } else { target.writes.len() };
+            applied.push(Applied { target: target.target, done, stopped, at: self.now });
+        }
+        let warnings = absorb(&applied, &sent, &mut self.memory, &key, "job-uid");
+        self.told.extend(warnings.iter().map(|event| event.reason.clone()));
+        self.next = self.memory.next(decision.requeue);
+    }
+
+    fn accept(&mut self, write: &Write) {
+        self.version += 1;
+        match write {
+            Write::Patch { object, body, .. } if object.kind == Kind::pod() => {
+                let seen = self.store.get(object).unwrap();
+                let finalizers: Vec<String> = seen.finalizers.clone();
+                let mut document = json!({"metadata": {"name": object.name, "namespace": "d", "uid": seen.uid, "labels": seen.labels,
+                    "annotations": seen.annotations, "finalizers": finalizers}});
+                merge(&mut document, body);
+                document["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
+            }
+            Write::Patch { body, .. } => merge(&mut self.job, body),
+            _ => {}
+        }
+    }
+
+    /// Rounds until nothing is due at once.
+    fn settle(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
+        for _ in 0..50 {
+            self.round(answer);
+            if self.next.is_none_or(|time| time > self.now) {
+                return;
+            }
+        }
+        panic!("the job never comes to rest: {:#?}", self.memory);
+    }
+}
+
+fn merge(into: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = json!({});
+    }
+    for (key, value) in fields {
+        match value {
+            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
+            value => merge(&mut into[key], value),
+        }
+    }
+}
+
+fn report(state: State) -> Answer {
+    let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
+    Answer::Reported { operate: Proposal::default(), report }
+}
+
+fn evict(visit: &Visit) -> Answer {
+    let key = ObjectKey::pod("d", visit.target.name.clone());
+    let mutation = Mutation::Evict { pod: ObjectRef { key, uid: None }, grace_seconds: None };
+    Answer::Proposed(Proposal { mutations: vec![mutation], ..Proposal::default() })
+}
+
+/// Evicts, waits, and is done once the pod is gone.
+fn evict_and_wait(visit: &Visit) -> Answer {
+    match (visit.call, &visit.target.object) {
+        (Call::Release, _) => Answer::Proposed(Proposal::default()),
+        (Call::OperateThenProgress, Some(object)) if !object.terminating() => evict(visit),
+        (_, Some(_)) => report(State::Processing),
+        (_, None) => report(State::Succeeded),
+    }
+}
+
+#[test]
+fn intent_is_recorded_before_the_first_mutation() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent, ["finalizer", "status", "evict a", "evict b"]);
+    assert_eq!(bench.status()["epoch"], json!(1));
+    assert_eq!(bench.status()["targetDetails"][0]["uid"], json!("1"));
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Owner"], json!("CloneSet/s/set"));
+    assert_eq!(bench.job["metadata"]["finalizers"], json!([FINALIZER]));
+}
+
+#[test]
+fn a_job_runs_to_its_end_and_then_writes_nothing() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.touch_all();
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Succeeded");
+    assert_eq!(bench.status()["progress"], json!("Succeeded"));
+    assert_eq!(bench.told, ["Completed"]);
+    let writes = bench.sent.len();
+    for _ in 0..10 {
+        bench.later(60);
+        bench.settle(&mut evict_and_wait);
+    }
+    assert_eq!(bench.sent.len(), writes);
+    assert!(bench.next.is_some(), "the time to live is still to come");
+    bench.later(1800);
+    bench.round(&mut evict_and_wait);
+    assert_eq!(bench.sent.last().unwrap(), "delete j");
+    assert!(bench.told.contains(&"TTL".to_owned()));
+}
+
+#[test]
+fn partition_holds_back_the_rest_and_raising_it_lets_them_start() {
+    let mut spec = Bench::targets(&["a", "b", "c"]);
+    spec["partition"] = json!(1);
+    let mut bench = Bench::new(spec);
+    for (name, uid) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        bench.pod(name, uid);
+    }
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.word(0), bench.word(1)), ("Processing".into(), "Pending".into()));
+    bench.job["spec"]["partition"] = json!(2);
+    bench.job["metadata"]["generation"] = json!(2);
+    bench.job["metadata"]["resourceVersion"] = json!("99");
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.word(1), bench.word(2)), ("Processing".into(), "Pending".into()));
+    assert_eq!(bench.status()["observedGeneration"], json!(2));
+}
+
+#[test]
+fn a_target_that_was_never_there_is_looked_at_before_it_fails() {
+    let mut bench = Bench::new(Bench::targets(&["nobody"]));
+    bench.round(&mut evict_and_wait);
+    assert_eq!(bench.memory.looks(), [Look::Object(ObjectKey::pod("d", "nobody"))]);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Failed/PodNotFound");
+    assert_eq!(bench.status()["targetDetails"][0]["startTime"], bench.status()["targetDetails"][0]["endTime"]);
+    assert!(!bench.sent.contains(&"finalizer".to_owned()));
+}
+
+#[test]
+fn a_target_whose_time_is_over_gets_a_last_look_and_succeeds_if_that_shows_success() {
+    let mut spec = Bench::targets(&["a", "b"]);
+    spec["activeDeadlineSeconds"] = json!(60);
+    let mut bench = Bench::new(spec);
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.later(61);
+    bench.settle(&mut evict_and_wait);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.word(0), bench.word(1)), ("Succeeded".into(), "Failed/DeadlineExceeded".into()));
+    assert_eq!(bench.status()["targetDetails"][1]["extraInfo"]["Released"], json!("true"));
+    assert!(bench.told.contains(&"Timeout".to_owned()));
+}
+
+#[test]
+fn three_traps_in_a_row_cost_one_target_its_attempt_and_its_neighbour_nothing() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    let mut traps = 0;
+    bench.settle(&mut |visit| {
+        if visit.target.name == "a" && visit.call != Call::Release {
+            traps += 1;
+            return Answer::Trapped(Trap { reason: "PluginTrapped", message: "operate trapped".into() });
+        }
+        evict_and_wait(visit)
+    });
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(traps, 3);
+    assert_eq!((bench.word(0), bench.word(1)), ("Failed/PluginTrapped".into(), "Processing".into()));
+}
+
+#[test]
+fn what_was_not_granted_costs_the_target_mutation_denied_and_nothing_is_applied() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut answer = |visit: &Visit| {
+        let key = ObjectKey::pod("d", visit.target.name.clone());
+        let mutation =
+            Mutation::Delete { object: ObjectRef { key, uid: None }, grace_seconds: None, propagation: None };
+        match visit.call {
+            Call::Release => Answer::Proposed(Proposal::default()),
+            _ => Answer::Proposed(Proposal { mutations: vec![mutation], ..Proposal::default() }),
+        }
+    };
+    bench.settle(&mut answer);
+    bench.later(2);
+    bench.settle(&mut answer);
+    assert_eq!(bench.word(0), "Failed/MutationDenied");
+    assert!(bench.sent.iter().all(|sent| !sent.starts_with("delete")), "{:?}", bench.sent);
+}
+
+#[test]
+fn a_new_leader_raises_the_epoch_before_anything_else() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    bench.crash();
+    bench.sent.clear();
+    bench.round(&mut evict_and_wait);
+    assert_eq!(bench.sent, ["status"]);
+    assert_eq!(bench.status()["epoch"], json!(2));
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent, ["status", "evict a"]);
+}
+
+#[test]
+fn a_failure_in_a_foreign_terms_target_is_touched_and_looked_at_first() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    bench.crash();
+    bench.sent.clear();
+    let error = PluginError { reason: "Broken".into(), message: "it is".into() };
+    let mut answer = move |visit: &Visit| match visit.call {
+        Call::Release => Answer::Proposed(Proposal::default()),
+        _ => report(State::Failed(error.clone())),
+    };
+    bench.settle(&mut answer);
+    bench.later(2);
+    bench.settle(&mut answer);
+    bench.later(2);
+    bench.settle(&mut answer);
+    assert_eq!(bench.sent.iter().take(2).map(String::as_str).collect::<Vec<_>>(), ["status", "patch a"]);
+    assert_eq!(bench.word(0), "Failed/Broken");
+    let pod = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
+    assert!(pod.annotations.is_empty(), "the touch is gone with the release: {:?}", pod.annotations);
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+}
+
+#[test]
+fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.refuse.insert("evict", Stopped::Blocked { message: "the budget allows none".into(), retry_after: None });
+    for _ in 0..40 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(5);
+    }
+    assert_eq!(bench.word(0), "Processing/EvictionBlocked");
+    assert_eq!(bench.told, ["EvictionBlocked"]);
+    let tries = bench.sent.iter().filter(|sent| sent.starts_with("evict")).count();
+    assert!((4..=8).contains(&tries), "5 s, doubling to a minute, in 200 s: {tries}");
+    bench.refuse.clear();
+    bench.later(120);
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.touch_all();
+    bench.later(70);
+    bench.settle(&mut evict_and_wait);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Succeeded");
+}
+
+#[test]
+fn an_unknown_write_is_observed_before_it_is_repeated() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
+    bench.settle(&mut evict_and_wait);
+    bench.refuse.clear();
+    bench.later(1);
+    bench.round(&mut evict_and_wait);
+    assert_eq!(bench.sent.iter().filter(|sent| *sent == "evict a").count(), 1);
+    bench.later(4);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent.iter().filter(|sent| *sent == "evict a").count(), 2);
+}
+
+#[test]
+fn a_deleted_job_ends_its_targets_releases_them_and_lets_its_finalizer_go() {
+    let mut spec = Bench::targets(&["a", "b"]);
+    spec["partition"] = json!(1);
+    let mut bench = Bench::new(spec);
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    let mut mark = |visit: &Visit| {
+        let change = oarlock_core::proposal::MetadataChange {
+            object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
+            set_labels: vec![("mark".into(), "true".into())],
+            remove_labels: vec![],
+            set_annotations: vec![],
+            remove_annotations: vec![],
+            add_finalizers: vec!["f.io/f".into()],
+            remove_finalizers: vec![],
+            keep: false,
+        };
+        let held = visit.target.object.as_ref().is_some_and(|object| object.labels.contains_key("mark"));
+        match visit.call {
+            Call::Release => Answer::Proposed(Proposal::default()),
+            Call::OperateThenProgress if !held => {
+                Answer::Proposed(Proposal { mutations: vec![Mutation::Metadata(change)], ..Proposal::default() })
+            }
+            _ => report(State::Processing),
+        }
+    };
+    bench.settle(&mut mark);
+    let pod = |bench: &Bench| bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
+    assert_eq!(pod(&bench).finalizers, ["f.io/f"]);
+    bench.job["metadata"]["deletionTimestamp"] = json!(START);
+    bench.job["metadata"]["resourceVersion"] = json!("77");
+    for _ in 0..6 {
+        bench.settle(&mut mark);
+        bench.later(2);
+    }
+    assert_eq!((bench.word(0), bench.word(1)), ("Failed/JobDeleted".into(), "Failed/JobDeleted".into()));
+    assert!(pod(&bench).finalizers.is_empty() && pod(&bench).labels.is_empty() && pod(&bench).annotations.is_empty());
+    assert_eq!(bench.job["metadata"]["finalizers"], json!([]));
+    assert_eq!(bench.sent.last().unwrap(), "patch j");
+}
+
+#[test]
+fn an_action_nobody_serves_waits_visibly_and_without_writes() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.found = Found::Unknown { loaded: vec!["Restart".into()] };
+    bench.pod("a", "1");
+    for _ in 0..5 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(10);
+    }
+    assert_eq!(bench.sent, ["status"]);
+    assert_eq!(bench.told, ["OpsAction"]);
+    let conditions = bench.status()["conditions"].as_array().unwrap();
+    let available = conditions.iter().find(|c| c["type"] == "ActionAvailable").unwrap();
+    assert!(
+        available["message"].as_str().unwrap().contains("Replace")
+            && available["message"].as_str().unwrap().contains("Restart")
+    );
+}
+
+#[test]
+fn a_delay_is_kept_across_a_restart() {
+    let mut spec = Bench::targets(&["a"]);
+    spec["operationDelaySeconds"] = json!(20);
+    let mut bench = Bench::new(spec);
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    bench.later(10);
+    bench.crash();
+    bench.settle(&mut evict_and_wait);
+    assert!(bench.sent.iter().all(|sent| !sent.starts_with("evict")));
+    bench.later(10);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent.last().unwrap(), "evict a");
+}
+
+#[test]
+fn a_retryable_failure_waits_longer_each_time_and_shows_after_two_rounds() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut calls = Vec::new();
+    let start = bench.now;
+    for _ in 0..40 {
+        let now = bench.now;
+        bench.settle(&mut |_: &Visit| {
+            calls.push(now.duration_since(start).as_secs());
+            Answer::Failed(CallFailure {
+                retryable: true,
+                reason: "Busy".into(),
+                message: "m".into(),
+                retry_after_ms: None,
+            })
+        });
+        bench.later(1);
+    }
+    assert_eq!(calls, [0, 1, 3, 7, 15, 31]);
+    assert_eq!(bench.word(0), "Processing/Busy");
+}
+
+#[test]
+fn two_targets_never_claim_one_new_pod() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.gone("b");
+    bench.later(1);
+    bench.pod("n1", "3");
+    bench.pod("n2", "4");
+    bench.touch_all();
+    let mut choose = |visit: &Visit| {
+        let related = visit.reads.related("successors", false).unwrap();
+        let name = related.first().unwrap().key.name.clone();
+        let set_extra = vec![("NewPod".to_owned(), name)];
+        let report = Report {
+            state: State::Succeeded,
+            proposal: Proposal { set_extra, ..Proposal::default() },
+            check_after_ms: None,
+        };
+        Answer::Reported { operate: Proposal::default(), report }
+    };
+    bench.later(1);
+    bench.settle(&mut choose);
+    bench.later(1);
+    bench.settle(&mut choose);
+    let chosen: BTreeSet<_> =
+        (0..2).map(|index| bench.status()["targetDetails"][index]["extraInfo"]["NewPod"].as_str().unwrap()).collect();
+    assert_eq!(chosen, ["n1", "n2"].into());
+}
+
+#[test]
+fn a_job_without_spec_or_with_a_broken_one_is_invalid_and_can_be_deleted() {
+    for spec in [Value::Null, json!({"action": "Replace", "targets": [{"name": "a"}], "partition": -1})] {
+        let mut bench = Bench::new(spec);
+        bench.pod("a", "1");
+        bench.settle(&mut evict_and_wait);
+        let conditions = bench.status()["conditions"].as_array().unwrap();
+        assert!(conditions.iter().any(|c| c["type"] == "Valid" && c["status"] == "False"));
+        assert_eq!(bench.told, ["InvalidSpec"]);
+        assert_eq!(bench.job["metadata"].get("finalizers"), None, "it can be deleted");
+    }
+}
