@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{self, Operation},
     cluster::State,
     decode, eviction,
     handle::shown,
@@ -28,8 +29,8 @@ pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if call.kind.namespaced && call.namespace.is_empty() {
         return Err(Refusal::method_not_allowed(&call.kind));
     }
-    let object = decode::object(call)?;
-    insert(state, call, object)
+    let decoded = decode::object(call)?;
+    Ok(insert(state, call, decoded.object)?.warned(decoded.warnings))
 }
 
 /// Stores a new object, also one that an update or an apply brought into being.
@@ -54,6 +55,7 @@ pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Resul
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &key.name, &errors));
     }
+    admission::check(state, call, &Operation::create(&object))?;
     if state.store.get(kind.table, &key).is_some() {
         return Err(Refusal::already_exists(kind, &key.name));
     }

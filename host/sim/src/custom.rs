@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     kinds::{Kind, Kinds, Traits},
     object::{at, str_at},
+    schema::{self, Schema},
 };
 
 /// What only custom kinds have.
@@ -15,6 +16,8 @@ use crate::{
 pub(crate) struct CustomVersion {
     /// The schema as written, for OpenAPI.
     pub(crate) schema: Value,
+    /// The schema as objects are checked against it.
+    pub(crate) root: Schema,
     /// Columns that kubectl shows beside the name.
     pub(crate) columns: Vec<Value>,
     /// Fields that a field selector may name.
@@ -40,8 +43,10 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
     let kind = str_at(spec, &["names", "kind"]);
     let or = |value: &str, default: String| if value.is_empty() { default } else { value.to_owned() };
     let scale = at(version, &["subresources", "scale"]).cloned().unwrap_or(Value::Null);
+    let schema = at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_else(|| json!({}));
     let custom = CustomVersion {
-        schema: at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_else(|| json!({})),
+        root: Schema { embedded: true, preserve: preserves(spec, &schema), ..schema::parse(&schema) },
+        schema,
         columns: list(version, "additionalPrinterColumns"),
         selectable: list(version, "selectableFields")
             .iter()
@@ -70,6 +75,11 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
         table: kinds.table(group, plural),
         custom: Some(Arc::new(custom)),
     }
+}
+
+fn preserves(spec: &Value, schema: &Value) -> bool {
+    let flag = |value: &Value, name: &str| value.get(name) == Some(&json!(true));
+    flag(spec, "preserveUnknownFields") || flag(schema, "x-kubernetes-preserve-unknown-fields")
 }
 
 fn list(version: &Value, field: &str) -> Vec<Value> {

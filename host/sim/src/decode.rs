@@ -3,7 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::{events, kinds::Kind, object, routing::Call, status::Refusal};
+use crate::{
+    events,
+    kinds::Kind,
+    normal::{self, Unknown},
+    object,
+    routing::Call,
+    status::Refusal,
+};
 
 /// The body as JSON, whatever of the known formats it is in.
 pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
@@ -31,11 +38,23 @@ pub(crate) fn yaml_text(body: &[u8]) -> Result<Value, Refusal> {
     serde_saphyr::from_str(text).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))
 }
 
-/// The object in the body of a create or update, as it is stored.
-pub(crate) fn object(call: &Call) -> Result<Value, Refusal> {
-    let mut value = body(call)?;
+/// An object as a client sent it, ready to be stored, and what the client should be told about it.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The object in the body of a create or update.
+pub(crate) fn object(call: &Call) -> Result<Decoded, Refusal> {
+    finish(call, body(call)?)
+}
+
+/// A value as an object of the call's kind, in its stored form.
+pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> {
     typed(&call.kind, &mut value)?;
-    Ok(stored_form(&call.kind, value))
+    let warnings = normal::normalise(&call.kind, &mut value, Unknown::wanted(&call.query)?)?;
+    Ok(Decoded { object: stored_form(&call.kind, value), warnings })
 }
 
 /// Checks that a value is an object of the kind that the path names.

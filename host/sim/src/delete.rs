@@ -6,6 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
+    admission::{self, Operation},
     clock,
     cluster::State,
     decode,
@@ -126,6 +127,7 @@ pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
 pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteOptions) -> Result<Outcome, Refusal> {
     let old = state.store.get(kind.table, key).cloned().ok_or_else(|| Refusal::not_found(kind, &key.name))?;
     preconditions(kind, &old.value, &options)?;
+    admission::judge(state, kind, &Operation::delete(&old.value), options.dry_run)?;
     let mut new = old.value.clone();
     let step = grace_step(kind, &mut new, &options, state.now);
     if let Step::Pending = step {

@@ -10,12 +10,17 @@
 //! # }
 //! ```
 
+mod admission;
 mod budget;
+mod cel_entries;
+mod cel_eval;
 mod clock;
 mod cluster;
 mod create;
 mod custom;
 mod decode;
+mod defaulting;
+mod defaults;
 mod definitions;
 mod delete;
 mod discovery;
@@ -29,13 +34,17 @@ mod list;
 mod merge;
 mod metadata;
 mod namespaces;
+mod normal;
 mod object;
 mod patch;
 mod pods;
+mod prune;
 mod query;
 mod random;
 mod reply;
 mod routing;
+mod rules;
+mod schema;
 mod selectors;
 mod settle;
 mod shape;
@@ -44,6 +53,7 @@ mod storage;
 mod strategic;
 mod strategy;
 mod update;
+mod validate;
 mod watch;
 pub mod world;
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::{
-    cluster::State, create::name_matches, decode, handle::key, merge, object, reply::Reply, routing::Call,
+    cluster::State, create::name_matches, decode, handle::key, merge, normal, object, reply::Reply, routing::Call,
     shape::converted, status::Refusal, strategic, update,
 };
 
@@ -33,11 +33,11 @@ pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     } else {
         converted(kind, &old.value)
     };
-    let mut patched = patched(media, call, shown)?;
-    decode::typed(kind, &mut patched)?;
-    let mut new = decode::stored_form(kind, patched);
+    let patched = patched(media, call, shown)?;
+    let decoded = decode::finish(call, patched.clone()).map_err(|refusal| normal::blame_patch(&patched, refusal))?;
+    let mut new = decoded.object;
     name_matches(call, &mut new)?;
-    update::change(state, call, &old, new)
+    Ok(update::change(state, call, &old, new)?.warned(decoded.warnings))
 }
 
 fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal> {

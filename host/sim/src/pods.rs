@@ -18,7 +18,6 @@ const CONTAINER_DEFAULTS: [(&str, &str); 3] = [
 /// Fills in what the server fills in for a new pod.
 pub(crate) fn prepare_create(pod: &mut Value) {
     let spec = map_at(pod, "spec");
-    default_spec(spec);
     if !spec.contains_key("priority") {
         spec.insert("priority".into(), json!(0));
         spec.insert("preemptionPolicy".into(), json!("PreemptLowerPriority"));

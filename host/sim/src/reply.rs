@@ -29,6 +29,11 @@ impl Reply {
         Self::Json(code, Bytes::from(serde_json::to_vec(value).unwrap_or_default()))
     }
 
+    /// The same reply with warnings, if there are any.
+    pub(crate) fn warned(self, warnings: Vec<String>) -> Self {
+        if warnings.is_empty() { self } else { Self::Warned(Box::new(self), warnings) }
+    }
+
     pub(crate) fn ok(value: &Value) -> Self {
         Self::value(StatusCode::OK, value)
     }

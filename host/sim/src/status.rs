@@ -43,6 +43,11 @@ impl FieldError {
         Self::new(field, "FieldValueInvalid", format!("Invalid value: {}: {detail}", quoted(value)))
     }
 
+    /// A complaint about a composite value, which is not shown.
+    pub(crate) fn invalid_without_value(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, "FieldValueInvalid", format!("Invalid value: {detail}"))
+    }
+
     pub(crate) fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::new(field, "FieldValueTypeInvalid", format!("Invalid value: {}: {detail}", quoted(value)))
     }
@@ -80,13 +85,9 @@ impl FieldError {
     }
 }
 
-/// A value as Go's `%q`-like error texts show it: strings quoted, the rest as JSON, objects and lists by their type.
+/// A value as error texts show it: JSON, which quotes texts.
 fn quoted(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("{text:?}"),
-        Value::Object(_) => serde_json::to_string(&value.to_string()).unwrap_or_default(),
-        other => other.to_string(),
-    }
+    value.to_string()
 }
 
 /// `details` that name an object of a kind by its resource.

@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 use crate::{
     kinds::Kind,
     object::{self, as_map, copy_field, copy_meta, map_at},
-    pods,
+    pods, rules,
+    schema::Schema,
     status::FieldError,
+    validate,
 };
 
 /// Makes a new object what the server stores.
@@ -86,8 +88,18 @@ fn same_intent(kind: &Kind, old: &Value, new: &Value) -> bool {
     fields(old) == fields(new) && new.as_object().into_iter().flatten().filter(|(field, _)| counts(field)).all(same)
 }
 
+/// What schema and rules have against an object of a custom kind. Rules run only on what has the right shape.
+fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut found = Vec::new();
+    validate::errors(schema, (new, old), "", &mut found);
+    if found.is_empty() { rules::errors(schema, (new, old), "") } else { found }
+}
+
 /// What is wrong with a new object of a built-in kind.
 pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if let Some(custom) = &kind.custom {
+        return schema_errors(&custom.root, object, None);
+    }
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => pods::create_errors(object),
         _ => Vec::new(),
@@ -96,6 +108,9 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
 
 /// What is wrong with a change of an object of a built-in kind.
 pub(crate) fn update_errors(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    if let Some(custom) = &kind.custom {
+        return schema_errors(&custom.root, new, Some(old));
+    }
     match (kind.group.as_str(), kind.kind.as_str(), subresource) {
         ("", "Pod", "") => pods::update_errors(old, new),
         _ => Vec::new(),

@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use crate::{
+    admission::{self, Operation},
     cluster::State,
     create::{self, name_matches, version_required},
     decode,
@@ -20,12 +21,12 @@ use crate::{
 
 /// Answers a PUT.
 pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
-    let mut new = decode::object(call)?;
+    let decode::Decoded { object: mut new, warnings } = decode::object(call)?;
     name_matches(call, &mut new)?;
     let kind = &call.kind;
     let Some(old) = state.store.get(kind.table, &key(call)).cloned() else {
         if kind.traits.create_on_update && call.subresource.is_empty() {
-            return create::insert(state, call, new);
+            return Ok(create::insert(state, call, new)?.warned(warnings));
         }
         return Err(Refusal::not_found(kind, &call.name));
     };
@@ -36,7 +37,7 @@ pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> 
     if meta_str(&new, "resourceVersion").is_empty() && kind.custom.is_some() {
         return Err(Refusal::invalid(kind, &call.name, &[version_required()]));
     }
-    change(state, call, &old, new)
+    Ok(change(state, call, &old, new)?.warned(warnings))
 }
 
 fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
@@ -73,6 +74,7 @@ pub(crate) fn change(state: &mut State, call: &Call, old: &Version, mut new: Val
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &call.name, &errors));
     }
+    admission::check(state, call, &Operation::update(&new, &old.value, &call.subresource))?;
     if dry_run || new == old.value {
         return shown(call, StatusCode::OK, &Version::new(old.rv, new));
     }
