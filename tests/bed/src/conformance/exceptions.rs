@@ -26,8 +26,12 @@ struct Exception {
     script: Option<String>,
     /// Where: a regular expression for the JSON pointer.
     at: Regex,
-    /// Only for objects of this kind, wherever they are in the reply.
-    kind: Option<String>,
+    /// Only for objects of these kinds, wherever they are in the reply.
+    kind: Option<Regex>,
+    /// Only where the real side says this.
+    real: Option<Regex>,
+    /// Only where the other side says this.
+    sim: Option<Regex>,
 }
 
 impl Exceptions {
@@ -81,13 +85,18 @@ impl Exception {
     fn parse(value: &Value) -> anyhow::Result<Self> {
         let field = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
         field("why").filter(|why| !why.is_empty()).with_context(|| format!("an exception needs `why`: {value}"))?;
-        let at = field("at").with_context(|| format!("an exception needs `at`: {value}"))?;
-        let at = Regex::new(&format!("^(?:{at})$")).with_context(|| format!("`at` is no regular expression: {at}"))?;
-        Ok(Self { script: field("script"), at, kind: field("kind") })
+        let pattern = |key: &str| field(key).map(|text| whole_match(&text)).transpose();
+        let at = pattern("at")?.with_context(|| format!("an exception needs `at`: {value}"))?;
+        Ok(Self { script: field("script"), at, kind: pattern("kind")?, real: pattern("real")?, sim: pattern("sim")? })
     }
 
     fn covers(&self, script: &str, found: &Difference, real: &Value) -> bool {
         if self.script.as_ref().is_some_and(|wanted| wanted != script) {
+            return false;
+        }
+        let allows =
+            |pattern: &Option<Regex>, text: &str| pattern.as_ref().is_none_or(|pattern| pattern.is_match(text));
+        if !allows(&self.real, &found.real) || !allows(&self.sim, &found.sim) {
             return false;
         }
         match &self.kind {
@@ -98,20 +107,28 @@ impl Exception {
     }
 }
 
+fn whole_match(text: &str) -> anyhow::Result<Regex> {
+    Regex::new(&format!("(?s)^(?:{text})$")).with_context(|| format!("no regular expression: {text}"))
+}
+
 /// Yields the part of `pointer` that lies within the innermost object of `kind` on its way.
-fn ends_within<'a>(kind: &str, pointer: &'a str, whole: &Value) -> Option<&'a str> {
-    let ends = pointer.match_indices('/').map(|(at, _)| at).collect::<Vec<_>>();
-    // Items of a typed list carry no kind; the list's own says it.
-    let list_kind = format!("{kind}List");
+fn ends_within<'a>(kind: &Regex, pointer: &'a str, whole: &Value) -> Option<&'a str> {
+    let ends: Vec<usize> = pointer.match_indices('/').map(|(at, _)| at).collect();
     ends.into_iter().rev().find_map(|at| {
         let (before, rest) = pointer.split_at(at);
-        let object = whole.pointer(before)?;
-        let says = |value: &Value, kind: &str| value.get("kind").is_some_and(|found| found == kind);
-        let in_list = before.strip_suffix(|digit: char| digit.is_ascii_digit()).is_some()
-            && before.contains("/items/")
-            && whole.pointer(before.split("/items/").next()?).is_some_and(|list| says(list, &list_kind));
-        (says(object, kind) || in_list && before.rsplit('/').nth(1) == Some("items")).then_some(rest)
+        let own = whole.pointer(before)?.get("kind").and_then(Value::as_str);
+        own.map(str::to_owned)
+            .or_else(|| kind_by_list(before, whole))
+            .is_some_and(|found| kind.is_match(&found))
+            .then_some(rest)
     })
+}
+
+/// Items of a typed list carry no kind; the list's own says it.
+fn kind_by_list(item: &str, whole: &Value) -> Option<String> {
+    let (list, place) = item.rsplit_once("/items/")?;
+    place.parse::<usize>().ok()?;
+    whole.pointer(list)?.get("kind")?.as_str()?.strip_suffix("List").map(str::to_owned)
 }
 
 /// Where one side refused and the other did not, comparing a refusal with an object field by field says nothing.

@@ -31,7 +31,7 @@ impl Patterns {
             uid: Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").ok()?,
             time: Regex::new(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( \+0000 UTC( m=\+[\d.]+)?|Z)").ok()?,
             age: Regex::new(r"^(\d+[smhd]|<unknown>)+$").ok()?,
-            number: Regex::new(r"\b\d+\b").ok()?,
+            number: Regex::new(r"<[^>]*>|\b\d+\b").ok()?,
         })
     }
 }
@@ -158,13 +158,15 @@ impl Normal {
         if patterns.age.is_match(&replaced) && !kept(&replaced) {
             "<age>".clone_into(&mut replaced);
         }
-        if replaced.to_lowercase().replace(' ', "").contains("resourceversion") {
-            replaced = patterns
-                .number
-                .replace_all(&replaced, |found: &Captures<'_>| {
-                    self.tokens.get(&found[0]).cloned().unwrap_or_else(|| "<some version>".to_owned())
-                })
-                .into_owned();
+        let squeezed = replaced.to_lowercase().replace(' ', "");
+        if squeezed.contains("resourceversion") {
+            let of_the_store = squeezed.contains("tooold") || squeezed.contains("toolarge");
+            let replacement = |found: &Captures<'_>| match self.tokens.get(&found[0]) {
+                Some(token) => token.clone(),
+                None if of_the_store && !found[0].starts_with('<') => "<some version>".to_owned(),
+                None => found[0].to_owned(),
+            };
+            replaced = patterns.number.replace_all(&replaced, replacement).into_owned();
         }
         self.patterns = Some(patterns);
         replaced

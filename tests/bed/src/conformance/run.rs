@@ -16,8 +16,11 @@ use serde_json::{Map, Value, json};
 use super::normal::Normal;
 use super::script::{Group, Script, Step};
 
-/// No reply takes this long, and a watch that has no further event is given up after it.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// No reply takes this long. The longest is an eviction that the API server itself tries again for 10 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A watch that has no further event is given up after this.
+const SILENCE: Duration = Duration::from_secs(8);
 
 /// What one step was answered with.
 #[derive(Clone, Debug)]
@@ -91,7 +94,7 @@ async fn events(body: Body, wanted: usize) -> Value {
     let mut lines = futures::stream::TryStreamExt::into_async_read(stream).lines();
     let mut seen = Vec::new();
     while seen.len() < wanted {
-        match tokio::time::timeout(PATIENCE, lines.next()).await {
+        match tokio::time::timeout(SILENCE, lines.next()).await {
             Ok(Some(Ok(line))) => seen.push(serde_json::from_str(&line).unwrap_or(Value::from(line))),
             Ok(_) => {
                 seen.push("the watch ended".into());
