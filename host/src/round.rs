@@ -41,7 +41,7 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
         return Ok(Rest::Until(Some(observed.now)));
     }
     let found = host.find(&job, memory);
-    keep(reflection, term, key, memory, &found);
+    keep(reflection, host, term, key, memory, &found);
 
     let checked = check(key, memory, &job, &found);
     let standing = Standing::new(key, &job, &observed, &checked, &found, host.cluster.store());

@@ -5,13 +5,17 @@
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::calls::OneCall;
+use oarlock_core::holds::held;
 use oarlock_core::judge::Verdict;
 use oarlock_core::memory::JobMemory;
+use oarlock_core::object::ObjectKey;
 use oarlock_core::plan::Plan;
 use oarlock_core::plugin::Found;
 use oarlock_core::proposal::Registration;
 use oarlock_core::reflect::{Reflection, claim_stored};
 use oarlock_core::standing::{Standing, facts};
+use oarlock_core::state::{Progress, indexes};
+use oarlock_core::store::Store;
 use oarlock_core::writes::JobKey;
 use oarlock_wasm::Wave;
 
@@ -28,10 +32,11 @@ pub enum Rest {
 }
 
 /// Keeps the shared tables in step with a state that was read anew.
-pub fn keep(reflection: Reflection, term: &Term, key: &JobKey, memory: &JobMemory, found: &Found) {
+pub fn keep(reflection: Reflection, host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemory, found: &Found) {
     if reflection != Reflection::Adopted {
         return;
     }
+    still_held(host.cluster.store(), key, memory);
     term.relate(found);
     term.interest(|interest| interest.forget(key));
     term.claims(|claims| claim_stored(key, memory, found, claims));
@@ -43,6 +48,18 @@ pub fn keep(reflection: Reflection, term: &Term, key: &JobKey, memory: &JobMemor
             }
         }
     });
+}
+
+/// Targets that succeeded under an earlier leader, which did not come to let them go.
+fn still_held(store: &Store, key: &JobKey, memory: &mut JobMemory) {
+    let uid = memory.version.as_ref().map(|version| version.uid.clone()).unwrap_or_default();
+    for index in indexes(&memory.state.targets, |target| target.progress == Progress::Succeeded) {
+        let pod = store.get(&ObjectKey::pod(&key.namespace, memory.state.name(index)));
+        let recorded = memory.state.target(index).and_then(|target| target.uid.as_ref());
+        if pod.is_some_and(|pod| Some(&pod.uid) == recorded && held(&pod, &uid)) {
+            memory.still_held(index);
+        }
+    }
 }
 
 fn registration(found: &Found) -> Option<&Registration> {

@@ -141,6 +141,7 @@ fn sort_out(
             memory.dirty.insert(index);
             decision.requeue = Some(grounds.now());
         }
+        let succeeded = verdict.state.as_ref().is_some_and(|state| state.progress == Progress::Succeeded);
         let changed = verdict.state.filter(|state| memory.state.target(index) != Some(state));
         let waits = changed.is_some() && !verdict.writes.is_empty();
         if let (true, Some(slot)) = (waits, slot) {
@@ -150,6 +151,7 @@ fn sort_out(
         }
         urgent |= waits;
         match changed {
+            None if succeeded && verdict.writes.is_empty() && verdict.wake.is_none() => memory.let_go(index),
             Some(state) => drop(memory.decided.insert(index, state)),
             None => drop(memory.decided.remove(&index)),
         }

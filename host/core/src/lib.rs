@@ -29,6 +29,7 @@ pub mod standing;
 pub mod state;
 pub mod status;
 pub mod store;
+pub mod sweep;
 pub mod turn;
 pub mod valid;
 pub mod visit;

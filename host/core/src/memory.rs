@@ -119,6 +119,8 @@ pub struct TargetMemory {
     pub release_tries: u32,
     /// `release` was refused or is not to be had: the host lets go without it.
     pub release_alone: bool,
+    /// It succeeded, and a hold of ours is left on it.
+    pub held: bool,
     /// Evictions in a row that a disruption budget refused.
     pub blocked: u32,
     /// Whether what this term saw of the target's object was confirmed by the API server.
@@ -176,10 +178,11 @@ impl JobMemory {
 
     fn settle(&mut self, index: u32, target: &TargetState) {
         let started_now = target.progress == Progress::Processing && self.pending.contains(&index);
+        let held = target.progress == Progress::Succeeded && self.targets.get(&index).is_some_and(|known| known.held);
         let sets = [
             (&mut self.pending, target.progress == Progress::Pending),
             (&mut self.processing, target.progress == Progress::Processing),
-            (&mut self.releasing, target.owes_release()),
+            (&mut self.releasing, target.owes_release() || held),
         ];
         let mut at_rest = true;
         for (set, member) in sets {
@@ -195,10 +198,24 @@ impl JobMemory {
         }
         if at_rest {
             self.targets.remove(&index);
-        } else if target.progress == Progress::Failed {
+        } else if target.progress.terminal() {
             // The release is visited without waiting for a change.
             self.dirty.insert(index);
         }
+    }
+
+    /// A target that succeeded still carries a hold of ours: it is released.
+    pub fn still_held(&mut self, index: u32) {
+        self.target(index).held = true;
+        self.releasing.insert(index);
+        self.dirty.insert(index);
+    }
+
+    /// Nothing of ours is left on a target that succeeded.
+    pub fn let_go(&mut self, index: u32) {
+        self.releasing.remove(&index);
+        self.targets.remove(&index);
+        self.again |= self.at_rest();
     }
 
     /// Drops what was decided and not recorded: the job is read anew, and the next round decides again.
