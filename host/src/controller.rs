@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use oarlock_core::memory::JobMemory;
 use oarlock_core::store::Change;
+use oarlock_core::sweep::Sweep;
 use oarlock_core::turn::asked_to_go;
-use oarlock_core::writes::JobKey;
+use oarlock_core::writes::{JobKey, Record};
 use oarlock_kube::feed::News;
 use oarlock_kube::lease::Election;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -82,12 +83,14 @@ impl Controller {
             term: Arc::new(Term::new(election.fence())),
             queue: Queue::default(),
             rounds: JoinSet::new(),
+            sweep: Sweep::default(),
         };
         tokio::select! {
             () = stop.cancelled() => return,
             () = self.host.cluster.synced() => {}
         }
         lead.begin();
+        lead.sweep().await;
         let mut plugins = self.host.plugins.changes();
         let mut resync = Instant::now() + RESYNC;
         while !stop.is_cancelled() && leadership.borrow().leading && leadership.borrow().term == number {
@@ -102,6 +105,7 @@ impl Controller {
                 () = sleep_until(due) => if Instant::now() >= resync {
                     resync = Instant::now() + RESYNC;
                     lead.wake_all(|inbox| inbox.resync = true);
+                    lead.sweep().await;
                 },
             }
         }
@@ -117,6 +121,7 @@ struct Lead {
     term: Arc<Term>,
     queue: Queue,
     rounds: JoinSet<Finished>,
+    sweep: Sweep,
 }
 
 impl Lead {
@@ -125,6 +130,15 @@ impl Lead {
         for key in self.host.cluster.jobs() {
             self.term.claims(|claims| claims.expect(&key));
             self.queue.happened(&key, |_| {});
+        }
+    }
+
+    /// Lets go of holds whose job is gone.
+    async fn sweep(&mut self) {
+        let writes = self.sweep.sweep(self.host.cluster.store(), &self.host.cluster.job_uids());
+        if !writes.is_empty() {
+            tracing::warn!(pods = writes.len(), "letting go of holds whose jobs are gone");
+            self.host.cluster.apply(Record::default().confirmed(writes, Vec::new()), &self.term.fence).await;
         }
     }
 

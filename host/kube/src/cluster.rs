@@ -3,6 +3,7 @@
 //! Takes a client, a clock and an identity; yields observations and carries out what was decided. May not decide, and
 //! may not know that plugins exist.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +97,11 @@ impl Cluster {
     /// The keys of all jobs that are known.
     pub fn jobs(&self) -> Vec<JobKey> {
         self.link.jobs.keys()
+    }
+
+    /// The UIDs of all jobs that are known.
+    pub fn job_uids(&self) -> BTreeSet<String> {
+        self.link.jobs.uids()
     }
 
     /// Why a job cannot be read as it is stored; its spec is then left out of what [`Cluster::observe`] yields.

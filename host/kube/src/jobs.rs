@@ -4,7 +4,7 @@
 //! known all the same, so that it never hides others and can be reported and deleted. Never hands out a view that is
 //! older than the host's own last write: what came of a write that nobody knows the outcome of must be read first.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationJobStatus};
@@ -75,6 +75,11 @@ impl Jobs {
     /// The keys of all jobs.
     pub(crate) fn keys(&self) -> Vec<JobKey> {
         self.held.lock().jobs.keys().cloned().collect()
+    }
+
+    /// The UIDs of all jobs.
+    pub(crate) fn uids(&self) -> BTreeSet<String> {
+        self.held.lock().jobs.values().map(|held| held.uid.clone()).collect()
     }
 
     /// What the cache has, and why it could not be read where that is so.
