@@ -91,7 +91,7 @@ impl Controller {
         }
         lead.begin();
         lead.sweep().await;
-        let mut plugins = self.host.plugins.changes();
+        let mut plugins = self.host.listed();
         let mut resync = Instant::now() + RESYNC;
         while !stop.is_cancelled() && leadership.borrow().leading && leadership.borrow().term == number {
             lead.start_due();

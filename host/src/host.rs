@@ -2,7 +2,7 @@
 //!
 //! Takes adapters that somebody else constructed; yields what a round needs of them. May not decide anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,15 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::OperationJob;
 use oarlock_core::decide::Commit;
 use oarlock_core::memory::JobMemory;
+use oarlock_core::object::Kind;
 use oarlock_core::plugin::Found;
 use oarlock_core::state::Progress;
 use oarlock_core::writes::{Applied, EventNote, JobKey};
-use oarlock_kube::cluster::Cluster;
+use oarlock_kube::Cluster;
+use oarlock_kube::feed::Declared;
 use oarlock_wasm::Plugins;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 
@@ -26,19 +30,49 @@ pub struct Host {
     pub plugins: Plugins,
     /// The figures.
     pub metrics: Arc<Metrics>,
+    /// Digests of the plugins whose kinds and fields were listed, so that jobs may run on them.
+    listed: watch::Sender<BTreeSet<String>>,
 }
 
 impl Host {
+    /// A host on these ports.
+    pub fn new(cluster: Cluster, plugins: Plugins, metrics: Arc<Metrics>) -> Self {
+        Self { cluster, plugins, metrics, listed: watch::Sender::new(BTreeSet::new()) }
+    }
+
+    /// Changes when other plugins may be run on.
+    pub fn listed(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.listed.subscribe()
+    }
+
+    /// Has watched what the plugins declare, whenever that changes, until `stop`.
+    pub async fn keep_declared(self: Arc<Self>, stop: CancellationToken) {
+        let mut changes = self.plugins.changes();
+        while !stop.is_cancelled() {
+            changes.borrow_and_update();
+            let digests = self.plugins.digests();
+            self.cluster.declare(declared(&self.plugins)).await;
+            self.listed.send_replace(digests);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = changes.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
     /// The time that is compared with the API server's.
     pub fn clock(&self) -> Timestamp {
         self.cluster.clock().now()
     }
 
-    /// The plugin of a job: the version it is bound to while that can be run, else the serving one.
-    pub fn find(&self, job: &OperationJob, memory: &JobMemory) -> Found {
-        let action = action(job);
+    /// The plugin of a job: the version it is bound to while that can be run, else the serving one. `None` while what
+    /// that plugin declares is being listed: it would see too little.
+    pub fn find(&self, job: &OperationJob, memory: &JobMemory) -> Option<Found> {
         let bound = memory.state.plugin.as_ref().map(|plugin| plugin.digest.as_str());
-        self.plugins.find(action, bound)
+        match self.plugins.find(action(job), bound) {
+            Found::Serving(plugin) if !self.listed.borrow().contains(&plugin.digest) => None,
+            found => Some(found),
+        }
     }
 
     /// Counts what has become durable.
@@ -73,6 +107,19 @@ impl Host {
             self.cluster.emit(notes);
         }
     }
+}
+
+/// What is watched: what plugins declare, and what the host itself reads of pods.
+fn declared(plugins: &Plugins) -> Declared {
+    let mut declared = Declared::default();
+    declared.kinds.entry(Kind::pod()).or_default().fields.insert("/spec/nodeName".to_owned());
+    for (kind, wanted) in plugins.declared().into_iter().filter(|(_, wanted)| wanted.watched) {
+        let entry = declared.kinds.entry(kind).or_default();
+        entry.fields.extend(wanted.fields);
+        entry.labels_indexed.extend(wanted.indexed.labels);
+        entry.fields_indexed.extend(wanted.indexed.fields);
+    }
+    declared
 }
 
 /// `spec.action`, empty where it is not given.

@@ -5,6 +5,7 @@
 //! between any two lines costs one repetition and nothing else. No step calls an earlier one, and `?` is only for
 //! "this round cannot be judged".
 
+use k8s_openapi::jiff::SignedDuration;
 use oarlock_core::absorb::{Sent, absorb};
 use oarlock_core::decide::decide;
 use oarlock_core::memory::JobMemory;
@@ -19,6 +20,9 @@ use thiserror::Error;
 use crate::host::Host;
 use crate::steps::{Rest, keep, remember, visit};
 use crate::term::Term;
+
+/// How soon to come back while what a plugin declares is being listed.
+const LISTING: SignedDuration = SignedDuration::from_millis(100);
 
 /// A round could not be judged, and is made again.
 #[derive(Debug, Error)]
@@ -40,7 +44,7 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
     if reflection == Reflection::NeedsRecords {
         return Ok(Rest::Until(Some(observed.now)));
     }
-    let found = host.find(&job, memory);
+    let Some(found) = host.find(&job, memory) else { return Ok(Rest::Until(Some(observed.now + LISTING))) };
     keep(reflection, host, term, key, memory, &found);
 
     let checked = check(key, memory, &job, &found);
