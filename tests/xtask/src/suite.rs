@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::phases::Phases;
 use crate::plugins;
-use crate::workspace::{COMPONENTS, cargo, components_folder, succeed};
+use crate::workspace::{WASM_ONLY, cargo, components_folder, succeed};
 
 /// Where tests find the components; they do not build any.
 const COMPONENTS_VARIABLE: &str = "OARLOCK_COMPONENTS";
@@ -51,10 +51,7 @@ fn build(phases: &Phases) -> bool {
 
 /// One set of arguments for building and running, so that nothing is built twice.
 fn test_command(further: &[&str]) -> std::process::Command {
-    let mut command = cargo(&["test", "--workspace"]);
-    for component in COMPONENTS {
-        command.args(["--exclude", component]);
-    }
+    let mut command = cargo(&["test", "--workspace", "--exclude", WASM_ONLY]);
     command.args(further).env(COMPONENTS_VARIABLE, components_folder());
     command
 }

@@ -10,8 +10,11 @@ use anyhow::{Context as _, bail};
 /// The target that plugins are compiled for.
 pub(crate) const WASM_TARGET: &str = "wasm32-wasip2";
 
-/// The crates that are WebAssembly components and cannot be tested natively as a library of the host.
+/// The crates that are WebAssembly components.
 pub(crate) const COMPONENTS: [&str; 2] = ["replace", "hostile"];
+
+/// The component that is nothing but a component: what it does must never run natively.
+pub(crate) const WASM_ONLY: &str = "hostile";
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {

@@ -3,6 +3,7 @@
 //! Takes `exceptions.yaml`; yields what is left of a comparison. An exception for one script that no longer applies is itself a
 //! failure, so the list cannot rot.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -47,13 +48,15 @@ impl Exceptions {
 
     /// Yields a readable account of what differs in `script`, if anything does.
     pub(crate) fn compare(&self, script: &Script, real: &[Observation], sim: &[Observation]) -> Option<String> {
-        let mut used = vec![false; self.all.len()];
+        let mut used = BTreeSet::<usize>::new();
         let mut account = String::new();
         for ((step, real), sim) in script.steps.iter().zip(real).zip(sim) {
-            let left: Vec<Difference> = whole_difference(real, sim)
-                .into_iter()
-                .filter(|found| !self.is_meant(script, found, &real.body, &mut used))
-                .collect();
+            let mut left = whole_difference(real, sim);
+            left.retain(|found| {
+                let covering = self.covering(&script.name, found, &real.body);
+                used.extend(&covering);
+                covering.is_empty()
+            });
             if !left.is_empty() {
                 let _ = writeln!(account, "  {} {}", step.verb, step.path);
                 for Difference { pointer, real, sim } in told(left, real, sim) {
@@ -61,23 +64,18 @@ impl Exceptions {
                 }
             }
         }
-        for (exception, used) in self.all.iter().zip(used) {
-            if !used && exception.script.as_ref() == Some(&script.name) {
+        for (place, exception) in self.all.iter().enumerate() {
+            if !used.contains(&place) && exception.script.as_ref() == Some(&script.name) {
                 let _ = writeln!(account, "  the exception at {} does not apply any more: remove it", exception.at);
             }
         }
         (!account.is_empty()).then(|| format!("{}\n{account}", script.name))
     }
 
-    fn is_meant(&self, script: &Script, found: &Difference, real: &Value, used: &mut [bool]) -> bool {
-        let mut meant = false;
-        for (exception, used) in self.all.iter().zip(used) {
-            if exception.covers(&script.name, found, real) {
-                *used = true;
-                meant = true;
-            }
-        }
-        meant
+    /// The places in the list of all exceptions that speak of this difference.
+    fn covering(&self, script: &str, found: &Difference, real: &Value) -> Vec<usize> {
+        let all = self.all.iter().enumerate();
+        all.filter(|(_, exception)| exception.covers(script, found, real)).map(|(place, _)| place).collect()
     }
 }
 
@@ -150,4 +148,55 @@ fn whole_difference(real: &Observation, sim: &Observation) -> Vec<Difference> {
         found.insert(0, Difference { pointer: "status".to_owned(), real: status(real), sim: status(sim) });
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn exceptions(list: &Value) -> Exceptions {
+        Exceptions { all: list.as_array().unwrap().iter().map(|one| Exception::parse(one).unwrap()).collect() }
+    }
+
+    fn script(name: &str) -> Script {
+        let step = json!([{"do": "GET /api"}]);
+        Script::parse(name, &step).unwrap()
+    }
+
+    fn seen(body: Value) -> Vec<Observation> {
+        vec![Observation { status: 200, body }]
+    }
+
+    #[test]
+    fn exception_holds_for_its_kind_within_lists_and_nowhere_else() {
+        let list = exceptions(&json!([{"kind": "Pod", "at": "/spec/x", "why": "for this test"}]));
+        let real = json!({"kind": "PodList", "items": [{"spec": {"x": 1, "y": 1}}]});
+        let sim = json!({"kind": "PodList", "items": [{"spec": {"x": 2, "y": 2}}]});
+        let account = list.compare(&script("a"), &seen(real), &seen(sim)).unwrap();
+        assert!(account.contains("/items/0/spec/y") && !account.contains("/spec/x"), "{account}");
+    }
+
+    #[test]
+    fn exception_that_a_script_no_longer_needs_is_a_difference() {
+        let list = exceptions(&json!([{"script": "a", "at": "/x", "why": "for this test"}]));
+        let same = seen(json!({"x": 1}));
+        let account = list.compare(&script("a"), &same, &same).unwrap();
+        assert!(account.contains("does not apply any more"), "{account}");
+        assert!(list.compare(&script("b"), &same, &same).is_none());
+    }
+
+    #[test]
+    fn exception_without_a_reason_is_refused() {
+        assert!(Exception::parse(&json!({"at": "/x"})).is_err());
+    }
+
+    #[test]
+    fn refusal_beside_success_is_told_in_one_line() {
+        let refused =
+            vec![Observation { status: 409, body: json!({"kind": "Status", "reason": "Conflict", "message": "no"}) }];
+        let account = exceptions(&json!([])).compare(&script("a"), &refused, &seen(json!({"kind": "Pod"}))).unwrap();
+        assert!(account.contains("real 409 Status Conflict no") && account.contains("sim  200 Pod"), "{account}");
+    }
 }

@@ -172,3 +172,52 @@ impl Normal {
         replaced
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(uid: &str, version: &str) -> Value {
+        json!({"kind": "Pod", "metadata": {"uid": uid, "resourceVersion": version, "creationTimestamp": "2026-01-02T03:04:05Z"}})
+    }
+
+    const ONE: &str = "11111111-1111-4111-8111-111111111111";
+    const TWO: &str = "22222222-2222-4222-8222-222222222222";
+
+    #[test]
+    fn equal_ids_and_versions_get_equal_tokens_and_different_ones_different_tokens() {
+        let mut normal = Normal::new("");
+        let first = normal.normalise(object(ONE, "7"));
+        assert_eq!(first, normal.normalise(object(ONE, "7")));
+        let second = normal.normalise(object(TWO, "8"));
+        assert_eq!(first.pointer("/metadata/creationTimestamp"), second.pointer("/metadata/creationTimestamp"));
+        assert_ne!(first.pointer("/metadata/uid"), second.pointer("/metadata/uid"));
+        assert_ne!(first.pointer("/metadata/resourceVersion"), second.pointer("/metadata/resourceVersion"));
+    }
+
+    #[test]
+    fn version_that_goes_back_is_told() {
+        let mut normal = Normal::new("");
+        normal.normalise(object(ONE, "9"));
+        let later = normal.normalise(object(ONE, "8"));
+        assert_eq!(later.pointer("/metadata/resourceVersion"), Some(&json!("<went back>")));
+    }
+
+    #[test]
+    fn words_of_the_script_stay_as_they_are() {
+        let mut normal = Normal::new(ONE);
+        let message = normal.normalise(json!({"message": format!("{ONE} is not {TWO}")}));
+        assert_eq!(message, json!({"message": format!("{ONE} is not <uid 1>")}));
+    }
+
+    #[test]
+    fn generated_name_is_one_token_in_object_and_message() {
+        let mut normal = Normal::new("");
+        let body = json!({"metadata": {"generateName": "a-", "name": "a-x7k2p"}, "message": "a-x7k2p is here"});
+        let told = normal.normalise(body);
+        assert_eq!(told.pointer("/metadata/name"), Some(&json!("<generated 1>")));
+        assert_eq!(told.pointer("/message"), Some(&json!("<generated 1> is here")));
+    }
+}

@@ -69,7 +69,7 @@ impl Group {
 }
 
 impl Script {
-    fn parse(name: &str, steps: &Value) -> anyhow::Result<Self> {
+    pub(crate) fn parse(name: &str, steps: &Value) -> anyhow::Result<Self> {
         let list = steps.as_array().with_context(|| format!("{name}: the steps must be a list"))?;
         let parsed: anyhow::Result<Vec<Step>> = list.iter().map(Step::parse).collect();
         let parsed = parsed.with_context(|| format!("in {name}"))?;
