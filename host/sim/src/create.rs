@@ -14,6 +14,7 @@ use crate::{
     status::{FieldError, Refusal},
     storage::{Key, Version},
     strategy,
+    update::Managed,
 };
 
 /// Names that a generateName may take before the suffix: 63 characters in all.
@@ -30,11 +31,15 @@ pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         return Err(Refusal::method_not_allowed(&call.kind));
     }
     let decoded = decode::object(call)?;
-    Ok(insert(state, call, decoded.object)?.warned(decoded.warnings))
+    Ok(insert(state, call, (decoded.object, Managed::Track))?.warned(decoded.warnings))
 }
 
 /// Stores a new object, also one that an update or an apply brought into being.
-pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Result<Reply, Refusal> {
+pub(crate) fn insert(
+    state: &mut State,
+    call: &Call,
+    (mut object, managed): (Value, Managed),
+) -> Result<Reply, Refusal> {
     let kind = &call.kind;
     place(call, &mut object)?;
     if object::meta(&object, "resourceVersion").is_some_and(|rv| rv != "" && rv != "0") {
@@ -55,6 +60,7 @@ pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Resul
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &key.name, &errors));
     }
+    managed.note(call, None, &mut object, &time);
     admission::check(state, call, &Operation::create(&object))?;
     if state.store.get(kind.table, &key).is_some() {
         return Err(Refusal::already_exists(kind, &key.name));

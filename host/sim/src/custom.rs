@@ -18,6 +18,8 @@ pub(crate) struct CustomVersion {
     pub(crate) schema: Value,
     /// The schema as objects are checked against it.
     pub(crate) root: Schema,
+    /// The same with metadata in full, for server-side apply.
+    pub(crate) typed: Schema,
     /// Columns that kubectl shows beside the name.
     pub(crate) columns: Vec<Value>,
     /// Fields that a field selector may name.
@@ -44,8 +46,15 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
     let or = |value: &str, default: String| if value.is_empty() { default } else { value.to_owned() };
     let scale = at(version, &["subresources", "scale"]).cloned().unwrap_or(Value::Null);
     let schema = at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_else(|| json!({}));
+    let root = Schema { embedded: true, preserve: preserves(spec, &schema), ..schema::parse(&schema) };
+    let mut typed = Schema { embedded: false, ..root.clone() };
+    typed.properties.insert("metadata".into(), schema::object_meta());
+    for name in ["kind", "apiVersion"] {
+        typed.properties.entry(name.into()).or_default();
+    }
     let custom = CustomVersion {
-        root: Schema { embedded: true, preserve: preserves(spec, &schema), ..schema::parse(&schema) },
+        root,
+        typed,
         schema,
         columns: list(version, "additionalPrinterColumns"),
         selectable: list(version, "selectableFields")

@@ -11,6 +11,7 @@
 //! ```
 
 mod admission;
+mod apply;
 mod budget;
 mod cel_entries;
 mod cel_eval;
@@ -27,11 +28,14 @@ mod discovery;
 mod edit;
 mod events;
 mod eviction;
+mod fields;
 mod garbage;
 mod handle;
 mod kinds;
 mod list;
+mod managers;
 mod merge;
+mod merging;
 mod metadata;
 mod namespaces;
 mod normal;
@@ -46,6 +50,7 @@ mod routing;
 mod rules;
 mod schema;
 mod selectors;
+mod server;
 mod settle;
 mod shape;
 mod status;
@@ -62,4 +67,5 @@ pub use cluster::{ApiService, Cluster, Options, RequestKind};
 pub use kinds::TableId;
 pub use reply::ApiBody;
 pub use routing::Verb;
+pub use server::serve;
 pub use storage::{Change, Entry, Key, Version};

@@ -4,12 +4,13 @@
 use serde_json::Value;
 
 use crate::{
-    cluster::State, create::name_matches, decode, handle::key, merge, normal, object, reply::Reply, routing::Call,
-    shape::converted, status::Refusal, strategic, update,
+    apply, cluster::State, create::name_matches, decode, handle::key, managers, merge, normal, object, reply::Reply,
+    routing::Call, shape::converted, status::Refusal, strategic, update, update::Managed,
 };
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// Answers a PATCH.
@@ -17,14 +18,17 @@ pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let kind = &call.kind;
     let media = call.content_type.split(';').next().unwrap_or_default().trim();
     let known = match media {
-        MERGE | JSON => true,
+        MERGE | JSON | APPLY => true,
         // Only built-in kinds say how their lists are merged.
         STRATEGIC => kind.custom.is_none(),
         _ => false,
     };
     if !known {
         let strategic = if kind.custom.is_none() { format!(", {STRATEGIC}") } else { String::new() };
-        return Err(Refusal::unsupported_media(&format!("{JSON}, {MERGE}{strategic}")));
+        return Err(Refusal::unsupported_media(&format!("{JSON}, {MERGE}{strategic}, {APPLY}")));
+    }
+    if media == APPLY {
+        return apply::apply(state, call);
     }
     let old = state.store.get(kind.table, &key(call)).cloned();
     let old = old.ok_or_else(|| Refusal::not_found(kind, &call.name))?;
@@ -37,7 +41,7 @@ pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let decoded = decode::finish(call, patched.clone()).map_err(|refusal| normal::blame_patch(&patched, refusal))?;
     let mut new = decoded.object;
     name_matches(call, &mut new)?;
-    Ok(update::change(state, call, &old, new)?.warned(decoded.warnings))
+    Ok(update::change(state, call, &old, (new, Managed::Track))?.warned(decoded.warnings))
 }
 
 fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal> {
@@ -54,7 +58,7 @@ fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal
         merge::merge(&mut object, &patch);
         return Ok(object);
     }
-    strategic::merge(&mut object, &patch)?;
+    managers::with_schema(&call.kind, |schema| strategic::merge(schema, &mut object, &patch))?;
     Ok(object)
 }
 

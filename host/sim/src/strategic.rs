@@ -3,53 +3,41 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{object::as_map, status::Refusal};
+use crate::{object::as_map, schema::Schema, status::Refusal};
 
 /// How a list is merged.
-enum Rule {
+enum Rule<'s> {
     /// The patch's list replaces the object's.
     Replace,
     /// Elements are maps and are told apart by this field.
-    ByKey(&'static str),
+    ByKey(&'s str),
     /// Elements are scalars and each is there once.
     Set,
 }
 
-/// The rule of a list field, by its name and its parent's: the built-in kinds use the same names for the same things.
-fn rule(parent: &str, field: &str) -> Rule {
-    match (parent, field) {
-        (
-            _,
-            "containers"
-            | "initContainers"
-            | "ephemeralContainers"
-            | "env"
-            | "volumes"
-            | "imagePullSecrets"
-            | "resourceClaims",
-        ) => Rule::ByKey("name"),
-        (_, "conditions") | ("status", "addresses") => Rule::ByKey("type"),
-        (_, "ownerReferences") => Rule::ByKey("uid"),
-        (_, "volumeMounts") => Rule::ByKey("mountPath"),
-        (_, "volumeDevices") => Rule::ByKey("devicePath"),
-        ("status", "podIPs" | "hostIPs") | (_, "hostAliases") => Rule::ByKey("ip"),
-        ("spec", "ports") => Rule::ByKey("port"),
-        (_, "ports") => Rule::ByKey("containerPort"),
-        (_, "topologySpreadConstraints") => Rule::ByKey("topologyKey"),
-        (_, "schedulingGates") => Rule::ByKey("name"),
-        ("", "secrets") => Rule::ByKey("name"),
-        ("metadata", "finalizers") | ("spec", "podCIDRs") => Rule::Set,
-        _ => Rule::Replace,
+fn rule(schema: Option<&Schema>) -> Rule<'_> {
+    match schema.and_then(|schema| schema.merge_key.as_deref()) {
+        None => Rule::Replace,
+        Some("") => Rule::Set,
+        Some(key) => Rule::ByKey(key),
     }
 }
 
-/// Merges a strategic merge patch into an object.
-pub(crate) fn merge(object: &mut Value, patch: &Value) -> Result<(), Refusal> {
-    let Value::Object(fields) = patch else { return Ok(()) };
-    merge_map(as_map(object), fields, "")
+fn below<'s>(schema: Option<&'s Schema>, field: &str) -> Option<&'s Schema> {
+    schema?.field(field).map(AsRef::as_ref)
 }
 
-fn merge_map(object: &mut Map<String, Value>, patch: &Map<String, Value>, own: &str) -> Result<(), Refusal> {
+/// Merges a strategic merge patch into an object.
+pub(crate) fn merge(schema: Option<&Schema>, object: &mut Value, patch: &Value) -> Result<(), Refusal> {
+    let Value::Object(fields) = patch else { return Ok(()) };
+    merge_map(schema, as_map(object), fields)
+}
+
+fn merge_map(
+    schema: Option<&Schema>,
+    object: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+) -> Result<(), Refusal> {
     match patch.get("$patch").and_then(Value::as_str) {
         Some("replace") => object.clear(),
         Some("delete") => {
@@ -65,22 +53,25 @@ fn merge_map(object: &mut Map<String, Value>, patch: &Map<String, Value>, own: &
         if let Some(list) = field.strip_prefix("$deleteFromPrimitiveList/") {
             delete_from_set(object, list, value);
         } else if !field.starts_with('$') {
-            merge_field(object, (own, field), value)?;
+            merge_field(below(schema, field), object, (field, value))?;
         }
     }
     for (field, order) in patch.iter().filter_map(|(f, o)| Some((f.strip_prefix("$setElementOrder/")?, o))) {
-        reorder(object, (own, field), order);
+        reorder(below(schema, field), object, (field, order));
     }
     Ok(())
 }
 
-fn merge_field(object: &mut Map<String, Value>, place: (&str, &str), value: &Value) -> Result<(), Refusal> {
-    let field = place.1;
+fn merge_field(
+    schema: Option<&Schema>,
+    object: &mut Map<String, Value>,
+    (field, value): (&str, &Value),
+) -> Result<(), Refusal> {
     match value {
         Value::Null => drop(object.shift_remove(field)),
         Value::Object(fields) => {
             let slot = object.entry(field).or_insert_with(|| json!({}));
-            merge_map(as_map(slot), fields, field)?;
+            merge_map(schema, as_map(slot), fields)?;
             if fields.get("$patch").and_then(Value::as_str) == Some("delete") {
                 object.shift_remove(field);
             }
@@ -91,7 +82,7 @@ fn merge_field(object: &mut Map<String, Value>, place: (&str, &str), value: &Val
                 *slot = json!([]);
             }
             if let Value::Array(list) = slot {
-                merge_list(list, elements, place)?;
+                merge_list(schema, list, elements)?;
             }
         }
         scalar => drop(object.insert(field.to_owned(), scalar.clone())),
@@ -99,8 +90,8 @@ fn merge_field(object: &mut Map<String, Value>, place: (&str, &str), value: &Val
     Ok(())
 }
 
-fn merge_list(list: &mut Vec<Value>, patch: &[Value], place: (&str, &str)) -> Result<(), Refusal> {
-    match rule(place.0, place.1) {
+fn merge_list(schema: Option<&Schema>, list: &mut Vec<Value>, patch: &[Value]) -> Result<(), Refusal> {
+    match rule(schema) {
         Rule::Replace => *list = patch.to_vec(),
         Rule::Set => {
             for one in patch {
@@ -109,13 +100,19 @@ fn merge_list(list: &mut Vec<Value>, patch: &[Value], place: (&str, &str)) -> Re
                 }
             }
         }
-        Rule::ByKey(key) => return merge_elements(list, patch, (place.1, key)),
+        Rule::ByKey(key) => {
+            let items = schema.and_then(|schema| schema.items.as_deref());
+            return merge_elements((items, key), list, patch);
+        }
     }
     Ok(())
 }
 
-fn merge_elements(list: &mut Vec<Value>, patch: &[Value], names: (&str, &str)) -> Result<(), Refusal> {
-    let (field, key) = names;
+fn merge_elements(
+    (schema, key): (Option<&Schema>, &str),
+    list: &mut Vec<Value>,
+    patch: &[Value],
+) -> Result<(), Refusal> {
     if patch.iter().any(|one| one.get("$patch").and_then(Value::as_str) == Some("replace")) {
         list.clear();
     }
@@ -132,12 +129,12 @@ fn merge_elements(list: &mut Vec<Value>, patch: &[Value], names: (&str, &str)) -
             (Some("delete"), _) => list.retain(|one| one.get(key) != Some(wanted)),
             (_, Some(present)) => {
                 if let Value::Object(fields) = element {
-                    merge_map(as_map(present), fields, field)?;
+                    merge_map(schema, as_map(present), fields)?;
                 }
             }
             (_, None) => {
                 let mut new = json!({});
-                merge(&mut new, element)?;
+                merge(schema, &mut new, element)?;
                 list.push(new);
             }
         }
@@ -155,20 +152,21 @@ fn delete_from_set(object: &mut Map<String, Value>, field: &str, gone: &Value) {
 }
 
 /// Puts the elements that the patch orders into that order; the others keep their place at the end.
-fn reorder(object: &mut Map<String, Value>, place: (&str, &str), order: &Value) {
-    let key = if let Rule::ByKey(key) = rule(place.0, place.1) { Some(key) } else { None };
+fn reorder(schema: Option<&Schema>, object: &mut Map<String, Value>, (field, order): (&str, &Value)) {
+    let key = if let Rule::ByKey(key) = rule(schema) { Some(key) } else { None };
     let identity = |one: &Value| key.map_or_else(|| Some(one.clone()), |key| one.get(key).cloned());
     let order = order.as_array().into_iter().flatten().map(identity).collect::<Vec<_>>();
-    let Some(list) = object.get_mut(place.1).and_then(Value::as_array_mut) else { return };
+    let Some(list) = object.get_mut(field).and_then(Value::as_array_mut) else { return };
     list.sort_by_key(|one| order.iter().position(|wanted| *wanted == identity(one)).unwrap_or(usize::MAX));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::definition;
 
     fn merged(mut object: Value, patch: &Value) -> Value {
-        merge(&mut object, patch).unwrap();
+        merge(Some(&definition("io.k8s.api.core.v1.Pod")), &mut object, patch).unwrap();
         object
     }
 
@@ -191,7 +189,9 @@ mod tests {
 
     #[test]
     fn an_element_without_its_key_is_refused_by_name() {
-        let refused = merge(&mut json!({}), &json!({"spec": {"containers": [{"image": "2"}]}})).unwrap_err();
+        let pod = definition("io.k8s.api.core.v1.Pod");
+        let patch = json!({"spec": {"containers": [{"image": "2"}]}});
+        let refused = merge(Some(&pod), &mut json!({}), &patch).unwrap_err();
         assert!(refused.message.contains("does not contain declared merge key: name"), "{}", refused.message);
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     create::{self, name_matches, version_required},
     decode,
     handle::{key, shown},
+    managers::{self, Owner},
     metadata,
     object::{self, meta_str},
     reply::Reply,
@@ -26,7 +27,7 @@ pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> 
     let kind = &call.kind;
     let Some(old) = state.store.get(kind.table, &key(call)).cloned() else {
         if kind.traits.create_on_update && call.subresource.is_empty() {
-            return Ok(create::insert(state, call, new)?.warned(warnings));
+            return Ok(create::insert(state, call, (new, Managed::Track))?.warned(warnings));
         }
         return Err(Refusal::not_found(kind, &call.name));
     };
@@ -37,7 +38,7 @@ pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> 
     if meta_str(&new, "resourceVersion").is_empty() && kind.custom.is_some() {
         return Err(Refusal::invalid(kind, &call.name, &[version_required()]));
     }
-    Ok(change(state, call, &old, new)?.warned(warnings))
+    Ok(change(state, call, &old, (new, Managed::Track))?.warned(warnings))
 }
 
 fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
@@ -55,8 +56,31 @@ fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
     )
 }
 
+/// How the owners of fields follow from a write.
+#[derive(Debug)]
+pub(crate) enum Managed {
+    /// The writer owns what it changed.
+    Track,
+    /// Apply has worked them out.
+    By(Vec<Owner>),
+}
+
+impl Managed {
+    pub(crate) fn note(self, call: &Call, old: Option<&Value>, new: &mut Value, time: &str) {
+        match self {
+            Self::Track => managers::track(call, old, new, time),
+            Self::By(owners) => managers::store(new, &owners),
+        }
+    }
+}
+
 /// Stores `new` in place of `old`, if everything agrees.
-pub(crate) fn change(state: &mut State, call: &Call, old: &Version, mut new: Value) -> Result<Reply, Refusal> {
+pub(crate) fn change(
+    state: &mut State,
+    call: &Call,
+    old: &Version,
+    (mut new, managed): (Value, Managed),
+) -> Result<Reply, Refusal> {
     let kind = &call.kind;
     let dry_run = call.query.dry_run()?;
     let said = meta_str(&new, "resourceVersion");
@@ -74,6 +98,7 @@ pub(crate) fn change(state: &mut State, call: &Call, old: &Version, mut new: Val
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &call.name, &errors));
     }
+    managed.note(call, Some(&old.value), &mut new, &state.time());
     admission::check(state, call, &Operation::update(&new, &old.value, &call.subresource))?;
     if dry_run || new == old.value {
         return shown(call, StatusCode::OK, &Version::new(old.rv, new));
