@@ -1,36 +1,29 @@
 //! The Cluster port on a Kubernetes API: the only crate that writes to a cluster.
 //!
 //! Takes a client and what was decided; yields observations and what came of each write. May not decide, know that
-//! plugins exist, or repeat a write on its own.
+//! plugins exist, or repeat a write on its own. One file per step: `observe`, `record`, `apply`; the rest serves them.
 
 mod address;
 mod apply;
 mod call;
 pub mod client;
-mod clock;
-mod cluster;
-mod events;
-mod feed;
+pub mod clock;
+pub mod cluster;
+pub mod events;
+pub mod feed;
 mod gate;
-mod health;
+pub mod health;
 mod jobs;
-mod lease;
+pub mod lease;
 mod list;
 mod looks;
-mod observe;
+pub mod observe;
 mod outcome;
-mod record;
+pub mod record;
 mod reflect;
-mod requests;
+pub mod requests;
 mod served;
 mod write;
 
-pub use clock::{Clock, ServerClock};
-pub use cluster::{Cluster, REQUEST_TIMEOUT, Setup};
-pub use events::EventCounts;
-pub use feed::{Declared, DeclaredKind, News};
-pub use health::KindHealth;
-pub use lease::{Candidacy, Election, Fence, Leadership};
-pub use observe::{Detail, ObserveError};
-pub use record::{Decided, RecordError};
-pub use requests::{LATENCY_BOUNDS, RequestLabels, Requests, Tally};
+pub use cluster::{Cluster, Setup};
+pub use requests::Requests;

@@ -1,0 +1,144 @@
+//! Leadership and its fence.
+
+use std::time::Duration;
+
+use http::Method;
+use oarlock_kube::Cluster;
+use oarlock_kube::lease::{Candidacy, Election};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::faults::{Faults, Then, status};
+use crate::scene::{Scene, port};
+
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/oarlock";
+
+fn stand(cluster: &Cluster, identity: &str) -> Election {
+    Election::stand(
+        cluster,
+        Candidacy {
+            namespace: "default".into(),
+            name: "oarlock".into(),
+            identity: identity.into(),
+            duration: Duration::from_secs(15),
+        },
+    )
+}
+
+async fn leads(election: &Election) {
+    let mut leadership = election.leadership();
+    let leading = leadership.wait_for(|now| now.leading);
+    tokio::time::timeout(Duration::from_secs(120), leading).await.expect("leads in time").unwrap();
+}
+
+/// A second process with a connection of its own.
+fn rival(scene: &Scene) -> (Cluster, Faults) {
+    let faults = Faults::default();
+    let (cluster, _news) = port(&scene.sim, &faults, "host-1");
+    (cluster, faults)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_process_leads_at_once_and_stays_while_it_renews() {
+    let scene = Scene::bare().await;
+    let first = stand(&scene.cluster, "host-0");
+    leads(&first).await;
+    let (cluster, _faults) = rival(&scene);
+    let second = stand(&cluster, "host-1");
+    let fence = first.fence();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert!(fence.allows() && !second.leadership().borrow().leading);
+    assert_eq!(first.leadership().borrow().term, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_is_fenced_before_another_leads() {
+    let scene = Scene::bare().await;
+    let first = stand(&scene.cluster, "host-0");
+    leads(&first).await;
+    let fence = first.fence();
+    let (cluster, _faults) = rival(&scene);
+    let second = stand(&cluster, "host-1");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    scene.faults.plan(Method::PUT, "/leases/", 10_000, Then::Hang);
+    scene.faults.plan(Method::GET, "/leases/", 10_000, Then::Hang);
+    let begun = Instant::now();
+    while fence.allows() {
+        assert!(!second.leadership().borrow().leading, "two led at once");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() <= Duration::from_secs(10));
+    leads(&second).await;
+    assert!(begun.elapsed() <= Duration::from_secs(17));
+    assert!(!fence.allows());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_could_not_renew_for_long_leads_again_in_a_new_term() {
+    let scene = Scene::bare().await;
+    let election = stand(&scene.cluster, "host-0");
+    leads(&election).await;
+    let old = election.fence();
+    scene.faults.plan(Method::PUT, "/leases/", 10_000, Then::Answer(503, status(503, "ServiceUnavailable", "down")));
+    election.leadership().wait_for(|now| !now.leading).await.unwrap();
+    scene.faults.heal();
+    leads(&election).await;
+    assert!(!old.allows() && election.fence().allows());
+    assert_eq!(election.leadership().borrow().term, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_finds_its_own_identity_leads_without_waiting() {
+    let scene = Scene::bare().await;
+    let first = stand(&scene.cluster, "host-0");
+    leads(&first).await;
+    // A process that dies gives nothing back.
+    scene.faults.plan(Method::PUT, "/leases/", 10_000, Then::Hang);
+    let (cluster, _faults) = rival(&scene);
+    let begun = Instant::now();
+    leads(&stand(&cluster, "host-0")).await;
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(!first.fence().allows());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_of_the_same_identity_that_took_over_ends_the_old_term() {
+    let scene = Scene::bare().await;
+    let first = stand(&scene.cluster, "host-0");
+    leads(&first).await;
+    let fence = first.fence();
+    let lease = scene.get(LEASE).await.unwrap();
+    let transitions = lease["spec"]["leaseTransitions"].as_i64().unwrap();
+    scene.patch(LEASE, &json!({"spec": {"leaseTransitions": transitions + 1}})).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!fence.allows());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_a_renewal_ends_no_term() {
+    let scene = Scene::bare().await;
+    let election = stand(&scene.cluster, "host-0");
+    leads(&election).await;
+    let fence = election.fence();
+    scene.faults.plan(Method::PUT, "/leases/", 2, Then::LoseReply);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(fence.allows());
+    assert_eq!(election.leadership().borrow().term, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_given_back_is_taken_within_two_seconds() {
+    let scene = Scene::bare().await;
+    let first = stand(&scene.cluster, "host-0");
+    leads(&first).await;
+    let (cluster, _faults) = rival(&scene);
+    let second = stand(&cluster, "host-1");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let fence = first.fence();
+    let begun = Instant::now();
+    first.resign().await;
+    assert!(!fence.allows());
+    leads(&second).await;
+    assert!(begun.elapsed() <= Duration::from_secs(2));
+}

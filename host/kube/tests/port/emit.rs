@@ -1,0 +1,67 @@
+//! Events.
+
+use std::time::Duration;
+
+use http::Method;
+use oarlock_core::writes::EventNote;
+use serde_json::Value;
+
+use crate::faults::{Then, status};
+use crate::scene::{Scene, meta, pod};
+
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+
+fn note(name: &str, uid: &str) -> EventNote {
+    EventNote {
+        name: name.into(),
+        regarding: pod("a"),
+        regarding_uid: uid.into(),
+        warning: false,
+        reason: "EvictedPod".into(),
+        action: "Replace".into(),
+        message: "evicted".into(),
+    }
+}
+
+async fn stored(scene: &Scene) -> Vec<Value> {
+    scene.get(EVENTS).await.unwrap()["items"].as_array().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_appears_once_however_often_it_is_emitted() {
+    let scene = Scene::bare().await;
+    let uid = meta(&scene.pod("a").await, "uid");
+    scene.cluster.emit(vec![note("j.1", &uid), note("j.1", &uid)]);
+    scene.cluster.stop(Duration::from_secs(5)).await;
+    let events = stored(&scene).await;
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0]["reportingController"], "operationjob-controller");
+    assert_eq!(events[0]["reportingInstance"], "host-0");
+    assert_eq!(events[0]["regarding"]["uid"], Value::from(uid));
+    assert_eq!(scene.cluster.events().emitted, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_survives_a_short_outage_but_not_a_refusal() {
+    let scene = Scene::bare().await;
+    let down = status(503, "ServiceUnavailable", "down");
+    scene.faults.plan(Method::POST, "/events", 2, Then::Answer(503, down));
+    scene.cluster.emit(vec![note("j.1", "u")]);
+    scene.until("the event", |cluster| cluster.events().emitted == 1).await;
+    scene.faults.plan(Method::POST, "/events", 9, Then::Answer(403, status(403, "Forbidden", "no")));
+    scene.cluster.emit(vec![note("j.2", "u")]);
+    scene.until("the failure", |cluster| cluster.events().failed == 1).await;
+    assert_eq!(scene.faults.count(Method::POST, "/events"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_waits_for_queued_events_only_so_long() {
+    let scene = Scene::bare().await;
+    scene.faults.plan(Method::POST, "/events", 9, Then::Hang);
+    scene.cluster.emit(vec![note("j.1", "u")]);
+    let begun = tokio::time::Instant::now();
+    scene.cluster.stop(Duration::from_secs(3)).await;
+    assert_eq!(begun.elapsed().as_secs(), 3);
+    scene.cluster.emit(vec![note("j.2", "u")]);
+    assert_eq!(scene.cluster.events().dropped, 1);
+}

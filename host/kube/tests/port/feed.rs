@@ -1,0 +1,171 @@
+//! What is watched, through breaks and bad objects.
+
+use std::time::Duration;
+
+use http::Method;
+use oarlock_core::object::{Kind, ObjectKey};
+use oarlock_kube::feed::{Declared, DeclaredKind, News};
+use oarlock_kube::observe::Detail;
+use serde_json::json;
+
+use crate::faults::{Then, status};
+use crate::scene::{PODS, Scene, job, pods};
+
+fn count(cluster: &oarlock_kube::Cluster) -> usize {
+    cluster.store().count(&Kind::pod())
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_slim_and_each_change_is_news() {
+    let mut scene = Scene::watching().await;
+    scene.pod("a").await;
+    scene.until("the pod", |cluster| count(cluster) == 1).await;
+    scene.patch(&format!("{PODS}/a"), &json!({"metadata": {"labels": {"app": "x"}}})).await;
+    scene.until("the label", |c| c.store().labelled(&Kind::pod(), "default", "app", "x").len() == 1).await;
+    assert!(scene.shown("a").unwrap().fields.get("spec").is_none_or(|spec| spec.get("containers").is_none()));
+    scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
+    scene.until("no pod", |cluster| count(cluster) == 0).await;
+    let gone = scene.heard().into_iter().filter(|news| matches!(news, News::Object(change) if change.new.is_none()));
+    assert_eq!(gone.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_pods_than_fit_a_page_are_all_listed() {
+    let scene = Scene::bare().await;
+    for n in 0..1_203 {
+        scene.pod(&format!("p{n}")).await;
+    }
+    scene.cluster.declare(pods(&[])).await;
+    assert_eq!(count(&scene.cluster), 1_203);
+    assert_eq!(scene.cluster.requests().count("pods", "list"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happened_while_a_watch_was_broken_is_seen_afterwards() {
+    let scene = Scene::watching().await;
+    scene.pod("a").await;
+    scene.pod("b").await;
+    scene.until("the pods", |cluster| count(cluster) == 2).await;
+    scene.faults.plan(Method::GET, "watch=true", 6, Then::Answer(500, status(500, "InternalError", "down")));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
+    scene.pod("c").await;
+    scene.until("the change", |_| scene.shown("a").is_none() && scene.shown("c").is_some()).await;
+    assert_eq!(scene.cluster.requests().count("pods", "list"), 1, "a break alone costs no list");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_too_old_begins_anew_with_a_list() {
+    let mut scene = Scene::watching().await;
+    scene.pod("a").await;
+    scene.pod("b").await;
+    scene.until("the pods", |cluster| count(cluster) == 2).await;
+    scene.faults.plan(Method::GET, "watch=true", 1_000, Then::Hang);
+    // The watches that run now end by themselves; the next ones hang.
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
+    scene.pod("c").await;
+    scene.sim.compact();
+    scene.heard();
+    scene.faults.heal();
+    scene.until("the change", |_| scene.shown("a").is_none() && scene.shown("c").is_some()).await;
+    assert_eq!(scene.cluster.requests().count("pods", "list"), 2);
+    assert_eq!(scene.heard().len(), 2, "what did not change is no news");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_list_is_answered_from_a_cache() {
+    let scene = Scene::watching().await;
+    assert_eq!(scene.faults.count(Method::GET, "limit=500&resourceVersion"), 0);
+    assert!(scene.faults.count(Method::GET, "/pods?&limit=500") > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_job_that_cannot_be_read_never_hides_the_others() {
+    let scene = Scene::bare().await;
+    let stored = scene.job("good").await;
+    let mut odd = stored.clone();
+    odd["metadata"]["name"] = json!("odd");
+    odd["metadata"]["uid"] = json!("odd-uid");
+    odd["spec"]["partition"] = json!(5_000_000_000_u64);
+    let mut bare = odd.clone();
+    bare["metadata"]["name"] = json!("bare");
+    bare["metadata"]["uid"] = json!("bare-uid");
+    bare.as_object_mut().unwrap().remove("spec");
+    let list = json!({"kind": "OperationJobList", "apiVersion": "apps.kusionstack.io/v1alpha1",
+        "metadata": {"resourceVersion": scene.sim.resource_version().to_string()}, "items": [odd, bare, stored]});
+    scene.faults.plan(Method::GET, "operationjobs?&limit", 1, Then::Answer(200, list));
+    scene.cluster.declare(pods(&[])).await;
+    assert_eq!(scene.cluster.jobs().len(), 3);
+    assert!(scene.cluster.unreadable(&job("odd")).is_some() && scene.cluster.unreadable(&job("bare")).is_none());
+    let odd = scene.cluster.observe(&job("odd"), &[], Detail::Status).await.unwrap().job.unwrap();
+    assert_eq!((odd.spec.is_none(), odd.metadata.uid.as_deref()), (true, Some("odd-uid")));
+    let good = scene.cluster.observe(&job("good"), &[], Detail::Status).await.unwrap().job.unwrap();
+    assert!(good.spec.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_field_that_is_declared_later_is_there_once_the_declaration_is_synced() {
+    let scene = Scene::bare().await;
+    scene.pod("a").await;
+    scene.cluster.declare(pods(&[])).await;
+    assert_eq!(scene.shown("a").unwrap().fields, json!({}));
+    scene.cluster.declare(pods(&["/spec/containers"])).await;
+    assert_eq!(scene.shown("a").unwrap().fields["spec"]["containers"][0]["name"], "main");
+    assert_eq!(scene.cluster.requests().count("operationjobs", "list"), 1, "what was declared alike goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_declared_no_longer_is_not_kept() {
+    let scene = Scene::watching().await;
+    scene.pod("a").await;
+    scene.until("the pod", |cluster| count(cluster) == 1).await;
+    scene.cluster.declare(Declared::default()).await;
+    assert!(!scene.cluster.store().keeps(&Kind::pod()));
+    scene.cluster.declare(pods(&[])).await;
+    assert_eq!(count(&scene.cluster), 1);
+}
+
+const WIDGETS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.dev}
+spec:
+  group: example.dev
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_installed_later_is_served_from_then_on() {
+    let scene = Scene::bare().await;
+    let kind = Kind::new("example.dev/v1", "Widget");
+    let declared = Declared { kinds: [(kind.clone(), DeclaredKind::default())].into() };
+    scene.cluster.declare(declared).await;
+    assert!(!scene.cluster.serves(&kind));
+    scene.install(WIDGETS).await;
+    let widget = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    scene.post("/apis/example.dev/v1/namespaces/default/widgets", &widget).await;
+    let key = ObjectKey { kind: kind.clone(), namespace: Some("default".into()), name: "w".into() };
+    scene.until("the widget", |cluster| cluster.store().get(&key).is_some()).await;
+    assert!(scene.cluster.serves(&kind));
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_says_which_kind_cannot_be_listed_and_why() {
+    let scene = Scene::bare().await;
+    scene.faults.plan(Method::GET, "/pods?", 1_000, Then::Answer(403, status(403, "Forbidden", "pods is forbidden")));
+    let declaring = tokio::time::timeout(Duration::from_secs(120), scene.cluster.declare(pods(&[]))).await;
+    assert!(declaring.is_err());
+    let health = scene.cluster.health();
+    let of = |kind: &str| health.iter().find(|health| health.kind.kind == kind).unwrap();
+    assert!(!of("Pod").synced && of("Pod").error.as_deref().unwrap().contains("pods is forbidden"));
+    assert!(of("OperationJob").synced && of("OperationJob").error.is_none());
+    scene.faults.heal();
+    scene.cluster.synced().await;
+}

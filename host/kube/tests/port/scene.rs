@@ -1,0 +1,183 @@
+//! A cluster in memory, a port on it that suffers faults, and a client that suffers none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::object::{Kind, Object, ObjectKey};
+use oarlock_core::writes::{JobKey, Record, TargetWrites, Write};
+use oarlock_kube::feed::{Declared, DeclaredKind, News};
+use oarlock_kube::lease::Fence;
+use oarlock_kube::record::Decided;
+use oarlock_kube::{Cluster, Setup};
+use oarlock_sim::Options;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::faults::Faults;
+
+/// Longer than any pause of the port; costs nothing under paused time.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Everything a test needs.
+pub(crate) struct Scene {
+    pub(crate) sim: oarlock_sim::Cluster,
+    pub(crate) faults: Faults,
+    pub(crate) cluster: Cluster,
+    pub(crate) news: UnboundedReceiver<News>,
+    /// Suffers no faults.
+    admin: kube::Client,
+}
+
+impl Scene {
+    /// A cluster with the custom resources installed and nothing watched.
+    pub(crate) async fn bare() -> Self {
+        let sim = oarlock_sim::Cluster::new(Options::default());
+        let faults = Faults::default();
+        let (cluster, news) = port(&sim, &faults, "host-0");
+        let admin = kube::Client::new(sim.service(), "default");
+        let scene = Self { sim, faults, cluster, news, admin };
+        for crd in oarlock_api::CRDS {
+            scene.install(crd).await;
+        }
+        scene
+    }
+
+    /// As [`Scene::bare`], with jobs and pods watched.
+    pub(crate) async fn watching() -> Self {
+        let scene = Self::bare().await;
+        scene.cluster.declare(pods(&["/spec/nodeName", "/status/conditions"])).await;
+        scene
+    }
+
+    /// Creates the CustomResourceDefinition in a YAML document.
+    pub(crate) async fn install(&self, yaml: &str) {
+        let crd: Value = serde_saphyr::from_str(yaml).unwrap();
+        self.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await;
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        self.send("POST", path, "application/json", body).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Value {
+        self.send("PATCH", path, "application/merge-patch+json", body).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, body: &Value) -> Value {
+        self.send("DELETE", path, "application/json", body).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Option<Value> {
+        let request = Request::get(path).body(Vec::new()).unwrap();
+        self.admin.request(request).await.ok()
+    }
+
+    async fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> Value {
+        let request = Request::builder().method(method).uri(path).header("content-type", content);
+        self.admin.request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap()
+    }
+
+    /// Makes a pod; yields it as stored.
+    pub(crate) async fn pod(&self, name: &str) -> Value {
+        self.pod_with(name, json!({})).await
+    }
+
+    /// Makes a pod with more metadata.
+    pub(crate) async fn pod_with(&self, name: &str, mut metadata: Value) -> Value {
+        metadata["name"] = json!(name);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"containers": [{"name": "main", "image": "app:1"}]}});
+        self.post("/api/v1/namespaces/default/pods", &pod).await
+    }
+
+    /// Makes a Deployment or ReplicaSet; yields it as stored.
+    pub(crate) async fn workload(&self, kind: &str, name: &str, owners: Value) -> Value {
+        let path = format!("/apis/apps/v1/namespaces/default/{}s", kind.to_lowercase());
+        self.post(&path, &workload(kind, name, owners)).await
+    }
+
+    /// Makes a job; yields it as stored.
+    pub(crate) async fn job(&self, name: &str) -> Value {
+        let job = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
+            "metadata": {"name": name}, "spec": {"action": "Replace", "targets": [{"name": "a"}]}});
+        self.post(JOBS, &job).await
+    }
+
+    /// Waits until `seen` holds for the port.
+    pub(crate) async fn until(&self, what: &str, seen: impl Fn(&Cluster) -> bool) {
+        let poll = async {
+            while !seen(&self.cluster) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, poll).await.unwrap_or_else(|_| panic!("never seen: {what}"));
+    }
+
+    /// The pod as the port shows it.
+    pub(crate) fn shown(&self, name: &str) -> Option<Arc<Object>> {
+        self.cluster.store().get(&pod(name))
+    }
+
+    /// All news so far.
+    pub(crate) fn heard(&mut self) -> Vec<News> {
+        std::iter::from_fn(|| self.news.try_recv().ok()).collect()
+    }
+
+    /// Applies these writes, each as a target of its own.
+    pub(crate) async fn apply(&self, writes: Vec<Write>, fence: &Fence) -> Vec<oarlock_core::writes::Applied> {
+        let targets = (0..).zip(writes).map(|(index, write)| TargetWrites { target: Some(index), writes: vec![write] });
+        let writes = targets.collect();
+        let decided = Decided { job: job("j"), record: Record::default(), writes, events: Vec::new() };
+        let recorded = self.cluster.record(decided, fence).await.unwrap();
+        self.cluster.apply(recorded, fence).await
+    }
+}
+
+pub(crate) const JOBS: &str = "/apis/apps.kusionstack.io/v1alpha1/namespaces/default/operationjobs";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A port of its own on `sim`.
+pub(crate) fn port(sim: &oarlock_sim::Cluster, faults: &Faults, identity: &str) -> (Cluster, UnboundedReceiver<News>) {
+    let begun = (sim.now(), tokio::time::Instant::now());
+    let clock = Arc::new(move || -> Timestamp { begun.0 + begun.1.elapsed() });
+    Cluster::open(Setup { client: faults.client(sim.service()), clock, identity: identity.to_owned() })
+}
+
+/// Pods with these fields are watched.
+pub(crate) fn pods(fields: &[&str]) -> Declared {
+    let fields: BTreeSet<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+    let labels_indexed = BTreeSet::from(["app".to_owned()]);
+    let declared = DeclaredKind { fields, labels_indexed, ..DeclaredKind::default() };
+    Declared { kinds: [(Kind::pod(), declared)].into() }
+}
+
+pub(crate) fn pod(name: &str) -> ObjectKey {
+    ObjectKey::pod("default", name)
+}
+
+pub(crate) fn job(name: &str) -> JobKey {
+    JobKey { namespace: "default".into(), name: name.into() }
+}
+
+/// A Deployment or ReplicaSet.
+pub(crate) fn workload(kind: &str, name: &str, owners: Value) -> Value {
+    let labels = json!({"app": name});
+    json!({"apiVersion": "apps/v1", "kind": kind,
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": owners},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "main", "image": "app:1"}]}}}})
+}
+
+/// Owner references that name a stored object as the controller.
+pub(crate) fn owned_by(owner: &Value) -> Value {
+    json!([{"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true}])
+}
+
+/// A string of a stored object's metadata.
+pub(crate) fn meta(object: &Value, field: &str) -> String {
+    object["metadata"][field].as_str().unwrap().to_owned()
+}
