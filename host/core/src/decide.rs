@@ -106,6 +106,7 @@ pub fn decide(plan: Plan, verdicts: Vec<(u32, Verdict)>, memory: &mut JobMemory,
     // What was decided earlier and is recorded now counts as new here.
     notes.extend(grounds.teller().progress(memory.durable_counts(), memory.counts()));
     notes.extend(about_job(grounds));
+    notes.extend(rebound(memory, grounds).map(|message| grounds.teller().job(false, "PluginRebound", message)));
     decision.events.extend(untold(notes, memory));
     decision.commit.targets = memory.decided.clone();
     decision
@@ -190,7 +191,7 @@ fn due(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) -
 fn job_changed(memory: &JobMemory, grounds: &Grounds<'_>) -> bool {
     let status = grounds.job.status.as_ref();
     let generation = status.and_then(|status| status.observed_generation);
-    generation != Some(grounds.generation()) || conditions::moved(&facts(memory, grounds), &memory.state.conditions)
+    generation != Some(grounds.generation()) || rebound(memory, grounds).is_some() || conditions::moved(&facts(memory, grounds), &memory.state.conditions)
 }
 
 fn facts<'a>(memory: &JobMemory, grounds: &'a Grounds<'_>) -> Facts<'a> {
@@ -261,6 +262,17 @@ fn selection(memory: &JobMemory, grounds: &Grounds<'_>) -> Option<Selection> {
         Some(Selection { source: "Targets".into(), time: write_time(grounds.now()), digest: spec.digest.clone() })
     };
     memory.state.selection.clone().or_else(frozen)
+}
+
+/// The digest that a job runs on now though it began on another, which is gone.
+fn rebound(memory: &JobMemory, grounds: &Grounds<'_>) -> Option<String> {
+    let bound = memory.state.plugin.as_ref().filter(|_| memory.state.end.is_none())?;
+    match grounds.found {
+        Found::Serving(plugin) if plugin.digest != bound.digest => {
+            Some(format!("plugin {} {} is gone; the job goes on with {}", bound.name, bound.digest, plugin.digest))
+        }
+        _ => None,
+    }
 }
 
 /// The patch that adds the finalizer, where it is missing and may still be added.
