@@ -1,0 +1,26 @@
+//! Takes the contract in `wit/` and yields its Rust types. May not be edited by hand: all of it is generated.
+
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::indexing_slicing,
+    clippy::allow_attributes_without_reason,
+    reason = "generated from wit/, where the items are documented"
+)]
+mod generated {
+    wasmtime::component::bindgen!({
+        path: ["../../wit/host", "../../wit/action"],
+        world: "oarlock:action/action",
+        imports: { default: trappable },
+        exports: { default: async },
+        with: {
+            "oarlock:host/cluster.object": crate::inputs::ObjectHandle,
+            "oarlock:host/jobs.job": crate::inputs::JobHandle,
+            "oarlock:host/jobs.target": crate::inputs::TargetHandle,
+        },
+    });
+}
+
+pub(crate) use generated::exports::oarlock::action::handler as action;
+pub(crate) use generated::oarlock::host::{cluster, config, jobs, log};
+pub(crate) use generated::{Action, ActionPre};

@@ -1,0 +1,127 @@
+//! Compiled code of components that were seen before.
+//!
+//! Takes a digest; yields code that this host compiled from it. Entries run as native code, so each is authenticated
+//! with a key that only this host has: one that is damaged, renamed or foreign is ignored. May not be shared.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+use thiserror::Error;
+
+const KEY_BYTES: usize = 32;
+const TAG_BYTES: usize = 32;
+
+/// The cache could not be opened.
+#[derive(Debug, Error)]
+pub enum CacheError {
+    /// Its directory could not be made.
+    #[error("failed to make the cache directory {path}; choose one that the host may write")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: io::Error,
+    },
+    /// Its key could not be read or made.
+    #[error("failed to read or make the key {path} of the cache; remove it, and entries are built anew")]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The cache.
+pub(crate) struct Cache {
+    dir: PathBuf,
+    key: hmac::Key,
+    fingerprint: String,
+}
+
+/// Where compiled code is kept unless somebody says otherwise: under the user's cache directory.
+pub fn default_cache_dir() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
+    Some(base.join("oarlock").join("compiled"))
+}
+
+impl Cache {
+    /// Opens the cache in `dir` for an engine of this fingerprint.
+    pub(crate) fn open(dir: &Path, fingerprint: String) -> Result<Self, CacheError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|source| CacheError::Directory { path: dir.to_owned(), source })?;
+        let path = dir.join("key");
+        let key = key(&path).map_err(|source| CacheError::Key { path, source })?;
+        Ok(Self { dir: dir.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key), fingerprint })
+    }
+
+    /// The code compiled from the component of `digest`.
+    pub(crate) fn load(&self, digest: &str) -> Option<Vec<u8>> {
+        let name = self.name(digest);
+        let mut entry = fs::read(self.dir.join(&name)).ok()?;
+        let code = entry.split_off(TAG_BYTES.min(entry.len()));
+        if hmac::verify(&self.key, &signed(&name, &code), &entry).is_err() {
+            tracing::warn!(entry = %name, "ignoring a damaged or foreign entry of the compile cache");
+            return None;
+        }
+        Some(code)
+    }
+
+    /// Keeps `code`. A failure costs a compilation after the next start and nothing else.
+    pub(crate) fn store(&self, digest: &str, code: &[u8]) {
+        let name = self.name(digest);
+        let tag = hmac::sign(&self.key, &signed(&name, code));
+        let path = self.dir.join(&name);
+        let partial = self.dir.join(format!("{name}.{}.partial", std::process::id()));
+        let written = write_private(&partial, &[tag.as_ref(), code]).and_then(|()| fs::rename(&partial, &path));
+        if let Err(error) = written {
+            tracing::warn!(path = %path.display(), %error, "failed to keep compiled code");
+        }
+    }
+
+    fn name(&self, digest: &str) -> String {
+        format!("{}-{}", digest.trim_start_matches("sha256:"), self.fingerprint)
+    }
+}
+
+/// The name is signed too, so that one entry cannot stand in for another.
+fn signed(name: &str, code: &[u8]) -> Vec<u8> {
+    [name.as_bytes(), b"\n", code].concat()
+}
+
+fn write_private(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    parts.iter().try_for_each(|part| file.write_all(part))
+}
+
+fn key(path: &Path) -> io::Result<Vec<u8>> {
+    let mut key = Vec::new();
+    match fs::File::open(path) {
+        Ok(mut file) => file.read_to_end(&mut key)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    if key.len() == KEY_BYTES {
+        return Ok(key);
+    }
+    key = vec![0; KEY_BYTES];
+    SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no randomness"))?;
+    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    write_private(&partial, &[&key])?;
+    // Whoever made one first wins; the loser reads it.
+    match fs::hard_link(&partial, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::rename(&partial, path)?,
+        linked => {
+            fs::remove_file(&partial)?;
+            linked?;
+        }
+    }
+    Ok(key)
+}

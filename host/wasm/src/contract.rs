@@ -1,0 +1,195 @@
+//! The contract's types and the host's, each turned into the other. The only file that knows both.
+//!
+//! Takes what a plugin returned; yields core types, or the reason why an answer is garbage. A later version of the
+//! contract is converted here too. May not judge: whether a proposal is allowed is for `core::authorize`.
+
+use oarlock_core::object::{Kind, ObjectKey};
+use oarlock_core::proposal::{
+    CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Registration, Relation,
+    RelationKey, Report, State,
+};
+use serde_json::Value;
+
+use crate::bindings::action;
+
+/// Longest text shown to people; an event's note has the same bound.
+const MESSAGE_CHARS: usize = 1024;
+
+/// What `setup` asked for; an error for a relation that this host does not know.
+pub(crate) fn registration(from: action::Registration) -> Result<Registration, String> {
+    let relations = from.relations.into_iter().map(relation).collect::<Result<Vec<_>, _>>()?;
+    Ok(Registration { relations, exclusive_extras: from.exclusive_extras })
+}
+
+fn relation(from: action::Relation) -> Result<Relation, String> {
+    let by = match from.by {
+        action::RelationKey::Label(label) => RelationKey::Label(label),
+        action::RelationKey::Extra(key) => RelationKey::Extra(key),
+        action::RelationKey::Field(pointer) => RelationKey::Field(pointer),
+        action::RelationKey::OwnerIsJob => RelationKey::OwnerIsJob,
+        action::RelationKey::OwnerIsTarget => RelationKey::OwnerIsTarget,
+        action::RelationKey::SameController => RelationKey::SameController,
+        action::RelationKey::Other((name, _)) => {
+            return Err(format!(
+                "relation {:?} matches by {:?}, which this host does not know",
+                from.name,
+                shown(&name)
+            ));
+        }
+    };
+    Ok(Relation { name: from.name, kind: Kind::new(from.api_version, from.kind), by })
+}
+
+/// A proposal, and how many bytes of it came from the plugin.
+pub(crate) fn proposal(from: action::Proposal) -> Result<(Proposal, usize), String> {
+    let bytes = size(&from);
+    let mutations = from.mutations.into_iter().map(mutation).collect::<Result<Vec<_>, _>>()?;
+    let events = from.events.into_iter().map(event).collect();
+    Ok((Proposal { mutations, set_extra: from.set_extra, remove_extra: from.remove_extra, events }, bytes))
+}
+
+/// A report, and how many bytes of it came from the plugin.
+pub(crate) fn report(from: action::Report) -> Result<(Report, usize), String> {
+    let state = match from.state {
+        action::State::Processing => State::Processing,
+        action::State::Succeeded => State::Succeeded,
+        action::State::Failed(error) => {
+            State::Failed(PluginError { reason: word(&error.reason), message: shown(&error.message) })
+        }
+    };
+    let (proposal, bytes) = proposal(from.proposal)?;
+    Ok((Report { state, proposal, check_after_ms: from.check_after_ms }, bytes))
+}
+
+/// A failure.
+pub(crate) fn failure(from: action::Failure) -> CallFailure {
+    CallFailure {
+        retryable: from.retryable,
+        reason: word(&from.reason),
+        message: shown(&from.message),
+        retry_after_ms: from.retry_after_ms,
+    }
+}
+
+fn object(from: action::ObjectRef) -> ObjectRef {
+    let kind = Kind::new(from.api_version, from.kind);
+    ObjectRef { key: ObjectKey { kind, namespace: from.namespace, name: from.name }, uid: from.uid }
+}
+
+fn mutation(from: action::Mutation) -> Result<Mutation, String> {
+    Ok(match from {
+        action::Mutation::Metadata(change) => Mutation::Metadata(MetadataChange {
+            object: object(change.object),
+            set_labels: change.set_labels,
+            remove_labels: change.remove_labels,
+            set_annotations: change.set_annotations,
+            remove_annotations: change.remove_annotations,
+            add_finalizers: change.add_finalizers,
+            remove_finalizers: change.remove_finalizers,
+            keep: change.keep,
+        }),
+        action::Mutation::Create(text) => Mutation::Create(json("an object to create", &text)?),
+        action::Mutation::Patch(patch) => Mutation::Patch {
+            object: object(patch.object),
+            subresource: patch.subresource,
+            patch: json("a merge patch", &patch.patch)?,
+        },
+        action::Mutation::Evict(eviction) => {
+            Mutation::Evict { pod: object(eviction.pod), grace_seconds: eviction.grace_period_seconds }
+        }
+        action::Mutation::Delete(deletion) => Mutation::Delete {
+            object: object(deletion.object),
+            grace_seconds: deletion.grace_period_seconds,
+            propagation: deletion.propagation.map(|how| propagation(how).to_owned()),
+        },
+        action::Mutation::Schedulable(_) => other("schedulable"),
+        action::Mutation::Taint(_) => other("taint"),
+        action::Mutation::Drain(_) => other("drain"),
+        action::Mutation::Task(_) => other("task"),
+        action::Mutation::Other((name, _)) => other(&shown(&name)),
+    })
+}
+
+fn other(verb: &str) -> Mutation {
+    Mutation::Other { verb: verb.to_owned() }
+}
+
+fn propagation(from: action::Propagation) -> &'static str {
+    match from {
+        action::Propagation::Background => "Background",
+        action::Propagation::Foreground => "Foreground",
+        action::Propagation::Orphan => "Orphan",
+    }
+}
+
+fn json(what: &str, text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("it proposed {what} that is not JSON: {error}"))
+}
+
+fn event(from: action::Event) -> PluginEvent {
+    PluginEvent {
+        warning: from.severity == action::Severity::Warning,
+        reason: word(&from.reason),
+        message: shown(&from.message),
+    }
+}
+
+/// A CamelCase word for programs; what is none becomes one.
+fn word(text: &str) -> String {
+    let kept: String = text.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
+    if kept.starts_with(|c: char| c.is_ascii_uppercase()) { kept } else { "PluginGaveNoReason".to_owned() }
+}
+
+/// Text that can be shown to people: without what moves a cursor, and not endless.
+fn shown(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect()
+}
+
+fn size(from: &action::Proposal) -> usize {
+    let pairs =
+        |pairs: &[(String, String)]| pairs.iter().map(|(key, value)| key.len() + value.len() + 16).sum::<usize>();
+    let words = |words: &[String]| words.iter().map(|word| word.len() + 8).sum::<usize>();
+    let reference = |object: &action::ObjectRef| {
+        let optional = [&object.namespace, &object.uid].into_iter().flatten().map(String::len).sum::<usize>();
+        object.api_version.len() + object.kind.len() + object.name.len() + optional
+    };
+    let mutations = from.mutations.iter().map(|mutation| match mutation {
+        action::Mutation::Metadata(change) => {
+            reference(&change.object)
+                + pairs(&change.set_labels)
+                + pairs(&change.set_annotations)
+                + [&change.remove_labels, &change.remove_annotations, &change.add_finalizers, &change.remove_finalizers]
+                    .into_iter()
+                    .map(|list| words(list))
+                    .sum::<usize>()
+        }
+        action::Mutation::Create(text) => text.len(),
+        action::Mutation::Patch(patch) => reference(&patch.object) + patch.patch.len(),
+        action::Mutation::Evict(eviction) => reference(&eviction.pod),
+        action::Mutation::Delete(deletion) => reference(&deletion.object),
+        action::Mutation::Schedulable(change) => change.node.len(),
+        action::Mutation::Taint(taint) => taint.node.len() + taint.key.len() + taint.value.len() + taint.effect.len(),
+        action::Mutation::Drain(drain) => drain.node.len(),
+        action::Mutation::Task(task) => task.name.len() + task.kind.len() + task.arguments.len(),
+        action::Mutation::Other((name, arguments)) => name.len() + arguments.len(),
+    });
+    let events = from.events.iter().map(|event| event.reason.len() + event.message.len() + 16);
+    // Each entry costs something even where it is empty.
+    mutations.map(|bytes| bytes + 64).sum::<usize>()
+        + pairs(&from.set_extra)
+        + words(&from.remove_extra)
+        + events.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_and_messages_of_plugins_can_be_shown() {
+        assert_eq!(word("NoController"), "NoController");
+        assert_eq!(word("\u{1b}[31m"), "PluginGaveNoReason");
+        assert_eq!(shown("a\r\nb\u{7}"), "a  b ");
+        assert_eq!(shown(&"x".repeat(5000)).len(), 1024);
+    }
+}

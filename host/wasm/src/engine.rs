@@ -1,0 +1,149 @@
+//! The one wasmtime engine of the host: its configuration, its clock and what it links into plugins.
+//!
+//! Takes nothing; yields an [`Engine`] that compiles nothing by itself. May not run longer than a plugin's limits: a
+//! thread advances the clock by which calls are stopped, and sleeps while nothing is called.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use wasmtime::component::{HasSelf, Linker};
+use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::bindings::{cluster, config, jobs, log};
+use crate::guest::Guest;
+use crate::ticker::Ticker;
+use crate::wasi;
+
+/// The largest table; CPython needs it.
+pub(crate) const TABLE_ELEMENTS: usize = 20_000;
+/// Instances alive at once. Waves are short and wait for a place.
+const LIVE: u32 = 32;
+/// The largest memory of an instance, also the cap of what can be granted.
+const MEMORY_BYTES: usize = 64 << 20;
+/// What is reset by writing instead of by asking the kernel. A plugin in Rust touches less.
+const KEEP_RESIDENT: usize = 256 << 10;
+
+/// The engine could not be made.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    /// The engine refused its configuration, or the machine lacks address space.
+    #[error("failed to start the wasm engine; 64-bit Linux with at least 1 TiB of address space is needed")]
+    Start {
+        /// What went wrong.
+        #[source]
+        source: wasmtime::Error,
+    },
+    /// The host's functions could not be linked.
+    #[error("failed to link the host's functions")]
+    Link {
+        /// What went wrong.
+        #[source]
+        source: wasmtime::Error,
+    },
+    /// The thread of the clock could not be started.
+    #[error("failed to start the thread that stops runaway plugins")]
+    Ticker {
+        /// What went wrong.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The engine, with what is linked into each plugin.
+pub(crate) struct Engine {
+    pub wasm: wasmtime::Engine,
+    pub linker: Linker<Guest>,
+    pub ticker: Ticker,
+    /// One permit for each instance that may be alive.
+    pub places: Arc<Semaphore>,
+}
+
+impl Engine {
+    pub(crate) fn start() -> Result<Self, EngineError> {
+        let mut config = config_for_compiling();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
+        let wasm = wasmtime::Engine::new(&config).map_err(|source| EngineError::Start { source })?;
+        let linker = link(&wasm).map_err(|source| EngineError::Link { source })?;
+        let ticker = Ticker::start(&wasm).map_err(|source| EngineError::Ticker { source })?;
+        Ok(Self { wasm, linker, ticker, places: Arc::new(Semaphore::new(LIVE as usize)) })
+    }
+
+    /// A word for everything that decides whether compiled code fits this engine.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut digest = Digesting(Sha256::new());
+        self.wasm.precompile_compatibility_hash().hash(&mut digest);
+        format!("{:016x}", digest.finish())
+    }
+}
+
+/// A hasher that gives the same in each process, which those of the standard library do not promise.
+struct Digesting(Sha256);
+
+impl Hasher for Digesting {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.clone().finalize().iter().take(8).fold(0, |word, byte| (word << 8) | u64::from(*byte))
+    }
+}
+
+/// An engine that compiles and runs nothing, for the helper process: it reserves no address space.
+pub(crate) fn compiler() -> Result<wasmtime::Engine, EngineError> {
+    wasmtime::Engine::new(&config_for_compiling()).map_err(|source| EngineError::Start { source })
+}
+
+fn config_for_compiling() -> Config {
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        // wasmtime 48 panics on composed components without it.
+        .wasm_multi_memory(true)
+        .wasm_memory64(false)
+        .concurrency_support(false)
+        // Said here, since an allocator may choose defaults of its own and the compiled code depends on them.
+        .memory_reservation(4 << 30)
+        .memory_guard_size(32 << 20)
+        .memory_may_move(false)
+        .memory_init_cow(true)
+        .max_wasm_stack(512 << 10)
+        .async_stack_size(1 << 20);
+    config
+}
+
+fn pool() -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(LIVE)
+        .total_core_instances(LIVE * 40)
+        .total_memories(LIVE * 4)
+        .total_tables(LIVE * 40)
+        .total_stacks(LIVE)
+        .max_core_instances_per_component(40)
+        .max_memories_per_component(10)
+        .max_tables_per_component(40)
+        .max_memory_size(MEMORY_BYTES)
+        .table_elements(TABLE_ELEMENTS)
+        .max_component_instance_size(1 << 20)
+        .max_core_instance_size(1 << 20)
+        .linear_memory_keep_resident(KEEP_RESIDENT)
+        .table_keep_resident(KEEP_RESIDENT)
+        .async_stack_keep_resident(0);
+    pool
+}
+
+fn link(wasm: &wasmtime::Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(wasm);
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasi::stand_still(&mut linker)?;
+    cluster::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;
+    jobs::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;
+    config::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;
+    log::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;
+    Ok(linker)
+}

@@ -1,0 +1,305 @@
+//! What a plugin can read: its job, its target, objects and its configuration.
+//!
+//! Takes the visit of the running call; yields what is declared in the manifest. All of it is in memory, so nothing
+//! here waits, and nothing is copied but what a plugin asks for. May not change anything.
+
+use std::sync::Arc;
+
+use oarlock_core::manifest::is_dns_label;
+use oarlock_core::object::{Kind, Object, ObjectKey};
+use oarlock_core::visit::{JobFacts, ReadRefusal, Visit};
+use serde_json::Value;
+use wasmtime::component::Resource;
+
+use crate::bindings::{cluster, config, jobs};
+use crate::document;
+use crate::guest::Guest;
+
+/// A job as a plugin holds it. It shows the job as it was when it was handed over.
+#[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
+pub struct JobHandle(pub(crate) Arc<Visit>);
+/// A target as a plugin holds it.
+#[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
+pub struct TargetHandle(pub(crate) Arc<Visit>);
+/// An object as a plugin holds it.
+#[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
+pub struct ObjectHandle(Arc<Object>);
+
+impl Guest {
+    /// Counts a call of a host function. Each begins with it.
+    fn called(&mut self) -> wasmtime::Result<()> {
+        self.meter.host_call(1).map_err(wasmtime::Error::new)
+    }
+
+    fn job(&mut self, handle: &Resource<JobHandle>) -> wasmtime::Result<Arc<JobFacts>> {
+        self.called()?;
+        Ok(self.table.get(handle)?.0.job.clone())
+    }
+
+    fn target(&mut self, handle: &Resource<TargetHandle>) -> wasmtime::Result<Arc<Visit>> {
+        self.called()?;
+        Ok(self.table.get(handle)?.0.clone())
+    }
+
+    fn object(&mut self, handle: &Resource<ObjectHandle>) -> wasmtime::Result<Arc<Object>> {
+        self.called()?;
+        Ok(self.table.get(handle)?.0.clone())
+    }
+
+    fn refused(&self, refusal: ReadRefusal) -> cluster::ReadError {
+        match refusal {
+            ReadRefusal::NotDeclared(message) => not_declared(message),
+            ReadRefusal::Unavailable => cluster::ReadError {
+                reason: "Unavailable".to_owned(),
+                message: "the host has to ask the API server first; the call is repeated once it has".to_owned(),
+            },
+        }
+    }
+}
+
+fn not_declared(message: String) -> cluster::ReadError {
+    cluster::ReadError { reason: "NotDeclared".to_owned(), message }
+}
+
+/// What `pointer` selects, as JSON text.
+fn select(document: &Value, pointer: &str) -> Option<String> {
+    document.pointer(pointer).map(Value::to_string)
+}
+
+fn ms(time: Option<k8s_openapi::jiff::Timestamp>) -> Option<u64> {
+    time.and_then(|time| u64::try_from(time.as_millisecond()).ok())
+}
+
+impl config::Host for Guest {
+    fn value(&mut self, pointer: String) -> wasmtime::Result<Option<String>> {
+        self.called()?;
+        Ok(select(&self.terms.config, &pointer))
+    }
+}
+
+impl cluster::Host for Guest {
+    fn get(
+        &mut self,
+        api_version: String,
+        kind: String,
+        namespace: Option<String>,
+        name: String,
+        freshness: cluster::Freshness,
+    ) -> wasmtime::Result<Result<Option<Resource<ObjectHandle>>, cluster::ReadError>> {
+        self.called()?;
+        let Some(visit) = self.visit.clone() else {
+            return Ok(Err(not_declared("there is no object to read during `setup`".to_owned())));
+        };
+        let kind = Kind::new(api_version, kind);
+        if !self.terms.manifest.declares_kind(&kind) {
+            let sentence = format!("the manifest does not declare reads of {} {}", kind.api_version, kind.kind);
+            return Ok(Err(not_declared(sentence)));
+        }
+        if namespace.as_deref().is_some_and(|ns| ns != visit.job.namespace && !self.terms.grant.allows_namespace(ns)) {
+            return Ok(Err(not_declared(format!("namespace {namespace:?} is not granted to the plugin"))));
+        }
+        // Names reach URLs. What cannot be a name names nothing.
+        let named = name.len() <= 253 && name.split('.').all(is_dns_label);
+        if !named || !namespace.as_deref().is_none_or(is_dns_label) {
+            return Ok(Ok(None));
+        }
+        let live = freshness == cluster::Freshness::Live;
+        match visit.reads.get(&ObjectKey { kind, namespace, name }, live) {
+            Ok(Some(object)) => Ok(Ok(Some(self.table.push(ObjectHandle(object))?))),
+            Ok(None) => Ok(Ok(None)),
+            Err(refusal) => Ok(Err(self.refused(refusal))),
+        }
+    }
+
+    fn serves(&mut self, api_version: String, kind: String) -> wasmtime::Result<bool> {
+        self.called()?;
+        Ok(self.visit.as_ref().is_some_and(|visit| visit.reads.serves(&Kind::new(api_version, kind))))
+    }
+}
+
+impl cluster::HostObject for Guest {
+    fn api_version(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<String> {
+        Ok(self.object(&this)?.key.kind.api_version.clone())
+    }
+
+    fn kind(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<String> {
+        Ok(self.object(&this)?.key.kind.kind.clone())
+    }
+
+    fn namespace(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Option<String>> {
+        Ok(self.object(&this)?.key.namespace.clone())
+    }
+
+    fn name(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<String> {
+        Ok(self.object(&this)?.key.name.clone())
+    }
+
+    fn uid(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<String> {
+        Ok(self.object(&this)?.uid.clone())
+    }
+
+    fn resource_version(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<String> {
+        Ok(self.object(&this)?.resource_version.clone())
+    }
+
+    fn label(&mut self, this: Resource<ObjectHandle>, key: String) -> wasmtime::Result<Option<String>> {
+        Ok(self.object(&this)?.labels.get(&key).cloned())
+    }
+
+    fn annotation(&mut self, this: Resource<ObjectHandle>, key: String) -> wasmtime::Result<Option<String>> {
+        Ok(self.object(&this)?.annotations.get(&key).cloned())
+    }
+
+    fn has_finalizer(&mut self, this: Resource<ObjectHandle>, name: String) -> wasmtime::Result<bool> {
+        Ok(self.object(&this)?.finalizers.contains(&name))
+    }
+
+    fn deletion_time_ms(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Option<u64>> {
+        Ok(ms(self.object(&this)?.deleted))
+    }
+
+    fn field(
+        &mut self,
+        this: Resource<ObjectHandle>,
+        pointer: String,
+    ) -> wasmtime::Result<Result<Option<String>, cluster::ReadError>> {
+        let object = self.object(&this)?;
+        let kind = &object.key.kind;
+        if self.terms.manifest.declares_read(kind, &pointer) {
+            return Ok(Ok(select(&object.fields, &pointer)));
+        }
+        if let Some(found) = document::metadata(&object, &pointer) {
+            return Ok(Ok(found));
+        }
+        if !pointer.is_empty() && !pointer.starts_with('/') {
+            return Ok(Ok(None));
+        }
+        let sentence = format!("the manifest does not declare field {pointer:?} of {} {}", kind.api_version, kind.kind);
+        Ok(Err(not_declared(sentence)))
+    }
+
+    fn json(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Result<String, cluster::ReadError>> {
+        let object = self.object(&this)?;
+        Ok(Ok(document::whole(&object, &self.terms.manifest).to_string()))
+    }
+
+    fn drop(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<()> {
+        self.table.delete(this)?;
+        Ok(())
+    }
+}
+
+impl jobs::Host for Guest {}
+
+impl jobs::HostJob for Guest {
+    fn namespace(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<String> {
+        Ok(self.job(&this)?.namespace.clone())
+    }
+
+    fn name(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<String> {
+        Ok(self.job(&this)?.name.clone())
+    }
+
+    fn uid(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<String> {
+        Ok(self.job(&this)?.uid.clone())
+    }
+
+    fn action(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<String> {
+        Ok(self.job(&this)?.action.clone())
+    }
+
+    fn now_ms(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<u64> {
+        Ok(self.job(&this)?.now_ms)
+    }
+
+    fn parameter(&mut self, this: Resource<JobHandle>, pointer: String) -> wasmtime::Result<Option<String>> {
+        Ok(select(&self.job(&this)?.parameters, &pointer))
+    }
+
+    fn target_count(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<u32> {
+        Ok(self.job(&this)?.target_count)
+    }
+
+    fn cancelled(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<bool> {
+        Ok(self.job(&this)?.cancelled)
+    }
+
+    fn drop(&mut self, this: Resource<JobHandle>) -> wasmtime::Result<()> {
+        self.table.delete(this)?;
+        Ok(())
+    }
+}
+
+impl jobs::HostTarget for Guest {
+    fn name(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<String> {
+        Ok(self.target(&this)?.target.name.clone())
+    }
+
+    fn index(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<u32> {
+        Ok(self.target(&this)?.target.index)
+    }
+
+    fn kind(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<String> {
+        Ok(self.target(&this)?.target.kind.clone())
+    }
+
+    fn object(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<Option<Resource<ObjectHandle>>> {
+        let object = self.target(&this)?.target.object.clone();
+        Ok(object.map(|object| self.table.push(ObjectHandle(object))).transpose()?)
+    }
+
+    fn containers(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<Vec<String>> {
+        Ok(self.target(&this)?.target.containers.clone())
+    }
+
+    fn extra(&mut self, this: Resource<TargetHandle>, key: String) -> wasmtime::Result<Option<String>> {
+        Ok(self.target(&this)?.target.extras.get(&key).cloned())
+    }
+
+    fn extras(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<Vec<(String, String)>> {
+        Ok(self.target(&this)?.target.extras.clone().into_iter().collect())
+    }
+
+    fn attempt(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<u32> {
+        Ok(self.target(&this)?.target.attempt)
+    }
+
+    fn call_try(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<u32> {
+        Ok(self.target(&this)?.target.call_try)
+    }
+
+    fn started_ms(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<u64> {
+        Ok(self.target(&this)?.target.started_ms)
+    }
+
+    fn deadline_ms(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<Option<u64>> {
+        Ok(self.target(&this)?.target.deadline_ms)
+    }
+
+    fn related(
+        &mut self,
+        this: Resource<TargetHandle>,
+        relation: String,
+        freshness: cluster::Freshness,
+    ) -> wasmtime::Result<Result<Vec<Resource<ObjectHandle>>, cluster::ReadError>> {
+        let visit = self.target(&this)?;
+        match visit.reads.related(&relation, freshness == cluster::Freshness::Live) {
+            Ok(objects) => {
+                self.meter.host_call(objects.len()).map_err(wasmtime::Error::new)?;
+                let handles = objects.into_iter().map(|object| Ok(self.table.push(ObjectHandle(object))?));
+                Ok(Ok(handles.collect::<wasmtime::Result<_>>()?))
+            }
+            Err(refusal) => Ok(Err(self.refused(refusal))),
+        }
+    }
+
+    fn task(&mut self, this: Resource<TargetHandle>, _name: String) -> wasmtime::Result<Option<jobs::TaskStatus>> {
+        // This host starts no tasks, so there is none of any name.
+        self.target(&this).map(|_| None)
+    }
+
+    fn drop(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<()> {
+        self.table.delete(this)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! What can be told of a component without running it.
+//!
+//! Takes the bytes of a file; yields its imports, exports, sections and manifest. May not compile or validate: a file
+//! that lies is found out by vetting.
+
+use oarlock_core::manifest::{Manifest, ManifestError};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use wasmparser::{Encoding, Parser, Payload};
+
+use crate::rejection::{Rejection, causes};
+
+/// The custom section of the manifest.
+pub const MANIFEST_SECTION: &str = "oarlock.manifest";
+/// Nested components deeper than this are made by no tool.
+const MAX_DEPTH: usize = 32;
+
+/// What can be told of a component without running it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Facts {
+    /// `sha256:` and the digest of the file.
+    pub digest: String,
+    /// Size of the file.
+    pub bytes: usize,
+    /// Names of imported interfaces and functions.
+    pub imports: Vec<String>,
+    /// Names of exported interfaces and functions.
+    pub exports: Vec<String>,
+    /// Custom sections, of the component and of what is nested in it.
+    pub sections: Vec<Section>,
+    /// The manifest, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<Manifest>,
+}
+
+/// One custom section.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Section {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: usize,
+    /// Whether it is the component's own, not that of a module inside.
+    pub own: bool,
+}
+
+/// `sha256:` and the digest of `bytes`.
+pub fn digest(bytes: &[u8]) -> String {
+    let hex: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+/// Tells what it can of a component.
+pub fn inspect(bytes: &[u8]) -> Result<Facts, Rejection> {
+    check_header(bytes)?;
+    let mut facts = Facts {
+        digest: digest(bytes),
+        bytes: bytes.len(),
+        imports: Vec::new(),
+        exports: Vec::new(),
+        sections: Vec::new(),
+        manifest: None,
+    };
+    let (mut own, mut nested) = (Vec::new(), Vec::new());
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(|error| malformed(&error))? {
+            Payload::Version { encoding, .. } if depth == 0 && encoding == Encoding::Module => {
+                return Err(Rejection::new(
+                    "CoreModule",
+                    "the file is a core module, not a component; build it with `--target wasm32-wasip2`",
+                ));
+            }
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(section) if depth == 0 => {
+                for import in section {
+                    facts.imports.push(import.map_err(|error| malformed(&error))?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(section) if depth == 0 => {
+                for export in section {
+                    facts.exports.push(export.map_err(|error| malformed(&error))?.name.name.to_owned());
+                }
+            }
+            Payload::CustomSection(section) => {
+                let (name, bytes) = (section.name().to_owned(), section.data().len());
+                if name == MANIFEST_SECTION {
+                    if depth == 0 { &mut own } else { &mut nested }.push(section.data());
+                }
+                facts.sections.push(Section { name, bytes, own: depth == 0 });
+            }
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(Rejection::new("TooDeep", "its components are nested too deeply; build it anew"));
+        }
+    }
+    // What `oarlock plugin annotate` added to the component wins over what the linker left in a module.
+    let found = if own.is_empty() { nested } else { own };
+    facts.manifest = manifest(&found)?;
+    Ok(facts)
+}
+
+fn check_header(bytes: &[u8]) -> Result<(), Rejection> {
+    if bytes.is_empty() {
+        return Err(Rejection::new("EmptyFile", "the file is empty; copy it again, and rename it into place"));
+    }
+    let magic = b"\0asm";
+    if !bytes.starts_with(magic) && !magic.starts_with(bytes) {
+        return Err(Rejection::new("NotWebAssembly", "the file is not WebAssembly; drop a component here"));
+    }
+    if bytes.len() < 8 {
+        return Err(truncated());
+    }
+    Ok(())
+}
+
+fn truncated() -> Rejection {
+    Rejection::new("Truncated", "the file ends too early; copy it again, and rename it into place")
+}
+
+pub(crate) fn malformed(error: &wasmparser::BinaryReaderError) -> Rejection {
+    let text = error.to_string();
+    if text.contains("unexpected end") || text.contains("section too large") || text.contains("out of bounds") {
+        return truncated();
+    }
+    Rejection::new("Malformed", format!("the file is not valid WebAssembly: {}; build it anew", causes(error)))
+}
+
+fn manifest(sections: &[&[u8]]) -> Result<Option<Manifest>, Rejection> {
+    let Some((first, others)) = sections.split_first() else { return Ok(None) };
+    if others.iter().any(|other| other != first) {
+        let sentence = format!("it has {} sections `{MANIFEST_SECTION}` that disagree; leave one", sections.len());
+        return Err(Rejection::new("ManifestsDisagree", sentence));
+    }
+    Manifest::parse(first).map(Some).map_err(|error| {
+        let reason = match error {
+            ManifestError::TooLarge { .. } => "ManifestTooLarge",
+            ManifestError::Schema { .. } => "ManifestSchema",
+            _ => "ManifestInvalid",
+        };
+        Rejection::new(reason, causes(&error))
+    })
+}

@@ -1,0 +1,120 @@
+//! What plugins log.
+//!
+//! Takes lines of plugins; yields lines in the host's log, with the plugin, the job and the target. May not fail, nor
+//! be flooded: lines beyond a call's bytes or a plugin's rate are dropped and counted.
+
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::bindings::log::{Host, Level};
+use crate::guest::Guest;
+
+/// Bytes that all instances of one plugin may log in a second, on average.
+const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
+/// What each line costs beside its bytes, so that empty lines are not free.
+const LINE_BYTES: usize = 64;
+
+/// What a plugin may still log.
+pub(crate) struct Budget(Mutex<(Instant, f64)>);
+
+impl Budget {
+    pub(crate) fn full() -> Self {
+        Self(Mutex::new((Instant::now(), BYTES_PER_SECOND)))
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let mut state = self.0.lock();
+        let now = Instant::now();
+        let earned = now.duration_since(state.0).as_secs_f64() * BYTES_PER_SECOND;
+        *state = (now, (state.1 + earned).min(BYTES_PER_SECOND));
+        let enough = state.1 >= bytes as f64;
+        if enough {
+            state.1 -= bytes as f64;
+        }
+        enough
+    }
+}
+
+impl Host for Guest {
+    fn enabled(&mut self, level: Level) -> wasmtime::Result<bool> {
+        self.meter.host_call(1).map_err(wasmtime::Error::new)?;
+        Ok(match level {
+            Level::Debug => tracing::enabled!(target: "plugin", tracing::Level::DEBUG),
+            Level::Info => tracing::enabled!(target: "plugin", tracing::Level::INFO),
+            Level::Warn => tracing::enabled!(target: "plugin", tracing::Level::WARN),
+            Level::Error => tracing::enabled!(target: "plugin", tracing::Level::ERROR),
+        })
+    }
+
+    fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
+        if !self.enabled(level)? {
+            return Ok(());
+        }
+        let mut line = message;
+        for (key, value) in fields {
+            line.push_str(&format!(" {key}={value:?}"));
+        }
+        let kept = self.meter.log(line.len() + LINE_BYTES).saturating_sub(LINE_BYTES);
+        if kept == 0 || !self.terms.log.take(kept + LINE_BYTES) {
+            self.dropped_lines += 1;
+            return Ok(());
+        }
+        self.emit(level, &printable(&line, kept));
+        Ok(())
+    }
+}
+
+impl Guest {
+    /// Says once for each call how many lines are missing.
+    pub(crate) fn confess_dropped_lines(&mut self) {
+        let dropped = std::mem::take(&mut self.dropped_lines);
+        if dropped > 0 {
+            tracing::warn!(target: "plugin", plugin = %self.terms.manifest.name, dropped, "log lines dropped");
+        }
+    }
+
+    fn emit(&self, level: Level, line: &str) {
+        let plugin = self.terms.manifest.name.as_str();
+        let visit = self.visit.as_ref();
+        let namespace = visit.map_or("", |visit| visit.job.namespace.as_str());
+        let job = visit.map_or("", |visit| visit.job.name.as_str());
+        let on = visit.map_or("", |visit| visit.target.name.as_str());
+        macro_rules! emit {
+            ($level:ident) => {
+                tracing::event!(target: "plugin", tracing::Level::$level, plugin, namespace, job, on, "{line}")
+            };
+        }
+        match level {
+            Level::Debug => emit!(DEBUG),
+            Level::Info => emit!(INFO),
+            Level::Warn => emit!(WARN),
+            Level::Error => emit!(ERROR),
+        }
+    }
+}
+
+/// At most `bytes` of `text`, without anything that moves a cursor or begins a line.
+fn printable(text: &str, bytes: usize) -> String {
+    let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= bytes).last().unwrap_or(0);
+    let kept = text.get(..end).unwrap_or_default();
+    kept.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_cannot_forge_another_one() {
+        assert_eq!(printable("a\n2026 ERROR \u{1b}[2J", 100), "a 2026 ERROR  [2J");
+        assert_eq!(printable("äöü", 3), "ä");
+    }
+
+    #[test]
+    fn a_flood_is_cut_off() {
+        let budget = Budget::full();
+        let kept = (0..10_000).filter(|_| budget.take(1024)).count();
+        assert!((64..200).contains(&kept), "{kept}");
+    }
+}

@@ -1,0 +1,203 @@
+//! What one call may use.
+//!
+//! Takes what a manifest asks for, what a grant allows and the host's caps; yields the limits that hold, and the meter
+//! of a running call. May not stop anything itself: it says when, and the engine stops.
+
+use oarlock_core::grant::Limits;
+use thiserror::Error;
+use wasmtime::ResourceLimiter;
+
+/// How long one step of the engine's clock is; a call that runs too long is stopped within one more.
+pub(crate) const TICK_MS: u32 = 2;
+
+/// The limits that hold for the calls of one plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effective {
+    /// Running time of a call.
+    pub call_ms: u32,
+    /// Memory of an instance.
+    pub memory_mib: u32,
+    /// Size of an answer.
+    pub output_bytes: u32,
+    /// Size of the log lines of a call.
+    pub log_bytes: u32,
+    /// Calls of host functions, and objects handed over, during a call.
+    pub host_calls: u32,
+    /// Targets in `Processing` at once.
+    pub targets_in_flight: u32,
+}
+
+/// What a plugin gets that asks for nothing, and what no plugin gets more of without a grant. A plugin in Rust needs
+/// a tenth of it.
+pub const DEFAULTS: Effective = Effective {
+    call_ms: 100,
+    memory_mib: 32,
+    output_bytes: 256 * 1024,
+    log_bytes: 16 * 1024,
+    host_calls: 10_000,
+    targets_in_flight: 1_000,
+};
+
+/// What no grant raises a limit above: the size of the pool's memories, and times after which a round is no longer
+/// short.
+pub const CAPS: Effective = Effective {
+    call_ms: 5_000,
+    memory_mib: 64,
+    output_bytes: 1024 * 1024,
+    log_bytes: 256 * 1024,
+    host_calls: 1_000_000,
+    targets_in_flight: 10_000,
+};
+
+impl Effective {
+    /// The least of what is asked for, what is granted (else the default) and the cap.
+    pub fn of(asked: &Limits, granted: &Limits, caps: &Effective) -> Self {
+        let least = |asked: Option<u32>, granted: Option<u32>, default: u32, cap: u32| {
+            let class = granted.unwrap_or(default);
+            asked.unwrap_or(class).min(class).min(cap).max(1)
+        };
+        Self {
+            call_ms: least(asked.call_milliseconds, granted.call_milliseconds, DEFAULTS.call_ms, caps.call_ms),
+            memory_mib: least(asked.memory_mib, granted.memory_mib, DEFAULTS.memory_mib, caps.memory_mib),
+            output_bytes: least(asked.output_bytes, granted.output_bytes, DEFAULTS.output_bytes, caps.output_bytes),
+            log_bytes: least(asked.log_bytes, granted.log_bytes, DEFAULTS.log_bytes, caps.log_bytes),
+            host_calls: least(asked.host_calls, granted.host_calls, DEFAULTS.host_calls, caps.host_calls),
+            targets_in_flight: least(
+                asked.targets_in_flight,
+                granted.targets_in_flight,
+                DEFAULTS.targets_in_flight,
+                caps.targets_in_flight,
+            ),
+        }
+    }
+}
+
+/// A call went beyond a limit.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(crate) struct LimitExceeded(pub String);
+
+/// What the running call has left.
+pub(crate) struct Meter {
+    limits: Effective,
+    ticks: u32,
+    host_calls: u32,
+    log_bytes: u32,
+    memory: usize,
+    /// The limit on memory or tables that the guest ran into; it traps by itself afterwards, or copes.
+    pub refused: Option<String>,
+}
+
+impl Meter {
+    /// A meter for an instance under these limits.
+    pub(crate) fn new(limits: Effective) -> Self {
+        Self { limits, ticks: 0, host_calls: 0, log_bytes: 0, memory: 0, refused: None }
+    }
+
+    /// Begins a call. Memory stays counted, for it stays in use.
+    pub(crate) fn begin(&mut self) {
+        // The first step of the clock may come at once.
+        self.ticks = self.limits.call_ms.div_ceil(TICK_MS) + 1;
+        self.host_calls = self.limits.host_calls;
+        self.log_bytes = self.limits.log_bytes;
+        self.refused = None;
+    }
+
+    /// Counts one step of the clock that the guest saw. Steps that passed while it was not running count as one, so
+    /// that a busy machine stops nobody.
+    pub(crate) fn tick(&mut self) -> Result<(), LimitExceeded> {
+        self.ticks = self.ticks.saturating_sub(1);
+        if self.ticks == 0 {
+            return Err(LimitExceeded(format!("it ran longer than {} ms", self.limits.call_ms)));
+        }
+        Ok(())
+    }
+
+    /// Counts calls of host functions.
+    pub(crate) fn host_call(&mut self, count: usize) -> Result<(), LimitExceeded> {
+        match u32::try_from(count).ok().and_then(|count| self.host_calls.checked_sub(count)) {
+            Some(left) => {
+                self.host_calls = left;
+                Ok(())
+            }
+            None => Err(LimitExceeded(format!("it called the host more than {} times", self.limits.host_calls))),
+        }
+    }
+
+    /// How much of a log line of `bytes` may still be kept.
+    pub(crate) fn log(&mut self, bytes: usize) -> usize {
+        let kept = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.log_bytes);
+        self.log_bytes -= kept;
+        kept as usize
+    }
+
+    /// Holds the size of an answer against its limit.
+    pub(crate) fn output(&self, bytes: usize) -> Result<(), LimitExceeded> {
+        if bytes > self.limits.output_bytes as usize {
+            return Err(LimitExceeded(format!("its answer has more than {} bytes", self.limits.output_bytes)));
+        }
+        Ok(())
+    }
+
+    /// Bytes that may be copied out of a guest by one host call or one answer. A part of it is the host's own
+    /// bookkeeping, hence the surplus; the exact size is checked afterwards.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.limits.output_bytes as usize * 2 + 1024 * 1024
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let memory = self.memory.saturating_sub(current).saturating_add(desired);
+        if memory > self.limits.memory_mib as usize * 1024 * 1024 {
+            self.refused = Some(format!("it needs more than {} MiB of memory", self.limits.memory_mib));
+            return Ok(false);
+        }
+        self.memory = memory;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > crate::engine::TABLE_ELEMENTS {
+            self.refused = Some(format!("it needs a table of more than {} entries", crate::engine::TABLE_ELEMENTS));
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_ask_grant_and_cap_holds() {
+        let of = |asked, granted| {
+            let asked = Limits { call_milliseconds: asked, ..Limits::default() };
+            let granted = Limits { call_milliseconds: granted, ..Limits::default() };
+            Effective::of(&asked, &granted, &CAPS).call_ms
+        };
+        assert_eq!(of(None, None), DEFAULTS.call_ms);
+        assert_eq!(of(Some(50), None), 50);
+        assert_eq!(of(Some(900), None), DEFAULTS.call_ms);
+        assert_eq!(of(Some(900), Some(500)), 500);
+        assert_eq!(of(Some(u32::MAX), Some(u32::MAX)), CAPS.call_ms);
+    }
+
+    #[test]
+    fn each_call_has_its_own_budget() {
+        let mut meter = Meter::new(Effective { host_calls: 2, ..DEFAULTS });
+        meter.begin();
+        assert!(meter.host_call(2).is_ok() && meter.host_call(1).is_err());
+        meter.begin();
+        assert!(meter.host_call(1).is_ok());
+    }
+
+    #[test]
+    fn memory_is_counted_over_all_memories_of_an_instance() {
+        let mut meter = Meter::new(Effective { memory_mib: 1, ..DEFAULTS });
+        assert!(meter.memory_growing(0, 600 * 1024, None).unwrap());
+        assert!(!meter.memory_growing(0, 600 * 1024, None).unwrap());
+        assert!(meter.refused.is_some());
+    }
+}

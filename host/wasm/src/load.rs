@@ -1,0 +1,157 @@
+//! Turns the bytes of a file into a plugin that can serve.
+//!
+//! Takes bytes and grants; yields a plugin, or why there is none. Vetting and compiling do not depend on grants, so a
+//! grant that changes costs one call of `setup`. May not decide which of several plugins serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oarlock_core::grant::{Grant, missing};
+use oarlock_core::manifest::Manifest;
+use oarlock_core::plugin::PluginInfo;
+use oarlock_core::proposal::{Registration, RelationKey};
+use wasmtime::component::Component;
+
+use crate::bindings::ActionPre;
+use crate::cache::Cache;
+use crate::call::{Broken, Setting, setup};
+use crate::compile::{CompileWith, compile};
+use crate::engine::Engine;
+use crate::guest::Terms;
+use crate::inspect::Facts;
+use crate::journal::Budget;
+use crate::limits::Effective;
+use crate::plugin::{Compiled, Plugin};
+use crate::rejection::{Rejection, causes};
+use crate::vet;
+
+/// Turns files into plugins.
+pub(crate) struct Loader {
+    pub engine: Arc<Engine>,
+    pub cache: Option<Cache>,
+    pub compile_with: CompileWith,
+    pub caps: Effective,
+    pub wall_timeout: Option<Duration>,
+}
+
+/// What became of a compiled component under the grants of now.
+pub(crate) enum Admission {
+    Ready(Arc<Plugin>),
+    /// The lines that are missing.
+    Awaiting(Vec<String>),
+    Rejected(Rejection),
+}
+
+impl Loader {
+    /// Vets and compiles, or takes compiled code from the cache. Takes long: not for a thread that serves others.
+    pub(crate) fn prepare(&self, bytes: &[u8]) -> Result<Arc<Compiled>, Rejection> {
+        let facts = vet::check_face(bytes)?;
+        // Code in the cache was vetted whole before it was compiled.
+        let cached = self.cache.as_ref().and_then(|cache| cache.load(&facts.digest));
+        if let Some(component) = cached.and_then(|code| self.deserialize(&code).ok()) {
+            return self.link(facts, &component);
+        }
+        vet::check_code(bytes)?;
+        let code = compile(&self.compile_with, &self.engine.wasm, bytes)?;
+        let component = self.deserialize(&code).map_err(|error| {
+            Rejection::new("CompileFailed", format!("the compiled code cannot be loaded: {}", causes(error.as_ref())))
+        })?;
+        if let Some(cache) = &self.cache {
+            cache.store(&facts.digest, &code);
+        }
+        self.link(facts, &component)
+    }
+
+    #[allow(unsafe_code, reason = "the code comes from our own compiler: from the helper just now, or authenticated")]
+    fn deserialize(&self, code: &[u8]) -> wasmtime::Result<Component> {
+        // Safety: `code` is what `precompile_component` of this program returned, see the two callers.
+        unsafe { Component::deserialize(&self.engine.wasm, code) }
+    }
+
+    fn link(&self, facts: Facts, component: &Component) -> Result<Arc<Compiled>, Rejection> {
+        let refused = |error: wasmtime::Error| {
+            let sentence =
+                format!("it does not fit this host: {}; build it with the SDK of this version", causes(error.as_ref()));
+            Rejection::new("DoesNotLink", sentence)
+        };
+        let pre = self.engine.linker.instantiate_pre(component).map_err(refused)?;
+        let pre = ActionPre::new(pre).map_err(refused)?;
+        let manifest = facts.manifest.ok_or_else(|| Rejection::new("ManifestMissing", "it has no manifest"))?;
+        Ok(Arc::new(Compiled { digest: facts.digest, manifest: Arc::new(manifest), pre }))
+    }
+
+    /// Holds a component against its grant and calls `setup`.
+    pub(crate) async fn admit(&self, compiled: &Arc<Compiled>, grants: &[Grant]) -> Admission {
+        let manifest = &compiled.manifest;
+        let grant = grants.iter().find(|grant| grant.name == manifest.name);
+        let lines = missing(manifest, grant, &compiled.digest);
+        let Some(grant) = grant.filter(|_| lines.is_empty()) else { return Admission::Awaiting(lines) };
+        let config = grant.config();
+        if let Err(why) = manifest.check_config(&config) {
+            let sentence = format!("its configuration is refused: {why}; correct `config` of its grant");
+            return Admission::Rejected(Rejection::new("ConfigInvalid", sentence));
+        }
+        let limits = Effective::of(&manifest.limits, &grant.limits, &self.caps);
+        let terms =
+            Arc::new(Terms { manifest: manifest.clone(), grant: grant.clone(), limits, config, log: Budget::full() });
+        let setting = Setting { engine: &self.engine, compiled, terms: &terms, wall_timeout: self.wall_timeout };
+        let registration = match registered(setting).await {
+            Ok(registration) => registration,
+            Err(rejection) => return Admission::Rejected(rejection),
+        };
+        let info = PluginInfo {
+            manifest: Manifest::clone(manifest),
+            grant: grant.clone(),
+            registration,
+            digest: compiled.digest.clone(),
+        };
+        Admission::Ready(Arc::new(Plugin {
+            info: Arc::new(info),
+            compiled: compiled.clone(),
+            terms,
+            engine: self.engine.clone(),
+            wall_timeout: self.wall_timeout,
+        }))
+    }
+}
+
+async fn registered(setting: Setting<'_>) -> Result<Registration, Rejection> {
+    match setup(setting).await {
+        Ok(Ok(registration)) => {
+            let checked = check_registration(&registration, &setting.compiled.manifest);
+            checked.map_err(|why| Rejection::new("RegistrationRefused", why)).map(|()| registration)
+        }
+        Ok(Err(failure)) => {
+            let sentence = format!("its `setup` failed ({}): {}", failure.reason, failure.message);
+            Err(Rejection { retryable: failure.retryable, ..Rejection::new("SetupFailed", sentence) })
+        }
+        Err(Broken::Trap(trap)) => Err(Rejection::new("SetupTrapped", format!("{}: {}", trap.reason, trap.message))),
+        Err(Broken::Busy) => Err(Rejection::for_now("PluginsBusy", "the host has no room for another instance now")),
+    }
+}
+
+/// A plugin sees related objects only of kinds, and by fields, that its manifest declares.
+fn check_registration(registration: &Registration, manifest: &Manifest) -> Result<(), String> {
+    for (at, relation) in registration.relations.iter().enumerate() {
+        let name = &relation.name;
+        if registration.relations.iter().take(at).any(|earlier| earlier.name == *name) {
+            return Err(format!("`setup` declares relation {name} twice; give each another name"));
+        }
+        let kind = &relation.kind;
+        if !manifest.declares_kind(kind) {
+            return Err(format!(
+                "relation {name} is about {} {}; add it to `reads` of the manifest",
+                kind.api_version, kind.kind
+            ));
+        }
+        if let RelationKey::Field(pointer) = &relation.by
+            && !manifest.declares_read(kind, pointer)
+        {
+            return Err(format!(
+                "relation {name} matches by {pointer} of {}; add it to `reads` of the manifest",
+                kind.kind
+            ));
+        }
+    }
+    Ok(())
+}

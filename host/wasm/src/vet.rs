@@ -1,0 +1,135 @@
+//! Whether a file may be compiled at all.
+//!
+//! Takes the bytes of a file; yields what it says of itself, or why it is not used. It runs before any code of the
+//! compiler sees the file. May not run or compile anything.
+
+use semver::Version;
+use wasmparser::{Validator, WasmFeatures};
+
+use crate::inspect::{Facts, inspect, malformed};
+use crate::rejection::Rejection;
+
+/// The largest component. CPython with a plugin has 18 MB.
+pub const MAX_BYTES: u64 = 64 << 20;
+/// The version of the contract that this host offers.
+const CONTRACT: Version = Version::new(1, 0, 0);
+/// What plugins implement.
+const HANDLER: &str = "oarlock:action/handler";
+/// What the host offers beside WASI.
+const OFFERED: [&str; 4] = ["oarlock:host/config", "oarlock:host/log", "oarlock:host/cluster", "oarlock:host/jobs"];
+/// The packages of WASI 0.2 that language runtimes link. Each denies everything.
+const WASI: [&str; 6] = ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
+
+/// Proposals that the engine runs. Threads, 64-bit memories and garbage collection are not among them.
+fn features() -> WasmFeatures {
+    WasmFeatures::WASM2
+        | WasmFeatures::COMPONENT_MODEL
+        | WasmFeatures::MULTI_MEMORY
+        | WasmFeatures::EXTENDED_CONST
+        | WasmFeatures::TAIL_CALL
+        | WasmFeatures::RELAXED_SIMD
+        | WasmFeatures::BULK_MEMORY_OPT
+        | WasmFeatures::CALL_INDIRECT_OVERLONG
+}
+
+/// Refuses a file by its size, before it is read.
+pub(crate) fn check_size(bytes: u64) -> Result<(), Rejection> {
+    if bytes > MAX_BYTES {
+        let limit = MAX_BYTES >> 20;
+        return Err(Rejection::new("TooLarge", format!("the file has {} MiB; at most {limit} are taken", bytes >> 20)));
+    }
+    Ok(())
+}
+
+/// Looks at everything but the code. Cheap enough for each start of the host.
+pub(crate) fn check_face(bytes: &[u8]) -> Result<Facts, Rejection> {
+    check_size(bytes.len() as u64)?;
+    let facts = inspect(bytes)?;
+    if let Some(import) = facts.imports.iter().find(|import| !is_offered(import)) {
+        let sentence = format!("it imports `{import}`, which this host does not offer; build it without");
+        return Err(Rejection::new("ImportNotOffered", sentence));
+    }
+    check_exports(&facts.exports)?;
+    if facts.manifest.is_none() {
+        let sentence = "it has no section `oarlock.manifest`; write it with the SDK or `oarlock plugin annotate`";
+        return Err(Rejection::new("ManifestMissing", sentence));
+    }
+    Ok(facts)
+}
+
+/// Validates all code.
+pub(crate) fn check_code(bytes: &[u8]) -> Result<(), Rejection> {
+    Validator::new_with_features(features()).validate_all(bytes).map(drop).map_err(|error| malformed(&error))
+}
+
+/// The interface and version of a name such as `oarlock:host/log@1.0.0`.
+fn versioned(name: &str) -> Option<(&str, Version)> {
+    let (interface, version) = name.split_once('@')?;
+    Some((interface, Version::parse(version).ok()?))
+}
+
+fn is_offered(import: &str) -> bool {
+    let Some((interface, version)) = versioned(import) else { return false };
+    if WASI.iter().any(|package| interface.starts_with(package)) {
+        return version.major == 0 && version.minor == 2;
+    }
+    OFFERED.contains(&interface) && is_supported(&version)
+}
+
+/// A plugin of 1.x runs on a host of 1.y, y >= x.
+fn is_supported(version: &Version) -> bool {
+    version.major == CONTRACT.major && version.minor <= CONTRACT.minor && version.pre.is_empty()
+}
+
+fn check_exports(exports: &[String]) -> Result<(), Rejection> {
+    let mut handlers = exports.iter().filter_map(|export| versioned(export)).filter(|(name, _)| *name == HANDLER);
+    match handlers.next() {
+        Some((_, version)) if is_supported(&version) => Ok(()),
+        Some((_, version)) => {
+            let sentence = format!(
+                "it implements version {version} of the contract, and this host supports {}.0 to {CONTRACT}; use a \
+                 newer host or build it with an older SDK",
+                CONTRACT.major
+            );
+            Err(Rejection::new("ContractVersion", sentence))
+        }
+        None => {
+            Err(Rejection::new("NotAPlugin", format!("it does not export `{HANDLER}`; export an action with the SDK")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_are_held_against_what_is_offered() {
+        for name in ["oarlock:host/log@1.0.0", "oarlock:host/jobs@1.0.7", "wasi:io/streams@0.2.3"] {
+            assert!(is_offered(name), "{name}");
+        }
+        for name in [
+            "oarlock:host/log@1.1.0",
+            "oarlock:host/log@2.0.0",
+            "oarlock:host/secrets@1.0.0",
+            "log",
+            "wasi:http/outgoing-handler@0.2.3",
+            "wasi:io/streams@0.3.0",
+            "wasi:nn/graph@0.2.0",
+        ] {
+            assert!(!is_offered(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_component_is_refused_in_words() {
+        let reason = |bytes: &[u8]| check_face(bytes).unwrap_err().reason;
+        assert_eq!(reason(b""), "EmptyFile");
+        assert_eq!(reason(b"#!/bin/sh\n"), "NotWebAssembly");
+        assert_eq!(reason(b"\0as"), "Truncated");
+        assert_eq!(reason(b"\0asm\x01\0\0\0"), "CoreModule");
+        assert_eq!(reason(b"\0asm\x0d\0\x01\0"), "NotAPlugin");
+        assert_eq!(reason(b"\0asm\x0d\0\x01\0\x00\x7f"), "Truncated");
+        assert_eq!(check_size(200 << 20).unwrap_err().reason, "TooLarge");
+    }
+}
