@@ -1,6 +1,6 @@
 //! The simulated world on the in-memory API under paused time: pods live, sets replace, the ledger tells the truth.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,50 +15,65 @@ use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
 
-struct Stage {
-    client: Client,
-    world: World,
-    seedbed: Seedbed,
+/// A world on a fresh in-memory API, with what a test asks of both.
+#[cfg(test)]
+mod stage {
+    use super::*;
+
+    pub(super) struct Stage {
+        pub(super) client: Client,
+        pub(super) world: World,
+        pub(super) seedbed: Seedbed,
+    }
+
+    impl Stage {
+        pub(super) async fn new(seed: u64) -> Self {
+            let options = Options { seed, ..Options::default() };
+            let clock = options.clock.clone();
+            let client = Client::new(Cluster::new(options).service(), "demo");
+            let world = World::start(client.clone(), WorldOptions::new(seed, clock)).await.unwrap();
+            let seedbed = Seedbed::namespace(client.clone(), "demo").await.unwrap();
+            Self { client, world, seedbed }
+        }
+
+        pub(super) async fn with_collaset(replicas: usize) -> (Self, SetKey) {
+            let stage = Self::new(7).await;
+            let set = stage.seedbed.collaset("foo", replicas).await.unwrap();
+            stage.world.settled(&set, SOON).await.unwrap();
+            (stage, set)
+        }
+
+        pub(super) fn pods(&self) -> Api<Pod> {
+            Api::namespaced(self.client.clone(), "demo")
+        }
+
+        pub(super) async fn patch(&self, name: &str, body: serde_json::Value) {
+            self.pods().patch(name, &PatchParams::default(), &Patch::Merge(body)).await.unwrap();
+        }
+
+        pub(super) async fn mark(&self, name: &str, value: Option<&str>) {
+            self.patch(name, json!({ "metadata": { "labels": { marks::TO_REPLACE: value } } })).await;
+        }
+
+        /// Names and uids of all pods in the demo namespace.
+        pub(super) fn targets(&self) -> Vec<(String, String)> {
+            self.world.pods().iter().map(|pod| (pod.name_any(), pod.uid().unwrap())).collect()
+        }
+
+        pub(super) fn effects(&self, uid: &str) -> Vec<Effect> {
+            self.world
+                .ledger()
+                .entries()
+                .into_iter()
+                .filter(|entry| entry.uid == uid)
+                .map(|entry| entry.effect)
+                .collect()
+        }
+    }
 }
 
-impl Stage {
-    async fn new(seed: u64) -> Self {
-        let options = Options { seed, ..Options::default() };
-        let clock = options.clock.clone();
-        let client = Client::new(Cluster::new(options).service(), "demo");
-        let world = World::start(client.clone(), WorldOptions::new(seed, clock)).await.unwrap();
-        let seedbed = Seedbed::namespace(client.clone(), "demo").await.unwrap();
-        Self { client, world, seedbed }
-    }
-
-    async fn with_collaset(replicas: usize) -> (Self, SetKey) {
-        let stage = Self::new(7).await;
-        let foo = stage.seedbed.collaset("foo", replicas).await.unwrap();
-        stage.world.settled(&foo, SOON).await.unwrap();
-        (stage, foo)
-    }
-
-    fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), "demo")
-    }
-
-    async fn patch(&self, name: &str, body: serde_json::Value) {
-        self.pods().patch(name, &PatchParams::default(), &Patch::Merge(body)).await.unwrap();
-    }
-
-    async fn mark(&self, name: &str, value: Option<&str>) {
-        self.patch(name, json!({ "metadata": { "labels": { marks::TO_REPLACE: value } } })).await;
-    }
-
-    /// Names and uids of all pods in the demo namespace.
-    fn targets(&self) -> Vec<(String, String)> {
-        self.world.pods().iter().map(|pod| (pod.name_any(), pod.uid().unwrap())).collect()
-    }
-
-    fn effects(&self, uid: &str) -> Vec<Effect> {
-        self.world.ledger().entries().into_iter().filter(|entry| entry.uid == uid).map(|entry| entry.effect).collect()
-    }
-}
+#[cfg(test)]
+use stage::Stage;
 
 fn named<'a>(pods: &'a [Arc<Pod>], name: &str) -> Option<&'a Arc<Pod>> {
     pods.iter().find(|pod| pod.name_any() == name)
@@ -71,7 +86,7 @@ fn is_ready(pod: &Pod) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_collaset_comes_to_life_and_reports_it() {
-    let (stage, foo) = Stage::with_collaset(3).await;
+    let (stage, set) = Stage::with_collaset(3).await;
     let api: Api<kube::api::DynamicObject> =
         Api::namespaced_with(stage.client.clone(), "demo", &SetKind::CollaSet.resource());
     let pods = stage.pods().list(&Default::default()).await.unwrap().items;
@@ -80,8 +95,8 @@ async fn a_collaset_comes_to_life_and_reports_it() {
         assert!(pod.labels().contains_key(marks::SERVICE_AVAILABLE) && pod.labels().contains_key(marks::INSTANCE_ID));
         assert!(pod.name_any().starts_with("foo-") && pod.status.as_ref().unwrap().pod_ip.is_some());
     }
-    stage.world.scale(&foo, 2).await.unwrap();
-    stage.world.settled(&foo, SOON).await.unwrap();
+    stage.world.scale(&set, 2).await.unwrap();
+    stage.world.settled(&set, SOON).await.unwrap();
     let wait = |object: Option<&kube::api::DynamicObject>| {
         object.is_some_and(|object| object.data["status"]["availableReplicas"] == 2)
     };
@@ -93,12 +108,12 @@ async fn a_collaset_comes_to_life_and_reports_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_marked_pod_of_a_collaset_is_replaced_once_and_then_goes() {
-    let (stage, foo) = Stage::with_collaset(2).await;
+    let (stage, set) = Stage::with_collaset(2).await;
     let targets = stage.targets();
     stage.mark(&targets[0].0, Some("true")).await;
     let replaced = |pods: &[Arc<Pod>]| named(pods, &targets[0].0).is_none();
     stage.world.until("the origin to go", SOON, replaced).await.unwrap();
-    stage.world.settled(&foo, SOON).await.unwrap();
+    stage.world.settled(&set, SOON).await.unwrap();
     let verdict = stage.world.ledger().verdict(&targets[..1]);
     assert!(verdict.is_clean(), "{verdict}");
     let [.., Effect::PodTerminating { cause: Cause::MarkedToDelete }, Effect::PodGone] =
@@ -110,9 +125,9 @@ async fn a_marked_pod_of_a_collaset_is_replaced_once_and_then_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn the_partner_serves_before_the_origin_is_told_to_go() {
-    let (stage, foo) = Stage::with_collaset(1).await;
+    let (stage, set) = Stage::with_collaset(1).await;
     let targets = stage.targets();
-    stage.world.hold(Brake::Readiness, Scope::Set(foo.clone()));
+    stage.world.hold(Brake::Readiness, Scope::Set(set.clone()));
     stage.mark(&targets[0].0, Some("true")).await;
     let paired = |pods: &[Arc<Pod>]| {
         let id = named(pods, &targets[0].0).and_then(|pod| pod.labels().get(marks::PAIR_NEW_ID));
@@ -121,28 +136,28 @@ async fn the_partner_serves_before_the_origin_is_told_to_go() {
     stage.world.until("a partner", SOON, paired).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(named(&stage.world.pods(), &targets[0].0).unwrap().metadata.deletion_timestamp.is_none());
-    stage.world.release(Brake::Readiness, Scope::Set(foo.clone()));
+    stage.world.release(Brake::Readiness, Scope::Set(set.clone()));
     stage.world.until("one pod", SOON, |pods| pods.len() == 1).await.unwrap();
-    stage.world.settled(&foo, SOON).await.unwrap();
+    stage.world.settled(&set, SOON).await.unwrap();
     assert!(stage.world.ledger().verdict(&targets).is_clean());
 }
 
 #[tokio::test(start_paused = true)]
 async fn taking_the_mark_away_deletes_the_partner_and_keeps_the_origin() {
-    let (stage, foo) = Stage::with_collaset(1).await;
+    let (stage, set) = Stage::with_collaset(1).await;
     let targets = stage.targets();
-    stage.world.hold(Brake::Readiness, Scope::Set(foo.clone()));
+    stage.world.hold(Brake::Readiness, Scope::Set(set.clone()));
     stage.mark(&targets[0].0, Some("true")).await;
     stage.world.until("a partner", SOON, |pods| pods.len() == 2).await.unwrap();
     stage.mark(&targets[0].0, None).await;
-    stage.world.release(Brake::Readiness, Scope::Set(foo.clone()));
-    stage.world.settled(&foo, SOON).await.unwrap();
+    stage.world.release(Brake::Readiness, Scope::Set(set.clone()));
+    stage.world.settled(&set, SOON).await.unwrap();
     assert_eq!(stage.targets(), targets);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_origin_with_a_finalizer_stays_until_the_finalizer_goes() {
-    let (stage, foo) = Stage::with_collaset(1).await;
+    let (stage, set) = Stage::with_collaset(1).await;
     let targets = stage.targets();
     stage.patch(&targets[0].0, json!({ "metadata": { "finalizers": ["example.com/guard"] } })).await;
     stage.mark(&targets[0].0, Some("true")).await;
@@ -153,7 +168,7 @@ async fn an_origin_with_a_finalizer_stays_until_the_finalizer_goes() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(stage.world.pods().len(), 2);
     stage.patch(&targets[0].0, json!({ "metadata": { "finalizers": null } })).await;
-    stage.world.settled(&foo, SOON).await.unwrap();
+    stage.world.settled(&set, SOON).await.unwrap();
     assert!(stage.world.ledger().verdict(&targets).is_clean());
 }
 
@@ -218,15 +233,15 @@ async fn failing_health_takes_readiness_away_until_it_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn a_held_creation_makes_no_pod_until_it_is_released() {
-    let (stage, foo) = Stage::with_collaset(2).await;
-    stage.world.hold(Brake::Creation, Scope::Set(foo.clone()));
+    let (stage, set) = Stage::with_collaset(2).await;
+    stage.world.hold(Brake::Creation, Scope::Set(set.clone()));
     let targets = stage.targets();
     stage.pods().delete(&targets[0].0, &DeleteParams::default()).await.unwrap();
     stage.world.until("the pod to go", SOON, |pods| pods.len() == 1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(stage.world.pods().len(), 1);
-    stage.world.release(Brake::Creation, Scope::Set(foo.clone()));
-    stage.world.settled(&foo, SOON).await.unwrap();
+    stage.world.release(Brake::Creation, Scope::Set(set.clone()));
+    stage.world.settled(&set, SOON).await.unwrap();
     assert!(stage.world.ledger().verdict(&targets[..1]).is_clean());
 }
 
@@ -235,12 +250,12 @@ async fn the_same_seed_gives_the_same_ledger() {
     let mut ledgers = Vec::new();
     for seed in [11, 11, 12] {
         let stage = Stage::new(seed).await;
-        let foo = stage.seedbed.collaset("foo", 5).await.unwrap();
-        stage.world.settled(&foo, SOON).await.unwrap();
+        let set = stage.seedbed.collaset("foo", 5).await.unwrap();
+        stage.world.settled(&set, SOON).await.unwrap();
         let targets = stage.targets();
         stage.mark(&targets[0].0, Some("true")).await;
         stage.world.until("the origin to go", SOON, |pods| named(pods, &targets[0].0).is_none()).await.unwrap();
-        stage.world.settled(&foo, SOON).await.unwrap();
+        stage.world.settled(&set, SOON).await.unwrap();
         ledgers.push(stage.world.ledger().entries().iter().map(ToString::to_string).collect::<Vec<_>>());
         stage.world.stop().await;
     }
@@ -263,7 +278,9 @@ async fn a_thousand_evicted_pods_are_replaced_with_four_writes_each() {
     for (name, _) in &targets {
         pods.evict(name, &EvictParams::default()).await.unwrap();
     }
-    world.until("all to go", Duration::from_secs(300), |pods| pods.len() == 1000).await.unwrap();
+    let uids: HashSet<&String> = targets.iter().map(|(_, uid)| uid).collect();
+    let gone = |pods: &[Arc<Pod>]| pods.iter().all(|pod| !uids.contains(pod.metadata.uid.as_ref().unwrap()));
+    world.until("all to go", Duration::from_secs(300), gone).await.unwrap();
     world.settled(&web, Duration::from_secs(300)).await.unwrap();
     let verdict = world.ledger().verdict(&targets);
     assert!(verdict.is_clean(), "{verdict}");
