@@ -19,15 +19,16 @@ use serde_json::Value;
 use crate::install::{self, Way};
 use exceptions::Exceptions;
 use run::Observation;
+pub use run::{Forget, Side};
 use script::{Group, Script};
 
-/// The two sides, each as a client that may do everything.
+/// The two servers.
 #[derive(Clone)]
 pub struct Sides {
     /// The API server whose word counts.
-    pub real: kube::Client,
+    pub real: Side,
     /// The one that must do the same.
-    pub sim: kube::Client,
+    pub sim: Side,
 }
 
 /// What a group came to.
@@ -95,9 +96,9 @@ pub async fn run_group(name: &str, sides: &Sides) -> anyhow::Result<Report> {
     let exceptions = Exceptions::read(&folder())?;
     for kind in &group.install {
         let documents = read_kinds(kind)?;
-        for (side, client) in [("real", &sides.real), ("in-memory", &sides.sim)] {
-            let installed = install::install(client, &documents, Way::CreateMissing).await;
-            installed.with_context(|| format!("cannot install {kind} on the {side} side"))?;
+        for (name, side) in [("real", &sides.real), ("in-memory", &sides.sim)] {
+            let installed = install::install(&side.client, &documents, Way::CreateMissing).await;
+            installed.with_context(|| format!("cannot install {kind} on the {name} side"))?;
         }
     }
     let mut report = Report { scripts: group.scripts.len(), differences: Vec::new(), transcript: String::new() };

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::accounts::{self, Account, ServiceAccountKeys};
 use crate::audit;
 use crate::children::Child;
+use crate::compaction;
 use crate::server_flags::{self, Files, Ports};
 use crate::workplace::{Workplace, free_port};
 
@@ -237,6 +238,17 @@ impl ControlPlane {
         let child = Child::spawn("kube-apiserver", command, self.place.path().join("kube-apiserver.log"))?;
         *self.api_server.lock() = child;
         self.wait_until_ready().await
+    }
+
+    /// Makes the store forget every version but the present one, and restarts the API server, which remembers some too.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store refuses or the API server does not become ready again.
+    pub async fn forget_the_past(&self) -> anyhow::Result<()> {
+        self.kill_api_server();
+        compaction::compact(self.ports.store).await?;
+        self.start_api_server().await
     }
 
     /// The writes that the API server has logged so far, oldest first; needs [`Options::audit`].

@@ -7,6 +7,7 @@
 pub mod accounts;
 pub mod audit;
 pub mod children;
+mod compaction;
 pub mod conformance;
 pub mod control_plane;
 pub mod faults;

@@ -96,11 +96,7 @@ impl Normal {
                 self.note_version(metadata);
             }
         }
-        let is_status = map.get("kind").is_some_and(|kind| kind == "Status");
         for (key, value) in map.iter_mut() {
-            if is_status && key == "metadata" {
-                continue;
-            }
             self.replace(key, value);
         }
     }
@@ -161,9 +157,11 @@ impl Normal {
         let squeezed = replaced.to_lowercase().replace(' ', "");
         if squeezed.contains("resourceversion") {
             let of_the_store = squeezed.contains("tooold") || squeezed.contains("toolarge");
+            // What a store says about itself is of the whole store, which others write to.
             let replacement = |found: &Captures<'_>| match self.tokens.get(&found[0]) {
+                _ if found[0].starts_with('<') => found[0].to_owned(),
+                _ if of_the_store => "<some version>".to_owned(),
                 Some(token) => token.clone(),
-                None if of_the_store && !found[0].starts_with('<') => "<some version>".to_owned(),
                 None => found[0].to_owned(),
             };
             replaced = patterns.number.replace_all(&replaced, replacement).into_owned();

@@ -4,9 +4,11 @@
 //! times, versions) replaced by tokens that still tell equal from different.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::future::BoxFuture;
 use futures::{AsyncBufReadExt as _, StreamExt as _};
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -22,6 +24,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A watch that has no further event is given up after this.
 const SILENCE: Duration = Duration::from_secs(8);
 
+/// Makes a server forget its past, as compaction does.
+pub type Forget = Arc<dyn Fn() -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
+
+/// One of the two servers.
+#[derive(Clone)]
+pub struct Side {
+    /// A client that may do everything.
+    pub client: kube::Client,
+    /// For the scripts that say `FORGET`; where there is none such a step is answered with an error.
+    pub forget: Option<Forget>,
+}
+
 /// What one step was answered with.
 #[derive(Clone, Debug)]
 pub(crate) struct Observation {
@@ -35,7 +49,7 @@ pub(crate) struct Observation {
 type Known = BTreeMap<String, String>;
 
 /// Runs `script` from its first step to its last, whatever each is answered with.
-pub(crate) async fn script(client: &kube::Client, group: &Group, script: &Script) -> Vec<Observation> {
+pub(crate) async fn script(side: &Side, group: &Group, script: &Script) -> Vec<Observation> {
     let mut known = Known::from([("ns".to_owned(), script.namespace())]);
     for (name, value) in &group.constants {
         known.insert(name.clone(), fill(value, &known));
@@ -52,10 +66,10 @@ pub(crate) async fn script(client: &kube::Client, group: &Group, script: &Script
         events: 0,
     };
     // That both sides take the namespace is seen by every later step.
-    let _ = send(client, &prepare, &known, &group.define).await;
+    let _ = send(side, &prepare, &known, &group.define).await;
     let mut seen = Vec::new();
     for step in &script.steps {
-        let (status, body) = match send(client, step, &known, &group.define).await {
+        let (status, body) = match send(side, step, &known, &group.define).await {
             Ok(answer) => answer,
             Err(cause) => (0, json!({"no answer": format!("{cause:#}")})),
         };
@@ -67,14 +81,13 @@ pub(crate) async fn script(client: &kube::Client, group: &Group, script: &Script
     seen
 }
 
-async fn send(
-    client: &kube::Client,
-    step: &Step,
-    known: &Known,
-    define: &Map<String, Value>,
-) -> anyhow::Result<(u16, Value)> {
+async fn send(side: &Side, step: &Step, known: &Known, define: &Map<String, Value>) -> anyhow::Result<(u16, Value)> {
+    if step.verb == "FORGET" {
+        let forget = side.forget.as_ref().context("this group of scripts has nobody who forgets")?;
+        return forget().await.map(|()| (0, Value::Null));
+    }
     let request = build(step, known, define)?;
-    let reply = tokio::time::timeout(PATIENCE, client.send(request)).await.context("no reply in time")??;
+    let reply = tokio::time::timeout(PATIENCE, side.client.send(request)).await.context("no reply in time")??;
     let status = reply.status().as_u16();
     if step.verb == "WATCH" && status == 200 {
         return Ok((status, events(reply.into_body(), step.events).await));

@@ -35,7 +35,7 @@ pub(crate) struct Script {
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// An HTTP verb, or `WATCH`.
+    /// An HTTP verb, `WATCH`, or `FORGET`, after which the server knows the present only.
     pub(crate) verb: String,
     /// Path and query, in which `{ns}`, constants and kept values are replaced; a leading `~` is the script's own namespace.
     pub(crate) path: String,

@@ -1,7 +1,9 @@
 //! One test per group of scripts.
 
+use std::sync::Arc;
+
 use oarlock_bed::accounts::Account;
-use oarlock_bed::conformance::{self, Sides};
+use oarlock_bed::conformance::{self, Forget, Side, Sides};
 use oarlock_bed::control_plane::{self, ControlPlane, Options};
 use oarlock_sim::{Cluster, Options as SimOptions};
 use tokio::sync::OnceCell;
@@ -13,16 +15,39 @@ async fn real() -> &'static ControlPlane {
 }
 
 async fn agrees(group: &str) {
-    let real = real().await.client(Account::Admin).await.unwrap();
+    let real = Side { client: real().await.client(Account::Admin).await.unwrap(), forget: None };
     let cluster = Cluster::new(SimOptions::default());
-    let sides = Sides { real, sim: kube::Client::new(cluster.service(), "default") };
-    let report = conformance::run_group(group, &sides).await.unwrap();
+    let sim = Side { client: kube::Client::new(cluster.service(), "default"), forget: None };
+    report(group, &Sides { real, sim }).await;
+}
+
+async fn report(group: &str, sides: &Sides) {
+    let report = conformance::run_group(group, sides).await.unwrap();
     if let Some(folder) = std::env::var_os("OARLOCK_TRANSCRIPTS") {
         let path = std::path::Path::new(&folder).join(format!("{group}.txt"));
         std::fs::write(path, &report.transcript).unwrap();
     }
     let count = report.differences.len();
     assert!(count == 0, "{count} of {} scripts differ:\n\n{}", report.scripts, report.differences.join("\n"));
+}
+
+/// On a control plane of its own, because its API server restarts.
+#[tokio::test]
+async fn expired() {
+    let plane = Arc::new(control_plane::start(Options::default()).await.unwrap());
+    let client = plane.client(Account::Admin).await.unwrap();
+    let forget: Forget = Arc::new(move || {
+        let plane = plane.clone();
+        Box::pin(async move { plane.forget_the_past().await })
+    });
+    let cluster = Cluster::new(SimOptions::default());
+    let sim = kube::Client::new(cluster.service(), "default");
+    let forget_in_memory: Forget = Arc::new(move || {
+        cluster.compact();
+        Box::pin(async { Ok(()) })
+    });
+    let real = Side { client, forget: Some(forget) };
+    report("expired", &Sides { real, sim: Side { client: sim, forget: Some(forget_in_memory) } }).await;
 }
 
 /// Makes the tests, and the list that the folder is compared with.
@@ -60,7 +85,9 @@ groups![
 
 #[test]
 fn every_group_in_the_folder_has_a_test() {
-    assert_eq!(conformance::groups().unwrap(), TESTED);
+    let mut tested: Vec<&str> = TESTED.iter().copied().chain(["expired"]).collect();
+    tested.sort_unstable();
+    assert_eq!(conformance::groups().unwrap(), tested);
 }
 
 #[test]
