@@ -106,6 +106,13 @@ impl Unmatched<'_> {
         self.by(RelationKey::SameController)
     }
 
+    /// A match that the contract does not list: its name, and its arguments as
+    /// JSON. A host that does not know the name refuses the plugin.
+    #[must_use]
+    pub fn by_other(self, name: &str, arguments: &str) -> Relation {
+        self.by(RelationKey::Other((name.to_owned(), arguments.to_owned())))
+    }
+
     fn by(self, by: RelationKey) -> Relation {
         let Unmatched { name, api_version, kind } = self;
         Relation(wit::Relation { name: name.into(), api_version: api_version.into(), kind: kind.into(), by })

@@ -1,1 +1,130 @@
-//! Placeholder.
+//! A plugin that does what plugins must not, for tests of the host.
+//!
+//! Takes the job's parameter `do`, such as `trap-in-operate`, or the label `hostile.test/do` of the pod, and yields that
+//! misdeed in that function. In every other call it does as a good plugin would: it labels the pod and has succeeded
+//! once the label is there. May not do harm where a host keeps its promises.
+
+mod deed;
+mod setup;
+
+use std::time::Duration;
+
+use oarlock_sdk::{Action, Change, Job, Proposal, Registration, Report, Result, Target, export};
+
+use deed::Deed;
+
+/// The label by which a pod asks for a misdeed, whatever the job says.
+pub const DO: &str = "hostile.test/do";
+/// The label that a good plugin would set.
+pub const DONE: &str = "hostile.test/done";
+
+/// The action.
+#[derive(Debug)]
+pub struct Hostile;
+
+impl Action for Hostile {
+    fn setup() -> Result<Registration> {
+        setup::setup()
+    }
+
+    fn operate(job: &Job, target: &Target) -> Result<Proposal> {
+        match Deed::due("operate", job, target)? {
+            Some(deed) => deed.commit(job, target),
+            None => Ok(good(target)),
+        }
+    }
+
+    fn progress(job: &Job, target: &Target) -> Result<Report> {
+        match Deed::due("progress", job, target)? {
+            Some(Deed::Lie) => Ok(Report::succeeded()),
+            Some(Deed::Hurry) => Ok(Report::processing().check_after(Duration::ZERO)),
+            Some(Deed::Give) => Ok(Report::failed("Hostile\u{0}Reason", "x".repeat(1 << 20))),
+            Some(deed) => Ok(Report::processing().with(deed.commit(job, target)?)),
+            None if target.object().is_some_and(|pod| pod.has_label(DONE)) => Ok(Report::succeeded()),
+            None => Ok(Report::processing()),
+        }
+    }
+
+    fn release(job: &Job, target: &Target) -> Result<Proposal> {
+        match Deed::due("release", job, target)? {
+            Some(deed) => deed.commit(job, target),
+            None => Ok(Proposal::new()),
+        }
+    }
+}
+
+export!(Hostile, manifest = include_str!("../manifest.json"));
+
+/// What a good plugin proposes.
+fn good(target: &Target) -> Proposal {
+    let pod = target.object().filter(|pod| !pod.has_label(DONE));
+    pod.map_or_else(Proposal::new, |pod| Proposal::new().change(Change::of(&pod).set_label(DONE, "true").keep()))
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_sdk::State;
+    use oarlock_sdk::kit::{Visit, pod};
+    use serde_json::json;
+
+    use super::*;
+
+    fn asked(what: &str) -> Visit {
+        Visit::to(&pod("web")).parameters(json!({"do": what}))
+    }
+
+    fn marked() -> Proposal {
+        Proposal::new().change(Change::of(&pod("web")).set_label(DONE, "true").keep())
+    }
+
+    #[test]
+    fn plugin_that_is_asked_for_nothing_is_a_good_one() {
+        assert_eq!(Visit::to(&pod("web")).operate::<Hostile>().unwrap(), marked());
+        assert_eq!(asked("succeed").operate::<Hostile>().unwrap(), marked());
+        let done = Visit::to(&pod("web").label(DONE, "true"));
+        assert_eq!(done.operate::<Hostile>().unwrap(), Proposal::new());
+        assert_eq!(done.progress::<Hostile>().unwrap(), Report::succeeded());
+    }
+
+    #[test]
+    fn misdeed_is_done_in_the_function_it_is_asked_for_alone() {
+        assert_eq!(asked("fail-in-release").operate::<Hostile>().unwrap(), marked());
+        assert_eq!(asked("fail-in-release").release::<Hostile>().unwrap_err().reason(), "Hostile");
+        assert_eq!(asked("lie-in-progress").progress::<Hostile>().unwrap().state(), &State::Succeeded);
+        assert_eq!(asked("fail").operate::<Hostile>().unwrap_err().reason(), "UnknownDeed");
+    }
+
+    #[test]
+    fn label_of_a_pod_goes_before_the_job() {
+        let web = pod("web").label(DO, "fail-in-operate");
+        let visit = Visit::to(&web).parameters(json!({"do": "succeed"}));
+        assert_eq!(visit.operate::<Hostile>().unwrap_err().reason(), "Hostile");
+    }
+
+    #[test]
+    fn misdeed_of_the_first_try_is_not_repeated() {
+        let visit = Visit::to(&pod("web")).parameters(json!({"do": "retry-in-operate", "tries": 1}));
+        assert!(visit.operate::<Hostile>().unwrap_err().is_retryable());
+        assert_eq!(visit.call_try(2).operate::<Hostile>().unwrap(), marked());
+    }
+
+    #[test]
+    fn what_the_manifest_does_not_declare_is_refused() {
+        for what in ["undeclared-field", "undeclared-kind", "undeclared-relation"] {
+            let failure = asked(&format!("{what}-in-operate")).operate::<Hostile>().unwrap_err();
+            assert_eq!(failure.reason(), "NotDeclared", "{what}");
+        }
+        for what in ["ungranted-mutation", "unknown-mutation", "garbled-json"] {
+            let failure = asked(&format!("{what}-in-operate")).operate::<Hostile>().unwrap_err();
+            assert_eq!(failure.reason(), "MutationDenied", "{what}");
+        }
+    }
+
+    #[test]
+    fn too_much_is_as_much_as_its_name_says() {
+        let proposal = asked("many-mutations-in-operate").operate::<Hostile>().unwrap();
+        assert_eq!(proposal.mutations().len(), 10_000);
+        let proposal = asked("huge-output-in-release").release::<Hostile>().unwrap();
+        assert_eq!(proposal.events()[0].message.len(), 16 << 20);
+    }
+}
