@@ -4,9 +4,15 @@
 //! anything about a job: that is `oarlock-core`'s.
 
 pub mod commands;
+pub mod controller;
 pub mod health;
+pub mod host;
 pub mod manifests;
 pub mod metrics;
+pub mod queue;
+pub mod round;
+pub mod steps;
 pub mod telemetry;
+pub mod term;
 
 pub use manifests::manifests;

@@ -28,8 +28,9 @@ impl Cluster {
     }
 
     async fn all(&self, writes: &[TargetWrites], mode: Mode, fence: &Fence) -> Vec<Applied> {
-        let each = futures::stream::iter(writes).map(|target| self.target(target, mode, fence));
-        let mut applied: Vec<Applied> = each.buffer_unordered(TARGETS_AT_ONCE).collect().await;
+        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
+        let each: Vec<_> = writes.iter().map(|target| self.target(target, mode, fence)).collect();
+        let mut applied: Vec<Applied> = futures::stream::iter(each).buffer_unordered(TARGETS_AT_ONCE).collect().await;
         applied.sort_by_key(|applied| applied.target);
         applied
     }

@@ -96,7 +96,9 @@ impl Cluster {
             let reply = self.link.write(&write, Mode::Real, fence).await.map_err(failed("finalizer"))?;
             version = reply.pointer("/metadata/resourceVersion").cloned();
         }
-        let records = futures::stream::iter(&record.records).map(|write| self.link.put_record(&job, write, fence));
+        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
+        let puts: Vec<_> = record.records.iter().map(|write| self.link.put_record(&job, write, fence)).collect();
+        let records = futures::stream::iter(puts);
         records.buffer_unordered(RECORDS_AT_ONCE).try_collect::<()>().await.map_err(failed("records"))?;
         if let Some(status) = &record.status {
             let mut body = status.clone();
