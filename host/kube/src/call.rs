@@ -89,7 +89,7 @@ impl Caller {
                 judge(code, &headers, body)
             }
         };
-        self.note(call.verb, call.resource, &outcome, begun.elapsed());
+        self.requests.note(labels(call.verb, call.resource, &outcome), begun.elapsed());
         outcome
     }
 
@@ -126,7 +126,7 @@ impl Caller {
             }
             Err(error) => Err(error),
         };
-        self.note(call.verb, call.resource, &outcome, begun.elapsed());
+        self.requests.note(labels(call.verb, call.resource, &outcome), begun.elapsed());
         let body = outcome?;
         Ok(Box::pin(body.into_data_stream().map_ok(|chunk| chunk.to_vec())))
     }
@@ -148,16 +148,16 @@ impl Caller {
             self.clock.learn(date, sent);
         }
     }
+}
 
-    fn note<T>(&self, verb: &'static str, resource: &str, outcome: &Result<T, CallError>, took: Duration) {
-        let code = match outcome {
-            Ok(_) => "200".to_owned(),
-            Err(CallError::Refused(refusal)) => refusal.code.to_string(),
-            Err(CallError::TimedOut(_)) => "timeout".to_owned(),
-            Err(CallError::Broken(_) | CallError::Build(_) | CallError::Unreadable(_)) => "broken".to_owned(),
-        };
-        self.requests.note(RequestLabels { resource: resource.to_owned(), verb, code }, took);
-    }
+fn labels<T>(verb: &'static str, resource: &str, outcome: &Result<T, CallError>) -> RequestLabels {
+    let code = match outcome {
+        Ok(_) => "200".to_owned(),
+        Err(CallError::Refused(refusal)) => refusal.code.to_string(),
+        Err(CallError::TimedOut(_)) => "timeout".to_owned(),
+        Err(CallError::Broken(_) | CallError::Build(_) | CallError::Unreadable(_)) => "broken".to_owned(),
+    };
+    RequestLabels { resource: resource.to_owned(), verb, code }
 }
 
 fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, CallError> {

@@ -130,6 +130,8 @@ impl Shelf for ObjectShelf {
 #[derive(Default)]
 pub(crate) struct Feed {
     running: Mutex<BTreeMap<Kind, Running>>,
+    /// Declarations take effect one after the other; the last one stays.
+    turn: tokio::sync::Mutex<()>,
 }
 
 struct Running {
@@ -151,6 +153,7 @@ impl Feed {
     pub(crate) async fn declare(&self, link: &Link, declared: Declared) {
         let jobs = Kind::new(oarlock_api::OPERATION_JOB_API_VERSION, "OperationJob");
         let Declared { kinds } = declared;
+        let turn = self.turn.lock().await;
         let outdated = self.take_outdated(&jobs, &kinds);
         for (kind, mut running) in outdated {
             running.task.abort();
@@ -168,6 +171,7 @@ impl Feed {
                 running.entry(kind.clone()).or_insert_with(|| watch_kind(link, kind, declared));
             }
         }
+        drop(turn);
         self.synced().await;
     }
 

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 /// Spec section 10.
-const MOST: f64 = 32.0;
+const MOST: usize = 32;
 /// The limit falls at most once in this time: replies to what was already in flight say nothing new.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Replies this much slower than usual mean that a queue has formed.
@@ -18,15 +18,16 @@ const SLOWER: f64 = 4.0;
 /// Below this a reply is fast, whatever is usual.
 const FAST_SECONDS: f64 = 0.1;
 
-/// Lets writes through.
+/// Lets writes through, in the order in which they came.
 pub(crate) struct Gate {
+    places: Semaphore,
     state: Mutex<State>,
-    freed: Notify,
 }
 
 struct State {
     limit: f64,
-    in_flight: usize,
+    /// Places that the limit no longer allows but that are still taken.
+    owed: usize,
     /// Smoothed latency, in seconds.
     latency: f64,
     /// What latency is without a queue: follows down at once, up slowly.
@@ -34,43 +35,31 @@ struct State {
     lowered: Option<Instant>,
 }
 
-/// One write in flight. It must be given back by [`Gate::leave`], or dropped when it is abandoned.
+/// One write in flight, until it is dropped.
 pub(crate) struct Passage<'a> {
     gate: &'a Gate,
+    place: Option<SemaphorePermit<'a>>,
     begun: Instant,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        let state = State { limit: MOST, in_flight: 0, latency: 0.0, usual: FAST_SECONDS, lowered: None };
-        Self { state: Mutex::new(state), freed: Notify::new() }
+        let state = State { limit: MOST as f64, owed: 0, latency: 0.0, usual: FAST_SECONDS, lowered: None };
+        Self { places: Semaphore::new(MOST), state: Mutex::new(state) }
     }
 }
 
 impl Gate {
     /// Waits until one more write may go.
     pub(crate) async fn enter(&self) -> Passage<'_> {
-        loop {
-            let mut freed = std::pin::pin!(self.freed.notified());
-            // Registered before looking, so that no free place is missed.
-            freed.as_mut().enable();
-            if self.try_enter() {
-                return Passage { gate: self, begun: Instant::now() };
-            }
-            freed.await;
-        }
-    }
-
-    fn try_enter(&self) -> bool {
-        let mut state = self.state.lock();
-        let free = (state.in_flight as f64) < state.limit.floor().max(1.0);
-        state.in_flight += usize::from(free);
-        free
+        // The semaphore is never closed.
+        let place = self.places.acquire().await.ok();
+        Passage { gate: self, place, begun: Instant::now() }
     }
 
     /// How many may be in flight now.
     pub(crate) fn limit(&self) -> usize {
-        self.state.lock().limit.floor().max(1.0) as usize
+        whole(self.state.lock().limit)
     }
 
     fn learn(&self, took: Duration, busy: bool) {
@@ -79,15 +68,29 @@ impl Gate {
         state.latency = state.latency * 0.9 + seconds * 0.1;
         state.usual = seconds.min(state.usual * 1.001).max(0.001);
         let queued = state.latency > FAST_SECONDS && state.latency > state.usual * SLOWER;
+        let before = whole(state.limit);
         if !busy && !queued {
-            state.limit = (state.limit + 1.0 / state.limit).min(MOST);
-            return;
-        }
-        if state.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
+            state.limit = (state.limit + 1.0 / state.limit).min(MOST as f64);
+        } else if state.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
             state.limit = (state.limit * if busy { 0.5 } else { 0.8 }).max(1.0);
             state.lowered = Some(Instant::now());
         }
+        self.resize(&mut state, before);
     }
+
+    fn resize(&self, state: &mut State, before: usize) {
+        let after = whole(state.limit);
+        let more = after.saturating_sub(before);
+        let redeemed = more.min(state.owed);
+        state.owed -= redeemed;
+        self.places.add_permits(more - redeemed);
+        let fewer = before.saturating_sub(after);
+        state.owed += fewer - self.places.forget_permits(fewer);
+    }
+}
+
+fn whole(limit: f64) -> usize {
+    limit.floor().max(1.0) as usize
 }
 
 impl Passage<'_> {
@@ -99,9 +102,13 @@ impl Passage<'_> {
 
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
-        self.gate.state.lock().in_flight -= 1;
-        // More than one may enter after the limit rose.
-        self.gate.freed.notify_waiters();
+        let mut state = self.gate.state.lock();
+        if state.owed > 0
+            && let Some(place) = self.place.take()
+        {
+            state.owed -= 1;
+            place.forget();
+        }
     }
 }
 
@@ -131,6 +138,25 @@ mod tests {
             gate.enter().await.leave(false);
         }
         assert_eq!(gate.limit(), 32);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_in_flight_when_the_limit_falls_leaves_no_place_behind() {
+        let gate = Gate::default();
+        let mut inside = Vec::new();
+        for _ in 0..32 {
+            inside.push(gate.enter().await);
+        }
+        inside.pop().unwrap().leave(true);
+        for passage in inside.drain(..) {
+            passage.leave(false);
+        }
+        let mut places = 0;
+        while let Ok(passage) = tokio::time::timeout(Duration::from_millis(1), gate.enter()).await {
+            inside.push(passage);
+            places += 1;
+        }
+        assert_eq!(places, gate.limit());
     }
 
     #[tokio::test(start_paused = true)]

@@ -135,6 +135,9 @@ impl Jobs {
         if cache.gone.contains(&held.uid) || (old >= held.version && held.version > 0) {
             return false;
         }
+        if let Some(why) = &held.unreadable {
+            tracing::warn!(job = %held.key, why, "a stored job cannot be read; nothing of it will start");
+        }
         cache.jobs.insert(held.key.clone(), held);
         true
     }
@@ -167,7 +170,7 @@ impl Shelf for Arc<Jobs> {
     type Item = Held;
 
     fn pick(&self, document: Value) -> Option<Held> {
-        read_job(document)
+        read_job(&document)
     }
 
     fn listed(&self, items: Vec<Held>, version: u64) {
@@ -194,20 +197,20 @@ impl Shelf for Arc<Jobs> {
 }
 
 /// The job in a document. `None` where it lacks a name, a namespace or a UID, which no stored object does.
-pub(crate) fn read_job(mut document: Value) -> Option<Held> {
-    let meta = document.get_mut("metadata")?.as_object_mut()?;
-    meta.remove("managedFields");
-    if let Some(annotations) = meta.get_mut("annotations").and_then(Value::as_object_mut) {
-        annotations.remove(LAST_APPLIED);
-    }
+pub(crate) fn read_job(document: &Value) -> Option<Held> {
+    let meta = document.get("metadata")?;
     let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
     let key = JobKey { namespace: text("namespace")?, name: text("name")? };
     let uid = text("uid")?;
     let version = text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
-    let (job, unreadable) = match OperationJob::deserialize(&document) {
+    let (mut job, unreadable) = match OperationJob::deserialize(document) {
         Ok(job) => (job, None),
-        Err(error) => (salvage(&document), Some(error.to_string())),
+        Err(error) => (salvage(document), Some(error.to_string())),
     };
+    job.metadata.managed_fields = None;
+    if let Some(annotations) = job.metadata.annotations.as_mut() {
+        annotations.remove(LAST_APPLIED);
+    }
     Some(Held { key, uid, version, job: Arc::new(job), unreadable })
 }
 
@@ -252,7 +255,7 @@ mod tests {
     }
 
     fn held(name: &str, version: u64) -> Held {
-        read_job(document(name, version)).unwrap()
+        read_job(&document(name, version)).unwrap()
     }
 
     fn key(name: &str) -> JobKey {
@@ -296,7 +299,7 @@ mod tests {
         jobs.changed(held("a", 5));
         let mut edited = document("a", 8);
         edited["metadata"]["generation"] = json!(2);
-        jobs.reply(read_job(edited).unwrap());
+        jobs.reply(read_job(&edited).unwrap());
         assert!(heard.try_recv().is_ok() && heard.try_recv().is_ok());
     }
 
@@ -305,7 +308,7 @@ mod tests {
         let mut odd = document("a", 5);
         odd["spec"]["partition"] = json!("many");
         odd["status"] = json!({"epoch": 3, "targetDetails": "lost"});
-        let held = read_job(odd).unwrap();
+        let held = read_job(&odd).unwrap();
         assert!(held.unreadable.is_some());
         assert_eq!(held.job.spec, None);
         assert_eq!(held.job.status.as_ref().unwrap().epoch, Some(3));

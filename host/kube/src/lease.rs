@@ -121,7 +121,7 @@ struct Candidate {
 enum Stance {
     /// What the lease looked like, and since when.
     Following(Option<Seen>),
-    Leading(Lease),
+    Leading(Box<Lease>),
 }
 
 #[derive(Clone)]
@@ -149,7 +149,7 @@ impl Candidate {
     async fn step(&mut self) -> Duration {
         match &self.stance {
             Stance::Leading(lease) => {
-                let lease = lease.clone();
+                let lease = Lease::clone(lease);
                 self.renew(lease).await
             }
             Stance::Following(seen) => {
@@ -203,7 +203,7 @@ impl Candidate {
             Ok(()) => {
                 let term = self.told.borrow().term + 1;
                 tracing::info!(identity = self.candidacy.identity, term, "leading");
-                self.stance = Stance::Leading(lease);
+                self.stance = Stance::Leading(Box::new(lease));
                 self.told.send_replace(Leadership { leading: true, term, renewed: sent });
                 self.candidacy.duration / 5
             }
@@ -219,7 +219,7 @@ impl Candidate {
         let sent = Instant::now();
         let error = match self.write(&mut lease).await {
             Ok(()) => {
-                self.stance = Stance::Leading(lease);
+                self.stance = Stance::Leading(Box::new(lease));
                 self.told.send_modify(|told| told.renewed = sent);
                 return self.candidacy.duration / 5;
             }
@@ -233,7 +233,7 @@ impl Candidate {
         // What became of an earlier renewal may be unknown: the lease says whose it is.
         match self.read().await {
             Ok(now) if self.still_ours(&now, &lease) => {
-                self.stance = Stance::Leading(now);
+                self.stance = Stance::Leading(Box::new(now));
                 if error.is(409) { Duration::ZERO } else { self.poll() }
             }
             Ok(_) => self.step_down("somebody else has it"),
@@ -256,7 +256,7 @@ impl Candidate {
 
     async fn release(&mut self) {
         let Stance::Leading(lease) = &self.stance else { return };
-        let mut lease = lease.clone();
+        let mut lease = Lease::clone(lease);
         self.told.send_modify(|told| told.leading = false);
         if let Some(spec) = lease.spec.as_mut() {
             spec.holder_identity = Some(String::new());

@@ -50,6 +50,8 @@ pub(crate) enum ListError {
         #[source]
         source: AddressError,
     },
+    #[error("the API server does not know {resource}: install their CustomResourceDefinition")]
+    Unknown { resource: String },
     #[error("failed to list {resource}")]
     List {
         resource: String,
@@ -87,7 +89,10 @@ impl Caller {
             };
             let failed = |source| ListError::List { resource: resource.to_owned(), source };
             let call = Call { verb: "list", resource, request: collection.list(&params) };
-            let reply = self.send(call).await.map_err(failed)?;
+            let reply = match self.send(call).await {
+                Err(error) if error.is(404) => return Err(ListError::Unknown { resource: resource.to_owned() }),
+                reply => reply.map_err(failed)?,
+            };
             let meta = page(&reply, |item| listed.items.extend(pick(item)));
             let meta = meta.map_err(CallError::Unreadable).map_err(failed)?;
             // The first page names the version; later ones continue it.

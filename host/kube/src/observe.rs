@@ -72,7 +72,7 @@ impl Link {
         let failed = |message| ObserveError::ReadJob { key: key.clone(), message };
         match self.read(&job_object(key)).await.map_err(failed)? {
             Ok(document) => {
-                let held = read_job(document).ok_or_else(|| failed("the reply is no OperationJob".to_owned()))?;
+                let held = read_job(&document).ok_or_else(|| failed("the reply is no OperationJob".to_owned()))?;
                 Ok(self.jobs.settle(key, Some(held)))
             }
             Err(error) if absent(&error, &key.name) => Ok(self.jobs.settle(key, None)),

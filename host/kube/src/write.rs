@@ -102,7 +102,7 @@ impl Link {
         match (job_key(object), write) {
             // Its reply is an Eviction or a Status, and shows nothing of the pod.
             (_, Write::Evict { .. }) => {}
-            (Some(_), _) if is_object => read_job(reply.clone()).into_iter().for_each(|held| self.jobs.reply(held)),
+            (Some(_), _) if is_object => read_job(reply).into_iter().for_each(|held| self.jobs.reply(held)),
             (None, _) if is_object => {
                 self.objects.slim(reply, &object.kind).into_iter().for_each(|object| self.objects.take(object));
             }

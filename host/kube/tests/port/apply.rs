@@ -53,8 +53,8 @@ async fn a_write_that_met_a_server_error_is_sent_once_and_its_outcome_is_unknown
     let stored = scene.pod("a").await;
     let uid = meta(&stored, "uid");
     let down = || Then::Answer(503, status(503, "ServiceUnavailable", "down"));
-    scene.faults.plan(Method::POST, "/eviction", 5, down());
-    scene.faults.plan(Method::PATCH, "/pods/a", 5, down());
+    scene.faults.plan(Method::POST, "/eviction", (5, down()));
+    scene.faults.plan(Method::PATCH, "/pods/a", (5, down()));
     let applied = scene.apply(vec![evict("a", &uid, None), label("a", &uid)], &Fence::open()).await;
     for applied in &applied {
         assert_eq!(applied.stopped, Some(Stopped::Unknown { message: "down".into() }));
@@ -67,7 +67,7 @@ async fn a_write_that_met_a_server_error_is_sent_once_and_its_outcome_is_unknown
 async fn a_write_without_a_reply_is_given_up_in_time_and_its_outcome_is_unknown() {
     let scene = Scene::watching().await;
     let stored = scene.pod("a").await;
-    scene.faults.plan(Method::PATCH, "/pods/a", 1, Then::Hang);
+    scene.faults.plan(Method::PATCH, "/pods/a", (1, Then::Hang));
     let begun = tokio::time::Instant::now();
     let applied = scene.apply(vec![label("a", &meta(&stored, "uid"))], &Fence::open()).await;
     assert!(matches!(stopped(&applied), Some(Stopped::Unknown { .. })));
@@ -198,7 +198,7 @@ async fn a_busy_server_is_given_fewer_writes() {
     let stored = scene.pod("a").await;
     let mut busy = status(429, "TooManyRequests", "slow down");
     busy["details"] = json!({"retryAfterSeconds": 1});
-    scene.faults.plan(Method::PATCH, "/pods/a", 1, Then::Answer(429, busy));
+    scene.faults.plan(Method::PATCH, "/pods/a", (1, Then::Answer(429, busy)));
     let applied = scene.apply(vec![label("a", &meta(&stored, "uid"))], &Fence::open()).await;
     assert_eq!(stopped(&applied), Some(Stopped::Throttled { retry_after: Some(1) }));
     assert_eq!(scene.cluster.writes_allowed(), 16);

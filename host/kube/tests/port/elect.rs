@@ -60,8 +60,8 @@ async fn a_leader_that_cannot_renew_is_fenced_before_another_leads() {
     let (cluster, _faults) = rival(&scene);
     let second = stand(&cluster, "host-1");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    scene.faults.plan(Method::PUT, "/leases/", 10_000, Then::Hang);
-    scene.faults.plan(Method::GET, "/leases/", 10_000, Then::Hang);
+    scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Hang));
+    scene.faults.plan(Method::GET, "/leases/", (10_000, Then::Hang));
     let begun = Instant::now();
     while fence.allows() {
         assert!(!second.leadership().borrow().leading, "two led at once");
@@ -79,7 +79,7 @@ async fn a_leader_that_could_not_renew_for_long_leads_again_in_a_new_term() {
     let election = stand(&scene.cluster, "host-0");
     leads(&election).await;
     let old = election.fence();
-    scene.faults.plan(Method::PUT, "/leases/", 10_000, Then::Answer(503, status(503, "ServiceUnavailable", "down")));
+    scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Answer(503, status(503, "ServiceUnavailable", "down"))));
     election.leadership().wait_for(|now| !now.leading).await.unwrap();
     scene.faults.heal();
     leads(&election).await;
@@ -93,7 +93,7 @@ async fn a_process_that_finds_its_own_identity_leads_without_waiting() {
     let first = stand(&scene.cluster, "host-0");
     leads(&first).await;
     // A process that dies gives nothing back.
-    scene.faults.plan(Method::PUT, "/leases/", 10_000, Then::Hang);
+    scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Hang));
     let (cluster, _faults) = rival(&scene);
     let begun = Instant::now();
     leads(&stand(&cluster, "host-0")).await;
@@ -121,7 +121,7 @@ async fn a_lost_reply_to_a_renewal_ends_no_term() {
     let election = stand(&scene.cluster, "host-0");
     leads(&election).await;
     let fence = election.fence();
-    scene.faults.plan(Method::PUT, "/leases/", 2, Then::LoseReply);
+    scene.faults.plan(Method::PUT, "/leases/", (2, Then::LoseReply));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(fence.allows());
     assert_eq!(election.leadership().borrow().term, 1);

@@ -45,10 +45,10 @@ async fn an_event_appears_once_however_often_it_is_emitted() {
 async fn an_event_survives_a_short_outage_but_not_a_refusal() {
     let scene = Scene::bare().await;
     let down = status(503, "ServiceUnavailable", "down");
-    scene.faults.plan(Method::POST, "/events", 2, Then::Answer(503, down));
+    scene.faults.plan(Method::POST, "/events", (2, Then::Answer(503, down)));
     scene.cluster.emit(vec![note("j.1", "u")]);
     scene.until("the event", |cluster| cluster.events().emitted == 1).await;
-    scene.faults.plan(Method::POST, "/events", 9, Then::Answer(403, status(403, "Forbidden", "no")));
+    scene.faults.plan(Method::POST, "/events", (9, Then::Answer(403, status(403, "Forbidden", "no"))));
     scene.cluster.emit(vec![note("j.2", "u")]);
     scene.until("the failure", |cluster| cluster.events().failed == 1).await;
     assert_eq!(scene.faults.count(Method::POST, "/events"), 4);
@@ -57,7 +57,7 @@ async fn an_event_survives_a_short_outage_but_not_a_refusal() {
 #[tokio::test(start_paused = true)]
 async fn stopping_waits_for_queued_events_only_so_long() {
     let scene = Scene::bare().await;
-    scene.faults.plan(Method::POST, "/events", 9, Then::Hang);
+    scene.faults.plan(Method::POST, "/events", (9, Then::Hang));
     scene.cluster.emit(vec![note("j.1", "u")]);
     let begun = tokio::time::Instant::now();
     scene.cluster.stop(Duration::from_secs(3)).await;

@@ -37,9 +37,9 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// The next `times` requests of `method` whose path and query contain `path` end like this.
-    pub(crate) fn plan(&self, method: Method, path: &str, times: usize, then: Then) {
-        self.rules.lock().push(Rule { method, path: path.to_owned(), left: times, then });
+    /// The next requests of `method` whose path and query contain `path` end like this, as many as `then` says.
+    pub(crate) fn plan(&self, method: Method, path: &str, (left, then): (usize, Then)) {
+        self.rules.lock().push(Rule { method, path: path.to_owned(), left, then });
     }
 
     /// No more faults.

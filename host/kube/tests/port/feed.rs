@@ -46,7 +46,7 @@ async fn what_happened_while_a_watch_was_broken_is_seen_afterwards() {
     scene.pod("a").await;
     scene.pod("b").await;
     scene.until("the pods", |cluster| count(cluster) == 2).await;
-    scene.faults.plan(Method::GET, "watch=true", 6, Then::Answer(500, status(500, "InternalError", "down")));
+    scene.faults.plan(Method::GET, "watch=true", (6, Then::Answer(500, status(500, "InternalError", "down"))));
     tokio::time::sleep(Duration::from_secs(60)).await;
     scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
     scene.pod("c").await;
@@ -60,7 +60,7 @@ async fn a_watch_that_is_too_old_begins_anew_with_a_list() {
     scene.pod("a").await;
     scene.pod("b").await;
     scene.until("the pods", |cluster| count(cluster) == 2).await;
-    scene.faults.plan(Method::GET, "watch=true", 1_000, Then::Hang);
+    scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Hang));
     // The watches that run now end by themselves; the next ones hang.
     tokio::time::sleep(Duration::from_secs(70)).await;
     scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
@@ -94,7 +94,7 @@ async fn one_job_that_cannot_be_read_never_hides_the_others() {
     bare.as_object_mut().unwrap().remove("spec");
     let list = json!({"kind": "OperationJobList", "apiVersion": "apps.kusionstack.io/v1alpha1",
         "metadata": {"resourceVersion": scene.sim.resource_version().to_string()}, "items": [odd, bare, stored]});
-    scene.faults.plan(Method::GET, "operationjobs?&limit", 1, Then::Answer(200, list));
+    scene.faults.plan(Method::GET, "operationjobs?&limit", (1, Then::Answer(200, list)));
     scene.cluster.declare(pods(&[])).await;
     assert_eq!(scene.cluster.jobs().len(), 3);
     assert!(scene.cluster.unreadable(&job("odd")).is_some() && scene.cluster.unreadable(&job("bare")).is_none());
@@ -159,7 +159,7 @@ async fn a_kind_that_is_installed_later_is_served_from_then_on() {
 #[tokio::test(start_paused = true)]
 async fn health_says_which_kind_cannot_be_listed_and_why() {
     let scene = Scene::bare().await;
-    scene.faults.plan(Method::GET, "/pods?", 1_000, Then::Answer(403, status(403, "Forbidden", "pods is forbidden")));
+    scene.faults.plan(Method::GET, "/pods?", (1_000, Then::Answer(403, status(403, "Forbidden", "pods is forbidden"))));
     let declaring = tokio::time::timeout(Duration::from_secs(120), scene.cluster.declare(pods(&[]))).await;
     assert!(declaring.is_err());
     let health = scene.cluster.health();

@@ -2,6 +2,14 @@
 //!
 //! Takes nothing from outside: no sockets, no wall clock, no sleeps.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
 mod apply;
 mod elect;
 mod emit;

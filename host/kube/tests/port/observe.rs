@@ -30,7 +30,7 @@ async fn a_round_sees_its_own_status_write_before_any_watch_does() {
     let scene = Scene::watching().await;
     let stored = scene.job("j").await;
     scene.until("the job", |cluster| !cluster.jobs().is_empty()).await;
-    scene.faults.plan(Method::GET, "operationjobs", 1_000, Then::Hang);
+    scene.faults.plan(Method::GET, "operationjobs", (1_000, Then::Hang));
     scene.cluster.record(epoch(&stored, 1), &Fence::open()).await.unwrap();
     assert_eq!(seen_epoch(&scene, "j").await, Some(1));
 }
@@ -51,7 +51,7 @@ async fn a_status_write_whose_reply_was_lost_is_seen_by_the_next_round() {
     let scene = Scene::watching().await;
     let stored = scene.job("j").await;
     scene.until("the job", |cluster| !cluster.jobs().is_empty()).await;
-    scene.faults.plan(Method::PATCH, "/j/status", 1, Then::LoseReply);
+    scene.faults.plan(Method::PATCH, "/j/status", (1, Then::LoseReply));
     let error = scene.cluster.record(epoch(&stored, 3), &Fence::open()).await.unwrap_err();
     assert!(matches!(error, RecordError::Unknown { .. }), "{error}");
     assert_eq!(seen_epoch(&scene, "j").await, Some(3));
@@ -63,8 +63,8 @@ async fn a_round_is_not_begun_while_nobody_knows_what_became_of_the_last_write()
     let stored = scene.job("j").await;
     scene.until("the job", |cluster| !cluster.jobs().is_empty()).await;
     let down = || Then::Answer(503, status(503, "ServiceUnavailable", "down"));
-    scene.faults.plan(Method::PATCH, "/j/status", 1, down());
-    scene.faults.plan(Method::GET, "/operationjobs/j", 1, down());
+    scene.faults.plan(Method::PATCH, "/j/status", (1, down()));
+    scene.faults.plan(Method::GET, "/operationjobs/j", (1, down()));
     scene.cluster.record(epoch(&stored, 3), &Fence::open()).await.unwrap_err();
     let error = scene.cluster.observe(&job("j"), &[], Detail::Status).await.unwrap_err();
     assert!(error.to_string().contains("down"), "{error}");
@@ -74,7 +74,7 @@ async fn a_round_is_not_begun_while_nobody_knows_what_became_of_the_last_write()
 #[tokio::test(start_paused = true)]
 async fn a_look_shows_what_the_watch_has_not_shown_yet() {
     let scene = Scene::watching().await;
-    scene.faults.plan(Method::GET, "watch=true", 1_000, Then::Hang);
+    scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Hang));
     scene.pod("late").await;
     let (late, absent) = (Look::Object(pod("late")), Look::Object(pod("absent")));
     let observed = scene.cluster.observe(&job("j"), &[late.clone(), absent.clone()], Detail::Status).await.unwrap();
@@ -155,7 +155,7 @@ async fn the_deployment_of_a_replica_set_is_learned_by_a_look() {
 async fn a_look_that_fails_is_data_and_the_round_goes_on() {
     let scene = Scene::watching().await;
     let forbidden = status(403, "Forbidden", "pods \"a\" is forbidden");
-    scene.faults.plan(Method::GET, "/pods/a", 1, Then::Answer(403, forbidden));
+    scene.faults.plan(Method::GET, "/pods/a", (1, Then::Answer(403, forbidden)));
     let unserved = Look::All { kind: Kind::new("example.dev/v1", "Nothing"), namespace: "default".into() };
     let looks = [Look::Object(pod("a")), unserved.clone()];
     let observed = scene.cluster.observe(&job("j"), &looks, Detail::Status).await.unwrap();

@@ -69,7 +69,7 @@ async fn nothing_can_be_applied_of_a_round_whose_record_was_refused() {
     let scene = Scene::watching().await;
     let stored = scene.job("j").await;
     let forbidden = status(403, "Forbidden", "not you");
-    scene.faults.plan(Method::PATCH, "/j/status", 1, Then::Answer(403, forbidden));
+    scene.faults.plan(Method::PATCH, "/j/status", (1, Then::Answer(403, forbidden)));
     let status = json!({"metadata": preconditions(&stored), "status": {"progress": "Processing"}});
     let record = Record { status: Some(status), ..Record::default() };
     let error = scene.cluster.record(decided(record), &Fence::open()).await.unwrap_err();

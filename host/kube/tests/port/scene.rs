@@ -59,15 +59,15 @@ impl Scene {
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
-        self.send("POST", path, "application/json", body).await
+        self.send("POST", path, body).await
     }
 
     pub(crate) async fn patch(&self, path: &str, body: &Value) -> Value {
-        self.send("PATCH", path, "application/merge-patch+json", body).await
+        self.send("PATCH", path, body).await
     }
 
     pub(crate) async fn delete(&self, path: &str, body: &Value) -> Value {
-        self.send("DELETE", path, "application/json", body).await
+        self.send("DELETE", path, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
@@ -75,7 +75,8 @@ impl Scene {
         self.admin.request(request).await.ok()
     }
 
-    async fn send(&self, method: &str, path: &str, content: &str, body: &Value) -> Value {
+    async fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header("content-type", content);
         self.admin.request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap()
     }
