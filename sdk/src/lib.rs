@@ -31,7 +31,7 @@ pub use object::{Freshness, Object, Owner, get, serves};
 pub use proposal::{Change, Event, Mutation, Proposal, Taint, TaskRequest};
 pub use registration::{Registration, Relation};
 pub use report::{Report, State};
-pub use target::{Target, TaskStatus};
+pub use target::{Extras, Target, TaskStatus};
 pub use wit::ObjectRef;
 
 #[cfg(target_family = "wasm")]

@@ -1,6 +1,8 @@
 //! Takes a handle on a Kubernetes object and yields typed reads of it. May not
 //! copy more of the object than is asked for.
 
+use std::cell::OnceCell;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -13,7 +15,7 @@ pub use crate::wit::Freshness;
 
 /// One Kubernetes object as it stood when the round began.
 #[derive(Debug)]
-pub struct Object(pub(crate) backend::Object);
+pub struct Object(backend::Object, OnceCell<Option<Owner>>);
 
 /// The controller of an object, from its owner references.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -41,6 +43,10 @@ impl Owner {
 }
 
 impl Object {
+    pub(crate) fn new(handle: backend::Object) -> Self {
+        Self(handle, OnceCell::new())
+    }
+
     /// `apiVersion`, such as `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {
@@ -137,9 +143,13 @@ impl Object {
     /// # Errors
     ///
     /// Where the owner references cannot be read.
-    pub fn controller(&self) -> Result<Option<Owner>, ReadError> {
+    pub fn controller(&self) -> Result<Option<&Owner>, ReadError> {
+        if let Some(known) = self.1.get() {
+            return Ok(known.as_ref());
+        }
         let owners: Option<Vec<Owner>> = self.field("/metadata/ownerReferences")?;
-        Ok(owners.into_iter().flatten().find(|owner| owner.controller))
+        let controller = owners.into_iter().flatten().find(|owner| owner.controller);
+        Ok(self.1.get_or_init(|| controller).as_ref())
     }
 
     /// The condition of this type. The manifest has to declare the field
@@ -171,7 +181,7 @@ impl From<&Object> for wit::ObjectRef {
 ///
 /// Where the manifest does not declare the kind, or the host has to look first.
 pub fn get(object: &wit::ObjectRef, freshness: Freshness) -> Result<Option<Object>, ReadError> {
-    Ok(backend::get(object, freshness)?.map(Object))
+    Ok(backend::get(object, freshness)?.map(Object::new))
 }
 
 /// Whether the cluster serves this kind.

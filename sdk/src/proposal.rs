@@ -227,25 +227,4 @@ impl Change {
         self.0.keep = true;
         self
     }
-
-    /// Whether nothing is set and nothing removed.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        let MetadataChange {
-            object: _,
-            set_labels,
-            remove_labels,
-            set_annotations,
-            remove_annotations,
-            add_finalizers,
-            remove_finalizers,
-            keep: _,
-        } = &self.0;
-        set_labels.is_empty()
-            && set_annotations.is_empty()
-            && add_finalizers.is_empty()
-            && remove_labels.is_empty()
-            && remove_annotations.is_empty()
-            && remove_finalizers.is_empty()
-    }
 }

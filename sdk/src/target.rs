@@ -13,6 +13,29 @@ pub use crate::wit::TaskStatus;
 #[derive(Debug)]
 pub struct Target(pub(crate) backend::Target);
 
+/// What earlier proposals stored for a target, and the host beside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extras(Vec<(String, String)>);
+
+impl Extras {
+    /// The value under a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// Whether there is a value under a key.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Keys and values, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+}
+
 impl Target {
     /// The name of the target, unique in the job.
     #[must_use]
@@ -36,7 +59,7 @@ impl Target {
     /// gone.
     #[must_use]
     pub fn object(&self) -> Option<Object> {
-        self.0.object().map(Object)
+        self.0.object().map(Object::new)
     }
 
     /// The containers that were asked for; empty means all.
@@ -51,10 +74,11 @@ impl Target {
         self.0.extra(key)
     }
 
-    /// Everything that earlier proposals stored, sorted by key.
+    /// Everything that earlier proposals stored. One call to the host, so
+    /// cheaper than asking for each.
     #[must_use]
-    pub fn extras(&self) -> Vec<(String, String)> {
-        self.0.extras()
+    pub fn extras(&self) -> Extras {
+        Extras(self.0.extras())
     }
 
     /// Which attempt at this target this is, from 1.
@@ -88,7 +112,7 @@ impl Target {
     /// For a relation that was not declared, or where the host has to look
     /// first.
     pub fn related(&self, relation: &str, freshness: Freshness) -> Result<Vec<Object>, ReadError> {
-        Ok(self.0.related(relation, freshness)?.into_iter().map(Object).collect())
+        Ok(self.0.related(relation, freshness)?.into_iter().map(Object::new).collect())
     }
 
     /// How far the task of this name is; `None` where there is none.

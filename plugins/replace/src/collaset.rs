@@ -6,7 +6,7 @@
 
 use oarlock_sdk::{Change, Failure, Freshness, Job, Mark, Object, Proposal, ReadError, Report, Result, Target};
 
-use crate::{NEW_POD, PARTNERS, recorded};
+use crate::{Case, NEW_POD, PARTNERS};
 
 /// API group of the CollaSet and its kin.
 pub(crate) const GROUP: &str = "apps.kusionstack.io";
@@ -44,11 +44,11 @@ pub(crate) fn is_held(job: &Job, pod: &Object) -> bool {
 }
 
 /// Marks the pod, or joins the replacement that is under way.
-pub(crate) fn operate(job: &Job, target: &Target, pod: Option<&Object>) -> Result<Proposal> {
-    let Some(pod) = pod else { return Ok(Proposal::new()) };
-    let noted = target.extra(NOT_ALLOWED);
+pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
+    let Some(pod) = &case.pod else { return Ok(Proposal::new()) };
+    let noted = case.extras.get(NOT_ALLOWED);
     if let Some(origin) = pod.label(ORIGIN_NAME) {
-        let known = noted.is_some_and(|noted| noted == origin);
+        let known = noted == Some(origin.as_str());
         return Ok(if known { Proposal::new() } else { Proposal::new().extra(NOT_ALLOWED, origin) });
     }
     let proposal = match noted {
@@ -58,11 +58,11 @@ pub(crate) fn operate(job: &Job, target: &Target, pod: Option<&Object>) -> Resul
     if pod.is_terminating() {
         return Ok(proposal);
     }
-    let change = marks(job, pod)?;
-    Ok(match (change.is_empty(), is_being_replaced(pod)) {
-        (true, _) => proposal,
-        (false, true) => proposal.change(change),
-        (false, false) => {
+    let adopted = is_being_replaced(pod);
+    Ok(match marks(case.job, pod, adopted)? {
+        None => proposal,
+        Some(change) if adopted => proposal.change(change),
+        Some(change) => {
             let name = pod.name();
             let message = format!("Pod {name} is marked to be replaced; its CollaSet now creates the new pod.");
             proposal.change(change).event("ReplaceOriginPod", message)
@@ -71,46 +71,48 @@ pub(crate) fn operate(job: &Job, target: &Target, pod: Option<&Object>) -> Resul
 }
 
 /// The marks that this job does not hold yet and can hold.
-fn marks(job: &Job, pod: &Object) -> Result<Change, ReadError> {
+fn marks(job: &Job, pod: &Object, adopted: bool) -> Result<Option<Change>, ReadError> {
     let holds = pod.holds(job);
-    let mut change = Change::of(pod);
-    match pod.label(TO_REPLACE) {
+    let label = match pod.label(TO_REPLACE) {
         // Somebody took off what this job had put on, or nobody has asked for a replacement yet.
-        None if holds.has(Mark::Label(TO_REPLACE)) || !is_being_replaced(pod) => {
-            change = change.set_label(TO_REPLACE, "true");
-        }
+        None if !adopted || holds.has(Mark::Label(TO_REPLACE)) => Some("true".to_owned()),
         // Another job has asked. Its value stays; the replacement goes on when that job lets go.
-        Some(value) if holds.lacks(Mark::Label(TO_REPLACE))? => change = change.set_label(TO_REPLACE, value),
-        _ => {}
+        Some(value) if holds.lacks(Mark::Label(TO_REPLACE))? => Some(value),
+        _ => None,
+    };
+    let finalizer = holds.lacks(Mark::Finalizer(PROTECTED))?;
+    if label.is_none() && !finalizer {
+        return Ok(None);
     }
-    if holds.lacks(Mark::Finalizer(PROTECTED))? {
-        change = change.add_finalizer(PROTECTED);
+    let mut change = Change::of(pod);
+    if let Some(value) = label {
+        change = change.set_label(TO_REPLACE, value);
     }
-    Ok(change)
+    Ok(Some(if finalizer { change.add_finalizer(PROTECTED) } else { change }))
 }
 
 /// Finds the new pod, records it, lets the old one go, and sees that the new one serves.
-pub(crate) fn progress(job: &Job, target: &Target, pod: Option<&Object>) -> Result<Report> {
-    let stored = target.extra(NEW_POD);
-    match (pod, stored) {
-        (Some(origin), stored) => Ok(Report::processing().with(accompany(job, target, origin, stored)?)),
-        (None, Some(name)) => judge(target, &name),
-        (None, None) => identify(target),
+pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
+    match (&case.pod, case.extras.get(NEW_POD)) {
+        (Some(origin), stored) => Ok(Report::processing().with(accompany(case, origin, stored)?)),
+        (None, Some(name)) => judge(case, name),
+        (None, None) => identify(case.target),
     }
 }
 
 /// While the old pod is there: records its partner, and lets the old pod go once that is durable.
-fn accompany(job: &Job, target: &Target, origin: &Object, stored: Option<String>) -> Result<Proposal> {
+fn accompany(case: &Case<'_>, origin: &Object, stored: Option<&str>) -> Result<Proposal> {
     let partner = match origin.label(NEW_ID) {
-        Some(id) => partner(target, &origin.name(), &id, Freshness::Watched)?,
+        Some(id) => partner(case.target, &origin.name(), &id)?,
         None => None,
     };
-    if let Some(found) = partner.as_ref().map(Object::name).filter(|name| stored.as_ref() != Some(name)) {
-        return Ok(record(target, found));
+    if let Some(found) = partner.as_ref().map(Object::name).filter(|name| stored != Some(name)) {
+        return Ok(record(case.target, found));
     }
-    // Whoever is first to need the finalizer gone also has to find the new pod alive: a later one may take its place.
-    let guards = origin.is_terminating() && stored.is_some() && origin.holds(job).has(Mark::Finalizer(PROTECTED));
-    if guards && (partner.is_some() || recorded(target)?.is_some_and(|pod| is_staying(&pod))) {
+    let guards = origin.is_terminating() && stored.is_some() && origin.holds(case.job).has(Mark::Finalizer(PROTECTED));
+    // The CollaSet may have taken the labels off the recorded pod. It counts as long as it stays; if it goes, a later
+    // one may take its place, which can be recognised only while the old pod is there.
+    if guards && (partner.is_some() || case.new_pod()?.is_some_and(|pod| is_staying(&pod))) {
         return Ok(Proposal::new().change(Change::of(origin).remove_finalizer(PROTECTED)));
     }
     Ok(Proposal::new())
@@ -119,60 +121,55 @@ fn accompany(job: &Job, target: &Target, origin: &Object, stored: Option<String>
 /// The old pod is gone and no new one is recorded: a pod that names it as its origin is the one.
 fn identify(target: &Target) -> Result<Report> {
     let name = target.name();
-    match successor(target, &name)? {
-        Some(pod) => Ok(outcome(&pod, record(target, pod.name()))),
-        None => {
-            let message = format!(
-                "Pod {name} is gone and no pod names it as its origin, so nothing shows that it was replaced; look at its CollaSet."
-            );
-            Ok(Report::failed("PodNotFound", message))
+    if let Some(pod) = successor(target, &name)? {
+        return Ok(outcome(&pod, record(target, pod.name())));
+    }
+    let message = format!(
+        "Pod {name} is gone and no pod names it as its origin, so nothing shows that it was replaced; look at its CollaSet."
+    );
+    Ok(Report::failed("PodNotFound", message))
+}
+
+/// The old pod is gone and the new one is recorded: it serves, or somebody replaces it in turn.
+fn judge(case: &Case<'_>, name: &str) -> Result<Report> {
+    let new_pod = case.new_pod()?;
+    let next = match &new_pod {
+        Some(pod) if is_available(pod) => None,
+        Some(pod) => pod.label(NEW_ID).map(|id| partner(case.target, name, &id)).transpose()?.flatten(),
+        None => successor(case.target, name)?,
+    };
+    match (next, new_pod) {
+        (Some(next), _) => Ok(outcome(&next, record(case.target, next.name()))),
+        (None, Some(pod)) => Ok(outcome(&pod, Proposal::new())),
+        (None, None) => {
+            let message = format!("New pod {name} is gone; waiting for a pod that names it as its origin.");
+            Err(Failure::retryable("GetObjectFailed", message))
         }
     }
 }
 
-/// The old pod is gone and the new one is recorded: it serves, or somebody replaces it in turn.
-fn judge(target: &Target, name: &str) -> Result<Report> {
-    let Some(pod) = recorded(target)? else {
-        return match successor(target, name)? {
-            Some(next) => Ok(outcome(&next, record(target, next.name()))),
-            None => {
-                let message = format!("New pod {name} is gone; waiting for a pod that names it as its origin.");
-                Err(Failure::retryable("GetObjectFailed", message))
-            }
-        };
-    };
-    if !is_available(&pod)
-        && let Some(id) = pod.label(NEW_ID)
-        && let Some(next) = partner(target, name, &id, Freshness::Watched)?
-    {
-        return Ok(outcome(&next, record(target, next.name())));
-    }
-    Ok(outcome(&pod, Proposal::new()))
-}
-
 /// Lets go of the marks, on a terminating pod too.
-pub(crate) fn release(job: &Job, pod: Option<&Object>) -> Proposal {
-    let Some(pod) = pod else { return Proposal::new() };
-    let holds = pod.holds(job);
-    let mut change = Change::of(pod);
-    if holds.has(Mark::Label(TO_REPLACE)) {
-        change = change.remove_label(TO_REPLACE);
+pub(crate) fn release(case: &Case<'_>) -> Proposal {
+    let Some(pod) = &case.pod else { return Proposal::new() };
+    let holds = pod.holds(case.job);
+    let (label, finalizer) = (holds.has(Mark::Label(TO_REPLACE)), holds.has(Mark::Finalizer(PROTECTED)));
+    let mut proposal = Proposal::new();
+    if label || finalizer {
+        let change = if label { Change::of(pod).remove_label(TO_REPLACE) } else { Change::of(pod) };
+        proposal = proposal.change(if finalizer { change.remove_finalizer(PROTECTED) } else { change });
     }
-    if holds.has(Mark::Finalizer(PROTECTED)) {
-        change = change.remove_finalizer(PROTECTED);
-    }
-    let proposal = if change.is_empty() { Proposal::new() } else { Proposal::new().change(change) };
     if !pod.has_label(TO_DELETE) {
         return proposal;
     }
+    let name = pod.name();
     let message =
-        format!("Pod {} is let go, but its CollaSet has marked it for deletion: it may still be replaced.", pod.name());
+        format!("Pod {name} is let go, but its CollaSet has marked it for deletion: it may still be replaced.");
     proposal.warning("ReplaceReleased", message)
 }
 
 /// The pod that replaces `origin`: its instance ID is the one that `origin` was given as its pair.
-fn partner(target: &Target, origin: &str, id: &str, freshness: Freshness) -> Result<Option<Object>, ReadError> {
-    let mut pods = target.related(PARTNERS, freshness)?.into_iter();
+fn partner(target: &Target, origin: &str, id: &str) -> Result<Option<Object>, ReadError> {
+    let mut pods = target.related(PARTNERS, Freshness::Watched)?.into_iter();
     Ok(pods.find(|pod| names(pod, origin) && pod.label(INSTANCE_ID).is_some_and(|own| own == id) && is_staying(pod)))
 }
 

@@ -7,10 +7,10 @@
 use core::time::Duration;
 
 use oarlock_sdk::{
-    Failure, Freshness, Job, Object, ObjectRef, Proposal, ReadError, Report, Result, Target, get, parse_instant,
+    Failure, Freshness, Job, Object, ObjectRef, Proposal, ReadError, Report, Result, get, parse_instant,
 };
 
-use crate::{MODE, NEW_POD, OWNER, SUCCESSORS, recorded};
+use crate::{Case, MODE, NEW_POD, OWNER, SUCCESSORS};
 
 /// Extra of the host: when the target was asked to go.
 const EVICTED_AT: &str = "EvictedAt";
@@ -23,11 +23,11 @@ const PATIENCE: u64 = 10_000;
 /// Evicts the pod. One that is going already is adopted.
 ///
 /// The event goes out with the eviction: the host records the events of a proposal once its mutations are accepted.
-pub(crate) fn operate(job: &Job, target: &Target, pod: Option<&Object>) -> Result<Proposal> {
-    let begun = target.extra(MODE).is_some();
+pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
+    let begun = case.extras.has(MODE);
     let proposal = if begun { Proposal::new() } else { Proposal::new().extra(MODE, "Evict") };
-    let Some(pod) = pod else {
-        return if begun || target.extra(OWNER).is_some() { Ok(proposal) } else { Err(no_controller(&target.name())) };
+    let Some(pod) = &case.pod else {
+        return if begun || case.extras.has(OWNER) { Ok(proposal) } else { Err(no_controller(&case.target.name())) };
     };
     if begun && pod.is_terminating() {
         return Ok(proposal);
@@ -43,7 +43,7 @@ pub(crate) fn operate(job: &Job, target: &Target, pod: Option<&Object>) -> Resul
         return Ok(proposal);
     }
     let message = format!("Pod {} is evicted; its controller now creates the new pod.", pod.name());
-    Ok(proposal.evict(pod, job.parameter("/gracePeriodSeconds")?).event("EvictedPod", message))
+    Ok(proposal.evict(pod, case.job.parameter("/gracePeriodSeconds")?).event("EvictedPod", message))
 }
 
 fn no_controller(name: &str) -> Failure {
@@ -52,25 +52,25 @@ fn no_controller(name: &str) -> Failure {
 }
 
 /// Waits until the pod is gone, takes a pod for the new one, and waits until that serves.
-pub(crate) fn progress(job: &Job, target: &Target, pod: Option<&Object>) -> Result<Report> {
-    if pod.is_some() {
+pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
+    if case.pod.is_some() {
         return Ok(Report::processing());
     }
-    if target.extra(NEW_POD).is_some()
-        && let Some(pod) = recorded(target)?
+    if case.extras.has(NEW_POD)
+        && let Some(pod) = case.new_pod()?
     {
-        return judge(job, &pod);
+        return judge(case.job, &pod);
     }
-    match candidate(job, target, Freshness::Watched)? {
-        Some(pod) => Ok(judge(job, &pod)?.with(Proposal::new().extra(NEW_POD, pod.name()))),
-        None => wait(job, target),
+    match candidate(case, Freshness::Watched)? {
+        Some(pod) => Ok(judge(case.job, &pod)?.with(Proposal::new().extra(NEW_POD, pod.name()))),
+        None => wait(case),
     }
 }
 
 /// The oldest pod of the same controller that is free to take. The host leaves out what other targets have taken.
-fn candidate(job: &Job, target: &Target, freshness: Freshness) -> Result<Option<Object>, ReadError> {
-    let mut pods = target.related(SUCCESSORS, freshness)?.into_iter();
-    Ok(pods.find(|pod| !pod.is_terminating() && !pod.holds(job).is_barred()))
+fn candidate(case: &Case<'_>, freshness: Freshness) -> Result<Option<Object>, ReadError> {
+    let mut pods = case.target.related(SUCCESSORS, freshness)?.into_iter();
+    Ok(pods.find(|pod| !pod.is_terminating() && !pod.holds(case.job).is_barred()))
 }
 
 /// Ended well if the new pod has been Ready for long enough.
@@ -94,12 +94,12 @@ fn judge(job: &Job, pod: &Object) -> Result<Report> {
 }
 
 /// No pod to take yet: waits, unless the controller is gone and none will come.
-fn wait(job: &Job, target: &Target) -> Result<Report> {
-    let asked = target.extra(EVICTED_AT).and_then(|time| parse_instant(&time)).unwrap_or_else(|| target.started_ms());
-    if let Some(rest) = remaining(job, asked, PATIENCE) {
+fn wait(case: &Case<'_>) -> Result<Report> {
+    let asked = case.extras.get(EVICTED_AT).and_then(parse_instant).unwrap_or_else(|| case.target.started_ms());
+    if let Some(rest) = remaining(case.job, asked, PATIENCE) {
         return Ok(Report::processing().check_after(rest));
     }
-    let Some((owner, uid)) = target.extra(OWNER).as_deref().and_then(|owner| controller(job, owner)) else {
+    let Some((owner, uid)) = case.extras.get(OWNER).and_then(|owner| controller(case.job, owner)) else {
         return Ok(Report::processing());
     };
     let found = match get(&owner, Freshness::Live) {
@@ -107,12 +107,12 @@ fn wait(job: &Job, target: &Target) -> Result<Report> {
         found => found?,
     };
     // The owner may have made a pod as its last deed, and the host may not have seen it yet.
-    if found.is_some_and(|found| found.uid() == uid) || candidate(job, target, Freshness::Live)?.is_some() {
+    if found.is_some_and(|found| found.uid() == uid) || candidate(case, Freshness::Live)?.is_some() {
         return Ok(Report::processing());
     }
     let message = format!(
         "Pod {} is gone, and so is {} {}, which would have created the new pod; nothing is left to wait for.",
-        target.name(),
+        case.target.name(),
         owner.kind,
         owner.name
     );
@@ -134,12 +134,12 @@ fn remaining(job: &Job, start: u64, span: u64) -> Option<Duration> {
 }
 
 /// There is nothing to take back; says what can't be.
-pub(crate) fn release(target: &Target, pod: Option<&Object>) -> Proposal {
-    if target.extra(MODE).is_none() {
+pub(crate) fn release(case: &Case<'_>) -> Proposal {
+    if !case.extras.has(MODE) {
         return Proposal::new();
     }
-    let name = target.name();
-    let message = match pod {
+    let name = case.target.name();
+    let message = match &case.pod {
         None => format!("Pod {name} is gone; the pod that its controller creates in its place stays."),
         Some(pod) if pod.is_terminating() => format!("Pod {name} is being deleted, which can't be undone."),
         Some(_) => format!("Pod {name} was not evicted; nothing had to be undone."),

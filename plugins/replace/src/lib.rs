@@ -9,7 +9,7 @@ mod collaset;
 mod evict;
 
 use oarlock_sdk::{
-    Action, Freshness, Job, Object, Proposal, ReadError, Registration, Relation, Report, Result, Target, export,
+    Action, Extras, Freshness, Job, Object, Proposal, ReadError, Registration, Relation, Report, Result, Target, export,
 };
 
 /// Extra: the name of the pod that takes the place of the target. No two targets may have the same.
@@ -40,31 +40,40 @@ impl Action for Replace {
     }
 
     fn operate(job: &Job, target: &Target) -> Result<Proposal> {
-        let pod = target.object();
-        match Mode::of(job, target, pod.as_ref())? {
-            Mode::CollaSet => collaset::operate(job, target, pod.as_ref()),
-            Mode::Evict => evict::operate(job, target, pod.as_ref()),
+        let case = Case::of(job, target);
+        match case.mode()? {
+            Mode::CollaSet => collaset::operate(&case),
+            Mode::Evict => evict::operate(&case),
         }
     }
 
     fn progress(job: &Job, target: &Target) -> Result<Report> {
-        let pod = target.object();
-        match Mode::of(job, target, pod.as_ref())? {
-            Mode::CollaSet => collaset::progress(job, target, pod.as_ref()),
-            Mode::Evict => evict::progress(job, target, pod.as_ref()),
+        let case = Case::of(job, target);
+        match case.mode()? {
+            Mode::CollaSet => collaset::progress(&case),
+            Mode::Evict => evict::progress(&case),
         }
     }
 
     fn release(job: &Job, target: &Target) -> Result<Proposal> {
-        let pod = target.object();
-        match Mode::of(job, target, pod.as_ref())? {
-            Mode::CollaSet => Ok(collaset::release(job, pod.as_ref())),
-            Mode::Evict => Ok(evict::release(target, pod.as_ref())),
-        }
+        let case = Case::of(job, target);
+        Ok(match case.mode()? {
+            Mode::CollaSet => collaset::release(&case),
+            Mode::Evict => evict::release(&case),
+        })
     }
 }
 
 export!(Replace, manifest = include_str!("../manifest.json"));
+
+/// What one call is about.
+struct Case<'a> {
+    job: &'a Job,
+    target: &'a Target,
+    extras: Extras,
+    /// The pod to replace; `None` where it is gone.
+    pod: Option<Object>,
+}
 
 /// The way in which a target is replaced.
 enum Mode {
@@ -72,44 +81,48 @@ enum Mode {
     Evict,
 }
 
-impl Mode {
+impl<'a> Case<'a> {
+    fn of(job: &'a Job, target: &'a Target) -> Self {
+        Self { job, target, extras: target.extras(), pod: target.object() }
+    }
+
     /// The way of this target. Each call works it out again, for what `operate` stores is not yet there for the
     /// `progress` of the same visit.
-    fn of(job: &Job, target: &Target, pod: Option<&Object>) -> Result<Self> {
-        if target.extra(MODE).is_some_and(|mode| mode == "Evict") {
-            return Ok(Self::Evict);
+    fn mode(&self) -> Result<Mode> {
+        if self.extras.get(MODE) == Some("Evict") {
+            return Ok(Mode::Evict);
         }
-        let strategy: Option<String> = job.parameter("/strategy")?;
+        let strategy: Option<String> = self.job.parameter("/strategy")?;
         Ok(match strategy.as_deref() {
-            Some("CollaSet") => Self::CollaSet,
-            Some("Evict") => Self::Evict,
-            _ if Self::is_collaset(job, target, pod)? => Self::CollaSet,
-            _ => Self::Evict,
+            Some("CollaSet") => Mode::CollaSet,
+            Some("Evict") => Mode::Evict,
+            _ if self.has_collaset()? => Mode::CollaSet,
+            _ => Mode::Evict,
         })
     }
 
     /// Whether strategy `Auto` means the CollaSet's way. Eviction stores its mode before it does anything, so whatever
     /// else is found stored or held shows that the other way was taken.
-    fn is_collaset(job: &Job, target: &Target, pod: Option<&Object>) -> Result<bool> {
-        if target.extra(NEW_POD).is_some() || target.extra(collaset::NOT_ALLOWED).is_some() {
+    fn has_collaset(&self) -> Result<bool> {
+        if self.extras.has(NEW_POD) || self.extras.has(collaset::NOT_ALLOWED) {
             return Ok(true);
         }
-        let Some(pod) = pod else {
+        let Some(pod) = &self.pod else {
             // Nothing was done to it. What is left to tell by is the controller that the host remembers.
-            return Ok(target.extra(OWNER).is_none_or(|owner| owner.starts_with("CollaSet/")));
+            return Ok(self.extras.get(OWNER).is_none_or(|owner| owner.starts_with("CollaSet/")));
         };
-        if collaset::is_marked(pod) || collaset::is_held(job, pod) {
+        if collaset::is_marked(pod) || collaset::is_held(self.job, pod) {
             return Ok(true);
         }
         Ok(pod.controller()?.is_some_and(|owner| owner.group() == collaset::GROUP))
     }
-}
 
-/// The pod recorded as `NewPod`. That it is not there is believed only where the API server says so.
-fn recorded(target: &Target) -> Result<Option<Object>, ReadError> {
-    let watched = target.related(RECORDED, Freshness::Watched)?.pop();
-    if watched.is_some() {
-        return Ok(watched);
+    /// The pod recorded as `NewPod`. That it is not there is believed only where the API server says so.
+    fn new_pod(&self) -> Result<Option<Object>, ReadError> {
+        let watched = self.target.related(RECORDED, Freshness::Watched)?.pop();
+        if watched.is_some() {
+            return Ok(watched);
+        }
+        Ok(self.target.related(RECORDED, Freshness::Live)?.pop())
     }
-    Ok(target.related(RECORDED, Freshness::Live)?.pop())
 }
