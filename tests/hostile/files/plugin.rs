@@ -1,5 +1,5 @@
 //! A plugin that reads files. Takes a path from the target's name and yields what it found there as an event. May not be
-//! loaded: it imports a file system, which no host offers.
+//! served: it imports a file system, which no host offers.
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, export};
 

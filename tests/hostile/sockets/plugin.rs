@@ -1,5 +1,5 @@
 //! A plugin that calls home. Takes an address from the target's name and yields whether somebody answered as an event.
-//! May not be loaded: it imports a network, which no host offers.
+//! May not be served: it imports a network, which no host offers.
 
 use oarlock_sdk::{Action, Job, Proposal, Report, Result, Target, export};
 
