@@ -7,14 +7,14 @@ use std::process::{Command, ExitCode};
 use anyhow::Context as _;
 
 use crate::plugins;
-use crate::workspace::{cargo, components_folder, root, succeed, target_folder};
+use crate::workspace::{binary, cargo_on_all, components_folder, root, succeed};
 
 /// The command `cargo xtask demo`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     plugins::ensure_target()?;
     plugins::compile()?;
-    succeed(&mut cargo(&["build", "-p", "oarlock"]))?;
-    let binary = target_folder().join("debug").join("oarlock");
+    succeed(&mut cargo_on_all("build", &["--bin", "oarlock"]))?;
+    let binary = binary("debug", "oarlock");
     let mut command = Command::new(&binary);
     command.current_dir(root()).arg("demo").arg("--plugins-from").arg(components_folder()).args(arguments);
     become_it(command).with_context(|| format!("cannot run {}", binary.display()))

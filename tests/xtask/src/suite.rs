@@ -8,10 +8,7 @@ use std::time::Instant;
 
 use crate::phases::Phases;
 use crate::plugins;
-use crate::workspace::{WASM_ONLY, cargo, components_folder, succeed};
-
-/// Where tests find the components; they do not build any.
-const COMPONENTS_VARIABLE: &str = "OARLOCK_COMPONENTS";
+use crate::workspace::{COMPONENTS_VARIABLE, HOST_VARIABLE, binary, cargo_on_all, components_folder, succeed};
 
 /// The command `cargo xtask test`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -23,7 +20,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         (control_plane.join().unwrap_or(false), rust)
     });
     if rust && control_plane {
-        phases.run("tests", || succeed(&mut test_command(&["--no-fail-fast"])));
+        phases.run("tests", run_tests);
     } else {
         phases.not_run("tests", "what they need is missing");
     }
@@ -44,14 +41,12 @@ fn find_control_plane() -> anyhow::Result<()> {
 fn build(phases: &Phases) -> bool {
     phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
-        // Tests that kill the host start its binary.
-        && phases.run("host", || succeed(&mut cargo(&["build", "-p", "oarlock"])))
-        && phases.run("test binaries", || succeed(&mut test_command(&["--no-run"])))
+        // Tests that kill the host start its binary, which no test binary contains.
+        && phases.run("host and test binaries", || succeed(&mut cargo_on_all("build", &["--bins", "--tests"])))
 }
 
-/// One set of arguments for building and running, so that nothing is built twice.
-fn test_command(further: &[&str]) -> std::process::Command {
-    let mut command = cargo(&["test", "--workspace", "--exclude", WASM_ONLY]);
-    command.args(further).env(COMPONENTS_VARIABLE, components_folder());
-    command
+fn run_tests() -> anyhow::Result<()> {
+    let mut command = cargo_on_all("test", &["--no-fail-fast"]);
+    command.env(COMPONENTS_VARIABLE, components_folder()).env(HOST_VARIABLE, binary("debug", "oarlock"));
+    succeed(&mut command)
 }

@@ -16,6 +16,12 @@ pub(crate) const COMPONENTS: [&str; 2] = ["replace", "hostile"];
 /// The component that is nothing but a component: what it does must never run natively.
 pub(crate) const WASM_ONLY: &str = "hostile";
 
+/// Where tests find the components; they do not build any.
+pub(crate) const COMPONENTS_VARIABLE: &str = "OARLOCK_COMPONENTS";
+
+/// Where tests and benches find the host's binary, to run it as a process of its own.
+pub(crate) const HOST_VARIABLE: &str = "OARLOCK_BINARY";
+
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -48,6 +54,19 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
         }
     }
     command
+}
+
+/// Calls cargo on all native crates. Cargo unites the features of the crates that it is called on, so every step that compiles
+/// the host selects the same ones: otherwise the engine would be compiled once for the demo and once more for the tests.
+pub(crate) fn cargo_on_all(command: &str, arguments: &[&str]) -> Command {
+    let mut call = cargo(&[command, "--workspace", "--exclude", WASM_ONLY]);
+    call.args(arguments);
+    call
+}
+
+/// Where the host's binary is once `profile` (`debug` or `release`) is built.
+pub(crate) fn binary(profile: &str, name: &str) -> PathBuf {
+    target_folder().join(profile).join(name).with_extension(std::env::consts::EXE_EXTENSION)
 }
 
 /// Runs `command` to its end with its output shown.
