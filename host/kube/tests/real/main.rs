@@ -1,0 +1,15 @@
+//! The Cluster port in front of a real API server: that what `port` shows is not the in-memory API's invention.
+//!
+//! Takes the binaries of a control plane; a missing one fails these tests and never skips them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may fail loudly"
+)]
+
+mod reads;
+mod stage;
+mod terms;
+mod writes;
