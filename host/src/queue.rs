@@ -34,7 +34,7 @@ impl Inbox {
         memory.dirty.extend(self.dirty);
         for (index, uid, time) in self.departed {
             if memory.latest(index).is_some_and(|target| target.uid.as_deref() == Some(&uid)) {
-                memory.target(index).evicted_at = Some(time);
+                memory.target(index).asked_to_go(time);
             }
         }
         if self.resync {

@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Harnesses for tests of the whole host. Nothing here ships.
+//!
+//! A [`rig::Rig`] is a cluster (in memory or real), a world, and a host with the real plugin component in it; scenarios
+//! are written once against it and run on both.
+
+pub mod components;
+pub mod jobs;
+pub mod rig;
+pub mod scenarios;

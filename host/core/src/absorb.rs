@@ -80,7 +80,7 @@ fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {
     target.release_tries = 0;
     if departs {
         target.departing = true;
-        target.evicted_at = target.evicted_at.or(Some(at));
+        target.asked_to_go(at);
     }
     if let Some(fate) = target.fate.as_mut() {
         // The only write of a target with a fate is its touch.

@@ -138,6 +138,14 @@ pub struct Fate {
     pub final_word: bool,
 }
 
+impl TargetMemory {
+    /// The target was asked to go at `time`. The earliest counts: the last event of an object may show the time of its
+    /// end instead.
+    pub fn asked_to_go(&mut self, time: Timestamp) {
+        self.evicted_at = Some(self.evicted_at.map_or(time, |known| known.min(time)));
+    }
+}
+
 impl JobMemory {
     /// Takes a durable state that somebody else may have written. What was decided against an older one is dropped, and
     /// every target that is not at rest is visited.

@@ -295,13 +295,15 @@ impl Flight<'_> {
     }
 
     /// The state with the time at which the target was asked to go, once that is known.
-    fn with_eviction_time(&self, memory: &TargetMemory, object: Option<&Object>) -> TargetState {
+    fn with_eviction_time(&self, memory: &mut TargetMemory, object: Option<&Object>) -> TargetState {
         let mut next = self.state.clone();
+        object.and_then(asked_to_go).into_iter().for_each(|time| memory.asked_to_go(time));
         let relevant = self.common.plugin.is_some_and(|plugin| plugin.registration.same_controller().is_some());
         if !relevant || next.extra.contains_key(extras::EVICTED_AT) {
             return next;
         }
-        if let Some(time) = object.and_then(asked_to_go).or(memory.evicted_at.filter(|_| object.is_none())) {
+        let going = object.is_none_or(Object::terminating);
+        if let Some(time) = memory.evicted_at.filter(|_| going) {
             next.extra.insert(extras::EVICTED_AT.to_owned(), crate::state::write_time(time));
         }
         next
