@@ -98,9 +98,9 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
         let mut merged = live.clone();
         merging::merge(schema, &mut merged, config);
         let mut abandoned = last.as_ref().map(|last| last.fields.clone()).unwrap_or_default();
-        abandoned.subtract(&said);
+        abandoned.subtract_above(&said);
         for other in owners.iter().filter(|owner| !mine(owner)) {
-            abandoned.subtract(&other.fields);
+            abandoned.subtract_above(&other.fields);
         }
         merging::remove(schema, &mut merged, &abandoned);
         object::copy_meta(live, &mut merged, "managedFields");

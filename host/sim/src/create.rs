@@ -66,10 +66,10 @@ pub(crate) fn insert(
         return Err(Refusal::already_exists(kind, &key.name));
     }
     if dry_run {
-        return shown(call, StatusCode::CREATED, &Version::new(0, object));
+        return shown(state, call, StatusCode::CREATED, &Version::new(0, object));
     }
     let stored = state.store.put(kind.table, key, object);
-    shown(call, StatusCode::CREATED, &stored)
+    shown(state, call, StatusCode::CREATED, &stored)
 }
 
 /// Puts the object where the path says, or says why it does not belong there.

@@ -89,8 +89,8 @@ pub(crate) fn delete(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     }
     let options = DeleteOptions::of(call)?;
     match remove(state, &call.kind, &key(call), options)? {
-        Outcome::Waiting(version) => shown(call, StatusCode::OK, &version),
-        Outcome::Gone(version) if call.kind.traits.returns_deleted => shown(call, StatusCode::OK, &version),
+        Outcome::Waiting(version) => shown(state, call, StatusCode::OK, &version),
+        Outcome::Gone(version) if call.kind.traits.returns_deleted => shown(state, call, StatusCode::OK, &version),
         Outcome::Gone(version) => Ok(Reply::ok(&success(gone_details(&call.kind, &version.value)))),
     }
 }
@@ -120,7 +120,7 @@ pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
         }
     }
     let meta = ListMeta { rv: state.store.rv(), ..ListMeta::default() };
-    Ok(Reply::Json(StatusCode::OK, shape.list(call, &items, &meta)))
+    Ok(Reply::Json(StatusCode::OK, shape.list(&items, &meta, state.now)))
 }
 
 /// Deletes an object as far as its grace period and finalizers allow.

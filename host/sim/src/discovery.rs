@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::{cluster::State, kinds::Kind, reply::Reply, status::Refusal};
+use crate::{cluster::State, kinds::Kind, openapi, reply::Reply, status::Refusal};
 
 /// The version that the in-memory API claims to be.
 pub(crate) const VERSION: (&str, &str) = ("1", "36");
@@ -19,6 +19,7 @@ pub(crate) fn document(state: &State, path: &[String], accept: &str) -> Result<R
         media.contains("as=APIGroupDiscoveryList") && media.contains("v=v2") && !media.contains("v=v2beta1")
     });
     match path.as_slice() {
+        ["openapi", "v3", rest @ ..] => openapi::document(state, rest),
         ["version"] => Ok(Reply::ok(&version())),
         ["healthz" | "livez" | "readyz"] => Ok(Reply::Document("text/plain", Bytes::from_static(b"ok"))),
         ["api"] if aggregated => Ok(aggregated_list(state, |group| group.is_empty())),

@@ -67,6 +67,17 @@ impl Fields {
         self.children.retain(|_, below| !below.is_empty());
     }
 
+    /// Takes away the paths that another set holds or leads through: what is below them is still wanted.
+    pub(crate) fn subtract_above(&mut self, other: &Self) {
+        self.own &= other.is_empty();
+        for (step, below) in &mut self.children {
+            if let Some(wanted) = other.children.get(step) {
+                below.subtract_above(wanted);
+            }
+        }
+        self.children.retain(|_, below| !below.is_empty());
+    }
+
     /// Takes away the paths of another set and everything below them.
     pub(crate) fn subtract_below(&mut self, other: &Self) {
         if other.own {

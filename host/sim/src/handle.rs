@@ -8,7 +8,7 @@ use crate::{
     create, delete, discovery, list, patch,
     reply::Reply,
     routing::{Call, Verb},
-    settle,
+    scale, settle,
     shape::Shape,
     status::Refusal,
     storage::{Key, Version},
@@ -20,6 +20,7 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
     known_subresource(call)?;
     let mut state = cluster.lock();
     let reply = match call.verb {
+        _ if call.subresource == "scale" => scale::scale(&mut state, call),
         Verb::Get => get(&state, call),
         Verb::List => list::list(&state, call),
         Verb::Watch => watch::start(cluster, &state, call),
@@ -56,7 +57,7 @@ fn known_subresource(call: &Call) -> Result<(), Refusal> {
 fn get(state: &State, call: &Call) -> Result<Reply, Refusal> {
     let found =
         state.store.get(call.kind.table, &key(call)).ok_or_else(|| Refusal::not_found(&call.kind, &call.name))?;
-    shown(call, StatusCode::OK, found)
+    shown(state, call, StatusCode::OK, found)
 }
 
 /// The key that a request names.
@@ -65,7 +66,7 @@ pub(crate) fn key(call: &Call) -> Key {
 }
 
 /// The reply that shows one object in the form the client asked for.
-pub(crate) fn shown(call: &Call, code: StatusCode, version: &Version) -> Result<Reply, Refusal> {
+pub(crate) fn shown(state: &State, call: &Call, code: StatusCode, version: &Version) -> Result<Reply, Refusal> {
     let shape = Shape::wanted(call)?;
-    Ok(Reply::Json(code, shape.one(call, version)))
+    Ok(Reply::Json(code, shape.one(version, state.now)))
 }

@@ -127,11 +127,6 @@ impl Kinds {
         self.all().find(|one| one.group == group && one.version == version && one.kind == kind)
     }
 
-    /// Some served version of a kind.
-    pub(crate) fn by_group_kind(&self, group: &str, kind: &str) -> Option<&Arc<Kind>> {
-        self.all().find(|one| one.is(group, kind))
-    }
-
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.by_path.values()
     }

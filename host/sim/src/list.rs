@@ -88,7 +88,7 @@ pub(crate) fn list(state: &State, call: &Call) -> Result<Reply, Refusal> {
         (None, Some(rv)) => page(state, call, &selection, Continue { rv, after: Key::new("", "") }, limit)?,
         (None, None) => cut(selection.now(state, call), state.store.rv(), limit),
     };
-    Ok(Reply::Json(StatusCode::OK, shape.list(call, &items, &meta)))
+    Ok(Reply::Json(StatusCode::OK, shape.list(&items, &meta, state.now)))
 }
 
 /// The resourceVersion at which the list must be taken, if the request insists on one.

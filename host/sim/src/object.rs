@@ -95,11 +95,6 @@ pub(crate) fn generation(object: &Value) -> i64 {
     meta(object, "generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// `metadata.labels.<key>` and the like.
-pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    meta(object, "labels")?.get(key)?.as_str()
-}
-
 /// The owner references.
 pub(crate) fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     meta(object, "ownerReferences").and_then(Value::as_array).into_iter().flatten()

@@ -4,17 +4,35 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{events, kinds::Kind, object, routing::Call, status::Refusal, storage::Version};
+use crate::{events, kinds::Kind, object, routing::Call, status::Refusal, storage::Version, table};
 
 /// The form of objects in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+enum Form {
     /// As stored.
     Full,
     /// PartialObjectMetadata.
     Metadata,
+    /// Rows for people.
+    Table(Include),
+}
+
+/// What a row of a table carries beside its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+/// The form that one request asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Shape {
+    form: Form,
+    kind: Arc<Kind>,
 }
 
 /// What a list says about itself.
@@ -41,39 +59,34 @@ impl ListMeta {
 impl Shape {
     /// The first form in the Accept header that is known here.
     pub(crate) fn wanted(call: &Call) -> Result<Self, Refusal> {
-        for media in call.accept.split(',') {
-            let mut parts = media.split(';').map(str::trim);
-            let kind = parts.next().unwrap_or_default();
-            if !matches!(kind, "" | "*/*" | "application/*" | "application/json") {
-                continue;
-            }
-            match parts.find_map(|part| part.strip_prefix("as=")) {
-                None => return Ok(Self::Full),
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => return Ok(Self::Metadata),
-                Some(_) => {}
-            }
-        }
-        let accepted = "application/json";
-        Err(Refusal::plain(406, "NotAcceptable", format!("only the following media types are accepted: {accepted}")))
+        let form = call.accept.split(',').find_map(|media| form(media, call));
+        let form = form.ok_or_else(|| {
+            Refusal::plain(406, "NotAcceptable", "only the following media types are accepted: application/json")
+        })?;
+        Ok(Self { form, kind: Arc::clone(&call.kind) })
     }
 
     /// One object.
-    pub(crate) fn one(self, call: &Call, version: &Version) -> Bytes {
-        match self {
-            Self::Full => full(&call.kind, version),
-            Self::Metadata => to_bytes(&json!({
-                "kind": "PartialObjectMetadata",
-                "apiVersion": "meta.k8s.io/v1",
-                "metadata": version.value.get("metadata"),
-            })),
+    pub(crate) fn one(&self, version: &Version, now: Timestamp) -> Bytes {
+        match self.form {
+            Form::Full => full(&self.kind, version),
+            Form::Metadata => to_bytes(&partial(version)),
+            Form::Table(include) => {
+                let meta = json!({"resourceVersion": object::meta(&version.value, "resourceVersion")});
+                to_bytes(&self.table(&[version], &meta, (include, now)))
+            }
         }
     }
 
     /// A list of objects.
-    pub(crate) fn list(self, call: &Call, items: &[Arc<Version>], meta: &ListMeta) -> Bytes {
-        let (kind, api_version) = match self {
-            Self::Full => (call.kind.list_kind.clone(), call.kind.api_version()),
-            Self::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+    pub(crate) fn list(&self, items: &[Arc<Version>], meta: &ListMeta, now: Timestamp) -> Bytes {
+        let (kind, api_version) = match self.form {
+            Form::Full => (self.kind.list_kind.clone(), self.kind.api_version()),
+            Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Form::Table(include) => {
+                let items = items.iter().map(AsRef::as_ref).collect::<Vec<_>>();
+                return to_bytes(&self.table(&items, &meta.to_value(), (include, now)));
+            }
         };
         let head = json!({"kind": kind, "apiVersion": api_version, "metadata": meta.to_value()}).to_string();
         let mut out = BytesMut::with_capacity(items.len() * 1024 + head.len());
@@ -83,21 +96,60 @@ impl Shape {
             if index > 0 {
                 out.put_u8(b',');
             }
-            out.put(self.one(call, item));
+            out.put(self.one(item, now));
         }
         out.put_slice(b"]}");
         out.freeze()
     }
 
     /// One line of a watch.
-    pub(crate) fn event(self, call: &Call, change: &str, version: &Version) -> Bytes {
-        let object = self.one(call, version);
+    pub(crate) fn event(&self, change: &str, version: &Version, now: Timestamp) -> Bytes {
+        let object = self.one(version, now);
         let mut out = BytesMut::with_capacity(object.len() + 40);
         out.put_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
         out.put(object);
         out.put_slice(b"}\n");
         out.freeze()
     }
+
+    fn table(&self, items: &[&Version], meta: &Value, (include, now): (Include, Timestamp)) -> Value {
+        let row = |version: &&Version| {
+            let object = match include {
+                Include::Nothing => Value::Null,
+                Include::Metadata => partial(version),
+                Include::Object => converted(&self.kind, &version.value),
+            };
+            json!({"cells": table::cells(&self.kind, &version.value, now), "object": object})
+        };
+        json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta,
+            "columnDefinitions": table::columns(&self.kind), "rows": items.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn form(media: &str, call: &Call) -> Option<Form> {
+    let mut parts = media.split(';').map(str::trim);
+    if !matches!(parts.next().unwrap_or_default(), "" | "*/*" | "application/*" | "application/json") {
+        return None;
+    }
+    let parts = parts.collect::<Vec<_>>();
+    match parts.iter().find_map(|part| part.strip_prefix("as=")) {
+        None => Some(Form::Full),
+        Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Some(Form::Metadata),
+        Some("Table") if parts.contains(&"v=v1") => Some(Form::Table(match call.query.get("includeObject") {
+            Some("None") => Include::Nothing,
+            Some("Object") => Include::Object,
+            _ => Include::Metadata,
+        })),
+        Some(_) => None,
+    }
+}
+
+fn partial(version: &Version) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": version.value.get("metadata"),
+    })
 }
 
 /// The whole object in the version that was asked for. Versions of a kind differ in nothing but their name.

@@ -9,7 +9,7 @@ use crate::{
     pods, rules,
     schema::Schema,
     status::FieldError,
-    validate,
+    validate, workloads,
 };
 
 /// Makes a new object what the server stores.
@@ -102,7 +102,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => pods::create_errors(object),
-        _ => Vec::new(),
+        _ => workloads::create_errors(kind, object),
     }
 }
 
@@ -113,6 +113,7 @@ pub(crate) fn update_errors(kind: &Kind, subresource: &str, old: &Value, new: &V
     }
     match (kind.group.as_str(), kind.kind.as_str(), subresource) {
         ("", "Pod", "") => pods::update_errors(old, new),
+        (_, _, "") => workloads::update_errors(kind, old, new),
         _ => Vec::new(),
     }
 }

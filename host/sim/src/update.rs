@@ -101,14 +101,14 @@ pub(crate) fn change(
     managed.note(call, Some(&old.value), &mut new, &state.time());
     admission::check(state, call, &Operation::update(&new, &old.value, &call.subresource))?;
     if dry_run || new == old.value {
-        return shown(call, StatusCode::OK, &Version::new(old.rv, new));
+        return shown(state, call, StatusCode::OK, &Version::new(old.rv, new));
     }
     if deletion_is_complete(&old.value, &new) {
         state.store.remove(kind.table, &key(call));
-        return shown(call, StatusCode::OK, &Version::new(old.rv, new));
+        return shown(state, call, StatusCode::OK, &Version::new(old.rv, new));
     }
     let stored = state.store.put(kind.table, Key::new(call.namespace.clone(), call.name.clone()), new);
-    shown(call, StatusCode::OK, &stored)
+    shown(state, call, StatusCode::OK, &stored)
 }
 
 fn same_place(call: &Call, new: &mut Value) -> Result<(), Refusal> {

@@ -6,6 +6,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration}
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{Stream, stream};
 use http_body::Frame;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::{sync::watch::Receiver, time::Instant};
 
@@ -134,18 +135,19 @@ impl Watch {
     fn catch_up(&mut self) {
         let cluster = self.cluster.clone();
         let state = cluster.lock();
+        let now = state.now;
         let Some(entries) = state.store.since(self.position) else {
             return self.expire(state.store.compacted());
         };
         for entry in entries {
             if entry.table == self.call.kind.table {
-                self.ready.extend(self.line(entry));
+                self.ready.extend(self.line(entry, now));
             }
             self.position = self.position.max(entry.rv);
         }
     }
 
-    fn line(&self, entry: &Entry) -> Option<Bytes> {
+    fn line(&self, entry: &Entry, now: Timestamp) -> Option<Bytes> {
         let covers = |version: &Arc<Version>| self.selection.covers(&entry.key, &version.value);
         let after = entry.change != Change::Deleted && covers(&entry.object);
         let before = entry.previous.as_ref().filter(|previous| covers(previous));
@@ -153,15 +155,16 @@ impl Watch {
             (None, true) => ("ADDED", Arc::clone(&entry.object)),
             (Some(_), true) => ("MODIFIED", Arc::clone(&entry.object)),
             // What leaves the selection is shown as it was when it was last in it, under the new resourceVersion.
+            (Some(_), false) if entry.change == Change::Deleted => ("DELETED", Arc::clone(&entry.object)),
             (Some(previous), false) => ("DELETED", Arc::new(restamped(previous, entry.rv))),
             (None, false) => return None,
         };
-        Some(self.shape.event(&self.call, change, &object))
+        Some(self.shape.event(change, &object, now))
     }
 
     fn send_present(&mut self, state: &State) {
         let present = self.selection.now(state, &self.call);
-        self.ready.extend(present.iter().map(|(_, version)| self.shape.event(&self.call, "ADDED", version)));
+        self.ready.extend(present.iter().map(|(_, version)| self.shape.event("ADDED", version, state.now)));
         self.position = state.store.rv();
     }
 
