@@ -98,7 +98,7 @@ impl<'a> Draft<'a> {
     fn set(&mut self, label: bool, key: &str, value: &str) {
         let (held, word) =
             if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
-        let old = held.get(key).map(String::as_str);
+        let old = held.get(key);
         let changed = old != Some(value);
         self.take(format!("{word}:{key}"), old.is_some());
         if changed {
@@ -122,7 +122,7 @@ impl<'a> Draft<'a> {
         let key = annotation(job_uid);
         let before = self.object.annotations.get(&key);
         let after = (!self.own.is_empty()).then(|| json!(self.own).to_string());
-        if before != after.as_ref() {
+        if before != after.as_deref() {
             self.annotations.insert(key, after.map_or(Value::Null, Value::String));
         }
         let mut metadata = Map::new();
@@ -178,7 +178,7 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
 pub fn touch(object: &Object, job_uid: &str) -> Value {
     let key = annotation(job_uid);
     let list = json!(marks(object, &key)).to_string();
-    let text = if object.annotations.get(&key) == Some(&list) { format!(" {list}") } else { list };
+    let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };
     json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version, "annotations": {key: text}}})
 }
 

@@ -122,9 +122,9 @@ impl Interest {
     fn by_names(&self, object: &Object, found: &mut BTreeSet<(JobKey, u32)>) {
         let namespace = object.key.namespace.clone().unwrap_or_default();
         let pointed = self.labels.iter().filter_map(|label| object.labels.get(label));
-        let owners = object.owners.iter().map(|owner| &owner.name);
-        for name in pointed.chain(owners).chain([&object.key.name]) {
-            found.extend(self.by_name.get(&(namespace.clone(), name.clone())).into_iter().flatten().cloned());
+        let owners = object.owners.iter().map(|owner| owner.name.as_str());
+        for name in pointed.chain(owners).chain([object.key.name.as_str()]) {
+            found.extend(self.by_name.get(&(namespace.clone(), name.to_owned())).into_iter().flatten().cloned());
         }
     }
 

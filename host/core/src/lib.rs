@@ -8,6 +8,7 @@ pub mod authorize;
 pub mod calls;
 pub mod claims;
 pub mod closing;
+mod compact;
 pub mod conditions;
 pub mod decide;
 pub mod grant;

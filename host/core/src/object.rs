@@ -3,10 +3,10 @@
 //! Takes the JSON of an object and a list of field pointers; yields an [`Object`]. Everything else is dropped before it
 //! is stored, for it is most of a pod. May not talk to a cluster.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
+
+pub use crate::compact::{Fields, Strings};
 
 /// Names one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,9 +70,9 @@ pub struct Object {
     /// `metadata.resourceVersion`.
     pub resource_version: String,
     /// `metadata.labels`.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Strings,
     /// `metadata.annotations`, without what kubectl keeps there.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Strings,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
     /// `metadata.ownerReferences`.
@@ -84,7 +84,7 @@ pub struct Object {
     /// `metadata.deletionGracePeriodSeconds`.
     pub grace_seconds: Option<i64>,
     /// The declared fields, at their places in the document.
-    pub fields: Value,
+    pub fields: Fields,
 }
 
 /// An annotation that repeats the whole object and that nobody here reads.
@@ -97,20 +97,18 @@ impl Object {
     pub fn slim(document: &Value, fallback: &Kind, pointers: &[String]) -> Option<Self> {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
-        let mut annotations = strings(meta.get("annotations"));
-        annotations.remove(LAST_APPLIED);
         Some(Self {
             key: ObjectKey { kind: kind_of(document, fallback), namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,
             resource_version: text("resourceVersion").unwrap_or_default(),
-            labels: strings(meta.get("labels")),
-            annotations,
+            labels: strings(meta.get("labels")).collect(),
+            annotations: strings(meta.get("annotations")).filter(|(key, _)| key != LAST_APPLIED).collect(),
             finalizers: list(meta.get("finalizers")).filter_map(|f| f.as_str().map(str::to_owned)).collect(),
             owners: list(meta.get("ownerReferences")).filter_map(owner).collect(),
             created: time(meta.get("creationTimestamp")),
             deleted: time(meta.get("deletionTimestamp")),
             grace_seconds: meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64),
-            fields: select(document, pointers),
+            fields: select(document, pointers).into(),
         })
     }
 
@@ -130,8 +128,8 @@ impl Object {
     }
 
     /// The string at `pointer` among the declared fields.
-    pub fn text(&self, pointer: &str) -> Option<&str> {
-        self.fields.pointer(pointer).and_then(Value::as_str)
+    pub fn text(&self, pointer: &str) -> Option<String> {
+        self.fields.text(pointer)
     }
 }
 
@@ -142,9 +140,9 @@ fn kind_of(document: &Value, fallback: &Kind) -> Kind {
     }
 }
 
-fn strings(value: Option<&Value>) -> BTreeMap<String, String> {
+fn strings(value: Option<&Value>) -> impl Iterator<Item = (String, String)> {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
-    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
 }
 
 fn list(value: Option<&Value>) -> impl Iterator<Item = &Value> {
@@ -210,7 +208,7 @@ mod tests {
                 "annotations": {LAST_APPLIED: "x", "k": "v"}},
             "spec": {"nodeName": "n", "containers": [{"name": "c"}]}, "status": {"phase": "Running", "conditions": []}});
         let object = Object::slim(&pod, &Kind::pod(), &["/spec/nodeName".into(), "/status/conditions".into()]).unwrap();
-        assert_eq!(object.fields, json!({"spec": {"nodeName": "n"}, "status": {"conditions": []}}));
+        assert_eq!(object.fields.value(), json!({"spec": {"nodeName": "n"}, "status": {"conditions": []}}));
         assert_eq!(object.annotations.len(), 1);
         assert_eq!(object.version(), 7);
     }

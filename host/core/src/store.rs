@@ -56,8 +56,8 @@ const GRAVES: usize = 16_384;
 struct Shelf {
     indexed: Indexed,
     objects: HashMap<Place, Arc<Object>>,
-    labels: HashMap<(String, Option<String>, String), BTreeSet<String>>,
-    fields: HashMap<(String, Option<String>, String), BTreeSet<String>>,
+    labels: NameIndex,
+    fields: NameIndex,
     /// Names and creation times by namespace and UID of the controller.
     controlled: HashMap<String, (Option<String>, Owner, Siblings)>,
 }
@@ -269,13 +269,13 @@ impl Shelf {
         let name = object.key.name.clone();
         for key in &self.indexed.labels {
             if let Some(value) = object.labels.get(key) {
-                let index = (key.clone(), namespace.clone(), value.clone());
+                let index = (key.clone(), namespace.clone(), value.to_owned());
                 self.labels.entry(index).or_default().insert(name.clone());
             }
         }
         for pointer in &self.indexed.fields {
             if let Some(value) = object.text(pointer) {
-                let index = (pointer.clone(), namespace.clone(), value.to_owned());
+                let index = (pointer.clone(), namespace.clone(), value);
                 self.fields.entry(index).or_default().insert(name.clone());
             }
         }
@@ -292,12 +292,12 @@ impl Shelf {
         let name = &object.key.name;
         for key in &self.indexed.labels {
             if let Some(value) = object.labels.get(key) {
-                drop_name(&mut self.labels, (key.clone(), namespace.clone(), value.clone()), name);
+                drop_name(&mut self.labels, (key.clone(), namespace.clone(), value.to_owned()), name);
             }
         }
         for pointer in &self.indexed.fields {
             if let Some(value) = object.text(pointer) {
-                drop_name(&mut self.fields, (pointer.clone(), namespace.clone(), value.to_owned()), name);
+                drop_name(&mut self.fields, (pointer.clone(), namespace.clone(), value), name);
             }
         }
         if let Some(owner) = object.controller()
@@ -311,13 +311,57 @@ impl Shelf {
         self.objects.remove(&(namespace, name.clone()));
     }
 
-    fn named(&self, namespace: &Option<String>, names: Option<&BTreeSet<String>>) -> Vec<Arc<Object>> {
-        let names = names.into_iter().flatten();
+    fn named(&self, namespace: &Option<String>, names: Option<&Names>) -> Vec<Arc<Object>> {
+        let names = names.into_iter().flat_map(Names::iter);
         names.filter_map(|name| self.objects.get(&(namespace.clone(), name.clone())).cloned()).collect()
     }
 }
 
-type NameIndex = HashMap<(String, Option<String>, String), BTreeSet<String>>;
+type NameIndex = HashMap<(String, Option<String>, String), Names>;
+
+/// Names in order. Most values of an index have one, and a tree for it would be most of the index.
+#[derive(Default)]
+enum Names {
+    #[default]
+    None,
+    One(String),
+    Many(BTreeSet<String>),
+}
+
+impl Names {
+    fn insert(&mut self, name: String) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(name),
+            Self::One(only) if only == name => Self::One(only),
+            Self::One(only) => Self::Many([only, name].into()),
+            Self::Many(mut names) => {
+                names.insert(name);
+                Self::Many(names)
+            }
+        };
+    }
+
+    fn remove(&mut self, name: &str) {
+        match self {
+            Self::One(only) if only == name => *self = Self::None,
+            Self::Many(names) => drop(names.remove(name)),
+            Self::None | Self::One(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &String> {
+        let (one, many) = match self {
+            Self::None => (None, None),
+            Self::One(name) => (Some(name), None),
+            Self::Many(names) => (None, Some(names)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
 
 fn drop_name(index: &mut NameIndex, key: (String, Option<String>, String), name: &str) {
     if let Some(names) = index.get_mut(&key) {
@@ -385,7 +429,7 @@ mod tests {
         let store = store();
         store.apply(pod("a", "1", 7, "rs"));
         assert!(store.apply(pod("a", "1", 7, "rs")).is_none());
-        let wider = Object { fields: json!({"spec": {"nodeName": "n"}}), ..pod("a", "1", 7, "rs") };
+        let wider = Object { fields: json!({"spec": {"nodeName": "n"}}).into(), ..pod("a", "1", 7, "rs") };
         assert!(store.apply(wider).is_some());
     }
 

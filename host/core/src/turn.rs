@@ -149,7 +149,7 @@ fn note_owner(object: &Object, common: &Common<'_>) -> Result<Vec<(String, Strin
     if let Some(owner) = root {
         noted.push((extras::OWNER.to_owned(), format!("{}/{}/{}", owner.kind.kind, owner.name, owner.uid)));
         if owner.kind.kind == "DaemonSet" {
-            noted.extend(object.text("/spec/nodeName").map(|node| (extras::NODE.to_owned(), node.to_owned())));
+            noted.extend(object.text("/spec/nodeName").map(|node| (extras::NODE.to_owned(), node)));
         }
     }
     Ok(noted)

@@ -27,9 +27,10 @@ pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<Option<String>>
 /// The whole document: kind, metadata and the fields that the plugin declares.
 pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
     let mut document = json!({"apiVersion": object.key.kind.api_version, "kind": object.key.kind.kind});
+    let fields = object.fields.value();
     for rule in manifest.reads.iter().filter(|rule| rule.concerns(&object.key.kind)) {
         for field in &rule.fields {
-            copy(&object.fields, &mut document, field.trim_end_matches("/*"));
+            copy(&fields, &mut document, field.trim_end_matches("/*"));
         }
     }
     if let (Value::Object(fields), Value::Object(own)) = (&mut document, of(object, None)) {

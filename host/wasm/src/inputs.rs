@@ -143,11 +143,11 @@ impl cluster::HostObject for Guest {
     }
 
     fn label(&mut self, this: Resource<ObjectHandle>, key: String) -> wasmtime::Result<Option<String>> {
-        Ok(self.object(&this)?.labels.get(&key).cloned())
+        Ok(self.object(&this)?.labels.get(&key).map(str::to_owned))
     }
 
     fn annotation(&mut self, this: Resource<ObjectHandle>, key: String) -> wasmtime::Result<Option<String>> {
-        Ok(self.object(&this)?.annotations.get(&key).cloned())
+        Ok(self.object(&this)?.annotations.get(&key).map(str::to_owned))
     }
 
     fn has_finalizer(&mut self, this: Resource<ObjectHandle>, name: String) -> wasmtime::Result<bool> {
@@ -166,7 +166,7 @@ impl cluster::HostObject for Guest {
         let object = self.object(&this)?;
         let kind = &object.key.kind;
         if self.terms.manifest.declares_read(kind, &pointer) {
-            return Ok(Ok(select(&object.fields, &pointer)));
+            return Ok(Ok(select(&object.fields.value(), &pointer)));
         }
         if let Some(found) = document::metadata(&object, &pointer) {
             return Ok(Ok(found));

@@ -90,7 +90,7 @@ async fn the_reply_to_a_write_is_seen_before_the_watch_shows_it() {
     scene.cluster.stop(Duration::ZERO).await;
     scene.heard();
     scene.apply(vec![label("a", &meta(&stored, "uid"))], &Fence::open()).await;
-    assert_eq!(scene.shown("a").unwrap().labels.get("marked").map(String::as_str), Some("true"));
+    assert_eq!(scene.shown("a").unwrap().labels.get("marked"), Some("true"));
     assert_eq!(scene.heard().len(), 1, "other jobs are told");
 }
 
