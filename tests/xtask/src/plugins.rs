@@ -47,9 +47,27 @@ fn target_is_installed() -> anyhow::Result<bool> {
 
 /// Compiles them; the target must be installed.
 pub(crate) fn compile() -> anyhow::Result<()> {
-    let mut command = cargo(&["build", "--release", "--target", WASM_TARGET]);
+    let mut command = cargo(&["build", "--release", "--target", WASM_TARGET, "--lib", "--examples"]);
     for component in COMPONENTS {
         command.args(["-p", component]);
     }
-    succeed(&mut command)
+    succeed(&mut command)?;
+    gather_examples()
+}
+
+/// Puts the fixtures that are examples of a crate beside the other components, so that all are in one folder. Cargo
+/// leaves each twice, once under a name with a hash.
+fn gather_examples() -> anyhow::Result<()> {
+    let folder = components_folder();
+    let examples = folder.join("examples");
+    let entries = std::fs::read_dir(&examples).with_context(|| format!("cannot read {}", examples.display()))?;
+    for entry in entries {
+        let path = entry.with_context(|| format!("cannot read {}", examples.display()))?.path();
+        let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|kind| kind == "wasm")) else { continue };
+        if name.to_string_lossy().contains('-') {
+            continue;
+        }
+        std::fs::copy(&path, folder.join(name)).with_context(|| format!("cannot copy {}", path.display()))?;
+    }
+    Ok(())
 }
