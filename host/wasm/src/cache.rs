@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -79,7 +80,7 @@ impl Cache {
         let name = self.name(digest);
         let tag = hmac::sign(&self.key, &signed(&name, code));
         let path = self.dir.join(&name);
-        let partial = self.dir.join(format!("{name}.{}.partial", std::process::id()));
+        let partial = partial(&path);
         let written = write_private(&partial, &[tag.as_ref(), code]).and_then(|()| fs::rename(&partial, &path));
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "failed to keep compiled code");
@@ -94,6 +95,12 @@ impl Cache {
 /// The name is signed too, so that one entry cannot stand in for another.
 fn signed(name: &str, code: &[u8]) -> Vec<u8> {
     [name.as_bytes(), b"\n", code].concat()
+}
+
+/// A name beside `path` that nobody else writes to.
+fn partial(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    path.with_extension(format!("{}.{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
 fn write_private(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
@@ -113,15 +120,18 @@ fn key(path: &Path) -> io::Result<Vec<u8>> {
     }
     key = vec![0; KEY_BYTES];
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no randomness"))?;
-    let partial = path.with_extension(format!("{}.partial", std::process::id()));
+    let partial = partial(path);
     write_private(&partial, &[&key])?;
-    // Whoever made one first wins; the loser reads it.
-    match fs::hard_link(&partial, path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::rename(&partial, path)?,
-        linked => {
+    // Whoever made one first wins, and the loser reads that. One of a wrong length is made anew.
+    let linked = if path.exists() { fs::rename(&partial, path) } else { fs::hard_link(&partial, path) };
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(&partial)?;
-            linked?;
+            key = fs::read(path)?;
         }
+        Err(error) => return Err(error),
+        // A rename took it along.
+        Ok(()) => drop(fs::remove_file(&partial)),
     }
     Ok(key)
 }

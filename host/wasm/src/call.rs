@@ -195,57 +195,53 @@ impl Live {
     }
 
     /// The call itself: an error for a trap, then a sentence for garbage, then what was answered.
-    async fn run(
-        &mut self,
-        function: Function,
-        visit: Option<&Arc<Visit>>,
-    ) -> wasmtime::Result<Result<Result<Said, CallFailure>, String>> {
+    async fn run(&mut self, function: Function, visit: Option<&Arc<Visit>>) -> wasmtime::Result<Answered> {
         let Self { store, action, .. } = self;
         let handler = action.oarlock_action_handler();
-        let Some(visit) = visit else {
-            return Ok(answer(handler.call_setup(&mut *store).await?, |registration| {
-                contract::registration(registration).map(Said::Registration)
-            }));
-        };
-        let table = &mut store.data_mut().table;
-        let job: Resource<JobHandle> = table.push(JobHandle(visit.clone()))?;
-        let target: Resource<TargetHandle> = table.push(TargetHandle(visit.clone()))?;
-        let (said, bytes) = match function {
-            Function::Setup => return Ok(Err("`setup` is not called for a target".to_owned())),
-            Function::Operate => proposed(handler.call_operate(&mut *store, job, target).await?),
-            Function::Release => proposed(handler.call_release(&mut *store, job, target).await?),
-            Function::Progress => {
-                let mut size = 0;
-                let said = answer(handler.call_progress(&mut *store, job, target).await?, |report| {
-                    let (report, bytes) = contract::report(report)?;
-                    size = bytes;
-                    Ok(Said::Report(report))
-                });
-                (said, size)
+        let sized = if let Some(visit) = visit {
+            let table = &mut store.data_mut().table;
+            let job: Resource<JobHandle> = table.push(JobHandle(visit.clone()))?;
+            let target: Resource<TargetHandle> = table.push(TargetHandle(visit.clone()))?;
+            match function {
+                Function::Operate => proposed(handler.call_operate(&mut *store, job, target).await?),
+                Function::Release => proposed(handler.call_release(&mut *store, job, target).await?),
+                Function::Progress => {
+                    let report = |report| contract::report(report).map(|(report, size)| (Said::Report(report), size));
+                    answer(handler.call_progress(&mut *store, job, target).await?, report)
+                }
+                Function::Setup => Err("`setup` is not called for a target".to_owned()),
             }
+        } else {
+            answer(handler.call_setup(&mut *store).await?, |registration| {
+                contract::registration(registration).map(|(asked, size)| (Said::Registration(asked), size))
+            })
         };
-        store.data().meter.output(bytes).map_err(wasmtime::Error::new)?;
-        Ok(said)
+        Ok(match sized {
+            Ok((said, bytes)) => {
+                store.data().meter.output(bytes).map_err(wasmtime::Error::new)?;
+                Ok(said)
+            }
+            Err(why) => Err(why),
+        })
     }
 }
 
 type Answered = Result<Result<Said, CallFailure>, String>;
+/// What was answered, and how many bytes of it came from the plugin.
+type Weighed = Result<(Result<Said, CallFailure>, usize), String>;
 
-fn answer<T>(from: Result<T, action::Failure>, convert: impl FnOnce(T) -> Result<Said, String>) -> Answered {
+fn answer<T>(from: Result<T, action::Failure>, convert: impl FnOnce(T) -> Result<(Said, usize), String>) -> Weighed {
     match from {
-        Ok(said) => convert(said).map(Ok),
-        Err(failure) => Ok(Err(contract::failure(failure))),
+        Ok(said) => convert(said).map(|(said, bytes)| (Ok(said), bytes)),
+        Err(failure) => {
+            let (failure, bytes) = contract::failure(failure);
+            Ok((Err(failure), bytes))
+        }
     }
 }
 
-fn proposed(from: Result<action::Proposal, action::Failure>) -> (Answered, usize) {
-    let mut size = 0;
-    let said = answer(from, |proposal| {
-        let (proposal, bytes) = contract::proposal(proposal)?;
-        size = bytes;
-        Ok(Said::Proposal(proposal))
-    });
-    (said, size)
+fn proposed(from: Result<action::Proposal, action::Failure>) -> Weighed {
+    answer(from, |proposal| contract::proposal(proposal).map(|(proposal, size)| (Said::Proposal(proposal), size)))
 }
 
 /// Waits for a call. The engine's clock stops what computes; this stops what waits, should there ever be such a thing.

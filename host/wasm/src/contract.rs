@@ -15,10 +15,14 @@ use crate::bindings::action;
 /// Longest text shown to people; an event's note has the same bound.
 const MESSAGE_CHARS: usize = 1024;
 
-/// What `setup` asked for; an error for a relation that this host does not know.
-pub(crate) fn registration(from: action::Registration) -> Result<Registration, String> {
+/// What `setup` asked for, and how many bytes of it came from the plugin; an error for a relation that this host does
+/// not know.
+pub(crate) fn registration(from: action::Registration) -> Result<(Registration, usize), String> {
+    let relation_bytes =
+        |relation: &action::Relation| relation.name.len() + relation.api_version.len() + relation.kind.len() + EACH;
+    let bytes = from.relations.iter().map(relation_bytes).sum::<usize>() + words(&from.exclusive_extras);
     let relations = from.relations.into_iter().map(relation).collect::<Result<Vec<_>, _>>()?;
-    Ok(Registration { relations, exclusive_extras: from.exclusive_extras })
+    Ok((Registration { relations, exclusive_extras: from.exclusive_extras }, bytes))
 }
 
 fn relation(from: action::Relation) -> Result<Relation, String> {
@@ -50,25 +54,28 @@ pub(crate) fn proposal(from: action::Proposal) -> Result<(Proposal, usize), Stri
 
 /// A report, and how many bytes of it came from the plugin.
 pub(crate) fn report(from: action::Report) -> Result<(Report, usize), String> {
+    let (proposal, mut bytes) = proposal(from.proposal)?;
     let state = match from.state {
         action::State::Processing => State::Processing,
         action::State::Succeeded => State::Succeeded,
         action::State::Failed(error) => {
+            bytes += error.reason.len() + error.message.len();
             State::Failed(PluginError { reason: word(&error.reason), message: shown(&error.message) })
         }
     };
-    let (proposal, bytes) = proposal(from.proposal)?;
     Ok((Report { state, proposal, check_after_ms: from.check_after_ms }, bytes))
 }
 
-/// A failure.
-pub(crate) fn failure(from: action::Failure) -> CallFailure {
-    CallFailure {
+/// A failure, and how many bytes of it came from the plugin.
+pub(crate) fn failure(from: action::Failure) -> (CallFailure, usize) {
+    let bytes = from.reason.len() + from.message.len();
+    let failure = CallFailure {
         retryable: from.retryable,
         reason: word(&from.reason),
         message: shown(&from.message),
         retry_after_ms: from.retry_after_ms,
-    }
+    };
+    (failure, bytes)
 }
 
 fn object(from: action::ObjectRef) -> ObjectRef {
@@ -145,37 +152,45 @@ fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect()
 }
 
+/// What each entry of a list costs beside its bytes, so that empty ones are not free.
+const EACH: usize = 64;
+
+fn pairs(pairs: &[(String, String)]) -> usize {
+    pairs.iter().map(|(key, value)| key.len() + value.len() + EACH).sum()
+}
+
+fn words(words: &[String]) -> usize {
+    words.iter().map(|word| word.len() + EACH).sum()
+}
+
+fn named(object: &action::ObjectRef) -> usize {
+    let optional = [&object.namespace, &object.uid].into_iter().flatten().map(String::len).sum::<usize>();
+    object.api_version.len() + object.kind.len() + object.name.len() + optional
+}
+
 fn size(from: &action::Proposal) -> usize {
-    let pairs =
-        |pairs: &[(String, String)]| pairs.iter().map(|(key, value)| key.len() + value.len() + 16).sum::<usize>();
-    let words = |words: &[String]| words.iter().map(|word| word.len() + 8).sum::<usize>();
-    let reference = |object: &action::ObjectRef| {
-        let optional = [&object.namespace, &object.uid].into_iter().flatten().map(String::len).sum::<usize>();
-        object.api_version.len() + object.kind.len() + object.name.len() + optional
-    };
     let mutations = from.mutations.iter().map(|mutation| match mutation {
         action::Mutation::Metadata(change) => {
-            reference(&change.object)
+            named(&change.object)
                 + pairs(&change.set_labels)
                 + pairs(&change.set_annotations)
-                + [&change.remove_labels, &change.remove_annotations, &change.add_finalizers, &change.remove_finalizers]
-                    .into_iter()
-                    .map(|list| words(list))
-                    .sum::<usize>()
+                + words(&change.remove_labels)
+                + words(&change.remove_annotations)
+                + words(&change.add_finalizers)
+                + words(&change.remove_finalizers)
         }
         action::Mutation::Create(text) => text.len(),
-        action::Mutation::Patch(patch) => reference(&patch.object) + patch.patch.len(),
-        action::Mutation::Evict(eviction) => reference(&eviction.pod),
-        action::Mutation::Delete(deletion) => reference(&deletion.object),
+        action::Mutation::Patch(patch) => named(&patch.object) + patch.patch.len(),
+        action::Mutation::Evict(eviction) => named(&eviction.pod),
+        action::Mutation::Delete(deletion) => named(&deletion.object),
         action::Mutation::Schedulable(change) => change.node.len(),
         action::Mutation::Taint(taint) => taint.node.len() + taint.key.len() + taint.value.len() + taint.effect.len(),
         action::Mutation::Drain(drain) => drain.node.len(),
         action::Mutation::Task(task) => task.name.len() + task.kind.len() + task.arguments.len(),
         action::Mutation::Other((name, arguments)) => name.len() + arguments.len(),
     });
-    let events = from.events.iter().map(|event| event.reason.len() + event.message.len() + 16);
-    // Each entry costs something even where it is empty.
-    mutations.map(|bytes| bytes + 64).sum::<usize>()
+    let events = from.events.iter().map(|event| event.reason.len() + event.message.len() + EACH);
+    mutations.map(|bytes| bytes + EACH).sum::<usize>()
         + pairs(&from.set_extra)
         + words(&from.remove_extra)
         + events.sum::<usize>()

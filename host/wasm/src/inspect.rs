@@ -117,7 +117,7 @@ fn check_header(bytes: &[u8]) -> Result<(), Rejection> {
     Ok(())
 }
 
-fn truncated() -> Rejection {
+pub(crate) fn truncated() -> Rejection {
     Rejection::new("Truncated", "the file ends too early; copy it again, and rename it into place")
 }
 

@@ -3,6 +3,7 @@
 //! Takes files with WebAssembly components and visits; yields answers. May not know a cluster: what a plugin reads is
 //! handed in, and what it proposes is handed out.
 
+mod annotate;
 mod bindings;
 mod cache;
 mod call;
@@ -27,6 +28,7 @@ mod vet;
 mod wasi;
 mod watch;
 
+pub use annotate::annotate;
 pub use cache::{CacheError, default_cache_dir};
 pub use call::Wave;
 pub use compile::{CompileWith, CompileWorkerError, compile_worker};

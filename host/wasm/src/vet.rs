@@ -17,8 +17,9 @@ const CONTRACT: Version = Version::new(1, 0, 0);
 const HANDLER: &str = "oarlock:action/handler";
 /// What the host offers beside WASI.
 const OFFERED: [&str; 4] = ["oarlock:host/config", "oarlock:host/log", "oarlock:host/cluster", "oarlock:host/jobs"];
-/// The packages of WASI 0.2 that language runtimes link. Each denies everything.
-const WASI: [&str; 6] = ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
+/// The packages of WASI 0.2 that language runtimes link. Each denies everything. Files and sockets are not among them,
+/// so that a plugin that counts on them is refused when it is dropped and not when it is called.
+const WASI: [&str; 4] = ["wasi:cli/", "wasi:clocks/", "wasi:io/", "wasi:random/"];
 
 /// Proposals that the engine runs. Threads, 64-bit memories and garbage collection are not among them.
 fn features() -> WasmFeatures {
@@ -46,7 +47,9 @@ pub(crate) fn check_face(bytes: &[u8]) -> Result<Facts, Rejection> {
     check_size(bytes.len() as u64)?;
     let facts = inspect(bytes)?;
     if let Some(import) = facts.imports.iter().find(|import| !is_offered(import)) {
-        let sentence = format!("it imports `{import}`, which this host does not offer; build it without");
+        let sentence = format!(
+            "it imports `{import}`, which this host does not offer: plugins have no files and no network; build it without"
+        );
         return Err(Rejection::new("ImportNotOffered", sentence));
     }
     check_exports(&facts.exports)?;
@@ -114,6 +117,8 @@ mod tests {
             "oarlock:host/secrets@1.0.0",
             "log",
             "wasi:http/outgoing-handler@0.2.3",
+            "wasi:sockets/tcp@0.2.3",
+            "wasi:filesystem/types@0.2.3",
             "wasi:io/streams@0.3.0",
             "wasi:nn/graph@0.2.0",
         ] {

@@ -1,0 +1,95 @@
+//! What a good plugin is told, and what it answers.
+
+use std::sync::Arc;
+
+use oarlock_core::proposal::{Mutation, RelationKey, State};
+use oarlock_core::visit::{Answer, Call};
+use serde_json::json;
+
+use crate::components::{World, pod, serving, visit};
+
+#[tokio::test]
+async fn setup_says_what_the_plugin_wants_to_see() {
+    let (plugins, info) = serving("replace").await;
+    assert!(info.registration.relations.iter().any(|relation| relation.by == RelationKey::SameController));
+    assert_eq!(info.registration.exclusive_extras, ["NewPod"]);
+    let declared = plugins.declared();
+    let pods = &declared[&oarlock_core::object::Kind::pod()];
+    assert!(pods.watched && pods.fields.contains("/status/conditions"));
+    assert!(pods.indexed.labels.contains("collaset.kusionstack.io/replace-pair-origin-name"));
+    assert!(!declared[&oarlock_core::object::Kind::new("apps/v1", "ReplicaSet")].watched);
+}
+
+#[tokio::test]
+async fn operate_proposes_an_eviction_of_the_very_pod() {
+    let (plugins, info) = serving("replace").await;
+    let answer = plugins.wave(&info.digest).unwrap().call(visit("Replace", Call::OperateThenProgress, json!({}))).await;
+    let Answer::Proposed(proposal) = answer else { panic!("{answer:?}") };
+    let [Mutation::Evict { pod, .. }] = proposal.mutations.as_slice() else { panic!("{proposal:?}") };
+    assert_eq!((pod.key.name.as_str(), pod.uid.as_deref()), ("web", Some("uid-web")));
+    assert_eq!(proposal.set_extra, [("Mode".to_owned(), "Evict".to_owned())]);
+}
+
+#[tokio::test]
+async fn progress_follows_in_the_same_visit_where_operate_has_nothing_to_change() {
+    let (plugins, info) = serving("replace").await;
+    let mut gone = visit("Replace", Call::OperateThenProgress, json!({}));
+    gone.target.object = None;
+    gone.target.extras.insert("Mode".into(), "Evict".into());
+    gone.target.extras.insert("NewPod".into(), "web-2".into());
+    gone.target.extras.insert("Owner".into(), "ReplicaSet/web-1/rs-1".into());
+    let related = [("new-pod", vec![pod("web-2", json!({}))]), ("partners", vec![]), ("successors", vec![])];
+    let related = related.into_iter().map(|(name, pods)| (name.to_owned(), pods)).collect();
+    gone.reads = Arc::new(World { related, ..World::default() });
+    let answer = plugins.wave(&info.digest).unwrap().call(gone).await;
+    let Answer::Reported { operate, report } = answer else { panic!("{answer:?}") };
+    assert!(operate.mutations.is_empty());
+    assert_eq!(report.state, State::Succeeded, "{report:?}");
+}
+
+#[tokio::test]
+async fn what_needs_a_look_first_is_a_failure_that_is_repeated() {
+    let (plugins, info) = serving("replace").await;
+    let mut gone = visit("Replace", Call::Progress, json!({}));
+    gone.target.object = None;
+    let related = [("partners", vec![]), ("new-pod", vec![]), ("successors", vec![])];
+    let related = related.into_iter().map(|(name, pods)| (name.to_owned(), pods)).collect();
+    gone.reads = Arc::new(World { related, not_looked: true, ..World::default() });
+    let answer = plugins.wave(&info.digest).unwrap().call(gone).await;
+    assert!(matches!(&answer, Answer::Failed(failure) if failure.retryable), "{answer:?}");
+}
+
+#[tokio::test]
+async fn one_wave_serves_more_calls_than_one_instance() {
+    let (plugins, info) = serving("replace").await;
+    let mut wave = plugins.wave(&info.digest).unwrap();
+    for _ in 0..200 {
+        let answer = wave.call(visit("Replace", Call::OperateThenProgress, json!({}))).await;
+        assert!(matches!(answer, Answer::Proposed(_)), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn more_waves_than_places_wait_for_each_other() {
+    let (plugins, info) = serving("replace").await;
+    let mut calls = Vec::new();
+    for _ in 0..100 {
+        let (plugins, digest) = (plugins.clone(), info.digest.clone());
+        calls.push(tokio::spawn(async move {
+            let mut wave = plugins.wave(&digest).unwrap();
+            wave.call(visit("Replace", Call::OperateThenProgress, json!({}))).await
+        }));
+    }
+    for call in calls {
+        assert!(matches!(call.await.unwrap(), Answer::Proposed(_)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_work_on_paused_time_and_take_none_of_it() {
+    let before = tokio::time::Instant::now();
+    let (plugins, info) = serving("replace").await;
+    let answer = plugins.wave(&info.digest).unwrap().call(visit("Replace", Call::OperateThenProgress, json!({}))).await;
+    assert!(matches!(answer, Answer::Proposed(_)));
+    assert_eq!(before.elapsed(), std::time::Duration::ZERO);
+}

@@ -1,0 +1,105 @@
+//! The helper that compiles, and the cache of what it compiled.
+
+use std::path::{Path, PathBuf};
+
+use oarlock_wasm::{CompileWith, Options, PluginStatus, Plugins};
+
+use crate::components::{all_of, component};
+
+/// An empty folder of this test.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    if path.exists() {
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn helper(program: &str, arguments: &[&str]) -> CompileWith {
+    CompileWith::Helper { program: program.into(), arguments: arguments.iter().map(Into::into).collect() }
+}
+
+async fn dropped(compile_with: CompileWith, cache: Option<&Path>) -> PluginStatus {
+    let options = Options { compile_with, cache_dir: cache.map(Path::to_owned), ..Options::in_memory() };
+    let plugins = Plugins::start(options).await.unwrap();
+    plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
+    plugins.publish("replace", component("replace")).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_helper_that_breaks_down_costs_one_file_and_not_the_host() {
+    for (with, reason) in [
+        (helper("/nonexistent/oarlock", &[]), "CompilerUnavailable"),
+        (helper("/bin/sh", &["-c", "echo no such instruction >&2; exit 1"]), "CompileFailed"),
+        (helper("/bin/sh", &["-c", "kill -9 $$"]), "CompileLimitExceeded"),
+        (helper("/bin/sh", &["-c", "echo this is no code"]), "CompileFailed"),
+    ] {
+        let status = dropped(with, None).await;
+        assert_eq!(status.reason, reason, "{}", status.message);
+    }
+    let status = dropped(helper("/bin/sh", &["-c", "echo no such instruction >&2; exit 1"]), None).await;
+    assert!(status.message.contains("no such instruction"), "{}", status.message);
+}
+
+fn entries(cache: &Path) -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.file_name().is_some_and(|name| name != "key")).collect()
+}
+
+/// Without a compiler: whether the cache alone is enough.
+async fn from_cache(cache: &Path) -> bool {
+    let status = dropped(helper("/nonexistent/oarlock", &[]), Some(cache)).await;
+    assert!(["Serving", "CompilerUnavailable"].contains(&status.reason.as_str()), "{status:?}");
+    status.reason == "Serving"
+}
+
+#[tokio::test]
+async fn what_was_compiled_once_is_not_compiled_again() {
+    let cache = scratch("cache-once");
+    assert_eq!(dropped(CompileWith::InProcess, Some(&cache)).await.reason, "Serving");
+    assert!(from_cache(&cache).await);
+}
+
+#[tokio::test]
+async fn a_damaged_entry_is_ignored_and_built_anew() {
+    let cache = scratch("cache-damaged");
+    dropped(CompileWith::InProcess, Some(&cache)).await;
+    let [entry] = entries(&cache).try_into().unwrap();
+    let whole = std::fs::read(&entry).unwrap();
+    for damaged in [Vec::new(), whole[..40].to_vec(), [&whole[..5000], b"\x90", &whole[5001..]].concat()] {
+        std::fs::write(&entry, damaged).unwrap();
+        assert!(!from_cache(&cache).await);
+        assert_eq!(dropped(CompileWith::InProcess, Some(&cache)).await.reason, "Serving");
+        assert_eq!(std::fs::read(&entry).unwrap(), whole);
+    }
+}
+
+#[tokio::test]
+async fn an_entry_of_another_host_or_component_is_ignored() {
+    let (ours, theirs) = (scratch("cache-ours"), scratch("cache-theirs"));
+    dropped(CompileWith::InProcess, Some(&ours)).await;
+    dropped(CompileWith::InProcess, Some(&theirs)).await;
+    let ([mine], [foreign]) = (entries(&ours).try_into().unwrap(), entries(&theirs).try_into().unwrap());
+    std::fs::copy(&foreign, &mine).unwrap();
+    assert!(!from_cache(&ours).await);
+    // The right key, under the name of another component.
+    let plugins = Options { cache_dir: Some(theirs.clone()), ..Options::in_memory() };
+    let plugins = Plugins::start(plugins).await.unwrap();
+    plugins.publish("hostile", component("hostile")).await;
+    let other = entries(&theirs).into_iter().find(|path| *path != foreign);
+    // Compiled whether it is granted or not, so that a grant serves at once.
+    std::fs::copy(other.unwrap(), &foreign).unwrap();
+    assert!(!from_cache(&theirs).await);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_key_and_the_code_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let cache = scratch("cache-private").join("compiled");
+    dropped(CompileWith::InProcess, Some(&cache)).await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&cache), mode(&cache.join("key"))), (0o700, 0o600));
+    assert_eq!(entries(&cache).iter().map(|path| mode(path)).collect::<Vec<_>>(), [0o600]);
+}

@@ -1,0 +1,99 @@
+//! What is refused before it is compiled, and why.
+
+use oarlock_wasm::{MAX_BYTES, PluginStatus, Plugins, annotate, inspect, verdict};
+use serde_json::json;
+
+use crate::components::{all_of, component, manifest, options, with_manifest};
+
+async fn dropped(bytes: Vec<u8>) -> PluginStatus {
+    let plugins = Plugins::start(options()).await.unwrap();
+    plugins.publish("dropped", bytes).await.unwrap()
+}
+
+#[tokio::test]
+async fn each_file_that_is_no_plugin_is_refused_in_words() {
+    let whole = component("replace");
+    let half = whole[..whole.len() / 2].to_vec();
+    let mut flipped = whole.clone();
+    let middle = flipped.len() / 2;
+    flipped[middle..middle + 64].fill(0xff);
+    for (bytes, reason) in [
+        (Vec::new(), "EmptyFile"),
+        (b"#!/bin/sh".to_vec(), "NotWebAssembly"),
+        (b"\0asm\x01\0\0\0".to_vec(), "CoreModule"),
+        (half, "Truncated"),
+        (vec![0; MAX_BYTES as usize + 1], "TooLarge"),
+        (component("examples/no_manifest"), "ManifestMissing"),
+        (component("examples/files"), "ImportNotOffered"),
+        (component("examples/sockets"), "ImportNotOffered"),
+    ] {
+        let status = dropped(bytes).await;
+        assert_eq!(status.reason, reason, "{}", status.message);
+        assert!(status.message.contains(';') || status.message.contains("at most"), "no fix in: {}", status.message);
+    }
+    let status = dropped(flipped).await;
+    assert_eq!(format!("{:?}", status.state), "Rejected", "{status:?}");
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_huge_or_of_the_future_is_refused() {
+    let bytes = component("examples/no_manifest");
+    let section = |manifest: &[u8]| {
+        // By hand, for `annotate` refuses to write what is refused.
+        let name = b"\x10oarlock.manifest";
+        let mut content = [name.as_slice(), manifest].concat();
+        let mut length = content.len();
+        let mut section = vec![0];
+        while length >= 0x80 {
+            section.push(0x80 | (length & 0x7f) as u8);
+            length >>= 7;
+        }
+        section.push(length as u8);
+        section.append(&mut content);
+        [bytes.as_slice(), &section].concat()
+    };
+    assert_eq!(dropped(section(&vec![b' '; 65 * 1024])).await.reason, "ManifestTooLarge");
+    assert_eq!(dropped(section(br#"{"schema": 2}"#)).await.reason, "ManifestSchema");
+    assert_eq!(dropped(section(b"{}")).await.reason, "ManifestInvalid");
+    assert_eq!(dropped(section(b"\xff\xfe")).await.reason, "ManifestInvalid");
+}
+
+#[tokio::test]
+async fn an_annotated_manifest_wins_over_the_linked_one() {
+    let bytes = component("replace");
+    let linked = manifest(&bytes);
+    let annotated = with_manifest(&bytes, |manifest| manifest["version"] = json!("9.9.9"));
+    assert_ne!(linked["version"], "9.9.9");
+    assert_eq!(manifest(&annotated)["version"], "9.9.9");
+    assert_eq!(inspect(&annotated).unwrap().sections.iter().filter(|section| section.own).count() > 0, true);
+}
+
+#[tokio::test]
+async fn a_verdict_says_what_would_come_of_a_file() {
+    let bytes = component("replace");
+    let told = verdict(bytes.clone(), Vec::new(), options()).await.unwrap().unwrap();
+    assert_eq!((told.status.reason.as_str(), told.facts.unwrap().bytes), ("GrantMissing", bytes.len()));
+    let told = verdict(bytes.clone(), vec![all_of(&bytes, None)], options()).await.unwrap().unwrap();
+    assert_eq!(told.status.reason, "Serving");
+}
+
+#[tokio::test]
+async fn a_manifest_that_lies_gets_no_more_than_it_says() {
+    // It evicts, and says that it does not.
+    let bytes = with_manifest(&component("replace"), |manifest| manifest["writes"] = json!([]));
+    let plugins = Plugins::start(options()).await.unwrap();
+    plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
+    assert_eq!(plugins.publish("liar", bytes).await.unwrap().reason, "Serving");
+    // It registers relations of pods, and says that it reads none.
+    let bytes = with_manifest(&component("replace"), |manifest| manifest["reads"] = json!([]));
+    assert_eq!(plugins.publish("liar", bytes).await.unwrap().reason, "RegistrationRefused");
+}
+
+#[test]
+fn facts_of_a_component_name_its_face() {
+    let facts = inspect(&component("replace")).unwrap();
+    assert_eq!(facts.manifest.as_ref().map(|manifest| manifest.action.as_str()), Some("Replace"));
+    assert!(facts.exports.iter().any(|export| export.starts_with("oarlock:action/handler@1.")));
+    assert!(facts.imports.iter().all(|import| import.contains('@')), "{:?}", facts.imports);
+    assert!(annotate(&component("replace"), b"{}").is_err());
+}
