@@ -102,8 +102,14 @@ impl<S: Shelf> Reflection<S> {
                 }
                 _ => pause,
             };
-            tracing::debug!(kind = %self.kind.kind, error = %sentence(&error), "listing anew");
-            self.pulse.failed(sentence(&error));
+            let message = sentence(&error);
+            match &error {
+                ReflectError::Expired | ReflectError::Find(DiscoverError::NotServed { .. }) => {
+                    tracing::debug!(kind = %self.kind.kind, message, "listing anew");
+                }
+                _ => tracing::warn!(kind = %self.kind.kind, message, "cannot watch; trying again"),
+            }
+            self.pulse.failed(message);
             sleep(wait).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

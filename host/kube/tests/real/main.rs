@@ -9,6 +9,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod outage;
 mod reads;
 mod stage;
 mod terms;

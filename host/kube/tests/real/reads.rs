@@ -13,7 +13,9 @@ async fn pods_are_seen_as_they_come_change_and_go() {
     let stage = Stage::set("watch").await;
     stage.pod("a", json!({"labels": {"app": "x"}})).await;
     let shown = |name: &str| stage.cluster.store().get(&stage.at(name));
-    stage.until("it running", |_| shown("a").is_some_and(|pod| pod.text("/status/phase").as_deref() == Some("Running"))).await;
+    stage
+        .until("it running", |_| shown("a").is_some_and(|pod| pod.text("/status/phase").as_deref() == Some("Running")))
+        .await;
     assert!(shown("a").unwrap().fields.value().get("spec").is_none(), "only what was declared is kept");
     stage.delete(&format!("{}/a", stage.core("pods"))).await;
     stage.until("it gone", |_| shown("a").is_none()).await;

@@ -28,22 +28,24 @@ pub(crate) struct Stage {
     admin: kube::Client,
 }
 
-async fn plane() -> &'static ControlPlane {
-    static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
-    let start = || async {
-        let plane = control_plane::start(Options::default()).await?;
-        let admin = plane.client(Account::Admin).await?;
-        let crds = install::documents(&oarlock_api::CRDS.join("\n---\n"))?;
-        install::install(&admin, &crds, install::Way::Apply).await?;
-        anyhow::Ok(plane)
-    };
-    SHARED.get_or_try_init(start).await.unwrap()
+/// A control plane with the custom resources installed.
+pub(crate) async fn plane() -> anyhow::Result<ControlPlane> {
+    let plane = control_plane::start(Options::default()).await?;
+    let admin = plane.client(Account::Admin).await?;
+    let crds = install::documents(&oarlock_api::CRDS.join("\n---\n"))?;
+    install::install(&admin, &crds, install::Way::Apply).await?;
+    Ok(plane)
 }
 
 impl Stage {
-    /// A fresh namespace, and a port that watches jobs and pods.
+    /// A fresh namespace on the control plane that tests share, and a port that watches jobs and pods.
     pub(crate) async fn set(namespace: &'static str) -> Self {
-        let plane = plane().await;
+        static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+        Self::on(SHARED.get_or_try_init(plane).await.unwrap(), namespace).await
+    }
+
+    /// As [`Stage::set`], on a control plane of the test's own.
+    pub(crate) async fn on(plane: &ControlPlane, namespace: &'static str) -> Self {
         let admin = plane.client(Account::Admin).await.unwrap();
         let path = plane.kubeconfig(Account::Admin).unwrap();
         let client = connect(&Source::Kubeconfig { path, context: None }).await.unwrap();

@@ -1,0 +1,47 @@
+//! An API server that is killed and comes back.
+
+use std::time::Duration;
+
+use oarlock_core::writes::{Stopped, Write};
+use oarlock_kube::lease::{Candidacy, Election};
+use serde_json::json;
+
+use crate::stage::{Stage, meta, plane};
+
+#[tokio::test]
+async fn an_outage_fences_the_leader_and_afterwards_all_changes_are_seen_and_it_leads_anew() {
+    let plane = plane().await.unwrap();
+    let stage = Stage::on(&plane, "outage").await;
+    let stored = stage.pod("a", json!({})).await;
+    stage.pod("b", json!({})).await;
+    let candidacy = Candidacy {
+        namespace: stage.namespace.into(),
+        name: "oarlock".into(),
+        identity: "host-0".into(),
+        duration: Duration::from_secs(6),
+    };
+    let election = Election::stand(&stage.cluster, candidacy);
+    let mut leadership = election.leadership();
+    leadership.wait_for(|now| now.leading).await.unwrap();
+    let fence = election.fence();
+
+    plane.kill_api_server();
+    let body = json!({"metadata": {"uid": meta(&stored, "uid"), "labels": {"x": "y"}}});
+    let write = Write::Patch { object: stage.at("a"), subresource: None, body };
+    let applied = stage.apply(vec![write]).await;
+    assert!(matches!(applied[0].stopped, Some(Stopped::Unknown { .. })), "{applied:?}");
+    leadership.wait_for(|now| !now.leading).await.unwrap();
+    assert!(!fence.allows());
+
+    plane.start_api_server().await.unwrap();
+    stage.delete(&format!("{}/b", stage.core("pods"))).await;
+    stage.pod("c", json!({})).await;
+    stage
+        .until("what happened since", |cluster| {
+            let shown = |name| cluster.store().get(&stage.at(name)).is_some();
+            shown("a") && !shown("b") && shown("c")
+        })
+        .await;
+    leadership.wait_for(|now| now.leading && now.term == 2).await.unwrap();
+    assert!(!fence.allows() && election.fence().allows());
+}
