@@ -3,6 +3,13 @@
 //! Takes parsed arguments; runs one command and yields how it ended. Help is the first document that a user reads, so each
 //! command ends with examples. May not do anything itself.
 
+mod demo;
+mod dev;
+mod host;
+mod in_memory;
+mod plugin;
+mod scratch;
+
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -47,12 +54,21 @@ struct LogArgs {
 /// What can be asked for.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the controller against a Kubernetes cluster
+    Host(host::HostArgs),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
     Crds,
     /// Print all that a cluster needs before the host runs there
     #[command(after_help = MANIFESTS_EXAMPLES)]
     Manifests(ManifestsArgs),
+    /// Serve a cluster in memory that kubectl can talk to
+    Dev(dev::DevArgs),
+    /// See it work, on a cluster in memory
+    Demo(demo::DemoArgs),
+    /// Look at plugin files
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
 }
 
 const MANIFESTS_EXAMPLES: &str = "\
@@ -74,7 +90,11 @@ impl Command {
     /// What is logged where nobody said: a server tells its story, a command that prints an answer only warns.
     fn default_filter(&self) -> &'static str {
         match self {
-            Self::Crds | Self::Manifests(_) => "warn",
+            Self::Host(_) => "info",
+            Self::Dev(_) => "warn,oarlock_wasm=info",
+            // What happens is on standard output, and a plugin that overreaches is part of it.
+            Self::Demo(_) => "error",
+            Self::Crds | Self::Manifests(_) | Self::Plugin(_) => "warn",
         }
     }
 }
@@ -88,13 +108,23 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let filter = cli.logs.filter.as_deref().unwrap_or_else(|| cli.command.default_filter());
     telemetry::start(filter, cli.logs.log_format)?;
     match cli.command {
+        Command::Host(args) => in_runtime(host::run(args)),
         Command::Crds => print(&manifests::crds()),
         Command::Manifests(args) => {
             let host =
                 args.deployment.map(|image| format!("---\n{}", manifests::deployment(&image))).unwrap_or_default();
             print(&(manifests::manifests() + &host))
         }
+        Command::Dev(args) => in_runtime(dev::run(args)),
+        Command::Demo(args) => in_runtime(demo::run(args)),
+        Command::Plugin(command) => plugin::run(command),
     }
+}
+
+fn in_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
+    runtime.block_on(command)
 }
 
 /// Prints an answer. A reader that has seen enough (`oarlock crds | head`) is no error.

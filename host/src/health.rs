@@ -3,7 +3,6 @@
 //! Takes a listener and what the rest of the process reports; answers until it is told to stop. Alive means that the
 //! controller runs; ready means that every part that was named at the start has said so. May not touch the cluster.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -35,48 +34,34 @@ pub enum HealthError {
     Serve(#[source] std::io::Error),
 }
 
-/// What the parts of the process report of themselves.
-#[derive(Debug, Default)]
-pub struct Health {
-    parts: Mutex<Parts>,
-}
+/// Whether a part is ready; the sentence says what it waits for.
+pub type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-#[derive(Debug, Default)]
-struct Parts {
+/// How the parts of the process are.
+#[derive(Default)]
+pub struct Health {
+    parts: Vec<(&'static str, Probe)>,
     /// Why the process should be restarted.
-    dead: Option<String>,
-    /// Each part that must be ready, with what it waits for.
-    waiting: BTreeMap<&'static str, Option<String>>,
+    dead: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// Something that is ready once each of `parts` has said so.
-    pub fn waiting_for(parts: &[&'static str]) -> Self {
-        let waiting = parts.iter().map(|part| (*part, Some("not started".to_owned()))).collect();
-        Self { parts: Mutex::new(Parts { dead: None, waiting }) }
-    }
-
-    /// `part` is ready.
-    pub fn ready(&self, part: &'static str) {
-        self.parts().waiting.insert(part, None);
-    }
-
-    /// `part` is not ready, and why.
-    pub fn not_ready(&self, part: &'static str, why: impl Into<String>) {
-        self.parts().waiting.insert(part, Some(why.into()));
+    /// Something that is ready while each of `parts` is.
+    pub fn of(parts: Vec<(&'static str, Probe)>) -> Self {
+        Self { parts, dead: Mutex::default() }
     }
 
     /// The process cannot go on by itself.
     pub fn dead(&self, why: impl Into<String>) {
-        self.parts().dead = Some(why.into());
+        *self.why_dead() = Some(why.into());
     }
 
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn why_dead(&self) -> MutexGuard<'_, Option<String>> {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn live(&self) -> (StatusCode, String) {
-        match &self.parts().dead {
+        match &*self.why_dead() {
             None => (StatusCode::OK, "ok\n".to_owned()),
             Some(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
         }
@@ -84,16 +69,17 @@ impl Health {
 
     fn readiness(&self) -> (StatusCode, String) {
         let mut text = String::new();
-        let parts = self.parts();
-        for (part, why) in &parts.waiting {
+        let mut ready = self.why_dead().is_none();
+        for (part, probe) in &self.parts {
+            let found = probe();
+            ready &= found.is_ok();
             // Writing to a string cannot fail.
-            let _ = match why {
-                None => writeln!(text, "[+] {part} ok"),
-                Some(why) => writeln!(text, "[-] {part} {why}"),
+            let _ = match found {
+                Ok(()) => writeln!(text, "[+] {part} ok"),
+                Err(why) => writeln!(text, "[-] {part}: {why}"),
             };
         }
-        let all = parts.waiting.values().all(Option::is_none) && parts.dead.is_none();
-        (if all { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
+        (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
     }
 }
 
@@ -137,6 +123,8 @@ fn figures(metrics: &Metrics) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
@@ -154,18 +142,23 @@ mod tests {
     async fn readiness_waits_for_every_part_and_names_those_missing() {
         let listener = listen(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let health = Arc::new(Health::waiting_for(&["cache", "plugins"]));
+        let listed = Arc::new(AtomicBool::new(false));
+        let seen = listed.clone();
+        let cache =
+            move || if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("pods are not listed yet".to_owned()) };
+        let health = Arc::new(Health::of(vec![("cache", Box::new(cache)), ("plugins", Box::new(|| Ok(())))]));
+        let metrics = Arc::new(Metrics::new(&Arc::default()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = tokio::spawn(serve(listener, health.clone(), Arc::default(), async move {
+        let serving = tokio::spawn(serve(listener, health.clone(), metrics, async move {
             let _ = stopped.await;
         }));
-        health.ready("cache");
         let answer = ask(address, "/readyz").await;
         assert!(
-            answer.starts_with("HTTP/1.1 503") && answer.contains("[+] cache ok\n[-] plugins not started\n"),
+            answer.starts_with("HTTP/1.1 503")
+                && answer.contains("[-] cache: pods are not listed yet\n[+] plugins ok\n"),
             "{answer}"
         );
-        health.ready("plugins");
+        listed.store(true, Ordering::Relaxed);
         assert!(ask(address, "/readyz").await.starts_with("HTTP/1.1 200"));
         assert!(ask(address, "/livez").await.starts_with("HTTP/1.1 200"));
         assert!(ask(address, "/metrics").await.contains("# EOF"));

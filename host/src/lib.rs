@@ -9,6 +9,7 @@ pub mod health;
 pub mod host;
 pub mod manifests;
 pub mod metrics;
+pub mod process;
 pub mod queue;
 pub mod round;
 pub mod steps;

@@ -5,12 +5,16 @@
 //! counted by their name only while there are few of them. May not decide anything.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oarlock_core::writes::JobKey;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use oarlock_kube::Requests;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -92,7 +96,6 @@ pub struct Metrics {
     target_duration: Histogram,
     round_duration: Histogram,
     event_to_action: Histogram,
-    writes: Family<WriteLabels, Counter>,
     status_bytes: Histogram,
     eviction_blocked: Gauge,
     lifecycle_waiting: Gauge,
@@ -109,8 +112,9 @@ struct Known {
     reasons: BTreeSet<String>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Figures that start at nothing. Writes are counted where they are made, by the port's `requests`.
+    pub fn new(requests: &Arc<Requests>) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("oarlock"),
             jobs: Family::default(),
@@ -122,7 +126,6 @@ impl Default for Metrics {
             round_duration: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
             // 1 ms to about 32 s.
             event_to_action: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
-            writes: Family::default(),
             // 256 bytes to 512 KiB; a status of 1,000 details has 357 KB.
             status_bytes: Histogram::new(exponential_buckets(256.0, 2.0, 12)),
             eviction_blocked: Gauge::default(),
@@ -132,13 +135,11 @@ impl Default for Metrics {
             leading: Gauge::default(),
             known: Mutex::default(),
         };
-        metrics.register();
+        metrics.register(requests);
         metrics
     }
-}
 
-impl Metrics {
-    fn register(&mut self) {
+    fn register(&mut self, requests: &Arc<Requests>) {
         let registry = &mut self.registry;
         registry.register("leading", "1 while this process leads, else 0", self.leading.clone());
         registry.register("plugins", "Plugin files by name and state", self.plugins.clone());
@@ -157,7 +158,7 @@ impl Metrics {
             "From a watch event to the write it led to",
             self.event_to_action.clone(),
         );
-        jobs.register("writes", "Requests that change the cluster, by answer", self.writes.clone());
+        jobs.register_collector(Box::new(Writes(requests.clone())));
         jobs.register("status_bytes", "Size of the status patches sent", self.status_bytes.clone());
         let blocked = "Targets whose eviction a disruption budget refuses";
         jobs.register("eviction_blocked", blocked, self.eviction_blocked.clone());
@@ -243,12 +244,6 @@ impl Metrics {
         self.event_to_action.observe(duration.as_secs_f64());
     }
 
-    /// Counts a request that changes the cluster. `code` is the HTTP status, or a word such as `timeout`.
-    pub fn wrote(&self, resource: &str, verb: &str, code: &str) {
-        let labels = WriteLabels { resource: resource.to_owned(), verb: verb.to_owned(), code: code.to_owned() };
-        self.writes.get_or_create_owned(&labels).inc();
-    }
-
     /// Counts the size of a status patch.
     pub fn status_sent(&self, bytes: usize) {
         #[allow(clippy::cast_precision_loss, reason = "a status is far below 2^52 bytes")]
@@ -257,11 +252,10 @@ impl Metrics {
 
     /// Replaces the states of the plugins: pairs of name and state. Files in the plugin directory are the admin's, so
     /// their number is too.
-    pub fn plugins_are<'a>(&self, plugins: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    pub fn plugins_are(&self, plugins: impl IntoIterator<Item = (String, String)>) {
         self.plugins.clear();
         for (name, state) in plugins {
-            let labels = PluginLabels { name: name.to_owned(), state: state.to_owned() };
-            self.plugins.get_or_create_owned(&labels).inc();
+            self.plugins.get_or_create_owned(&PluginLabels { name, state }).inc();
         }
     }
 
@@ -273,6 +267,29 @@ impl Metrics {
     fn known(&self) -> MutexGuard<'_, Known> {
         // Counting goes on though a thread died while it counted.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The requests that change the cluster, as the port has counted them by the time of a scrape.
+struct Writes(Arc<Requests>);
+
+impl fmt::Debug for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writes").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Writes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests that change the cluster, by answer";
+        let mut family = encoder.encode_descriptor("writes", help, None, MetricType::Counter)?;
+        for (labels, tally) in
+            self.0.snapshot().into_iter().filter(|(l, _)| !["get", "list", "watch"].contains(&l.verb))
+        {
+            let labels = WriteLabels { resource: labels.resource, verb: labels.verb.to_owned(), code: labels.code };
+            ConstCounter::new(tally.count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 
@@ -302,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_gauges_are_the_sum_of_the_jobs_as_last_seen() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(&Arc::default());
         metrics.job_is(&key("a"), Some(figures("Processing", 3)));
         metrics.job_is(&key("b"), Some(figures("Processing", 2)));
         metrics.job_is(&key("a"), Some(figures("Succeeded", 0)));
@@ -318,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_plugin_that_invents_reasons_makes_no_series_without_end() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(&Arc::default());
         for number in 0..10_000 {
             let reason = format!("Invented{number}");
             metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Failed", reason: &reason, took: None });
@@ -330,11 +347,10 @@ mod tests {
 
     #[test]
     fn every_name_of_the_specification_is_served() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(&Arc::default());
         metrics.job_is(&key("a"), Some(figures("Pending", 0)));
         let took = Some(Duration::from_secs(1));
         metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Succeeded", reason: "", took });
-        metrics.wrote("pods", "patch", "200");
         let text = metrics.text();
         for name in [
             "jobs{",
@@ -343,13 +359,13 @@ mod tests {
             "target_duration_seconds_bucket{",
             "round_duration_seconds_bucket{",
             "event_to_action_seconds_bucket{",
-            "writes_total{",
+            "writes counter",
             "status_bytes_bucket{",
             "eviction_blocked ",
             "lifecycle_waiting ",
             "release_pending ",
         ] {
-            assert!(text.contains(&format!("\noarlock_operationjob_{name}")), "{name} is missing in\n{text}");
+            assert!(text.contains(&format!("oarlock_operationjob_{name}")), "{name} is missing in\n{text}");
         }
     }
 }

@@ -1,0 +1,132 @@
+//! What a user sees at one moment: pods and the targets of a job, as rows of text.
+//!
+//! Takes objects as the API server shows them; yields rows. Pure; may not read anything itself.
+
+use k8s_openapi::api::core::v1::Pod;
+use oarlock_api::{OperationJob, TargetDetail};
+
+/// One moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    /// The pods of one set, oldest first.
+    pub(super) pods: Vec<PodRow>,
+    /// The targets of one job, in its order.
+    pub(super) targets: Vec<TargetRow>,
+    /// `status.progress` of the job; empty before the first.
+    pub(super) progress: String,
+}
+
+/// A line of `kubectl get pods`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodRow {
+    pub(super) name: String,
+    pub(super) ready: String,
+    pub(super) status: String,
+    /// What it is to the job.
+    pub(super) part: String,
+}
+
+/// One target of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TargetRow {
+    pub(super) name: String,
+    pub(super) progress: String,
+    /// The new pod, or why there is none.
+    pub(super) detail: String,
+}
+
+impl TargetRow {
+    /// Whether nothing more happens to it.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.progress.as_str(), "Succeeded" | "Failed")
+    }
+}
+
+impl Snapshot {
+    pub(super) fn of(pods: &[Pod], job: &OperationJob) -> Self {
+        let status = job.status.clone().unwrap_or_default();
+        let details = status.target_details.unwrap_or_default();
+        let named =
+            job.spec.iter().flat_map(|spec| spec.targets.iter().flatten()).filter_map(|target| target.name.as_ref());
+        let targets = named.map(|name| target_row(name, details.iter().find(|detail| detail.name == *name))).collect();
+        let pods = pods.iter().map(|pod| pod_row(pod, &details, job)).collect();
+        Self { pods, targets, progress: status.progress.unwrap_or_default() }
+    }
+
+    /// How many targets ended.
+    pub(super) fn ended(&self) -> usize {
+        self.targets.iter().filter(|target| target.has_ended()).count()
+    }
+
+    /// Whether the job ended.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.progress.as_str(), "Succeeded" | "Failed")
+    }
+}
+
+fn target_row(name: &str, detail: Option<&TargetDetail>) -> TargetRow {
+    let progress = detail.and_then(|detail| detail.progress.clone()).unwrap_or_else(|| "Pending".to_owned());
+    let explained = detail.map(|detail| match (&detail.error, new_pod(detail)) {
+        (Some(error), _) => format!("{}: {}", error.reason, error.message),
+        (None, Some(pod)) => format!("new pod {pod}"),
+        (None, None) => String::new(),
+    });
+    TargetRow { name: name.to_owned(), progress, detail: explained.unwrap_or_default() }
+}
+
+fn new_pod(detail: &TargetDetail) -> Option<&str> {
+    detail.extra_info.as_ref()?.get("NewPod").map(String::as_str)
+}
+
+fn pod_row(pod: &Pod, details: &[TargetDetail], job: &OperationJob) -> PodRow {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let status = pod.status.clone().unwrap_or_default();
+    let is_true = |kind: &str| status.conditions.iter().flatten().any(|c| c.type_ == kind && c.status == "True");
+    let (phase, wanted) =
+        (status.phase.clone().unwrap_or_default(), pod.spec.as_ref().map_or(0, |spec| spec.containers.len()));
+    let status = match (pod.metadata.deletion_timestamp.is_some(), phase.as_str()) {
+        (true, _) => "Terminating".to_owned(),
+        (false, "Pending") => "ContainerCreating".to_owned(),
+        (false, _) => phase,
+    };
+    let origin = details.iter().find(|detail| new_pod(detail) == Some(name.as_str()));
+    let is_target =
+        job.spec.iter().flat_map(|spec| spec.targets.iter().flatten()).any(|t| t.name.as_ref() == Some(&name));
+    let part = match origin {
+        Some(origin) => format!("takes the place of {}", origin.name),
+        None if is_target => "target".to_owned(),
+        None => String::new(),
+    };
+    PodRow { name, ready: format!("{}/{wanted}", if is_true("Ready") { wanted } else { 0 }), status, part }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_and_its_target_tell_of_each_other() {
+        let job: OperationJob = serde_json::from_value(json!({
+            "spec": {"targets": [{"name": "a"}, {"name": "b"}]},
+            "status": {"progress": "Processing", "targetDetails": [
+                {"name": "a", "progress": "Succeeded", "extraInfo": {"NewPod": "c"}},
+                {"name": "b", "progress": "Failed", "error": {"reason": "PodNotFound", "message": "it is gone"}}]},
+        }))
+        .unwrap();
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "c"}, "spec": {"containers": [{"name": "app"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .unwrap();
+        let seen = Snapshot::of(&[pod], &job);
+        assert_eq!(seen.ended(), 2);
+        assert!(!seen.has_ended());
+        let rows: Vec<_> = seen.targets.iter().map(|row| row.detail.as_str()).collect();
+        assert_eq!(rows, ["new pod c", "PodNotFound: it is gone"]);
+        let pods: Vec<_> =
+            seen.pods.iter().map(|row| (row.ready.as_str(), row.status.as_str(), row.part.as_str())).collect();
+        assert_eq!(pods, [("1/1", "Running", "takes the place of a")]);
+    }
+}

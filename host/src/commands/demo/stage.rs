@@ -1,0 +1,154 @@
+//! What the demo plays on: a cluster in memory, a world, a host, and a plugin directory that is empty at first.
+//!
+//! Takes a folder of built plugins; yields what the acts need of it. The host is the one of `oarlock host`, in this
+//! process. Everything is gone when the stage is struck.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use oarlock_sim::world::{Ledger, Span, Timings};
+use oarlock_wasm::{PluginState, PluginStatus, Plugins};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::commands::host::made_up_identity;
+use crate::commands::in_memory::{Furnishing, InMemory};
+use crate::commands::scratch::Scratch;
+use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
+use crate::process::{Process, ProcessOptions};
+
+/// The files that are dropped in.
+const PLUGINS: [&str; 3] = ["replace", "greedy", "overreach"];
+
+/// What the two that are not shipped may do.
+const GRANTS: &str = include_str!("../../../manifests/demo-grants.yaml");
+
+/// Compiling a plugin takes well under a second; a machine that compiles Rust beside it is slower.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What the demo plays on.
+pub(super) struct Stage {
+    scratch: Scratch,
+    plugins_from: PathBuf,
+    furnished: InMemory,
+    stop: CancellationToken,
+    host: JoinHandle<anyhow::Result<()>>,
+    plugins: Plugins,
+}
+
+impl Stage {
+    /// Sets everything up: the host runs and serves nothing.
+    pub(super) async fn set(plugins_from: PathBuf, hurried: bool) -> anyhow::Result<Self> {
+        check_plugins(&plugins_from)?;
+        let scratch = Scratch::new()?;
+        let directory = scratch.path().join("plugins");
+        std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{GRANTS}"))?;
+        let furnished = InMemory::start(Furnishing { timings: timings(hurried), foo: 3, web: 3 }).await?;
+        let process = Process::start(ProcessOptions {
+            client: furnished.client.clone(),
+            plugins: directory,
+            grants,
+            identity: made_up_identity(),
+            namespace: HOST_NAMESPACE.to_owned(),
+        })
+        .await?;
+        let plugins = process.plugins();
+        let stop = CancellationToken::new();
+        let host = tokio::spawn(process.run(stop.clone()));
+        Ok(Self { scratch, plugins_from, furnished, stop, host, plugins })
+    }
+
+    /// A client of the cluster.
+    pub(super) fn client(&self) -> Client {
+        self.furnished.client.clone()
+    }
+
+    /// What physically happened.
+    pub(super) fn ledger(&self) -> &Ledger {
+        self.furnished.world.ledger()
+    }
+
+    /// Copies a plugin into the directory that the host watches.
+    pub(super) fn drop_plugin(&self, name: &str) -> anyhow::Result<()> {
+        let from = file(&self.plugins_from, name).with_context(|| format!("{name}.wasm is gone"))?;
+        let to = self.scratch.path().join("plugins").join(format!("{name}.wasm"));
+        std::fs::copy(&from, &to)
+            .map(drop)
+            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
+    }
+
+    /// Waits until some plugin serves `action`; yields how long that took.
+    pub(super) async fn wait_until_serving(&self, action: &str) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let serving = |list: &[PluginStatus]| {
+            list.iter().any(|plugin| plugin.action.as_deref() == Some(action) && plugin.state == PluginState::Serving)
+        };
+        self.plugins_until(&format!("action {action} to be served"), serving).await?;
+        Ok(began.elapsed())
+    }
+
+    /// The lines that the grant of a plugin lacks.
+    pub(super) async fn missing_lines(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        let waits =
+            |plugin: &PluginStatus| plugin.name.as_deref() == Some(name) && plugin.state == PluginState::AwaitingGrant;
+        self.plugins_until(&format!("plugin {name} to await its grant"), |list| list.iter().any(waits)).await?;
+        let found = self.plugins.list().into_iter().find(waits);
+        Ok(found.map(|plugin| plugin.missing).unwrap_or_default())
+    }
+
+    async fn plugins_until(&self, what: &str, condition: impl Fn(&[PluginStatus]) -> bool) -> anyhow::Result<()> {
+        let mut changes = self.plugins.changes();
+        let deadline = Instant::now() + SERVED_WITHIN;
+        loop {
+            changes.mark_unchanged();
+            let list = self.plugins.list();
+            if condition(&list) {
+                return Ok(());
+            }
+            if timeout_at(deadline, changes.changed()).await.is_err() {
+                let states =
+                    list.iter().map(|plugin| format!("\n  {}: {:?}: {}", plugin.source, plugin.state, plugin.message));
+                bail!("waited {SERVED_WITHIN:?} for {what}, in vain; the plugins are:{}", states.collect::<String>());
+            }
+        }
+    }
+
+    /// Ends host and world, in this order.
+    pub(super) async fn strike(self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        let ended = self.host.await.context("the host panicked")?;
+        self.furnished.world.stop().await;
+        ended
+    }
+}
+
+/// Where a plugin lies: cargo puts some into `examples`.
+fn file(folder: &Path, name: &str) -> Option<PathBuf> {
+    let name = format!("{name}.wasm");
+    [folder.join(&name), folder.join("examples").join(&name)].into_iter().find(|path| path.is_file())
+}
+
+fn check_plugins(folder: &Path) -> anyhow::Result<()> {
+    let missing: Vec<&str> = PLUGINS.into_iter().filter(|name| file(folder, name).is_none()).collect();
+    if !missing.is_empty() {
+        bail!(
+            "{} has no {}.wasm: run `cargo xtask demo`, which builds them, or name their folder with --plugins-from",
+            folder.display(),
+            missing.join(".wasm, no ")
+        );
+    }
+    Ok(())
+}
+
+/// Slow enough to be followed, or as fast as it goes.
+fn timings(hurried: bool) -> Timings {
+    if hurried {
+        let soon = Span::millis(5, 20);
+        return Timings { react: soon, start: soon, ready: soon, available: soon, terminate: soon };
+    }
+    Timings { start: Span::millis(300, 800), ready: Span::millis(300, 900), ..Timings::default() }
+}

@@ -1,0 +1,63 @@
+//! The hand of the demo's user: what kubectl would do, done by a client.
+//!
+//! Takes a client; applies jobs, raises partitions and reads. May not know the host: it sees what any user sees.
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
+use serde_json::json;
+
+use crate::commands::in_memory::{self, NAMESPACE};
+
+/// A user with kubectl's rights.
+#[derive(Clone)]
+pub(super) struct User {
+    client: Client,
+}
+
+impl User {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    fn jobs(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(OPERATION_JOB_GROUP, VERSION, "OperationJob");
+        Api::namespaced_with(self.client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind))
+    }
+
+    /// `kubectl apply -f -` of a job that is not there yet.
+    pub(super) async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
+        let document = serde_saphyr::from_str(yaml).context("the job is not YAML")?;
+        in_memory::create(&self.client, &document).await
+    }
+
+    /// `kubectl patch` of the partition.
+    pub(super) async fn set_partition(&self, job: &str, partition: usize) -> anyhow::Result<()> {
+        let patch = Patch::Merge(json!({"spec": {"partition": partition}}));
+        let patched = self.jobs().patch(job, &PatchParams::default(), &patch).await;
+        patched.map(drop).with_context(|| format!("cannot raise the partition of {job}"))
+    }
+
+    /// `kubectl get opj NAME -o yaml`.
+    pub(super) async fn job(&self, name: &str) -> anyhow::Result<OperationJob> {
+        let failed = || format!("cannot read job {name}");
+        let object = self.jobs().get(name).await.with_context(failed)?;
+        serde_json::from_value(serde_json::to_value(object).with_context(failed)?).with_context(failed)
+    }
+
+    /// `kubectl get pods -l app=APP`, oldest first.
+    pub(super) async fn pods(&self, app: &str) -> anyhow::Result<Vec<Pod>> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let listed = api.list(&ListParams::default().labels(&format!("app={app}"))).await;
+        let mut pods = listed.with_context(|| format!("cannot list the pods of {app}"))?.items;
+        pods.sort_by(|a, b| {
+            let age =
+                |pod: &Pod| (pod.metadata.creation_timestamp.clone().map(|time| time.0), pod.metadata.name.clone());
+            age(a).cmp(&age(b))
+        });
+        Ok(pods)
+    }
+}

@@ -1,0 +1,162 @@
+//! `oarlock host`: the controller against a Kubernetes cluster.
+//!
+//! Takes a plugin directory and where the cluster is; runs until it is told to stop. May not decide anything: it puts the
+//! parts together and waits.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use oarlock_kube::client::{Source, connect};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::health;
+use crate::manifests::HOST_NAMESPACE;
+use crate::process::{Process, ProcessOptions};
+
+const EXAMPLES: &str = "\
+Examples:
+  oarlock manifests | kubectl apply -f -
+  oarlock host --plugins ./plugins --identity laptop
+      against the cluster of the current kubectl context; grants are in ./grants.yaml, beside the plugin directory
+  oarlock host --plugins /plugins --grants /etc/oarlock/grants.yaml --identity $POD_NAME --log-format json
+      in a pod, with its service account
+  curl http://127.0.0.1:8080/readyz
+      what it still waits for; /livez and /metrics are there too
+
+A plugin is a file <name>.wasm. Drop, replace or remove one while the host runs. It serves once all that it asks for is
+granted; `oarlock plugin inspect FILE` shows what that is.";
+
+/// Arguments of `oarlock host`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct HostArgs {
+    /// Directory of the plugin files
+    #[arg(long, value_name = "DIR")]
+    plugins: PathBuf,
+    /// What the plugins may do; read again when it changes [default: grants.yaml beside the plugin directory]
+    #[arg(long, value_name = "FILE")]
+    grants: Option<PathBuf>,
+    /// Name of this process in the lease, such as the pod's; no two that run at once may share one
+    ///
+    /// A process that finds its own name in the lease leads at once, so that a restart costs no time. Without a name it
+    /// waits until the lease of its predecessor has run out.
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+    /// Namespace of the lease
+    #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
+    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// Where /livez, /readyz and /metrics are served
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+}
+
+/// Which cluster.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl ClusterArgs {
+    fn source(self) -> anyhow::Result<Source> {
+        let Self { kubeconfig, context } = self;
+        match (kubeconfig, context) {
+            (None, None) => Ok(Source::Infer),
+            (Some(path), context) => Ok(Source::Kubeconfig { path, context }),
+            (None, context) => Ok(Source::Kubeconfig { path: usual_kubeconfig()?, context }),
+        }
+    }
+}
+
+/// Where kubectl looks first.
+fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
+    let named =
+        std::env::var_os("KUBECONFIG").and_then(|list| std::env::split_paths(&list).find(|path| path.is_file()));
+    let at_home = || std::env::home_dir().map(|home| home.join(".kube").join("config"));
+    named.or_else(at_home).context("--context needs a kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
+}
+
+/// Runs the host until it is told to stop.
+pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
+    let HostArgs { plugins, grants, identity, namespace, cluster, listen } = args;
+    let stop = stop_on_signal()?;
+    let listener = health::listen(listen).await?;
+    let client = connect(&cluster.source()?).await?;
+    let options = ProcessOptions {
+        client,
+        grants: grants.unwrap_or_else(|| beside(&plugins)),
+        plugins,
+        identity: identity.unwrap_or_else(made_up_identity),
+        namespace,
+    };
+    let process = Process::start(options).await?;
+    let serving =
+        tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
+    process.run(stop).await?;
+    serving.await.context("serving /livez, /readyz and /metrics panicked")??;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `grants.yaml` beside the plugin directory; never in it, for who may drop a plugin may not grant it anything.
+pub(crate) fn beside(plugins: &std::path::Path) -> PathBuf {
+    let absolute = std::path::absolute(plugins).unwrap_or_else(|_| plugins.to_owned());
+    absolute.parent().map_or_else(|| PathBuf::from("grants.yaml"), |parent| parent.join("grants.yaml"))
+}
+
+/// A name that no other process has: two hosts may run on one machine, so its name would not do.
+pub(crate) fn made_up_identity() -> String {
+    let now = k8s_openapi::jiff::Timestamp::now().as_nanosecond();
+    format!("oarlock-{}-{:x}", std::process::id(), now)
+}
+
+/// Is cancelled by SIGTERM or SIGINT. The second signal ends the process at once.
+pub(crate) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        for asked_before in [false, true] {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            if asked_before {
+                tracing::warn!("asked to stop twice: stopping without releasing the lease");
+                // 128 and the number of SIGINT, as a shell would report it.
+                std::process::exit(130);
+            }
+            tracing::info!("asked to stop: finishing the rounds under way");
+            told.cancel();
+        }
+    });
+    Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn grants_are_beside_the_plugin_directory_and_never_in_it() {
+        assert_eq!(beside(Path::new("/srv/oarlock/plugins")), Path::new("/srv/oarlock/grants.yaml"));
+        assert_eq!(beside(Path::new("/srv/oarlock/plugins/")), Path::new("/srv/oarlock/grants.yaml"));
+        assert_eq!(beside(Path::new("plugins")), std::env::current_dir().unwrap().join("grants.yaml"));
+    }
+
+    #[test]
+    fn a_context_alone_is_looked_for_in_the_usual_kubeconfig() {
+        let given = ClusterArgs { kubeconfig: Some("k".into()), context: Some("c".into()) };
+        assert_eq!(given.source().unwrap(), Source::Kubeconfig { path: "k".into(), context: Some("c".into()) });
+        assert_eq!(ClusterArgs { kubeconfig: None, context: None }.source().unwrap(), Source::Infer);
+    }
+}

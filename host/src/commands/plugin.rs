@@ -1,0 +1,232 @@
+//! `oarlock plugin`: what can be said of a plugin file.
+//!
+//! Takes files and grants; prints facts, or what the host would say of the file and why. May not put a file anywhere, or
+//! talk to a cluster.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use oarlock_core::manifest::Manifest;
+use oarlock_wasm::{CAPS, CompileWith, Facts, Options, PluginState, Rejection, Verdict};
+
+use super::{in_runtime, print};
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  oarlock plugin inspect replace.wasm
+  oarlock plugin inspect replace.wasm -o json | jq .manifest.writes
+
+Nothing of the file is run.";
+
+const VET_EXAMPLES: &str = "\
+Examples:
+  oarlock plugin vet replace.wasm                          would be AwaitingGrant, with the lines to grant
+  oarlock plugin vet replace.wasm --grants grants.yaml     would be Serving, if nothing is missing
+  oarlock plugin vet replace.wasm -o json | jq -r .status.missing[]
+
+Exit code: 0 if the host would serve it, 1 if it would not.";
+
+/// What can be asked of a plugin file.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginCommand {
+    /// Show what a plugin says of itself: facts, requests, imports, exports
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
+    /// Say what the host would do with a plugin, and why
+    #[command(after_help = VET_EXAMPLES)]
+    Vet(VetArgs),
+    /// Compile the component on standard input; what the host calls itself with
+    #[command(hide = true)]
+    CompileWorker,
+}
+
+/// Arguments of `oarlock plugin inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A component, <name>.wasm
+    file: PathBuf,
+    /// In which form
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+/// Arguments of `oarlock plugin vet`.
+#[derive(Debug, Args)]
+pub(crate) struct VetArgs {
+    /// A component, <name>.wasm
+    file: PathBuf,
+    /// What the plugins may do; without it nothing is granted
+    #[arg(long, value_name = "FILE")]
+    grants: Option<PathBuf>,
+    /// In which form
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+/// In which form an answer is printed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Runs one of the commands.
+pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        PluginCommand::Inspect(args) => inspect(&args),
+        PluginCommand::Vet(args) => in_runtime(vet(args)),
+        PluginCommand::CompileWorker => {
+            oarlock_wasm::compile_worker()?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
+    let facts = oarlock_wasm::inspect(&read(&args.file)?).map_err(|rejection| refused(&args.file, &rejection))?;
+    match args.output {
+        Output::Text => print(&facts_text(&facts)),
+        Output::Json => print(&json(&facts)?),
+    }
+}
+
+async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
+    let bytes = read(&args.file)?;
+    let grants = match &args.grants {
+        None => Vec::new(),
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read the grants {}", path.display()))?;
+            oarlock_wasm::parse_grants(&text).with_context(|| format!("cannot use the grants {}", path.display()))?
+        }
+    };
+    let compile_with = CompileWith::this_binary().context("cannot tell where this program is, to compile with it")?;
+    let options = Options { compile_with, caps: CAPS, ..Options::in_memory() };
+    let Some(verdict) = oarlock_wasm::verdict(bytes, grants, options).await? else {
+        bail!("the host would say nothing of {}", args.file.display());
+    };
+    match args.output {
+        Output::Text => print(&verdict_text(&args.file, &verdict))?,
+        Output::Json => print(&json(&verdict)?)?,
+    };
+    Ok(if verdict.status.state == PluginState::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    let size = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
+    if size > oarlock_wasm::MAX_BYTES {
+        let (has, most) = (size >> 20, oarlock_wasm::MAX_BYTES >> 20);
+        bail!("{} has {has} MiB; a plugin has at most {most}", file.display());
+    }
+    std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn refused(file: &Path, rejection: &Rejection) -> anyhow::Error {
+    anyhow::anyhow!("{}: {}: {}", file.display(), rejection.reason, rejection.sentence)
+}
+
+fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value).context("cannot write the answer as JSON")? + "\n")
+}
+
+fn verdict_text(file: &Path, verdict: &Verdict) -> String {
+    let status = &verdict.status;
+    let named = [status.name.as_deref(), status.version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let mut text = format!("{}: {:?}/{}: {}\n", file.display(), status.state, status.reason, status.message);
+    let facts = [("plugin", named), ("action", status.action.clone().unwrap_or_default())];
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        // Writing to a string cannot fail, here and below.
+        let _ = writeln!(text, "  {name:<8} {value}");
+    }
+    if !status.missing.is_empty() {
+        let _ = writeln!(text, "  the grant lacks:");
+        status.missing.iter().for_each(|line| drop(writeln!(text, "    {line}")));
+    }
+    text
+}
+
+fn facts_text(facts: &Facts) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| drop(writeln!(text, "{name:<12} {value}"));
+    match &facts.manifest {
+        None => line("manifest", "none: the host would reject this file"),
+        Some(manifest) => {
+            line("plugin", &format!("{} {}", manifest.name, manifest.version));
+            line("action", &manifest.action);
+        }
+    }
+    line("digest", &facts.digest);
+    line("size", &format!("{} bytes", facts.bytes));
+    facts.imports.iter().for_each(|name| line("import", name));
+    facts.exports.iter().for_each(|name| line("export", name));
+    for section in &facts.sections {
+        let place = if section.own { "the component" } else { "a module inside" };
+        line("section", &format!("{} ({} bytes, of {place})", section.name, section.bytes));
+    }
+    if let Some(manifest) = &facts.manifest {
+        text.push_str("\nrequests\n");
+        text.push_str(&requests_text(manifest));
+    }
+    text
+}
+
+/// What the plugin asks for, one line each, with its reason below.
+fn requests_text(manifest: &Manifest) -> String {
+    let reads = manifest.reads.iter().map(|rule| {
+        let fields = if rule.fields.is_empty() { "metadata".to_owned() } else { rule.fields.join(", ") };
+        (format!("read {} {}: {fields}", rule.api_version, rule.kind), &rule.reason)
+    });
+    let writes = manifest.writes.iter().map(|rule| {
+        let marks = [
+            ("labels", &rule.labels),
+            ("annotations", &rule.annotations),
+            ("finalizers", &rule.finalizers),
+            ("subresources", &rule.subresources),
+        ];
+        let named = marks.into_iter().filter(|(_, names)| !names.is_empty());
+        let named: String = named.map(|(what, names)| format!("; {what} {}", names.join(", "))).collect();
+        (format!("{} {} {}{named}", rule.verb.word(), rule.api_version, rule.kind), &rule.reason)
+    });
+    let tasks = manifest.tasks.iter().map(|rule| (format!("task {}", rule.name), &rule.reason));
+    let lines: Vec<String> =
+        reads.chain(writes).chain(tasks).map(|(line, reason)| format!("  {line}\n      {reason}\n")).collect();
+    if lines.is_empty() { "  nothing\n".to_owned() } else { lines.concat() }
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_wasm::PluginStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_verdict_names_the_file_the_state_and_every_line_that_is_missing() {
+        let status = PluginStatus {
+            source: "file".into(),
+            name: Some("greedy".into()),
+            version: Some("0.1.0".into()),
+            action: Some("Greedy".into()),
+            digest: None,
+            state: PluginState::AwaitingGrant,
+            reason: "AwaitingGrant".into(),
+            message: "it asks for more than it is granted".into(),
+            missing: vec!["read v1 Secret /data".into(), "delete v1 Pod".into()],
+        };
+        let text = verdict_text(Path::new("a/greedy.wasm"), &Verdict { facts: None, status });
+        assert!(text.starts_with("a/greedy.wasm: AwaitingGrant/AwaitingGrant: it asks"), "{text}");
+        assert!(text.ends_with("  the grant lacks:\n    read v1 Secret /data\n    delete v1 Pod\n"), "{text}");
+    }
+
+    #[test]
+    fn requests_are_told_in_words_with_their_reasons() {
+        let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"],
+            "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/b"], "reason": "to mark it"}]}"#;
+        let text = requests_text(&Manifest::parse(manifest).unwrap());
+        assert_eq!(text, "  metadata v1 Pod; labels a/b\n      to mark it\n");
+    }
+}
