@@ -57,7 +57,7 @@ struct Attempt<'a> {
 
 /// Lets every matching policy judge a write.
 pub(crate) fn check(state: &State, call: &Call, operation: &Operation<'_>) -> Result<(), Refusal> {
-    judge(state, &call.kind, operation, call.query.dry_run()?)
+    judge(state, &call.kind, operation, call.query.dry_run())
 }
 
 /// The same for a write of a kind that is not the call's own.

@@ -10,6 +10,7 @@ use crate::{
     decode,
     fields::Fields,
     handle::key,
+    kinds::split_api_version,
     managers::{self, Owner},
     merging, object, prune,
     reply::Reply,
@@ -21,13 +22,6 @@ use crate::{
 /// Answers a PATCH with an apply configuration.
 pub(crate) fn apply(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let kind = &call.kind;
-    if call.query.get("fieldManager").is_none() {
-        let text =
-            "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
-        let cause = json!({"reason": "FieldValueRequired", "message": "Required value: is required for apply patch", "field": "fieldManager"});
-        return Err(Refusal::plain(422, "Invalid", text)
-            .with_details(json!({"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [cause]})));
-    }
     let config = configuration(call)?;
     let time = state.time();
     match state.store.get(kind.table, &key(call)).cloned() {
@@ -42,6 +36,12 @@ pub(crate) fn apply(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
             Ok(update::change(state, call, &live, (new, Managed::By(owners)))?.warned(warnings))
         }
         None if !call.subresource.is_empty() => Err(Refusal::not_found(kind, &call.name)),
+        None if !object::uid(&config).is_empty() => {
+            let uid = object::uid(&config);
+            let why =
+                format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+            Err(Refusal::conflict(kind, &call.name, &why))
+        }
         None => {
             let base = json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {}});
             let (merged, owners) = merge(call, &base, &config, &time)?;
@@ -54,6 +54,11 @@ pub(crate) fn apply(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
 fn configuration(call: &Call) -> Result<Value, Refusal> {
     let kind = &call.kind;
     let mut config = decode::yaml_text(&call.body)?;
+    if object::str_at(&config, &["kind"]).is_empty() || object::str_at(&config, &["apiVersion"]).is_empty() {
+        let (group, version) = split_api_version(object::str_at(&config, &["apiVersion"]));
+        let kind = object::str_at(&config, &["kind"]);
+        return Err(Refusal::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")));
+    }
     decode::typed(kind, &mut config)?;
     name_matches(call, &mut config)?;
     if object::meta(&config, "managedFields").is_some() {

@@ -25,10 +25,11 @@ pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     match (call.subresource.as_str(), call.name.is_empty()) {
         ("eviction", _) => return eviction::evict(state, call),
         ("", true) => {}
-        _ => return Err(Refusal::method_not_allowed(&call.kind)),
+        _ if call.kind.custom.is_some() => return Err(Refusal::not_supported(&call.kind, "create")),
+        _ => return Err(Refusal::method_not_allowed()),
     }
     if call.kind.namespaced && call.namespace.is_empty() {
-        return Err(Refusal::method_not_allowed(&call.kind));
+        return Err(Refusal::method_not_allowed());
     }
     let decoded = decode::object(call)?;
     Ok(insert(state, call, (decoded.object, Managed::Track))?.warned(decoded.warnings))
@@ -43,9 +44,9 @@ pub(crate) fn insert(
     let kind = &call.kind;
     place(call, &mut object)?;
     if object::meta(&object, "resourceVersion").is_some_and(|rv| rv != "" && rv != "0") {
-        return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(Refusal::plain(500, "", "resourceVersion should not be set on objects to be created"));
     }
-    let dry_run = call.query.dry_run()?;
+    let dry_run = call.query.dry_run();
     metadata::strip_for_create(&mut object);
     name(state, &mut object);
     let time = state.time();
@@ -53,7 +54,7 @@ pub(crate) fn insert(
     let uid = state.random.uid();
     object::set_meta(&mut object, "uid", json!(uid));
     namespace_admits(state, call, object::name(&object))?;
-    strategy::prepare_create(kind, &mut object, &time);
+    strategy::prepare_create(kind, &mut object);
     let key = Key::new(object::namespace(&object), object::name(&object));
     let mut errors = metadata::errors(kind, &object);
     errors.extend(strategy::create_errors(kind, &object));
@@ -141,6 +142,6 @@ pub(crate) fn version_required() -> FieldError {
     FieldError {
         field: "metadata.resourceVersion".into(),
         reason: "FieldValueInvalid",
-        text: "Invalid value: 0x0: must be specified for an update".into(),
+        text: "Invalid value: 0: must be specified for an update".into(),
     }
 }

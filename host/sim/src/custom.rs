@@ -80,6 +80,7 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
             generation: true,
             returns_deleted: false,
             create_on_update: false,
+            conditional: true,
         },
         table: kinds.table(group, plural),
         custom: Some(Arc::new(custom)),

@@ -9,8 +9,11 @@ use crate::{
     normal::{self, Unknown},
     object,
     routing::Call,
-    status::Refusal,
+    status::{FieldError, Refusal},
 };
+
+/// How much of a body that cannot be read is shown.
+const SUMMARY: usize = 30;
 
 /// The body as JSON, whatever of the known formats it is in.
 pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
@@ -18,7 +21,7 @@ pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
     match media {
         "" | "application/json" => json_text(&call.body),
         "application/yaml" => yaml_text(&call.body),
-        _ => Err(Refusal::unsupported_media("application/json, application/yaml")),
+        _ => Err(Refusal::unsupported_media("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
     }
 }
 
@@ -53,7 +56,7 @@ pub(crate) fn object(call: &Call) -> Result<Decoded, Refusal> {
 /// A value as an object of the call's kind, in its stored form.
 pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> {
     typed(&call.kind, &mut value)?;
-    let warnings = normal::normalise(&call.kind, &mut value, Unknown::wanted(&call.query)?)?;
+    let warnings = normal::normalise(&call.kind, &mut value, Unknown::wanted(&call.query))?;
     Ok(Decoded { object: stored_form(&call.kind, value), warnings })
 }
 
@@ -66,9 +69,33 @@ pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
         );
         return Err(Refusal::bad_request(message));
     }
+    named(kind, value)?;
+    let map = object::as_map(value);
+    // First in the text, where a list can leave them out without a second serialisation.
+    map.shift_remove("kind");
+    map.shift_remove("apiVersion");
+    map.shift_insert(0, "kind".into(), json!(kind.kind));
+    map.shift_insert(1, "apiVersion".into(), json!(kind.api_version()));
+    if map.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
+        return Err(Refusal::bad_request(
+            "json: cannot unmarshal value into Go struct field .metadata of type v1.ObjectMeta",
+        ));
+    }
+    object::metadata_mut(value).retain(|_, field| !field.is_null());
+    Ok(())
+}
+
+/// Checks the kind and apiVersion that a value says it has.
+fn named(kind: &Kind, value: &Value) -> Result<(), Refusal> {
     let (said_kind, said_version) = (object::str_at(value, &["kind"]), object::str_at(value, &["apiVersion"]));
     if kind.custom.is_some() && said_kind.is_empty() {
-        return Err(Refusal::bad_request(format!("Object 'Kind' is missing in '{value}'")));
+        let text = value.to_string();
+        let start: String = text.chars().take(SUMMARY).collect();
+        let summary = if text.chars().count() > SUMMARY { format!("{start} ...") } else { start };
+        return Err(Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}' ({summary})",
+            kind.kind
+        )));
     }
     if !said_version.is_empty() && said_version != kind.api_version() {
         let message = format!(
@@ -77,20 +104,16 @@ pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
         );
         return Err(Refusal::bad_request(message));
     }
-    if !said_kind.is_empty() && said_kind != kind.kind {
-        let message = format!("{said_kind} in version {:?} cannot be handled as a {}", kind.version, kind.kind);
-        return Err(Refusal::bad_request(message));
+    if said_kind.is_empty() || said_kind == kind.kind {
+        return Ok(());
     }
-    let map = object::as_map(value);
-    map.insert("kind".into(), json!(kind.kind));
-    map.insert("apiVersion".into(), json!(kind.api_version()));
-    if map.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
-        return Err(Refusal::bad_request(
-            "json: cannot unmarshal value into Go struct field .metadata of type v1.ObjectMeta",
-        ));
+    if kind.custom.is_some() {
+        let named = Kind { kind: said_kind.to_owned(), ..kind.clone() };
+        let wrong = FieldError::invalid("kind", &json!(said_kind), &format!("must be {}", kind.kind));
+        return Err(Refusal::invalid(&named, object::name(value), &[wrong]));
     }
-    object::metadata_mut(value).retain(|_, field| !field.is_null());
-    Ok(())
+    let message = format!("{said_kind} in version {:?} cannot be handled as a {}", kind.version, kind.kind);
+    Err(Refusal::bad_request(message))
 }
 
 /// An object of any served version as the one that is stored.

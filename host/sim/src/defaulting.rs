@@ -27,6 +27,9 @@ fn default_map(schema: &Schema, map: &mut Map<String, Value>) {
             _ => {}
         }
     }
+    if let Some(values) = &schema.additional {
+        map.retain(|field, value| schema.properties.contains_key(field) || values.nullable || !value.is_null());
+    }
     for (field, value) in map.iter_mut() {
         if let Some(known) = schema.field(field) {
             default(known, value);

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     kinds::Kind,
+    object::{self, at},
     object::{as_map, map_at, str_at},
     pods,
 };
@@ -24,7 +25,13 @@ pub(crate) fn fill(kind: &Kind, object: &mut Value) {
         }
         ("apps", "StatefulSet") => stateful_set(map_at(object, "spec")),
         ("apps", "DaemonSet") => daemon_set(map_at(object, "spec")),
-        ("batch", "Job") => job(map_at(object, "spec")),
+        ("batch", "Job") => {
+            job(map_at(object, "spec"));
+            let labels = at(object, &["spec", "template", "metadata", "labels"]).cloned();
+            if let Some(labels) = labels.filter(|_| object::meta(object, "labels").is_none()) {
+                object::set_meta(object, "labels", labels);
+            }
+        }
         ("batch", "CronJob") => cron_job(map_at(object, "spec")),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => policy(map_at(object, "spec")),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(map_at(object, "spec")),
@@ -99,6 +106,7 @@ fn job(spec: &mut Map<String, Value>) {
     set(spec, "backoffLimit", json!(6));
     set(spec, "completionMode", json!("NonIndexed"));
     set(spec, "suspend", json!(false));
+    set(spec, "manualSelector", json!(false));
     let policy = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     set(spec, "podReplacementPolicy", json!(policy));
     template(spec);

@@ -13,11 +13,11 @@ use crate::{
     handle::{key, shown},
     kinds::Kind,
     list::Selection,
-    object::{self, meta, str_at},
+    object::{self, at, meta, str_at},
     reply::Reply,
     routing::Call,
     shape::{ListMeta, Shape},
-    status::{Refusal, success},
+    status::{FieldError, Refusal, success},
     storage::{Key, Version},
 };
 
@@ -52,25 +52,30 @@ impl DeleteOptions {
     }
 
     fn of(call: &Call) -> Result<Self, Refusal> {
-        let mut options = if call.body.is_empty() { Self::default() } else { Self::from_object(&decode::body(call)?) };
+        let body = if call.body.is_empty() { Value::Null } else { decode::body(call)? };
+        let mut options = Self::from_object(&body);
         if let Some(grace) = call.query.get("gracePeriodSeconds").and_then(|grace| grace.parse().ok()) {
             options.grace = Some(grace);
         }
-        if let Some(policy) = call.query.get("propagationPolicy") {
-            options.propagation = Some(policy.to_owned());
+        let orphan = call.query.get("orphanDependents").is_some() || body.get("orphanDependents").is_some();
+        let said = call.query.get("propagationPolicy").or_else(|| at(&body, &["propagationPolicy"])?.as_str());
+        let said = said.map(str::to_owned);
+        if call.query.flag("orphanDependents") {
+            options.propagation = Some("Orphan".into());
         }
-        options.dry_run |= call.query.dry_run()?;
-        match options.propagation.as_deref() {
-            None | Some("Foreground" | "Background" | "Orphan") => Ok(options),
-            Some(other) => Err(Refusal::plain(
-                422,
-                "Invalid",
-                format!(
-                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: \
-                     supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                ),
-            )),
-        }
+        options.propagation = said.clone().or(options.propagation);
+        options.dry_run |= call.query.dry_run();
+        let Some(said) = said else { return Ok(options) };
+        let wrong = if orphan {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            FieldError::invalid("propagationPolicy", &json!(said), detail)
+        } else if matches!(said.as_str(), "Foreground" | "Background" | "Orphan") {
+            return Ok(options);
+        } else {
+            let allowed = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+            FieldError::not_supported("propagationPolicy", &json!(said), &allowed)
+        };
+        Err(Refusal::invalid_options("DeleteOptions", &[wrong]))
     }
 }
 
@@ -85,7 +90,10 @@ pub(crate) enum Outcome {
 /// Answers a DELETE of one object.
 pub(crate) fn delete(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if !call.subresource.is_empty() {
-        return Err(Refusal::method_not_allowed(&call.kind));
+        return Err(match &call.kind.custom {
+            Some(_) => Refusal::not_supported(&call.kind, "delete"),
+            None => Refusal::method_not_allowed(),
+        });
     }
     let options = DeleteOptions::of(call)?;
     match remove(state, &call.kind, &key(call), options)? {

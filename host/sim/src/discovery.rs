@@ -71,10 +71,12 @@ fn group(name: &str, versions: &BTreeMap<&str, Vec<&Kind>>) -> Value {
     json!({"name": name, "versions": all, "preferredVersion": all.first()})
 }
 
-/// The subresources of a kind: name, group-version-kind of their objects, verbs.
-fn subresources(kind: &Kind) -> Vec<(&'static str, [&str; 3], &'static [&'static str])> {
+/// A subresource: name, group-version-kind of its objects, verbs.
+type Subresource<'a> = (&'static str, [&'a str; 3], &'static [&'static str]);
+
+fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
     let own = [kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()];
-    let mut all: Vec<(&'static str, [&str; 3], &'static [&'static str])> = Vec::new();
+    let mut all: Vec<Subresource<'_>> = Vec::new();
     if kind.is("", "Pod") {
         all.push(("eviction", ["policy", "v1", "Eviction"], &["create"]));
     }
@@ -87,19 +89,39 @@ fn subresources(kind: &Kind) -> Vec<(&'static str, [&str; 3], &'static [&'static
     all
 }
 
+fn main_entry(kind: &Kind) -> Value {
+    let mut entry = json!({
+        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+        "verbs": kind.verbs(),
+    });
+    for (field, names) in [("shortNames", &kind.short_names), ("categories", &kind.categories)] {
+        if !names.is_empty() {
+            crate::object::as_map(&mut entry).insert(field.into(), json!(names));
+        }
+    }
+    entry
+}
+
+fn subresource_entry(kind: &Kind, (name, [group, version, own], verbs): Subresource<'_>) -> Value {
+    let mut entry = json!({
+        "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
+        "kind": own, "verbs": verbs,
+    });
+    if own != kind.kind {
+        crate::object::as_map(&mut entry)
+            .extend([("group".to_owned(), json!(group)), ("version".to_owned(), json!(version))]);
+    }
+    entry
+}
+
 fn resources(state: &State, group: &str, version: &str) -> Result<Reply, Refusal> {
     let mut list = Vec::new();
-    for kind in state.kinds.all().filter(|kind| kind.group == group && kind.version == version) {
-        list.push(json!({
-            "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
-            "verbs": kind.verbs(), "shortNames": kind.short_names, "categories": kind.categories,
-        }));
-        for (name, [group, version, kind_name], verbs) in subresources(kind) {
-            list.push(json!({
-                "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
-                "group": group, "version": version, "kind": kind_name, "verbs": verbs,
-            }));
-        }
+    // Custom kinds come in the order in which they were defined.
+    let mut kinds = state.kinds.all().filter(|kind| kind.group == group && kind.version == version).collect::<Vec<_>>();
+    kinds.sort_by_key(|kind| kind.custom.is_some().then_some(kind.table));
+    for kind in kinds {
+        list.push(main_entry(kind));
+        list.extend(subresources(kind).into_iter().map(|one| subresource_entry(kind, one)));
     }
     if list.is_empty() {
         return Err(Refusal::no_such_path());

@@ -36,7 +36,7 @@ pub(crate) fn evict(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let pod =
         state.store.get(call.kind.table, &key).cloned().ok_or_else(|| Refusal::not_found(&call.kind, &call.name))?;
     let mut options = DeleteOptions::from_object(eviction.get("deleteOptions").unwrap_or(&Value::Null));
-    options.dry_run |= call.query.dry_run()?;
+    options.dry_run |= call.query.dry_run();
     if !outside_budgets(&pod.value) {
         allow(state, &pod, &mut options)?;
     }
@@ -107,10 +107,7 @@ fn spend(
         return Err(Refusal::forbidden(&kind, &key.name, text));
     }
     if count("disruptionsAllowed") == 0 {
-        let (desired, current) = (count("desiredHealthy"), count("currentHealthy"));
-        let text =
-            format!("The disruption budget {} needs {desired} healthy pods and has {current} currently", key.name);
-        return Err(too_many(&text, 10));
+        return Err(too_many(&nothing_allowed(&key.name, &version.value), 0));
     }
     if dry_run {
         return Ok(());
@@ -129,11 +126,30 @@ fn spend(
     Ok(())
 }
 
+fn nothing_allowed(name: &str, budget: &Value) -> String {
+    let count = |field: &str| at(budget, &["status", field]).and_then(Value::as_i64).unwrap_or_default();
+    let (desired, current) = (count("desiredHealthy"), count("currentHealthy"));
+    let condition = at(budget, &["status", "conditions"]).and_then(Value::as_array).and_then(|all| all.first());
+    let condition =
+        condition.filter(|one| str_at(one, &["status"]) == "False" && !str_at(one, &["message"]).is_empty());
+    let part = |field: &str| condition.map(|one| str_at(one, &[field])).unwrap_or_default();
+    let start = format!("The disruption budget {name}");
+    match condition {
+        Some(_) if part("reason") == "SyncFailed" => {
+            format!("{start} does not allow evicting pods currently because it failed sync: {}", part("message"))
+        }
+        _ if current <= desired => format!("{start} needs {desired} healthy pods and has {current} currently"),
+        Some(_) => format!("{start} does not allow evicting pods currently ({}): {}", part("reason"), part("message")),
+        None => format!("{start} does not allow evicting pods currently"),
+    }
+}
+
 fn too_many(cause: &str, after: u64) -> Refusal {
-    Refusal::plain(429, "TooManyRequests", CANNOT).with_details(json!({
-        "causes": [{"reason": "DisruptionBudget", "message": cause}],
-        "retryAfterSeconds": after,
-    }))
+    let mut details = json!({"causes": [{"reason": "DisruptionBudget", "message": cause}]});
+    if after > 0 {
+        object::as_map(&mut details).insert("retryAfterSeconds".into(), json!(after));
+    }
+    Refusal::plain(429, "TooManyRequests", CANNOT).with_details(details)
 }
 
 /// Notes on the pod why it goes, then deletes it; preconditions are looked at before each of the two.

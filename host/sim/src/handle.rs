@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use crate::{
     cluster::{Cluster, State},
-    create, delete, discovery, list, patch,
+    create, delete, discovery, list, options, patch,
     reply::Reply,
     routing::{Call, Verb},
     scale, settle,
@@ -18,9 +18,11 @@ use crate::{
 /// Answers a request about objects.
 pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal> {
     known_subresource(call)?;
+    options::check(call)?;
     let mut state = cluster.lock();
     let reply = match call.verb {
         _ if call.subresource == "scale" => scale::scale(&mut state, call),
+        Verb::Get | Verb::Update | Verb::Patch if call.subresource == "eviction" => Err(Refusal::method_not_allowed()),
         Verb::Get => get(&state, call),
         Verb::List => list::list(&state, call),
         Verb::Watch => watch::start(cluster, &state, call),
@@ -51,7 +53,11 @@ fn known_subresource(call: &Call) -> Result<(), Refusal> {
         "finalize" => call.kind.is("", "Namespace"),
         _ => false,
     };
-    if known { Ok(()) } else { Err(Refusal::no_such_path()) }
+    match (known, call.kind.custom.is_some()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Refusal::not_found(&call.kind, &call.name)),
+        (false, false) => Err(Refusal::no_such_path()),
+    }
 }
 
 fn get(state: &State, call: &Call) -> Result<Reply, Refusal> {

@@ -22,6 +22,8 @@ pub(crate) struct Traits {
     pub(crate) returns_deleted: bool,
     /// An update of an absent object creates it.
     pub(crate) create_on_update: bool,
+    /// An update must say which version it replaces.
+    pub(crate) conditional: bool,
 }
 
 /// One served version of one kind.
@@ -73,6 +75,9 @@ impl Kind {
 
     /// The verbs that discovery announces.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        if self.custom.is_some() {
+            return &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        }
         &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     }
 }
@@ -144,7 +149,8 @@ struct Row {
     kind: &'static str,
     plural: &'static str,
     short: &'static [&'static str],
-    /// Letters: `n`amespaced, `s`tatus, s`c`ale, `g`eneration, `r`eturns deleted, `u`pdate creates, in category `a`ll.
+    /// Letters: `n`amespaced, `s`tatus, s`c`ale, `g`eneration, `r`eturns deleted, `u`pdate creates, in category `a`ll,
+    /// update needs a `v`ersion.
     flags: &'static str,
 }
 
@@ -167,6 +173,7 @@ impl Row {
                 generation: has('g'),
                 returns_deleted: has('r'),
                 create_on_update: has('u'),
+                conditional: has('v'),
             },
             table: kinds.table(self.group, self.plural),
             custom: None,
@@ -204,8 +211,8 @@ const BUILT_IN: &[Row] = &[
     row(APPS, ("ControllerRevision", "controllerrevisions"), &[], "n"),
     row(("batch", "v1"), ("Job", "jobs"), &[], "nsga"),
     row(("batch", "v1"), ("CronJob", "cronjobs"), &["cj"], "nsga"),
-    row(("policy", "v1"), ("PodDisruptionBudget", "poddisruptionbudgets"), &["pdb"], "nsg"),
-    row(("coordination.k8s.io", "v1"), ("Lease", "leases"), &[], "nu"),
+    row(("policy", "v1"), ("PodDisruptionBudget", "poddisruptionbudgets"), &["pdb"], "nsgv"),
+    row(("coordination.k8s.io", "v1"), ("Lease", "leases"), &[], "nuv"),
     row(("events.k8s.io", "v1"), ("Event", "events"), &["ev"], "nu"),
     row(RBAC, ("Role", "roles"), &[], "nu"),
     row(RBAC, ("RoleBinding", "rolebindings"), &[], "nu"),
@@ -215,8 +222,8 @@ const BUILT_IN: &[Row] = &[
         ("apiextensions.k8s.io", "v1"),
         ("CustomResourceDefinition", "customresourcedefinitions"),
         &["crd", "crds"],
-        "sg",
+        "sgv",
     ),
-    row(ADMISSION, ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"), &[], "sg"),
-    row(ADMISSION, ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), &[], ""),
+    row(ADMISSION, ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"), &[], "sgv"),
+    row(ADMISSION, ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), &[], "v"),
 ];

@@ -56,6 +56,12 @@ impl Selection {
     }
 }
 
+/// The refusal of a page whose moment was forgotten.
+const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
+    new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+    results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
+    deleted between the time the first chunk was returned and now may show up in the list.";
+
 /// Where the next page begins.
 struct Continue {
     rv: u64,
@@ -84,9 +90,15 @@ pub(crate) fn list(state: &State, call: &Call) -> Result<Reply, Refusal> {
     let selection = Selection::of(call)?;
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
     let (items, meta) = match (call.query.get("continue"), exact(state, call)?) {
-        (Some(token), _) => page(state, call, &selection, Continue::decode(token)?, limit)?,
-        (None, Some(rv)) => page(state, call, &selection, Continue { rv, after: Key::new("", "") }, limit)?,
-        (None, None) => cut(selection.now(state, call), state.store.rv(), limit),
+        (Some(token), _) => page(state, call, &selection, (Continue::decode(token)?, limit))?,
+        (None, Some(rv)) => {
+            let all = Continue { rv, after: Key::new("", "") };
+            page(state, call, &selection, (all, limit)).map_err(|refusal| match refusal.code {
+                410 => Refusal::expired("The resourceVersion for the provided list is too old."),
+                _ => refusal,
+            })?
+        }
+        (None, None) => selection.cut(selection.now(state, call), state.store.rv(), limit),
     };
     Ok(Reply::Json(StatusCode::OK, shape.list(&items, &meta, state.now)))
 }
@@ -115,28 +127,34 @@ pub(crate) fn resource_version(call: &Call) -> Result<Option<u64>, Refusal> {
 
 type Cut = (Vec<Arc<Version>>, ListMeta);
 
-fn page(state: &State, call: &Call, selection: &Selection, from: Continue, limit: Option<u64>) -> Result<Cut, Refusal> {
-    let objects = state.store.at(call.kind.table, from.rv).ok_or_else(|| {
-        Refusal::expired(
-            "The provided continue parameter is too old to display a consistent list result. You can start a new \
-             list without the continue parameter, or use the continue token in this response to retrieve the \
-             remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
-             that were created, modified, or deleted between the time the first chunk was returned and now may show \
-             up in the list.",
-        )
-    })?;
+fn page(
+    state: &State,
+    call: &Call,
+    selection: &Selection,
+    (from, limit): (Continue, Option<u64>),
+) -> Result<Cut, Refusal> {
+    // A token without a moment continues a list whose moment was forgotten: with what is there now.
+    let rv = if from.rv == 0 { state.store.rv() } else { from.rv };
+    let Some(objects) = state.store.at(call.kind.table, rv) else {
+        let token = Continue { rv: 0, after: from.after }.encode();
+        return Err(Refusal::expired(TOO_OLD).with_list_meta(json!({"continue": token})));
+    };
     let rest = objects.into_iter().filter(|(key, _)| *key > from.after);
     let rest = rest.filter(|(key, found)| selection.covers(key, &found.value)).collect();
-    Ok(cut(rest, from.rv, limit))
+    Ok(selection.cut(rest, rv, limit))
 }
 
-fn cut(mut found: Vec<(Key, Arc<Version>)>, rv: u64, limit: Option<u64>) -> Cut {
-    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-    let mut meta = ListMeta { rv, next: None, remaining: None };
-    if found.len() > limit {
-        meta.remaining = Some(found.len() - limit);
-        found.truncate(limit);
-        meta.next = found.last().map(|(after, _)| Continue { rv, after: after.clone() }.encode());
+impl Selection {
+    fn cut(&self, mut found: Vec<(Key, Arc<Version>)>, rv: u64, limit: Option<u64>) -> Cut {
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+        let mut meta = ListMeta { rv, next: None, remaining: None };
+        if found.len() > limit {
+            // How many are left of a selection is not said.
+            let everything = self.labels == Labels::default() && self.fields == Fields::default();
+            meta.remaining = everything.then_some(found.len() - limit);
+            found.truncate(limit);
+            meta.next = found.last().map(|(after, _)| Continue { rv, after: after.clone() }.encode());
+        }
+        (found.into_iter().map(|(_, version)| version).collect(), meta)
     }
-    (found.into_iter().map(|(_, version)| version).collect(), meta)
 }

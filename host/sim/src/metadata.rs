@@ -24,6 +24,8 @@ const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-',
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
     '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
     used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+/// Finalizers of built-in kinds that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 /// Limit of all annotations together, as the real server has it.
 const ANNOTATIONS_LIMIT: u64 = 262_144;
 
@@ -54,9 +56,18 @@ fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
         errors.push(FieldError::invalid(field, &json!(name), &detail));
     }
     if !fits(regex, name) {
-        errors.push(FieldError::invalid(field, &json!(name), rule));
+        // A name that only has dots too many is told so.
+        let dotted = limit == 63 && fits(&SUBDOMAIN_RE, name);
+        errors.push(FieldError::invalid(field, &json!(name), if dotted { "must not contain dots" } else { rule }));
     }
     errors
+}
+
+/// What is wrong with a DNS label, such as the name of a container.
+pub(crate) fn label_name_error(field: &str, name: &str) -> Option<FieldError> {
+    let dotted = fits(&SUBDOMAIN_RE, name);
+    let detail = if dotted { "must not contain dots" } else { LABEL };
+    (!fits(&LABEL_RE, name)).then(|| FieldError::invalid(field, &json!(name), detail))
 }
 
 fn path_segment_errors(field: &str, name: &str) -> Vec<FieldError> {
@@ -75,7 +86,13 @@ pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors.extend(annotation_errors(object));
     errors.extend(owner_errors(object));
     for (index, finalizer) in object::finalizers(object).enumerate() {
-        errors.extend(qualified_errors(&format!("metadata.finalizers[{index}]"), finalizer));
+        let field = format!("metadata.finalizers[{index}]");
+        let plain = kind.custom.is_none() && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer);
+        errors.extend(qualified_errors(&field, finalizer));
+        if plain {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, &json!(finalizer), detail));
+        }
     }
     errors
 }
@@ -112,6 +129,13 @@ fn annotation_errors(object: &Value) -> Vec<FieldError> {
 
 /// What is wrong with `prefix/name`.
 fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
+    if key.matches('/').count() > 1 {
+        let rule = QUALIFIED.strip_prefix("name part ").unwrap_or_default();
+        let detail = format!(
+            "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        );
+        return vec![FieldError::invalid(field, &json!(key), &detail)];
+    }
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
@@ -136,15 +160,15 @@ fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
 fn owner_errors(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controllers = Vec::new();
-    for (index, owner) in object::owners(object).enumerate() {
-        let field = format!("metadata.ownerReferences[{index}]");
+    for owner in object::owners(object) {
+        let field = "metadata.ownerReferences";
         for part in ["apiVersion", "kind", "name", "uid"] {
             if object::str_at(owner, &[part]).is_empty() {
                 errors.push(FieldError::invalid(format!("{field}.{part}"), &json!(""), "must not be empty"));
             }
         }
         if owner.get("controller") == Some(&json!(true)) {
-            controllers.push(object::str_at(owner, &["name"]).to_owned());
+            controllers.push(format!("{}/{}", object::str_at(owner, &["kind"]), object::str_at(owner, &["name"])));
         }
     }
     if let [first, second, ..] = controllers.as_slice() {
@@ -165,27 +189,34 @@ pub(crate) fn change_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     let immutable =
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
     let mut errors = Vec::new();
+    errors.extend(new_finalizer_error(old, new));
     for field in immutable {
         if meta(old, field) != meta(new, field) {
             let value = meta(new, field).cloned().unwrap_or(Value::Null);
             errors.push(FieldError::invalid(format!("metadata.{field}"), &value, "field is immutable"));
         }
     }
-    if object::is_deleting(old) {
-        let known = object::finalizers(old).collect::<Vec<_>>();
-        let added = object::finalizers(new)
-            .filter(|one| !known.contains(one))
-            .map(|one| format!("{one:?}"))
-            .collect::<Vec<_>>();
-        if !added.is_empty() {
-            let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                added.join(", ")
-            );
-            errors.push(FieldError::forbidden("metadata.finalizers", &detail));
-        }
-    }
+    errors.extend(label_errors(new, "metadata.labels"));
+    errors.extend(annotation_errors(new));
+    errors.extend(owner_errors(new));
     errors
+}
+
+fn new_finalizer_error(old: &Value, new: &Value) -> Option<FieldError> {
+    if !object::is_deleting(old) {
+        return None;
+    }
+    let known = object::finalizers(old).collect::<Vec<_>>();
+    let added = object::finalizers(new).filter(|one| !known.contains(one)).map(|one| format!("{one:?}"));
+    let added = added.collect::<Vec<_>>();
+    if added.is_empty() {
+        return None;
+    }
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        added.join(", ")
+    );
+    Some(FieldError::forbidden("metadata.finalizers", &detail))
 }
 
 /// Metadata that a client may not set itself, taken away before an object is created.

@@ -22,19 +22,11 @@ pub(crate) enum Unknown {
 
 impl Unknown {
     /// The `fieldValidation` parameter; absent means to warn.
-    pub(crate) fn wanted(query: &Query) -> Result<Self, Refusal> {
+    pub(crate) fn wanted(query: &Query) -> Self {
         match query.get("fieldValidation") {
-            None | Some("Warn") => Ok(Self::Warn),
-            Some("Ignore") => Ok(Self::Ignore),
-            Some("Strict") => Ok(Self::Refuse),
-            Some(other) => Err(Refusal::plain(
-                422,
-                "Invalid",
-                format!(
-                    "options.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: {other:?}: supported \
-                     values: \"Ignore\", \"Strict\", \"Warn\""
-                ),
-            )),
+            Some("Ignore") => Self::Ignore,
+            Some("Strict") => Self::Refuse,
+            _ => Self::Warn,
         }
     }
 }

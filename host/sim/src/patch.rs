@@ -1,6 +1,7 @@
 //! Takes a PATCH, yields the stored object. The patch is applied to the present object and goes down the one path of
 //! updates. May not retry: the lock is held, so nothing comes between reading and writing.
 
+use json_patch::PatchOperation;
 use serde_json::Value;
 
 use crate::{
@@ -17,15 +18,16 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let kind = &call.kind;
     let media = call.content_type.split(';').next().unwrap_or_default().trim();
-    let known = match media {
-        MERGE | JSON | APPLY => true,
+    match media {
         // Only built-in kinds say how their lists are merged.
-        STRATEGIC => kind.custom.is_none(),
-        _ => false,
-    };
-    if !known {
-        let strategic = if kind.custom.is_none() { format!(", {STRATEGIC}") } else { String::new() };
-        return Err(Refusal::unsupported_media(&format!("{JSON}, {MERGE}{strategic}, {APPLY}")));
+        STRATEGIC if kind.custom.is_some() => {
+            return Err(Refusal::unsupported_media(&format!("{JSON}, {MERGE}, {APPLY}")));
+        }
+        MERGE | JSON | STRATEGIC | APPLY => {}
+        _ => {
+            let text = "415: Unsupported Media Type";
+            return Err(Refusal::plain(415, "UnsupportedMediaType", text).with_details(serde_json::json!({})));
+        }
     }
     if media == APPLY {
         return apply::apply(state, call);
@@ -65,15 +67,19 @@ fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal
 fn json_patch(call: &Call, mut object: Value) -> Result<Value, Refusal> {
     let operations: json_patch::Patch = serde_json::from_slice(&call.body)
         .map_err(|cause| Refusal::bad_request(format!("error decoding patch: {cause}")))?;
-    json_patch::patch(&mut object, &operations).map_err(|cause| {
-        // A failed test and a missing path are the client's view of the object being wrong.
-        Refusal::plain(
-            422,
-            "Invalid",
-            format!("the server rejected our request due to an error in our request: {cause}"),
-        )
-        .with_details(serde_json::json!({}))
-    })?;
+    for operation in operations.0 {
+        // Replacing what is not there adds it.
+        let operation = match operation {
+            PatchOperation::Replace(replace) if object.pointer(replace.path.as_str()).is_none() => {
+                PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value })
+            }
+            other => other,
+        };
+        json_patch::patch(&mut object, &[operation]).map_err(|_cause| {
+            let text = "the server rejected our request due to an error in our request";
+            Refusal::plain(422, "Invalid", text).with_details(serde_json::json!({}))
+        })?;
+    }
     object::as_map(&mut object);
     Ok(object)
 }

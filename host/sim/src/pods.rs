@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
+    metadata,
     object::{as_map, at, map_at, str_at},
     status::FieldError,
 };
@@ -18,6 +19,7 @@ const CONTAINER_DEFAULTS: [(&str, &str); 3] = [
 /// Fills in what the server fills in for a new pod.
 pub(crate) fn prepare_create(pod: &mut Value) {
     let spec = map_at(pod, "spec");
+    spec.entry("enableServiceLinks").or_insert_with(|| json!(true));
     if !spec.contains_key("priority") {
         spec.insert("priority".into(), json!(0));
         spec.insert("preemptionPolicy".into(), json!("PreemptLowerPriority"));
@@ -38,7 +40,6 @@ pub(crate) fn default_spec(spec: &mut Map<String, Value>) {
         ("dnsPolicy", json!("ClusterFirst")),
         ("securityContext", json!({})),
         ("schedulerName", json!("default-scheduler")),
-        ("enableServiceLinks", json!(true)),
     ] {
         if spec.get(field).is_none_or(Value::is_null) {
             spec.insert(field.into(), value);
@@ -112,6 +113,8 @@ pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
         let name = str_at(container, &["name"]);
         if name.is_empty() {
             errors.push(FieldError::required(format!("spec.containers[{index}].name"), ""));
+        } else if let Some(wrong) = metadata::label_name_error(&format!("spec.containers[{index}].name"), name) {
+            errors.push(wrong);
         } else if seen.contains(&name) {
             errors.push(FieldError::duplicate(format!("spec.containers[{index}].name"), &json!(name)));
         }
@@ -153,6 +156,18 @@ fn frozen(pod: &Value) -> Value {
         map.shift_remove("nodeName");
     }
     spec
+}
+
+/// `podIP` is the first of `podIPs`, whichever of them a kubelet writes.
+pub(crate) fn complete_status(pod: &mut Value) {
+    let own = str_at(pod, &["status", "podIP"]).to_owned();
+    let list = at(pod, &["status", "podIPs"]).and_then(Value::as_array).cloned().unwrap_or_default();
+    let first = list.first().map(|one| str_at(one, &["ip"])).unwrap_or_default().to_owned();
+    if !own.is_empty() && own != first {
+        map_at(pod, "status").insert("podIPs".into(), json!([{"ip": own}]));
+    } else if own.is_empty() && !first.is_empty() {
+        map_at(pod, "status").insert("podIP".into(), json!(first));
+    }
 }
 
 /// Whether a pod's Ready condition is True.

@@ -33,18 +33,8 @@ impl Query {
         self.get(name).map(parse).transpose()
     }
 
-    /// Whether the request asks to be tried only. Any other value than `All` is refused, as the real server does.
-    pub(crate) fn dry_run(&self) -> Result<bool, Refusal> {
-        match self.get("dryRun") {
-            None => Ok(false),
-            Some("All") => Ok(true),
-            Some(other) => Err(Refusal::plain(
-                422,
-                "Invalid",
-                format!(
-                    "options.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: {other:?}: supported values: \"All\""
-                ),
-            )),
-        }
+    /// Whether the request asks to be tried only.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.get("dryRun").is_some()
     }
 }

@@ -106,12 +106,21 @@ pub(crate) fn route(incoming: Incoming<'_>, kinds: &Kinds) -> Result<Route, Refu
         ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
         _ => return Ok(Route::Document(segments, header_text(incoming.headers, &header::ACCEPT))),
     };
+    // The old form of a watch: `/api/v1/watch/namespaces/x/pods`.
+    let (rest, watched) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (rest, true),
+        rest => (rest, false),
+    };
     let place = place(rest)?;
     let kind = kinds.by_path(group, version, &place.plural).ok_or_else(Refusal::no_such_path)?;
     if !kind.namespaced && !place.namespace.is_empty() {
         return Err(Refusal::no_such_path());
     }
-    call(incoming, Arc::clone(kind), place).map(|call| Route::Resource(Box::new(call)))
+    let mut call = call(incoming, Arc::clone(kind), place)?;
+    if watched {
+        call.verb = Verb::Watch;
+    }
+    Ok(Route::Resource(Box::new(call)))
 }
 
 fn segments(path: &str) -> Result<Vec<String>, Refusal> {
@@ -151,7 +160,7 @@ fn call(incoming: Incoming<'_>, kind: Arc<Kind>, place: Place) -> Result<Call, R
         ("PATCH", true) => Verb::Patch,
         ("DELETE", true) => Verb::Delete,
         ("DELETE", false) => Verb::DeleteCollection,
-        _ => return Err(Refusal::method_not_allowed(&kind)),
+        _ => return Err(Refusal::method_not_allowed()),
     };
     Ok(Call {
         verb,

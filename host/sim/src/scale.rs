@@ -62,7 +62,7 @@ pub(crate) fn scale(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
             merge::merge(&mut patched, &decode::yaml_text(&call.body)?);
             patched
         }
-        _ => return Err(Refusal::method_not_allowed(kind)),
+        _ => return Err(Refusal::method_not_allowed()),
     };
     name_matches(call, &mut wanted)?;
     let replicas = at(&wanted, &["spec", "replicas"]).and_then(Value::as_i64).unwrap_or_default();

@@ -101,6 +101,12 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
+    /// Whether there is a rule anywhere in it.
+    pub(crate) fn has_rules(&self) -> bool {
+        let mut below = self.properties.values().chain(&self.additional).chain(&self.items);
+        !self.rules.is_empty() || below.any(|one| one.has_rules())
+    }
+
     /// The schema of a field, that of a free map's values included.
     pub(crate) fn field(&self, name: &str) -> Option<&Arc<Self>> {
         self.properties.get(name).or(self.additional.as_ref())

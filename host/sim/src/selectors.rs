@@ -33,10 +33,11 @@ pub(crate) struct Labels(Vec<Requirement>);
 impl Labels {
     /// `a=b,c!=d,e in (f,g),!h`.
     pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
         split_outside_parentheses(text)
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-            .map(requirement)
+            .map(|part| requirement(part.trim()))
             .collect::<Result<_, _>>()
             .map(Self)
             .map_err(|why| Refusal::bad_request(format!("unable to parse requirement: {why}")))
@@ -89,7 +90,7 @@ fn requirement(text: &str) -> Result<Requirement, String> {
     }
     for (operator, positive) in [("!=", false), ("==", true), ("=", true)] {
         if let Some((key, value)) = text.split_once(operator) {
-            let (key, values) = (checked_key(key)?, vec![value.trim().to_owned()]);
+            let (key, values) = (checked_key(key)?, vec![checked_value(value)?]);
             return Ok(if positive { Requirement::In(key, values) } else { Requirement::NotIn(key, values) });
         }
     }
@@ -112,6 +113,15 @@ fn checked_key(key: &str) -> Result<String, String> {
         return Err(format!("invalid label key {key:?}"));
     }
     Ok(key.to_owned())
+}
+
+fn checked_value(value: &str) -> Result<String, String> {
+    let value = value.trim();
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !value.chars().all(legal) {
+        return Err(format!("invalid label value {value:?}"));
+    }
+    Ok(value.to_owned())
 }
 
 /// A field selector: all of its terms hold.
@@ -154,9 +164,16 @@ fn field_term(term: &str, kind: &Kind) -> Result<(Vec<String>, String, bool), Re
         return Err(Refusal::bad_request(format!("invalid selector: '{term}'; can't understand '{term}'")));
     };
     if !selectable(kind, field) {
-        return Err(Refusal::bad_request(format!("field label not supported: {field}")));
+        return Err(Refusal::bad_request(unknown_field(kind, field)));
     }
     Ok((stored_path(kind, field), value.to_owned(), equal))
+}
+
+fn unknown_field(kind: &Kind, field: &str) -> String {
+    if kind.custom.is_none() && extra_fields(kind).is_empty() {
+        return format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"");
+    }
+    format!("field label not supported: {field}")
 }
 
 /// Where the stored object keeps a selectable field: both faces of Event are stored as core/v1.
@@ -169,8 +186,9 @@ fn stored_path(kind: &Kind, field: &str) -> Vec<String> {
     field.split('.').map(str::to_owned).collect()
 }
 
-fn selectable(kind: &Kind, field: &str) -> bool {
-    let extra: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {
+/// The fields beside name and namespace that select objects of a built-in kind.
+fn extra_fields(kind: &Kind) -> &'static [&'static str] {
+    match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => &[
             "spec.nodeName",
             "spec.restartPolicy",
@@ -212,7 +230,11 @@ fn selectable(kind: &Kind, field: &str) -> bool {
         ("apps", "ReplicaSet") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
         _ => &[],
-    };
+    }
+}
+
+fn selectable(kind: &Kind, field: &str) -> bool {
+    let extra = extra_fields(kind);
     let own = kind.custom.as_ref().is_some_and(|custom| custom.selectable.iter().any(|one| one == field));
     field == "metadata.name" || (field == "metadata.namespace" && kind.namespaced) || extra.contains(&field) || own
 }

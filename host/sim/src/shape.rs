@@ -96,18 +96,46 @@ impl Shape {
             if index > 0 {
                 out.put_u8(b',');
             }
-            out.put(self.one(item, now));
+            out.put(self.item(item, now));
         }
         out.put_slice(b"]}");
         out.freeze()
     }
 
+    /// One object in a list: those of built-in kinds do not repeat what kind they are of.
+    fn item(&self, version: &Version, now: Timestamp) -> Bytes {
+        let whole = self.one(version, now);
+        if self.form != Form::Full || self.kind.custom.is_some() {
+            return whole;
+        }
+        let head = format!("{{\"kind\":{:?},\"apiVersion\":{:?},", self.kind.kind, self.kind.api_version());
+        if !whole.starts_with(head.as_bytes()) {
+            return whole;
+        }
+        let mut item = BytesMut::with_capacity(whole.len());
+        item.put_u8(b'{');
+        item.put(whole.slice(head.len()..));
+        item.freeze()
+    }
+
     /// One line of a watch.
     pub(crate) fn event(&self, change: &str, version: &Version, now: Timestamp) -> Bytes {
-        let object = self.one(version, now);
+        self.line(change, &self.one(version, now))
+    }
+
+    /// One line of a watch that is not its first: a table says only once what its columns are.
+    pub(crate) fn later_event(&self, change: &str, version: &Version, now: Timestamp) -> Bytes {
+        let Form::Table(include) = self.form else { return self.event(change, version, now) };
+        let meta = json!({"resourceVersion": object::meta(&version.value, "resourceVersion")});
+        let mut table = self.table(&[version], &meta, (include, now));
+        object::as_map(&mut table).insert("columnDefinitions".into(), Value::Null);
+        self.line(change, &to_bytes(&table))
+    }
+
+    fn line(&self, change: &str, object: &Bytes) -> Bytes {
         let mut out = BytesMut::with_capacity(object.len() + 40);
         out.put_slice(format!("{{\"type\":\"{change}\",\"object\":").as_bytes());
-        out.put(object);
+        out.put_slice(object);
         out.put_slice(b"}\n");
         out.freeze()
     }

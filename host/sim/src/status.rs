@@ -16,6 +16,8 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// `details` of the Status, `null` when there are none.
     pub(crate) details: Value,
+    /// `metadata` of the Status.
+    pub(crate) list_meta: Value,
 }
 
 /// One complaint about one field.
@@ -76,6 +78,18 @@ impl FieldError {
         Self::new(field, "FieldValueNotSupported", text)
     }
 
+    /// Whether rules are not run on an object with this complaint.
+    pub(crate) fn blocks_rules(&self) -> bool {
+        !matches!(self.reason, "FieldValueInvalid" | "FieldValueDuplicate" | "FieldValueForbidden")
+    }
+
+    /// The note that rules were not run.
+    pub(crate) fn rules_not_run() -> Self {
+        let text = "Invalid value: null: some validation rules were not checked because the object was invalid; correct \
+                    the existing errors to complete validation";
+        Self::new("<nil>", "FieldValueInvalid", text.to_owned())
+    }
+
     fn sentence(&self) -> String {
         if self.field.is_empty() { self.text.clone() } else { format!("{}: {}", self.field, self.text) }
     }
@@ -88,6 +102,20 @@ impl FieldError {
 /// A value as error texts show it: JSON, which quotes texts.
 fn quoted(value: &Value) -> String {
     value.to_string()
+}
+
+/// All complaints as one text. What is complained about twice is said once.
+fn sentences(errors: &[FieldError]) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for sentence in errors.iter().map(FieldError::sentence) {
+        if !all.contains(&sentence) {
+            all.push(sentence);
+        }
+    }
+    match all.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
 }
 
 /// `details` that name an object of a kind by its resource.
@@ -106,11 +134,16 @@ fn resource_details(kind: &Kind, name: &str) -> Map<String, Value> {
 impl Refusal {
     /// A refusal without details.
     pub(crate) fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null }
+        Self { code, reason, message: message.into(), details: Value::Null, list_meta: json!({}) }
     }
 
     pub(crate) fn with_details(mut self, details: Value) -> Self {
         self.details = details;
+        self
+    }
+
+    pub(crate) fn with_list_meta(mut self, meta: Value) -> Self {
+        self.list_meta = meta;
         self
     }
 
@@ -151,27 +184,39 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> Self {
-        let all = errors.iter().map(FieldError::sentence).collect::<Vec<_>>();
-        let text = match all.as_slice() {
-            [one] => one.clone(),
-            many => format!("[{}]", many.join(", ")),
-        };
-        let message = format!("{} {name:?} is invalid: {text}", kind.group_kind());
+        // Both faces of Event are one kind to the real server, and it shows here.
+        let core = Kind { group: String::new(), ..kind.clone() };
+        let kind = if kind.is("events.k8s.io", "Event") { &core } else { kind };
+        let message = format!("{} {name:?} is invalid: {}", kind.group_kind(), sentences(errors));
         let mut details = resource_details(kind, name);
         details.insert("kind".into(), json!(kind.kind));
         details.insert("causes".into(), errors.iter().map(FieldError::cause).collect());
         Self::plain(422, "Invalid", message).with_details(details.into())
     }
 
-    pub(crate) fn method_not_allowed(kind: &Kind) -> Self {
+    pub(crate) fn method_not_allowed() -> Self {
         Self::plain(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
-            .with_details(json!({"group": kind.group, "kind": kind.plural}))
+            .with_details(json!({}))
+    }
+
+    /// A verb that a custom kind's path does not have.
+    pub(crate) fn not_supported(kind: &Kind, verb: &str) -> Self {
+        let message = format!("{verb} is not supported on resources of kind {:?}", kind.resource());
+        Self::plain(405, "MethodNotAllowed", message).with_details(json!({"group": kind.group, "kind": kind.plural}))
+    }
+
+    /// Parameters that the server does not take.
+    pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        let message = format!("{kind}.meta.k8s.io \"\" is invalid: {}", sentences(errors));
+        let causes = errors.iter().map(FieldError::cause).collect::<Vec<_>>();
+        Self::plain(422, "Invalid", message)
+            .with_details(json!({"group": "meta.k8s.io", "kind": kind, "causes": causes}))
     }
 
     pub(crate) fn unsupported_media(accepted: &str) -> Self {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
-        Self::plain(415, "UnsupportedMediaType", message).with_details(json!({}))
+        Self::plain(415, "UnsupportedMediaType", message)
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {
@@ -188,7 +233,7 @@ impl Refusal {
         let mut status = Map::new();
         status.insert("kind".into(), json!("Status"));
         status.insert("apiVersion".into(), json!("v1"));
-        status.insert("metadata".into(), json!({}));
+        status.insert("metadata".into(), self.list_meta.clone());
         status.insert("status".into(), json!("Failure"));
         status.insert("message".into(), json!(self.message));
         if !self.reason.is_empty() {

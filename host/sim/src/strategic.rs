@@ -57,7 +57,11 @@ fn merge_map(
         }
     }
     for (field, order) in patch.iter().filter_map(|(f, o)| Some((f.strip_prefix("$setElementOrder/")?, o))) {
-        reorder(below(schema, field), object, (field, order));
+        let schema = below(schema, field);
+        if let (Some(Value::Array(list)), Some(order)) = (object.get_mut(field), order.as_array()) {
+            let before = list.clone();
+            arrange(schema, list, &before, order);
+        }
     }
     Ok(())
 }
@@ -78,12 +82,13 @@ fn merge_field(
         }
         Value::Array(elements) => {
             let slot = object.entry(field).or_insert_with(|| json!([]));
-            if !slot.is_array() {
-                *slot = json!([]);
+            let before = slot.as_array().cloned().unwrap_or_default();
+            let mut list = before.clone();
+            merge_list(schema, &mut list, elements)?;
+            if !matches!(rule(schema), Rule::Replace) {
+                arrange(schema, &mut list, &before, elements);
             }
-            if let Value::Array(list) = slot {
-                merge_list(schema, list, elements)?;
-            }
+            *slot = Value::Array(list);
         }
         scalar => drop(object.insert(field.to_owned(), scalar.clone())),
     }
@@ -151,13 +156,37 @@ fn delete_from_set(object: &mut Map<String, Value>, field: &str, gone: &Value) {
     }
 }
 
-/// Puts the elements that the patch orders into that order; the others keep their place at the end.
-fn reorder(schema: Option<&Schema>, object: &mut Map<String, Value>, (field, order): (&str, &Value)) {
-    let key = if let Rule::ByKey(key) = rule(schema) { Some(key) } else { None };
-    let identity = |one: &Value| key.map_or_else(|| Some(one.clone()), |key| one.get(key).cloned());
-    let order = order.as_array().into_iter().flatten().map(identity).collect::<Vec<_>>();
-    let Some(list) = object.get_mut(field).and_then(Value::as_array_mut) else { return };
-    list.sort_by_key(|one| order.iter().position(|wanted| *wanted == identity(one)).unwrap_or(usize::MAX));
+/// What makes an element of a merged list the same element.
+fn identity(schema: Option<&Schema>, element: &Value) -> Option<Value> {
+    match rule(schema) {
+        Rule::ByKey(key) => element.get(key).cloned(),
+        _ => Some(element.clone()),
+    }
+}
+
+/// Puts the elements that the patch names into its order and fits the others in between, where they stood before.
+fn arrange(schema: Option<&Schema>, list: &mut Vec<Value>, before: &[Value], patch: &[Value]) {
+    let named = patch.iter().map(|one| identity(schema, one)).collect::<Vec<_>>();
+    let place = |one: &Value, among: &[Option<Value>]| among.iter().position(|other| *other == identity(schema, one));
+    let known = before.iter().map(|one| identity(schema, one)).collect::<Vec<_>>();
+    let (mut own, others): (Vec<_>, Vec<_>) = list.drain(..).partition(|one| place(one, &named).is_some());
+    own.sort_by_key(|one| place(one, &named));
+    let mut own = own.into_iter().peekable();
+    for other in others {
+        let position = place(&other, &known);
+        while let Some(next) = own.peek() {
+            let earlier = match (position, place(next, &known)) {
+                (Some(position), Some(next)) => position < next,
+                _ => false,
+            };
+            if earlier {
+                break;
+            }
+            list.extend(own.next());
+        }
+        list.push(other);
+    }
+    list.extend(own);
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    jobs,
     kinds::Kind,
     object::{self, as_map, copy_field, copy_meta, map_at},
     pods, rules,
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// Makes a new object what the server stores.
-pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, _now: &str) {
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
     if kind.traits.status && !kind.is("", "Node") {
         as_map(object).shift_remove("status");
     }
@@ -30,6 +31,17 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, _now: &str) {
             labels.insert("kubernetes.io/metadata.name".into(), json!(name));
         }
         ("", "Node") => drop(map_at(object, "spec")),
+        ("batch", "Job") => jobs::prepare_create(object),
+        ("apps", "ReplicaSet") => drop(as_map(object).insert("status".into(), json!({"replicas": 0}))),
+        ("apps", "StatefulSet") => {
+            as_map(object).insert("status".into(), json!({"replicas": 0, "availableReplicas": 0}));
+        }
+        ("apps", "DaemonSet") => drop(as_map(object).insert(
+            "status".into(),
+            json!({
+                "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
+            }),
+        )),
         _ => {}
     }
 }
@@ -59,6 +71,7 @@ fn keep_for_status(kind: &Kind, old: &Value, new: &mut Value) {
         return;
     }
     if kind.is("", "Pod") {
+        pods::complete_status(new);
         copy_meta(old, new, "ownerReferences");
         copy_meta(old, new, "deletionTimestamp");
     }
@@ -88,20 +101,39 @@ fn same_intent(kind: &Kind, old: &Value, new: &Value) -> bool {
     fields(old) == fields(new) && new.as_object().into_iter().flatten().filter(|(field, _)| counts(field)).all(same)
 }
 
-/// What schema and rules have against an object of a custom kind. Rules run only on what has the right shape.
-fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+/// What schema and rules have against an object of a custom kind. Rules run only on what has the right shape; the status
+/// path looks at nothing but status.
+fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
-    validate::errors(schema, (new, old), "", &mut found);
-    if found.is_empty() { rules::errors(schema, (new, old), "") } else { found }
+    if subresource == "status" {
+        if let (Some(known), Some(status)) = (schema.properties.get("status"), new.get("status")) {
+            validate::errors(known, (status, old.and_then(|old| old.get("status"))), "", &mut found);
+        }
+        for error in &mut found {
+            error.field = validate::join("status", &error.field);
+        }
+    } else {
+        validate::errors(schema, (new, old), "", &mut found);
+    }
+    if !schema.has_rules() {
+        return found;
+    }
+    if found.iter().any(FieldError::blocks_rules) {
+        found.push(FieldError::rules_not_run());
+    } else {
+        found.extend(rules::errors(schema, (new, old), ""));
+    }
+    found
 }
 
 /// What is wrong with a new object of a built-in kind.
 pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if let Some(custom) = &kind.custom {
-        return schema_errors(&custom.root, object, None);
+        return schema_errors(&custom.root, object, None, "");
     }
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => pods::create_errors(object),
+        (group, "Event") => jobs::event_errors(object, group == "events.k8s.io"),
         _ => workloads::create_errors(kind, object),
     }
 }
@@ -109,7 +141,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
 /// What is wrong with a change of an object of a built-in kind.
 pub(crate) fn update_errors(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     if let Some(custom) = &kind.custom {
-        return schema_errors(&custom.root, new, Some(old));
+        return schema_errors(&custom.root, new, Some(old), subresource);
     }
     match (kind.group.as_str(), kind.kind.as_str(), subresource) {
         ("", "Pod", "") => pods::update_errors(old, new),

@@ -10,7 +10,10 @@ use crate::{
     kinds::Kind,
     object::{self, at, str_at},
     rows,
+    schema::DEFINITIONS,
 };
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// One column: name, type, format, priority (above 0: with `-o wide` only), description.
 #[derive(Debug, Clone)]
@@ -24,8 +27,33 @@ struct Column {
 
 impl Column {
     fn named(name: &str, kind: &str, priority: i64) -> Self {
-        Self { name: name.into(), kind: kind.into(), priority, description: String::new(), path: String::new() }
+        let description = describe(name).to_owned();
+        Self { name: name.into(), kind: kind.into(), priority, description, path: String::new() }
     }
+}
+
+/// What the real server says about a column: most of it in the words of the field that the column shows.
+fn describe(column: &str) -> &'static str {
+    let pod = |part: &str, field: &str| field_description(&format!("io.k8s.api.core.v1.Pod{part}"), field);
+    match column {
+        "Name" => field_description(OBJECT_META, "name"),
+        "Age" => field_description(OBJECT_META, "creationTimestamp"),
+        "Ready" => "The aggregate readiness state of this pod for accepting traffic.",
+        "Status" => "The aggregate status of the containers in this pod.",
+        "Restarts" => {
+            "The number of times the containers in this pod have been restarted and when the last container in this pod \
+             has restarted."
+        }
+        "IP" => pod("Status", "podIP"),
+        "Node" => pod("Spec", "nodeName"),
+        "Nominated Node" => pod("Status", "nominatedNodeName"),
+        "Readiness Gates" => pod("Spec", "readinessGates"),
+        _ => "",
+    }
+}
+
+fn field_description(definition: &str, field: &str) -> &'static str {
+    DEFINITIONS.get(definition).map(|schema| str_at(schema, &["properties", field, "description"])).unwrap_or_default()
 }
 
 /// The column definitions of a kind.
@@ -59,7 +87,13 @@ fn custom_column(column: &Value) -> Column {
         name: str_at(column, &["name"]).to_owned(),
         kind: str_at(column, &["type"]).to_owned(),
         priority: at(column, &["priority"]).and_then(Value::as_i64).unwrap_or_default(),
-        description: str_at(column, &["description"]).to_owned(),
+        description: match str_at(column, &["description"]) {
+            "" => {
+                let path = str_at(column, &["jsonPath"]);
+                format!("Custom resource definition column (in JSONPath format): {path}")
+            }
+            text => text.to_owned(),
+        },
         path: str_at(column, &["jsonPath"]).to_owned(),
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     create::{self, name_matches, version_required},
     decode,
     handle::{key, shown},
+    kinds::Kind,
     managers::{self, Owner},
     metadata,
     object::{self, meta_str},
@@ -23,6 +24,11 @@ use crate::{
 /// Answers a PUT.
 pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let decode::Decoded { object: mut new, warnings } = decode::object(call)?;
+    if object::name(&new).is_empty() {
+        let message =
+            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", call.name);
+        return Err(Refusal::bad_request(message));
+    }
     name_matches(call, &mut new)?;
     let kind = &call.kind;
     let Some(old) = state.store.get(kind.table, &key(call)).cloned() else {
@@ -35,8 +41,10 @@ pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> 
     if !said.is_empty() && said != object::uid(&old.value) {
         return Err(uid_precondition(call, said, object::uid(&old.value)));
     }
-    if meta_str(&new, "resourceVersion").is_empty() && kind.custom.is_some() {
-        return Err(Refusal::invalid(kind, &call.name, &[version_required()]));
+    if meta_str(&new, "resourceVersion").is_empty() && kind.traits.conditional {
+        // The real server names the resource here where other refusals name the kind.
+        let named = Kind { kind: kind.plural.clone(), ..(**kind).clone() };
+        return Err(Refusal::invalid(&named, &call.name, &[version_required()]));
     }
     Ok(change(state, call, &old, (new, Managed::Track))?.warned(warnings))
 }
@@ -82,7 +90,7 @@ pub(crate) fn change(
     (mut new, managed): (Value, Managed),
 ) -> Result<Reply, Refusal> {
     let kind = &call.kind;
-    let dry_run = call.query.dry_run()?;
+    let dry_run = call.query.dry_run();
     let said = meta_str(&new, "resourceVersion");
     if !said.is_empty() && said != "0" && said != old.rv.to_string() {
         return Err(Refusal::modified(kind, &call.name));
@@ -92,8 +100,9 @@ pub(crate) fn change(
     strategy::prepare_update(kind, &call.subresource, &old.value, &mut new);
     metadata::keep_for_update(&old.value, &mut new);
     strategy::count_generation(kind, &old.value, &mut new);
+    // The real server looks at metadata once for all kinds and once more for each.
     let mut errors = metadata::change_errors(&old.value, &new);
-    errors.extend(metadata::errors(kind, &new));
+    errors.extend(errors.clone());
     errors.extend(strategy::update_errors(kind, &call.subresource, &old.value, &new));
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &call.name, &errors));

@@ -17,11 +17,14 @@ pub(crate) fn errors(schema: &Schema, (value, old): Pair<'_>, path: &str, found:
     if old == Some(value) || (value.is_null() && (schema.nullable || schema.shape == Shape::Any)) {
         return;
     }
-    if let Some(wrong) = wrong_type(schema, value, path) {
-        found.push(wrong);
+    let wrong = wrong_type(schema, value, path);
+    let fits = wrong.is_none();
+    found.extend(wrong);
+    allowed(schema, value, path, found);
+    found.extend(range_error(schema, value, path));
+    if !fits {
         return;
     }
-    allowed(schema, value, path, found);
     match value {
         Value::Object(_) => map_errors(schema, (value, old), path, found),
         Value::Array(list) => list_errors(schema, (list, old), path, found),
@@ -54,7 +57,11 @@ pub(crate) fn counterpart<'o>(schema: &Schema, element: &Value, old: Option<&'o 
 
 /// The path of a field.
 pub(crate) fn join(path: &str, field: &str) -> String {
-    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+    match (path.is_empty(), field.is_empty() || field.starts_with('[')) {
+        (true, _) => field.to_owned(),
+        (false, true) => format!("{path}{field}"),
+        (false, false) => format!("{path}.{field}"),
+    }
 }
 
 fn type_name(value: &Value) -> &'static str {
@@ -188,11 +195,23 @@ fn number_errors(schema: &Schema, number: &serde_json::Number, path: &str, found
     if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0 && (actual / factor).fract() != 0.0) {
         complain("a multiple of", factor);
     }
-    let narrow = limits.format == "int32" && !number.as_i64().is_some_and(|whole| i32::try_from(whole).is_ok());
-    if narrow && schema.shape == Shape::Integer {
-        let detail = format!("{path} in body must be of type int32: {:?}", number.to_string());
-        found.push(FieldError::type_invalid(path, &value, &detail));
+}
+
+/// A number that does not fit into the integer that is wanted.
+fn range_error(schema: &Schema, value: &Value, path: &str) -> Option<FieldError> {
+    let format = schema.limits.format.as_str();
+    let whole = value.as_i64();
+    let fits =
+        if format == "int32" { whole.is_some_and(|whole| i32::try_from(whole).is_ok()) } else { whole.is_some() };
+    if fits || schema.shape != Shape::Integer || !value.is_number() {
+        return None;
     }
+    let kind = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+    let detail = format!("Checked value must be of type integer {kind} in {path}");
+    // Where the type was complained about with its field, the real server says this once more without one. Where this is
+    // the only complaint it names no field either; here it does, since nobody could find the number otherwise.
+    let field = if whole.is_none() && value.is_f64() { "<nil>" } else { path };
+    Some(FieldError::invalid(field, &Value::String(String::new()), &detail))
 }
 
 fn shortest(bound: f64) -> String {

@@ -35,6 +35,8 @@ pub(crate) struct Watch {
     selection: Selection,
     /// The last write that was considered.
     position: u64,
+    /// Whether an object was sent already.
+    begun: bool,
     changed: Receiver<u64>,
     ready: VecDeque<Bytes>,
     bookmarks: bool,
@@ -47,17 +49,9 @@ pub(crate) struct Watch {
 pub(crate) fn start(cluster: &Cluster, state: &State, call: &Call) -> Result<Reply, Refusal> {
     let shape = Shape::wanted(call)?;
     let selection = Selection::of(call)?;
-    let from = resource_version(call)?;
+    let from = resource_version(call).map_err(|refusal| Refusal { code: 500, reason: "", ..refusal })?;
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let initial = call.query.flag("sendInitialEvents");
-    if initial && !bookmarks {
-        return Err(Refusal::plain(
-            422,
-            "Invalid",
-            "ListOptions.meta.k8s.io \"\" is invalid: allowWatchBookmarks: Forbidden: sendInitialEvents requires setting \
-             resourceVersionMatch to NotOlderThan",
-        ));
-    }
     let timeout = call.query.number("timeoutSeconds")?.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
     let now = Instant::now();
     let mut watch = Watch {
@@ -66,6 +60,7 @@ pub(crate) fn start(cluster: &Cluster, state: &State, call: &Call) -> Result<Rep
         shape,
         selection,
         position: from.unwrap_or(state.store.rv()),
+        begun: false,
         changed: state.store.subscribe(),
         ready: VecDeque::new(),
         bookmarks,
@@ -141,7 +136,9 @@ impl Watch {
         };
         for entry in entries {
             if entry.table == self.call.kind.table {
-                self.ready.extend(self.line(entry, now));
+                let line = self.line(entry, now);
+                self.begun |= line.is_some();
+                self.ready.extend(line);
             }
             self.position = self.position.max(entry.rv);
         }
@@ -159,12 +156,20 @@ impl Watch {
             (Some(previous), false) => ("DELETED", Arc::new(restamped(previous, entry.rv))),
             (None, false) => return None,
         };
-        Some(self.shape.event(change, &object, now))
+        Some(self.send(change, &object, now))
+    }
+
+    fn send(&self, change: &str, object: &Version, now: Timestamp) -> Bytes {
+        if self.begun { self.shape.later_event(change, object, now) } else { self.shape.event(change, object, now) }
     }
 
     fn send_present(&mut self, state: &State) {
         let present = self.selection.now(state, &self.call);
-        self.ready.extend(present.iter().map(|(_, version)| self.shape.event("ADDED", version, state.now)));
+        for (_, version) in present {
+            let line = self.send("ADDED", &version, state.now);
+            self.ready.push_back(line);
+            self.begun = true;
+        }
         self.position = state.store.rv();
     }
 

@@ -40,6 +40,9 @@ pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldE
         ("batch", "Job") => &["selector", "template", "completionMode", "podFailurePolicy"],
         _ => &[],
     };
+    if matches!(kind.kind.as_str(), "ConfigMap" | "Secret") && kind.group.is_empty() {
+        errors.extend(immutable_errors(old, new));
+    }
     for field in frozen {
         let path = ["spec", *field];
         if at(old, &path) != at(new, &path) {
@@ -48,6 +51,15 @@ pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldE
         }
     }
     errors
+}
+
+/// A ConfigMap or Secret that was made immutable stays as it is.
+fn immutable_errors(old: &Value, new: &Value) -> Vec<FieldError> {
+    if old.get("immutable") != Some(&json!(true)) {
+        return Vec::new();
+    }
+    let changed = ["immutable", "data", "binaryData"].into_iter().filter(|field| old.get(*field) != new.get(*field));
+    changed.map(|field| FieldError::forbidden(field, "field is immutable when `immutable` is set")).collect()
 }
 
 fn selector_errors(object: &Value) -> Vec<FieldError> {
@@ -88,7 +100,13 @@ fn budget_errors(budget: &Value) -> Vec<FieldError> {
     let set = |field: &str| at(budget, &["spec", field]).is_some();
     if set("minAvailable") && set("maxUnavailable") {
         let detail = "minAvailable and maxUnavailable cannot be both set";
-        return vec![FieldError::invalid("spec", at(budget, &["spec"]).unwrap_or(&Value::Null), detail)];
+        // The real server shows the spec as its own code names the fields.
+        let own = |field: &str| at(budget, &["spec", field]).cloned().unwrap_or(Value::Null);
+        let shown = json!({
+            "MinAvailable": own("minAvailable"), "Selector": own("selector"), "MaxUnavailable": own("maxUnavailable"),
+            "UnhealthyPodEvictionPolicy": own("unhealthyPodEvictionPolicy"),
+        });
+        return vec![FieldError::invalid("spec", &shown, detail)];
     }
     Vec::new()
 }
