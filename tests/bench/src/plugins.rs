@@ -26,13 +26,13 @@ const POD_BYTES: [usize; 2] = [2 << 10, 13 << 10];
 ///
 /// # Errors
 /// If the component is missing or does not do what it is called for.
-pub async fn run(components: &Path) -> anyhow::Result<Value> {
+pub(crate) async fn run(components: &Path) -> anyhow::Result<Value> {
     let path = components.join("replace.wasm");
     let bytes = std::fs::read(&path)
         .with_context(|| format!("cannot read {}: run `cargo xtask plugins` first", path.display()))?;
     let size = bytes.len();
     let plugins = Plugins::start(Options::in_memory()).await?;
-    plugins.set_grants(oarlock_wasm::parse_grants(crate::components::GRANTS)?).await;
+    plugins.set_grants(oarlock_wasm::parse_grants(crate::process::GRANTS)?).await;
     let begun = Instant::now();
     let status = plugins.publish("replace", bytes).await.context("the component was not taken")?;
     let published = begun.elapsed();
