@@ -33,7 +33,8 @@ pub(crate) struct Guest {
     pub wasi: WasiCtx,
     pub stderr: MemoryOutputPipe,
     pub meter: Meter,
-    pub numbers: Numbers,
+    /// Seeded when they are first asked for.
+    numbers: Option<Numbers>,
     pub now_ms: u64,
     /// The visit of the running call; `None` during `setup`.
     pub visit: Option<Arc<Visit>>,
@@ -47,8 +48,18 @@ impl Guest {
     pub(crate) fn new(terms: Arc<Terms>) -> Self {
         let (wasi, stderr) = wasi::denied();
         let meter = Meter::new(terms.limits);
-        let (table, numbers) = (ResourceTable::new(), Numbers::seeded("", "", 0));
-        Self { terms, table, wasi, stderr, meter, numbers, now_ms: 0, visit: None, dropped_lines: 0, stderr_seen: 0 }
+        Self {
+            terms,
+            table: ResourceTable::new(),
+            wasi,
+            stderr,
+            meter,
+            numbers: None,
+            now_ms: 0,
+            visit: None,
+            dropped_lines: 0,
+            stderr_seen: 0,
+        }
     }
 
     /// Begins a call: fresh budgets, and clocks and numbers that depend on the visit alone.
@@ -58,9 +69,17 @@ impl Guest {
         self.stderr_seen = self.stderr.contents().len();
         if let Some(visit) = &visit {
             self.now_ms = visit.job.now_ms;
-            self.numbers = Numbers::seeded(&visit.job.uid, &visit.target.name, visit.target.attempt);
         }
+        self.numbers = None;
         self.visit = visit;
+    }
+
+    /// Numbers that are the same whenever this call is repeated.
+    pub(crate) fn numbers(&mut self) -> &mut Numbers {
+        self.numbers.get_or_insert_with(|| match &self.visit {
+            Some(visit) => Numbers::seeded(&visit.job.uid, &visit.target.name, visit.target.attempt),
+            None => Numbers::seeded("", "", 0),
+        })
     }
 
     /// What the running call wrote to standard error, on one line and not endless.

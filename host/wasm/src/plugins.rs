@@ -309,7 +309,10 @@ impl Shelf {
             let (source, state, reason) = (&status.source, status.state, &status.reason);
             tracing::info!(plugin = status.name, source, ?state, reason, "{}", status.message);
         }
+        let same = after.is_same(&before);
         self.published.store(Arc::new(after));
-        self.changed.send_modify(|count| *count += 1);
+        if !same {
+            self.changed.send_modify(|count| *count += 1);
+        }
     }
 }

@@ -133,6 +133,17 @@ impl Published {
         self.bound.get(digest).map(|(plugin, _)| plugin.clone())
     }
 
+    /// Whether nobody could tell this view from the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let known = |(digest, (plugin, _)): (&String, &(Arc<Plugin>, _))| {
+            other.bound.get(digest).is_some_and(|(same, _)| Arc::ptr_eq(plugin, same))
+        };
+        self.list == other.list
+            && self.bound.len() == other.bound.len()
+            && self.bound.iter().all(known)
+            && self.serving.keys().eq(other.serving.keys())
+    }
+
     /// Digests of all plugins that may be called.
     pub(crate) fn digests(&self) -> BTreeSet<String> {
         self.bound.keys().cloned().collect()
@@ -219,7 +230,8 @@ impl Registry {
     }
 
     fn list(&self, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
-        let mut list: Vec<_> = self.entries.iter().map(|(source, entry)| entry.status(source, serving)).collect();
+        let mut list: Vec<_> =
+            self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, serving)).collect();
         for draining in self.draining.values() {
             let plugin = &draining.plugin;
             let said = (PluginState::Draining, "Replaced", "it serves jobs that began with it");
@@ -250,6 +262,14 @@ impl Entry {
             Outcome::Ready(plugin) => Some(plugin),
             _ => self.good.as_ref(),
         }
+    }
+
+    /// What is told of the file: of what is there now, and of what serves in its place.
+    fn statuses(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
+        let good = self.good.as_ref().filter(|good| serving.values().any(|plugin| Arc::ptr_eq(plugin, good)));
+        let said = (PluginState::Serving, "LastGood", "it serves its action until what replaces it can");
+        let good = good.map(|good| of_plugin(source, good.manifest(), good.digest()).with(said));
+        [self.status(source, serving)].into_iter().chain(good).collect()
     }
 
     fn status(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> PluginStatus {

@@ -81,7 +81,8 @@ fn is_offered(import: &str) -> bool {
 
 /// A plugin of 1.x runs on a host of 1.y, y >= x.
 fn is_supported(version: &Version) -> bool {
-    version.major == CONTRACT.major && version.minor <= CONTRACT.minor && version.pre.is_empty()
+    let interface = Version::new(version.major, version.minor, 0);
+    version.major == CONTRACT.major && interface <= CONTRACT && version.pre.is_empty()
 }
 
 fn check_exports(exports: &[String]) -> Result<(), Rejection> {

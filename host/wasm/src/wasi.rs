@@ -126,26 +126,26 @@ impl StillView<'_> {
 
 impl random::Host for StillView<'_> {
     fn get_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
-        self.0.numbers.bytes(len)
+        self.0.numbers().bytes(len)
     }
 
     fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
-        Ok(self.0.numbers.next())
+        Ok(self.0.numbers().next())
     }
 }
 
 impl insecure::Host for StillView<'_> {
     fn get_insecure_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
-        self.0.numbers.bytes(len)
+        self.0.numbers().bytes(len)
     }
 
     fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {
-        Ok(self.0.numbers.next())
+        Ok(self.0.numbers().next())
     }
 }
 
 impl insecure_seed::Host for StillView<'_> {
     fn insecure_seed(&mut self) -> wasmtime::Result<(u64, u64)> {
-        Ok((self.0.numbers.next(), self.0.numbers.next()))
+        Ok((self.0.numbers().next(), self.0.numbers().next()))
     }
 }

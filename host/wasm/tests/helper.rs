@@ -2,10 +2,11 @@
 //!
 //! It has no test harness, for what a helper writes to standard output is code and nothing else.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use oarlock_core::grant::Grant;
-use oarlock_wasm::{CompileWith, Options, PluginState, Plugins, compile_worker, inspect};
+use oarlock_wasm::{CompileWith, Options, PluginState, PluginStatus, Plugins, compile_worker, inspect};
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("compile-worker") {
@@ -17,17 +18,27 @@ fn main() -> ExitCode {
             }
         };
     }
-    what_a_helper_compiled_serves();
-    println!("test what_a_helper_compiled_serves ... ok");
-    ExitCode::SUCCESS
+    match what_a_helper_compiled_serves() {
+        Ok(status) if status.state == PluginState::Serving => {
+            println!("test what_a_helper_compiled_serves ... ok");
+            ExitCode::SUCCESS
+        }
+        Ok(status) => failed(&format!("{status:?}")),
+        Err(error) => failed(&error.to_string()),
+    }
+}
+
+fn failed(why: &str) -> ExitCode {
+    eprintln!("test what_a_helper_compiled_serves ... FAILED: {why}");
+    ExitCode::FAILURE
 }
 
 #[path = "plugins/folder.rs"]
 mod folder;
 
-fn what_a_helper_compiled_serves() {
-    let bytes = folder::component("replace");
-    let manifest = inspect(&bytes).expect("it is a component").manifest.expect("it has a manifest");
+fn what_a_helper_compiled_serves() -> Result<PluginStatus, Box<dyn Error>> {
+    let bytes = folder::component("replace")?;
+    let manifest = inspect(&bytes)?.manifest.ok_or("it has no manifest")?;
     let grant = Grant {
         name: manifest.name,
         any_version: true,
@@ -36,13 +47,12 @@ fn what_a_helper_compiled_serves() {
         writes: manifest.writes,
         ..Grant::default()
     };
-    let program = std::env::current_exe().expect("this program has a path");
+    let program = std::env::current_exe()?;
     let compile_with = CompileWith::Helper { program, arguments: vec!["compile-worker".into()] };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    let status = runtime.block_on(async {
-        let plugins = Plugins::start(Options { compile_with, ..Options::in_memory() }).await.expect("an engine starts");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let plugins = Plugins::start(Options { compile_with, ..Options::in_memory() }).await?;
         plugins.set_grants(vec![grant]).await;
-        plugins.publish("replace", bytes).await.expect("it is listed")
-    });
-    assert_eq!(status.state, PluginState::Serving, "{status:?}");
+        Ok(plugins.publish("replace", bytes).await.ok_or("it is not listed")?)
+    })
 }

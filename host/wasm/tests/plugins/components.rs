@@ -12,7 +12,10 @@ use oarlock_core::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFact
 use oarlock_wasm::{Options, Plugins, annotate, inspect};
 use serde_json::{Value, json};
 
-pub(crate) use crate::folder::component;
+/// The bytes of a built component.
+pub(crate) fn component(name: &str) -> Vec<u8> {
+    crate::folder::component(name).unwrap()
+}
 
 /// When the rounds of these tests began.
 pub(crate) const NOW_MS: u64 = 1_800_000_000_123;

@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 /// The bytes of a built component, such as `replace` or `examples/greedy`.
-pub(crate) fn component(name: &str) -> Vec<u8> {
+pub(crate) fn component(name: &str) -> Result<Vec<u8>, String> {
     let path = folder().join(format!("{name}.wasm"));
-    std::fs::read(&path).unwrap_or_else(|error| {
-        panic!("failed to read {}: {error}; run `cargo xtask plugins` first", path.display());
-    })
+    std::fs::read(&path)
+        .map_err(|error| format!("failed to read {}: {error}; run `cargo xtask plugins` first", path.display()))
 }
 
 fn folder() -> PathBuf {

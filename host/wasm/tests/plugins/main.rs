@@ -2,11 +2,19 @@
 //!
 //! Takes the components of `cargo xtask plugins`; shows how they are found, vetted, granted, called and stopped.
 
+#[cfg(test)]
 mod calls;
+#[cfg(test)]
 mod compiling;
+#[cfg(test)]
 mod components;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
 mod folder;
+#[cfg(test)]
 mod hostile;
+#[cfg(test)]
 mod serving;
+#[cfg(test)]
 mod vetting;

@@ -65,7 +65,7 @@ async fn an_annotated_manifest_wins_over_the_linked_one() {
     let annotated = with_manifest(&bytes, |manifest| manifest["version"] = json!("9.9.9"));
     assert_ne!(linked["version"], "9.9.9");
     assert_eq!(manifest(&annotated)["version"], "9.9.9");
-    assert_eq!(inspect(&annotated).unwrap().sections.iter().filter(|section| section.own).count() > 0, true);
+    assert!(inspect(&annotated).unwrap().sections.iter().any(|section| section.own));
 }
 
 #[tokio::test]
