@@ -112,7 +112,7 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
         let mut change = merging::difference(schema, live, &merged);
         managers::strip(&mut change.written);
         refuse_conflicts(call, &owners, &mine, &change.written)?;
-        managers::disown(&mut owners, &change, &mine);
+        managers::disown(&mut owners, &change, mine);
         // An apply that says the same as before leaves even its time alone.
         let unchanged = last.filter(|last| last.fields == said && last.api_version == applier.api_version);
         let entry = Owner { time: unchanged.map_or_else(|| applier.time.clone(), |last| last.time), ..applier.clone() };

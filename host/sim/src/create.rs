@@ -61,7 +61,7 @@ pub(crate) fn insert(
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &key.name, &errors));
     }
-    managed.note(call, None, &mut object, &time);
+    managed.note(state, call, (None, &mut object));
     admission::check(state, call, &Operation::create(&object))?;
     if state.store.get(kind.table, &key).is_some() {
         return Err(Refusal::already_exists(kind, &key.name));
@@ -84,9 +84,9 @@ fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
         return Ok(());
     }
     if !said.is_empty() && said != call.namespace {
-        return Err(Refusal::bad_request(format!(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )));
+        return Err(Refusal::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     object::set_meta(object, "namespace", json!(call.namespace));
     Ok(())

@@ -67,7 +67,7 @@ fn groups(state: &State) -> Groups<'_> {
 
 fn group(name: &str, versions: &BTreeMap<&str, Vec<&Kind>>) -> Value {
     let one = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
-    let all = versions.keys().rev().map(|version| one(version)).collect::<Vec<_>>();
+    let all = versions.keys().rev().map(one).collect::<Vec<_>>();
     json!({"name": name, "versions": all, "preferredVersion": all.first()})
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
         Value::Object(map) => {
             map.retain(|field, value| {
                 let Some(known) = schema.field(field) else { return !value.is_null() };
-                let free = schema.properties.get(field).is_none();
+                let free = !schema.properties.contains_key(field);
                 drop_empty(known, value);
                 let required = free || schema.limits.required.iter().any(|one| one == field);
                 !value.is_null() && (required || !is_empty(known, value))

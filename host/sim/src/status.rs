@@ -15,9 +15,9 @@ pub(crate) struct Refusal {
     /// Text for people.
     pub(crate) message: String,
     /// `details` of the Status, `null` when there are none.
-    pub(crate) details: Value,
+    pub(crate) details: Box<Value>,
     /// `metadata` of the Status.
-    pub(crate) list_meta: Value,
+    pub(crate) list_meta: Box<Value>,
 }
 
 /// One complaint about one field.
@@ -134,16 +134,16 @@ fn resource_details(kind: &Kind, name: &str) -> Map<String, Value> {
 impl Refusal {
     /// A refusal without details.
     pub(crate) fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null, list_meta: json!({}) }
+        Self { code, reason, message: message.into(), details: Box::default(), list_meta: Box::new(json!({})) }
     }
 
     pub(crate) fn with_details(mut self, details: Value) -> Self {
-        self.details = details;
+        self.details = Box::new(details);
         self
     }
 
     pub(crate) fn with_list_meta(mut self, meta: Value) -> Self {
-        self.list_meta = meta;
+        self.list_meta = Box::new(meta);
         self
     }
 
@@ -233,14 +233,14 @@ impl Refusal {
         let mut status = Map::new();
         status.insert("kind".into(), json!("Status"));
         status.insert("apiVersion".into(), json!("v1"));
-        status.insert("metadata".into(), self.list_meta.clone());
+        status.insert("metadata".into(), (*self.list_meta).clone());
         status.insert("status".into(), json!("Failure"));
         status.insert("message".into(), json!(self.message));
         if !self.reason.is_empty() {
             status.insert("reason".into(), json!(self.reason));
         }
         if !self.details.is_null() {
-            status.insert("details".into(), self.details.clone());
+            status.insert("details".into(), (*self.details).clone());
         }
         status.insert("code".into(), json!(self.code));
         status.into()

@@ -74,9 +74,9 @@ pub(crate) enum Managed {
 }
 
 impl Managed {
-    pub(crate) fn note(self, call: &Call, old: Option<&Value>, new: &mut Value, time: &str) {
+    pub(crate) fn note(self, state: &State, call: &Call, (old, new): (Option<&Value>, &mut Value)) {
         match self {
-            Self::Track => managers::track(call, old, new, time),
+            Self::Track => managers::track(call, old, new, &state.time()),
             Self::By(owners) => managers::store(new, &owners),
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn change(
     if !errors.is_empty() {
         return Err(Refusal::invalid(kind, &call.name, &errors));
     }
-    managed.note(call, Some(&old.value), &mut new, &state.time());
+    managed.note(state, call, (Some(&old.value), &mut new));
     admission::check(state, call, &Operation::update(&new, &old.value, &call.subresource))?;
     if dry_run || new == old.value {
         return shown(state, call, StatusCode::OK, &Version::new(old.rv, new));

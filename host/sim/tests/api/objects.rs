@@ -1,4 +1,4 @@
-//! Takes the in-memory API through the ordinary client, shows that it behaves as a cluster does. May not look inside.
+//! Shows that objects are stored, listed, watched, patched and deleted as a real server does it.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::{
