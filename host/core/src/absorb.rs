@@ -152,4 +152,6 @@ fn show(index: u32, error: TargetError, memory: &mut JobMemory) {
     }
     state.error = Some(error);
     memory.decided.insert(index, state);
+    // Nothing else may bring a round before the write is tried again.
+    memory.again = true;
 }

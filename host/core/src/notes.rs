@@ -41,7 +41,8 @@ impl Teller<'_> {
             regarding_uid: self.uid.to_owned(),
             warning: event.warning,
             reason: event.reason,
-            action: self.action.to_owned(),
+            // The API server takes no event without an action.
+            action: if self.action.is_empty() { "Unknown".to_owned() } else { self.action.to_owned() },
             message: event.message,
         }
     }
