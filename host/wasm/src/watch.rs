@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use notify::event::{ModifyKind, RenameMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -208,10 +208,16 @@ pub(crate) async fn watch(mut watched: Watched, shelf: Arc<Shelf>, mut unsettled
     }
 }
 
+/// Whether something was only looked at: by the last look at the directory, which would wake the next one for ever.
+fn is_a_look(kind: EventKind) -> bool {
+    matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
+}
+
 /// Without events the rescan finds everything, only later.
 fn subscribe(watched: &Watched) -> (Option<RecommendedWatcher>, UnboundedReceiver<Event>) {
     let (sender, events) = unbounded_channel();
     let told = notify::recommended_watcher(move |event: notify::Result<Event>| {
+        let event = event.ok().filter(|event| !is_a_look(event.kind));
         // The receiver is gone only while the host stops.
         let _ = event.map(|event| sender.send(event));
     });
@@ -227,6 +233,27 @@ fn subscribe(watched: &Watched) -> (Option<RecommendedWatcher>, UnboundedReceive
         Err(error) => {
             tracing::warn!(%error, "no file events; the plugin directory is looked at every 2 s");
             (None, events)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{CreateKind, DataChange};
+
+    use super::*;
+
+    #[test]
+    fn a_look_wakes_nobody_and_whatever_changes_a_file_does() {
+        assert!(is_a_look(EventKind::Access(AccessKind::Open(AccessMode::Any))));
+        assert!(is_a_look(EventKind::Access(AccessKind::Close(AccessMode::Read))));
+        for change in [
+            EventKind::Create(CreateKind::File),
+            EventKind::Modify(ModifyKind::Data(DataChange::Any)),
+            EventKind::Modify(ModifyKind::Name(RenameMode::To)),
+            EventKind::Access(AccessKind::Close(AccessMode::Write)),
+        ] {
+            assert!(!is_a_look(change), "{change:?}");
         }
     }
 }
