@@ -9,10 +9,8 @@ pub fn folder() -> PathBuf {
     if let Some(named) = std::env::var_os("OARLOCK_COMPONENTS") {
         return named.into();
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")),
-        PathBuf::from,
-    );
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")), PathBuf::from);
     target.join("wasm32-wasip2/release")
 }
 

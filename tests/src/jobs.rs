@@ -8,12 +8,16 @@ use serde_json::{Value, json};
 
 /// The resource of OperationJob.
 pub fn resource() -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob"), "operationjobs")
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob"),
+        "operationjobs",
+    )
 }
 
 /// A Replace job on these targets, with further fields of the spec.
 pub fn replace(targets: &[String], more: Value) -> Value {
-    let mut spec = json!({"action": "Replace", "targets": targets.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>()});
+    let mut spec =
+        json!({"action": "Replace", "targets": targets.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>()});
     if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
         spec.extend(more.clone());
     }
@@ -63,7 +67,8 @@ impl Told for DynamicObject {
 
     fn condition(&self, kind: &str) -> String {
         let found = condition(self, kind);
-        let word = |field: &str| found.and_then(|c| c.get(field)).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let word =
+            |field: &str| found.and_then(|c| c.get(field)).and_then(Value::as_str).unwrap_or_default().to_owned();
         format!("{}/{}", word("status"), word("reason"))
     }
 

@@ -4,6 +4,9 @@
 //! are written once against it and run on both.
 
 pub mod components;
+pub mod hosts;
+pub mod invariants;
 pub mod jobs;
 pub mod rig;
 pub mod scenarios;
+pub mod wire;

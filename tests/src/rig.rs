@@ -7,25 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Client, Resource as _};
-use oarlock::controller::Controller;
-use oarlock::host::Host;
-use oarlock::metrics::Metrics;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::SignedDuration;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
-use oarlock_bed::accounts::Account;
-use oarlock_kube::lease::{Candidacy, Election};
-use oarlock_kube::{Cluster, Setup};
-use oarlock_sim::world::{self, Seedbed, Timings, World};
+use oarlock_sim::world::{self, History, Seedbed, World};
 use oarlock_wasm::Plugins;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::components::{GRANTS, component};
+use crate::hosts::Running;
+use crate::invariants::breaches;
 use crate::jobs::{self, Told};
+use crate::wire::Wire;
 
 /// How long a scenario waits for anything: far longer than it takes, for it only ends tests that fail.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,15 +32,6 @@ pub enum Ground {
     Sim(oarlock_sim::Cluster),
     /// A real control plane.
     Real(Arc<ControlPlane>),
-}
-
-/// A running host.
-pub struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
-    cluster: Cluster,
-    /// Its ports.
-    pub host: Arc<Host>,
 }
 
 /// A cluster, a world and, once started, a host.
@@ -59,7 +46,14 @@ pub struct Rig {
     pub world: World,
     /// Plants workloads in the namespace.
     pub seedbed: Seedbed,
-    running: Option<Running>,
+    /// Hosts that run.
+    pub(crate) running: Vec<Running>,
+    /// The wires of all hosts there were.
+    pub(crate) wires: Vec<Wire>,
+    /// How far the clocks of usual hosts are ahead of the API server's.
+    pub clock_ahead: SignedDuration,
+    history: History,
+    meddled: bool,
 }
 
 impl Rig {
@@ -72,11 +66,9 @@ impl Rig {
         let options = oarlock_sim::Options { clock: clock.clone(), seed, ..oarlock_sim::Options::default() };
         let cluster = oarlock_sim::Cluster::new(options);
         let client = Client::new(cluster.service(), "default");
-        let documents = install::documents(&oarlock::manifests())?;
-        install::install(&client, &documents, Way::CreateMissing).await?;
-        let world = World::start(client.clone(), world::Options { timings: Timings::default(), ..world::Options::new(seed, clock) }).await?;
-        let seedbed = Seedbed::namespace(client.clone(), "default").await?;
-        Ok(Self { ground: Ground::Sim(cluster), client, namespace: "default".to_owned(), world, seedbed, running: None })
+        furnish(&client, Way::CreateMissing).await?;
+        let world = World::start(client.clone(), world::Options::new(seed, clock)).await?;
+        Self::stand(Ground::Sim(cluster), client, "default", world).await
     }
 
     /// A rig in a namespace of its own on a real control plane.
@@ -85,89 +77,67 @@ impl Rig {
     /// If the control plane cannot be furnished.
     pub async fn real(plane: Arc<ControlPlane>, namespace: &str) -> anyhow::Result<Self> {
         let client = plane.client(Account::Admin).await?;
-        let world_client = plane.client(Account::World).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
         let options = world::Options { namespaces: vec![namespace.to_owned()], ..world::Options::new(1, clock) };
-        let world = World::start(world_client, options).await?;
+        let world = World::start(plane.client(Account::World).await?, options).await?;
+        Self::stand(Ground::Real(plane), client, namespace, world).await
+    }
+
+    async fn stand(ground: Ground, client: Client, namespace: &str, world: World) -> anyhow::Result<Self> {
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
-        Ok(Self { ground: Ground::Real(plane), client, namespace: namespace.to_owned(), world, seedbed, running: None })
+        let kinds = vec![jobs::resource(), kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())];
+        let history = History::record(&client, kinds);
+        let namespace = namespace.to_owned();
+        let (running, wires) = (Vec::new(), Vec::new());
+        let clock_ahead = SignedDuration::ZERO;
+        Ok(Self { ground, client, namespace, world, seedbed, running, wires, clock_ahead, history, meddled: false })
     }
 
-    /// A client for a host: with exactly the host's rights where the cluster knows rights.
-    async fn host_client(&self) -> anyhow::Result<Client> {
-        match &self.ground {
-            Ground::Sim(cluster) => Ok(Client::new(cluster.service(), "default")),
-            Ground::Real(plane) => plane.client(Account::Host).await,
-        }
-    }
-
-    /// Starts the host, with the Replace plugin published.
+    /// Ends the scenario: stops hosts and looks over everything that happened.
     ///
     /// # Errors
-    /// If the component is missing or a host runs already.
-    pub async fn start_host(&mut self) -> anyhow::Result<()> {
-        let client = self.host_client().await?;
-        self.start_host_with(client, &[component("replace")?], GRANTS).await
-    }
-
-    /// Starts a host that speaks through `client`, with these components published under these grants.
-    ///
-    /// # Errors
-    /// If a component is refused or a host runs already.
-    pub async fn start_host_with(&mut self, client: Client, components: &[Vec<u8>], grants: &str) -> anyhow::Result<()> {
-        anyhow::ensure!(self.running.is_none(), "a host runs already");
-        let clock: oarlock_kube::clock::Clock = match &self.ground {
-            Ground::Sim(cluster) => {
-                let cluster = cluster.clone();
-                Arc::new(move || cluster.now())
-            }
-            Ground::Real(_) => Arc::new(k8s_openapi::jiff::Timestamp::now),
-        };
-        let identity = format!("host-{}", self.namespace);
-        let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
-        let plugins = Plugins::start(oarlock_wasm::Options::in_memory()).await?;
-        plugins.set_grants(oarlock_wasm::parse_grants(grants)?).await;
-        for (number, bytes) in components.iter().enumerate() {
-            plugins.publish(&format!("plugin-{number}"), bytes.clone()).await;
+    /// Names what must never happen and did.
+    pub async fn finish(mut self) -> anyhow::Result<()> {
+        while !self.running.is_empty() {
+            self.stop_host().await?;
         }
-        let metrics = Arc::new(Metrics::new(cluster.requests()));
-        let host = Arc::new(Host::new(cluster.clone(), plugins, metrics));
-        let candidacy =
-            Candidacy { namespace: "oarlock-system".into(), name: format!("oarlock-{}", self.namespace), identity, duration: Duration::from_secs(15) };
-        let election = Election::stand(&cluster, candidacy);
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(Controller::new(host.clone(), news).run(election, stop.clone()));
-        self.running = Some(Running { stop, task, cluster, host });
+        let versions: Vec<_> =
+            self.history.versions().into_iter().filter(|version| version.namespace == self.namespace).collect();
+        let found = breaches(&versions, self.meddled);
+        anyhow::ensure!(found.is_empty(), "never may this happen:\n{}", found.join("\n"));
+        let empty: Vec<_> = self.wires.iter().flat_map(Wire::writes).filter(|sent| sent.empty).collect();
+        anyhow::ensure!(empty.is_empty(), "writes that changed nothing: {empty:?}");
         Ok(())
     }
 
-    /// Stops the host as SIGTERM would.
-    ///
-    /// # Errors
-    /// If it panicked.
-    pub async fn stop_host(&mut self) -> anyhow::Result<()> {
-        let Some(Running { stop, task, cluster, .. }) = self.running.take() else { return Ok(()) };
-        stop.cancel();
-        task.await.context("the host panicked")?;
-        cluster.stop(Duration::from_secs(5)).await;
-        Ok(())
+    /// Every version of job and pods so far.
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
-    /// Stops the host where it stands, as SIGKILL would: nothing it has begun is finished.
-    pub async fn kill_host(&mut self) {
-        if let Some(Running { task, cluster, .. }) = self.running.take() {
-            task.abort();
-            drop(task.await);
-            cluster.stop(Duration::ZERO).await;
+    /// The scenario writes statuses itself: what it wrote is not the host's doing.
+    pub fn meddles(&mut self) {
+        self.meddled = true;
+    }
+
+    /// Lets virtual time pass; real time is never waited for.
+    pub async fn pass(&self, time: Duration) {
+        if let Ground::Sim(_) = self.ground {
+            tokio::time::sleep(time).await;
         }
     }
 
-    /// The running host.
+    /// From now on the admission policy lets everything pass in this namespace, as before it was installed.
     ///
     /// # Errors
-    /// If none runs.
-    pub fn host(&self) -> anyhow::Result<&Arc<Host>> {
-        self.running.as_ref().map(|running| &running.host).context("no host runs")
+    /// If it still refuses when patience ends.
+    pub async fn lift_admission(&self) -> anyhow::Result<()> {
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        let label = json!({"metadata": {"labels": {UNCHECKED: "true"}}});
+        namespaces.patch(&self.namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
+        let probe = PostParams { dry_run: true, ..PostParams::default() };
+        let job = DynamicObject::new("probe", &jobs::resource()).within(&self.namespace);
+        patiently("the policy lets everything pass", async || Ok(self.jobs().create(&probe, &job).await.is_ok())).await
     }
 
     /// The OperationJobs of the namespace.
@@ -211,27 +181,57 @@ impl Rig {
     /// # Errors
     /// What the API server says.
     pub async fn pod_names(&self, app: &str) -> anyhow::Result<Vec<String>> {
-        let list = self.pods().list(&kube::api::ListParams::default().labels(&format!("app={app}"))).await?;
-        Ok(list.items.iter().filter_map(|pod| pod.meta().name.clone()).collect())
+        let list = self.pods().list(&ListParams::default().labels(&format!("app={app}"))).await?;
+        Ok(list.items.iter().filter_map(|pod| pod.metadata.name.clone()).collect())
     }
 
     /// Waits until `job` is as `which` wants it.
     ///
     /// # Errors
     /// Shows the job as it is when patience ends.
-    pub async fn until(&self, name: &str, what: &str, which: impl Fn(&DynamicObject) -> bool) -> anyhow::Result<DynamicObject> {
-        let begun = tokio::time::Instant::now();
-        loop {
-            let job = self.jobs().get_opt(name).await?;
-            if let Some(job) = job.as_ref().filter(|job| which(job)) {
-                return Ok(job.clone());
+    pub async fn until(
+        &self,
+        name: &str,
+        what: &str,
+        which: impl Fn(&DynamicObject) -> bool,
+    ) -> anyhow::Result<DynamicObject> {
+        let mut seen = None;
+        let waited = patiently(what, async || {
+            seen = self.jobs().get_opt(name).await?;
+            Ok(seen.as_ref().is_some_and(&which))
+        })
+        .await;
+        match (waited, seen) {
+            (Ok(()), Some(job)) => Ok(job),
+            (waited, seen) => {
+                let shown = seen.map(|job| serde_json::to_string_pretty(&job)).transpose()?;
+                let shown = shown.unwrap_or_else(|| "gone".to_owned());
+                anyhow::bail!(
+                    "{name} is {shown}\n{:#}\n{}",
+                    waited.err().unwrap_or_else(|| anyhow::anyhow!("gone")),
+                    self.told().await
+                )
             }
-            if begun.elapsed() > PATIENCE {
-                let shown = job.map(|job| serde_json::to_string_pretty(&job.data)).transpose()?;
-                anyhow::bail!("{name}: never {what}; it is {}", shown.unwrap_or_else(|| "gone".to_owned()));
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// Ledger and events, for whoever has to find out why a scenario failed.
+    async fn told(&self) -> String {
+        let ledger: Vec<String> =
+            self.world.ledger().entries().iter().rev().take(40).rev().map(ToString::to_string).collect();
+        let events = self.events().await.unwrap_or_default();
+        let events: Vec<String> = events
+            .iter()
+            .map(|event| format!("{} {}", word(event.reason.as_ref()), word(event.note.as_ref())))
+            .collect();
+        let writes: Vec<String> = self
+            .wires
+            .iter()
+            .flat_map(Wire::writes)
+            .map(|sent| format!("{} {} {:?}", sent.method, sent.path, sent.status))
+            .collect();
+        let writes = writes.get(writes.len().saturating_sub(30)..).unwrap_or_default();
+        format!("ledger:\n{}\nevents:\n{}\nwrites:\n{}", ledger.join("\n"), events.join("\n"), writes.join("\n"))
     }
 
     /// Waits until the job has this progress.
@@ -245,13 +245,65 @@ impl Rig {
     /// Waits until the job is gone.
     ///
     /// # Errors
-    /// Shows the job as it is when patience ends.
+    /// If it is still there when patience ends.
     pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
-        let begun = tokio::time::Instant::now();
-        while let Some(job) = self.jobs().get_opt(name).await? {
-            anyhow::ensure!(begun.elapsed() <= PATIENCE, "{name} is never gone: {}", serde_json::to_string_pretty(&job)?);
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        patiently("the job is gone", async || Ok(self.jobs().get_opt(name).await?.is_none())).await
+    }
+
+    /// Waits until the pod is as `which` wants it.
+    ///
+    /// # Errors
+    /// If it is not when patience ends.
+    pub async fn until_pod(
+        &self,
+        name: &str,
+        what: &str,
+        which: impl Fn(&DynamicObject) -> bool,
+    ) -> anyhow::Result<()> {
+        let pods: Api<DynamicObject> = Api::namespaced_with(
+            self.client.clone(),
+            &self.namespace,
+            &kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
+        );
+        patiently(what, async || Ok(pods.get_opt(name).await?.as_ref().is_some_and(&which))).await
+    }
+
+    /// Waits until nothing of ours is left on any pod.
+    ///
+    /// # Errors
+    /// Names what is left when patience ends.
+    pub async fn until_nothing_is_left(&self) -> anyhow::Result<()> {
+        let waited = patiently("nothing is left", async || Ok(self.leftovers().await?.is_empty())).await;
+        anyhow::ensure!(waited.is_ok(), "left behind: {:?}", self.leftovers().await?);
+        Ok(())
+    }
+
+    /// The events of the namespace, oldest first as the server lists them.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn events(&self) -> anyhow::Result<Vec<Event>> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        Ok(events.list(&ListParams::default()).await?.items)
+    }
+
+    /// How often a reason was told.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn told_times(&self, reason: &str) -> anyhow::Result<usize> {
+        let events = self.events().await?;
+        Ok(events.iter().filter(|event| event.reason.as_deref() == Some(reason)).count())
+    }
+
+    /// Waits until a reason was told so often.
+    ///
+    /// # Errors
+    /// If it was not when patience ends.
+    pub async fn until_told(&self, reason: &str, times: usize) -> anyhow::Result<()> {
+        let what = format!("{reason} is told {times} times");
+        let waited = patiently(&what, async || Ok(self.told_times(reason).await? >= times)).await;
+        anyhow::ensure!(waited.is_ok(), "never: {what}\n{}", self.told().await);
         Ok(())
     }
 
@@ -261,16 +313,40 @@ impl Rig {
     /// What the API server says.
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
         let mut left = Vec::new();
-        for pod in self.pods().list(&kube::api::ListParams::default()).await? {
+        for pod in self.pods().list(&ListParams::default()).await? {
             let meta = &pod.metadata;
             let name = meta.name.clone().unwrap_or_default();
-            let annotations = meta.annotations.iter().flatten().map(|(key, _)| key).filter(|key| key.starts_with("hold.oarlock.dev/"));
+            let annotations = meta
+                .annotations
+                .iter()
+                .flatten()
+                .map(|(key, _)| key)
+                .filter(|key| key.starts_with("hold.oarlock.dev/"));
             let finalizers = meta.finalizers.iter().flatten().filter(|key| key.contains("operationjob.kusionstack.io"));
-            let labels = meta.labels.iter().flatten().map(|(key, _)| key).filter(|key| *key == "collaset.kusionstack.io/to-replace");
+            let labels = meta
+                .labels
+                .iter()
+                .flatten()
+                .map(|(key, _)| key)
+                .filter(|key| *key == "collaset.kusionstack.io/to-replace");
             left.extend(annotations.chain(finalizers).chain(labels).map(|mark| format!("{name}: {mark}")));
         }
         Ok(left)
     }
+}
+
+/// These components, compiled and published under these grants. Clones share what was compiled, so that many hosts, one
+/// after the other, cost one compilation.
+///
+/// # Errors
+/// If the engine does not start or the grants cannot be read.
+pub async fn published(components: &[Vec<u8>], grants: &str) -> anyhow::Result<Plugins> {
+    let plugins = Plugins::start(oarlock_wasm::Options::in_memory()).await?;
+    plugins.set_grants(oarlock_wasm::parse_grants(grants)?).await;
+    for (number, bytes) in components.iter().enumerate() {
+        plugins.publish(&format!("plugin-{number}"), bytes.clone()).await;
+    }
+    Ok(plugins)
 }
 
 /// A real control plane with everything installed that `oarlock manifests` prints.
@@ -279,7 +355,39 @@ impl Rig {
 /// If it cannot be built or started: that is a failure, never a skip.
 pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<ControlPlane>> {
     let plane = control_plane::start(options).await?;
-    let client = plane.client(Account::Admin).await?;
-    install::install(&client, &install::documents(&oarlock::manifests())?, Way::Apply).await?;
+    furnish(&plane.client(Account::Admin).await?, Way::Apply).await?;
     Ok(Arc::new(plane))
+}
+
+/// Namespaces with this label are spared by the admission policy, so that a scenario can store what predates it.
+const UNCHECKED: &str = "scenarios.test/unchecked";
+
+async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
+    let mut documents = install::documents(&oarlock::manifests())?;
+    for document in &mut documents {
+        if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
+            && let Some(spec) = document.get_mut("spec").and_then(Value::as_object_mut)
+        {
+            let spared = json!({"matchExpressions": [{"key": UNCHECKED, "operator": "DoesNotExist"}]});
+            spec.insert("matchResources".to_owned(), json!({"namespaceSelector": spared}));
+        }
+    }
+    install::install(client, &documents, way).await
+}
+
+fn word(text: Option<&String>) -> &str {
+    text.map(String::as_str).unwrap_or_default()
+}
+
+/// Asks until the answer is yes.
+///
+/// # Errors
+/// What the question met, or `what` never was.
+pub async fn patiently(what: &str, mut question: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
+    let begun = tokio::time::Instant::now();
+    while !question().await? {
+        anyhow::ensure!(begun.elapsed() <= PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
 }

@@ -1,10 +1,85 @@
 //! Scenarios, written once and run on both clusters.
 //!
-//! Each is a short script in an operator's words. It takes a rig with a running host and fails with what it saw.
+//! Each is a short script in an operator's words. It takes a rig and fails with what it saw. Those that need a host start
+//! one themselves.
 
+pub mod admission;
+pub mod collaset;
+pub mod ending;
+pub mod evicting;
+pub mod hostile;
+pub mod many;
+pub mod outages;
 pub mod replacing;
+pub mod restarting;
+pub mod stored;
+pub mod telling;
+
+use std::time::Duration;
+
+use kube::api::DynamicObject;
+use oarlock_sim::world::SetKey;
 
 use crate::rig::Rig;
+
+/// Within this every set of the world has come to rest.
+pub(crate) const SETTLED: Duration = Duration::from_secs(120);
+
+/// Hands the list of all scenarios that run on both clusters to a macro that makes a test of each.
+#[macro_export]
+macro_rules! scenarios {
+    ($make:ident) => {
+        $make! {
+            admission::absent_and_null_fields_get_their_defaults,
+            admission::a_bad_spec_is_refused_in_words_that_name_field_and_rule,
+            admission::a_duplicate_among_300_targets_is_named,
+            admission::a_partition_is_never_lowered_nor_removed,
+            admission::action_targets_and_parameters_never_change,
+            stored::stored_jobs_that_break_a_rule_are_invalid_and_the_others_go_on,
+            stored::extensions_are_refused_by_name_and_nothing_starts,
+            stored::parameters_that_the_plugin_does_not_take_are_named,
+            stored::garbage_in_a_status_costs_nothing,
+            stored::a_cleared_status_is_rebuilt_from_what_is_held,
+            replacing::collaset_pods_are_replaced_one_partition_after_the_other,
+            replacing::deployment_pods_are_evicted_and_each_gets_a_new_pod_of_its_own,
+            replacing::a_stateful_sets_pod_comes_back_under_its_name,
+            collaset::a_deleted_job_takes_its_marks_off_a_pod_in_flight,
+            collaset::marks_go_although_the_plugin_is_gone,
+            collaset::a_terminating_pod_is_let_go_when_its_job_is_deleted,
+            collaset::marks_of_two_jobs_stay_until_the_second_ends,
+            collaset::labels_that_a_user_set_stay,
+            collaset::a_pod_that_is_itself_a_replacement_waits_and_is_replaced_then,
+            collaset::one_of_two_jobs_lets_go_and_the_other_still_gets_its_new_pod,
+            collaset::the_old_pod_stays_until_its_new_pod_is_stored,
+            evicting::twenty_pods_of_one_replica_set_get_twenty_different_new_pods,
+            evicting::a_new_pod_counts_once_it_was_ready_for_long_enough,
+            evicting::a_bare_pod_is_left_alone_unless_it_is_to_be_marked,
+            evicting::a_disruption_budget_is_waited_for_and_told_once,
+            evicting::a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod,
+            evicting::a_target_that_was_never_there_or_vanished_is_not_found,
+            evicting::a_namesake_that_came_later_is_never_touched,
+            ending::an_ended_job_is_deleted_once_its_time_to_live_is_over,
+            ending::a_time_to_live_that_was_raised_at_the_last_moment_counts,
+            ending::a_target_whose_time_is_over_fails_and_leaves_nothing,
+            ending::the_last_look_finds_a_success_that_the_watch_did_not_show,
+            ending::an_unknown_action_is_told_once_and_its_job_can_be_deleted,
+            ending::an_ended_job_causes_no_write,
+            restarting::a_delay_goes_on_over_a_restart,
+            restarting::a_host_that_was_killed_after_an_eviction_finds_the_new_pod,
+            restarting::a_host_that_was_killed_after_marking_finishes,
+            restarting::of_two_hosts_one_acts_and_the_other_takes_over,
+            restarting::a_clock_ten_minutes_ahead_changes_nothing,
+            restarting::a_clock_ten_minutes_behind_changes_nothing,
+            outages::a_host_that_starts_without_its_api_server_waits_for_it,
+            outages::an_outage_in_the_middle_costs_nothing,
+            outages::a_fresh_pod_that_the_watch_does_not_show_is_looked_at,
+            outages::an_eviction_that_commits_late_is_told_as_it_was,
+            many::three_hundred_targets_are_kept_in_records,
+            hostile::a_misdeed_costs_its_own_target_and_nobody_else,
+            telling::conditions_and_events_tell_the_story_of_a_job,
+        }
+    };
+}
 
 /// Names and UIDs of pods, as the ledger's verdict wants them.
 ///
@@ -26,7 +101,37 @@ pub async fn identities(rig: &Rig, names: &[String]) -> anyhow::Result<Vec<(Stri
 pub async fn all_replaced(rig: &Rig, targets: &[(String, String)]) -> anyhow::Result<()> {
     let verdict = rig.world.ledger().verdict(targets);
     anyhow::ensure!(verdict.is_clean(), "{verdict}");
-    let left = rig.leftovers().await?;
-    anyhow::ensure!(left.is_empty(), "left behind: {left:?}");
-    Ok(())
+    rig.until_nothing_is_left().await
+}
+
+/// A settled CollaSet and the identities of its pods.
+pub(crate) async fn settled_collaset(rig: &Rig, replicas: usize) -> anyhow::Result<Vec<(String, String)>> {
+    let set = rig.seedbed.collaset("foo", replicas).await?;
+    settled(rig, &set, "foo").await
+}
+
+/// A settled Deployment and the identities of its pods.
+pub(crate) async fn settled_deployment(rig: &Rig, replicas: usize) -> anyhow::Result<Vec<(String, String)>> {
+    let set = rig.seedbed.deployment("web", replicas).await?;
+    settled(rig, &set, "web").await
+}
+
+pub(crate) async fn settled(rig: &Rig, set: &SetKey, app: &str) -> anyhow::Result<Vec<(String, String)>> {
+    rig.world.settled(set, SETTLED).await?;
+    identities(rig, &rig.pod_names(app).await?).await
+}
+
+/// The names among identities.
+pub(crate) fn names(pods: &[(String, String)]) -> Vec<String> {
+    pods.iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// Whether any job holds the pod.
+pub(crate) fn is_held(pod: &DynamicObject) -> bool {
+    pod.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with("hold.oarlock.dev/"))
+}
+
+/// How many jobs hold the pod.
+pub(crate) fn holds(pod: &DynamicObject) -> usize {
+    pod.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with("hold.oarlock.dev/")).count()
 }

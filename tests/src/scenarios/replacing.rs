@@ -1,19 +1,12 @@
 //! Replace, from a user's `kubectl apply` to the last pod.
 
-use std::time::Duration;
-
 use serde_json::json;
 
-use super::{all_replaced, identities};
+use super::{SETTLED, all_replaced, identities};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
 
-const SETTLED: Duration = Duration::from_secs(60);
-
 /// The pods of a CollaSet are replaced one partition after the other.
-///
-/// # Errors
-/// With what was seen instead.
 pub async fn collaset_pods_are_replaced_one_partition_after_the_other(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.collaset("foo", 3).await?;
     rig.world.settled(&set, SETTLED).await?;
@@ -31,9 +24,6 @@ pub async fn collaset_pods_are_replaced_one_partition_after_the_other(rig: &mut 
 }
 
 /// The pods of a Deployment are evicted, and each waits for a new pod of its own.
-///
-/// # Errors
-/// With what was seen instead.
 pub async fn deployment_pods_are_evicted_and_each_gets_a_new_pod_of_its_own(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.deployment("web", 4).await?;
     rig.world.settled(&set, SETTLED).await?;
@@ -52,9 +42,6 @@ pub async fn deployment_pods_are_evicted_and_each_gets_a_new_pod_of_its_own(rig:
 }
 
 /// A StatefulSet's pod comes back under its name, with another UID.
-///
-/// # Errors
-/// With what was seen instead.
 pub async fn a_stateful_sets_pod_comes_back_under_its_name(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.stateful_set("db", 2).await?;
     rig.world.settled(&set, SETTLED).await?;
@@ -63,6 +50,10 @@ pub async fn a_stateful_sets_pod_comes_back_under_its_name(rig: &mut Rig) -> any
     let targets = identities(rig, &names).await?;
     rig.create_job("s", replace(&names, json!({"parameters": {"minReadySeconds": 2}}))).await?;
     let job = rig.until_progress("s", "Succeeded").await?;
-    anyhow::ensure!(job.data.pointer("/status/targetDetails/0/extraInfo/NewPod") == Some(&json!("db-0")), "{:?}", job.data);
+    anyhow::ensure!(
+        job.data.pointer("/status/targetDetails/0/extraInfo/NewPod") == Some(&json!("db-0")),
+        "{:?}",
+        job.data
+    );
     all_replaced(rig, &targets).await
 }

@@ -1,0 +1,175 @@
+//! Hosts of a rig: how they begin, and how they end well or badly.
+//!
+//! Takes a rig; yields hosts with the real component in them, each on a wire of its own. A host that is killed leaves
+//! its wire cut, so that nothing it had begun can still reach the server. May not know what a scenario is about.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
+use oarlock::controller::Controller;
+use oarlock::host::Host;
+use oarlock::metrics::Metrics;
+use oarlock_bed::accounts::Account;
+use oarlock_kube::lease::{Candidacy, Election, Leadership};
+use oarlock_kube::{Cluster, Setup};
+use oarlock_wasm::Plugins;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::components::{self, GRANTS, component};
+use crate::rig::{Ground, Rig};
+use crate::wire::Wire;
+
+/// How a host is begun.
+pub struct Begin {
+    /// Its name in the lease.
+    pub identity: String,
+    /// What it speaks through.
+    pub wire: Wire,
+    /// How far its clock is ahead of the API server's.
+    pub ahead: SignedDuration,
+    /// The components that are published in it, by name.
+    pub plugins: Vec<&'static str>,
+    /// What they are granted.
+    pub grants: String,
+    /// How long its lease counts.
+    pub lease: Duration,
+}
+
+/// A running host.
+pub struct Running {
+    identity: String,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    cluster: Cluster,
+    leadership: watch::Receiver<Leadership>,
+    /// Its ports.
+    pub host: Arc<Host>,
+    /// What it speaks through.
+    pub wire: Wire,
+}
+
+impl Running {
+    /// Whether it leads, by its own account.
+    pub fn leads(&self) -> bool {
+        self.leadership.borrow().leading
+    }
+}
+
+impl Rig {
+    /// A host as a scenario usually has it: with the Replace plugin, and a right clock.
+    pub fn host_named(&self, identity: &str) -> Begin {
+        Begin {
+            identity: identity.to_owned(),
+            wire: Wire::new(&self.namespace),
+            ahead: self.clock_ahead,
+            plugins: vec!["replace"],
+            grants: GRANTS.to_owned(),
+            lease: Duration::from_secs(15),
+        }
+    }
+
+    /// Starts the usual host.
+    ///
+    /// # Errors
+    /// If the component is missing or refused.
+    pub async fn start_host(&mut self) -> anyhow::Result<()> {
+        self.start(self.host_named("host")).await
+    }
+
+    /// Starts a host.
+    ///
+    /// # Errors
+    /// If a component is missing or refused.
+    pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
+        let Begin { identity, wire, ahead, plugins: names, grants, lease } = begin;
+        let client = wire.client(self.host_client().await?);
+        let clock: oarlock_kube::clock::Clock = match &self.ground {
+            Ground::Sim(cluster) => {
+                let cluster = cluster.clone();
+                Arc::new(move || cluster.now() + ahead)
+            }
+            Ground::Real(_) => Arc::new(move || Timestamp::now() + ahead),
+        };
+        let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
+        let plugins = by_name(&names, &grants).await?;
+        let host = Arc::new(Host::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
+        let name = format!("oarlock-{}", self.namespace);
+        let candidacy =
+            Candidacy { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };
+        let election = Election::stand(&cluster, candidacy);
+        let (leadership, stop) = (election.leadership(), CancellationToken::new());
+        let task = tokio::spawn(Controller::new(host.clone(), news).run(election, stop.clone()));
+        self.wires.push(wire.clone());
+        self.running.push(Running { identity, stop, task, cluster, leadership, host, wire });
+        Ok(())
+    }
+
+    /// Ends the last host that was started as SIGTERM would.
+    ///
+    /// # Errors
+    /// If it panicked.
+    pub async fn stop_host(&mut self) -> anyhow::Result<()> {
+        let Some(Running { stop, task, cluster, .. }) = self.running.pop() else { return Ok(()) };
+        stop.cancel();
+        task.await.context("the host panicked")?;
+        cluster.stop(Duration::from_secs(5)).await;
+        Ok(())
+    }
+
+    /// Ends the host of this name where it stands, as SIGKILL would: what it has not sent is never sent.
+    ///
+    /// # Errors
+    /// If there is none, or if it had panicked before.
+    pub async fn kill_host(&mut self, identity: &str) -> anyhow::Result<()> {
+        let at = self.running.iter().position(|running| running.identity == identity).context("no such host runs")?;
+        let Running { task, cluster, wire, .. } = self.running.remove(at);
+        wire.cut();
+        task.abort();
+        let panicked = task.await.err().is_some_and(|error| error.is_panic());
+        anyhow::ensure!(!panicked, "the host panicked");
+        cluster.stop(Duration::ZERO).await;
+        Ok(())
+    }
+
+    /// Kills the usual host and starts it anew, with empty memory.
+    ///
+    /// # Errors
+    /// If it did not run, or does not start.
+    pub async fn restart_host(&mut self) -> anyhow::Result<()> {
+        self.kill_host("host").await?;
+        self.start_host().await
+    }
+
+    /// The last host that was started.
+    ///
+    /// # Errors
+    /// If none runs.
+    pub fn running(&self) -> anyhow::Result<&Running> {
+        self.running.last().context("no host runs")
+    }
+
+    /// A client for a host: with exactly the host's rights where the cluster knows rights.
+    async fn host_client(&self) -> anyhow::Result<Client> {
+        match &self.ground {
+            Ground::Sim(cluster) => Ok(Client::new(cluster.service(), "default")),
+            Ground::Real(plane) => plane.client(Account::Host).await,
+        }
+    }
+}
+
+/// Components are compiled once for all rigs, and kept beside the built ones.
+async fn by_name(names: &[&'static str], grants: &str) -> anyhow::Result<Plugins> {
+    let cache = components::folder().join("compiled-for-scenarios");
+    let options = oarlock_wasm::Options { cache_dir: Some(cache), ..oarlock_wasm::Options::in_memory() };
+    let plugins = Plugins::start(options).await?;
+    plugins.set_grants(oarlock_wasm::parse_grants(grants)?).await;
+    for name in names {
+        plugins.publish(name, component(name)?).await;
+    }
+    Ok(plugins)
+}

@@ -1,0 +1,80 @@
+//! Jobs of more than 250 targets, which are kept in records.
+
+use anyhow::ensure;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use serde_json::{Value, json};
+
+use super::{all_replaced, names, settled_deployment};
+use crate::jobs::{Told, replace};
+use crate::rig::Rig;
+
+/// Every second of 300 targets is missing, and the host is killed in the middle.
+pub async fn three_hundred_targets_are_kept_in_records(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 150).await?;
+    let targets: Vec<String> =
+        names(&pods).into_iter().zip(0..).flat_map(|(name, number)| [name, format!("missing-{number}")]).collect();
+    rig.start_host().await?;
+    rig.create_job("many", replace(&targets, json!({"partition": 200}))).await?;
+    rig.until("many", "some way on", |job| job.count("succeeded") >= 20).await?;
+    rig.restart_host().await?;
+    let job = rig
+        .until("many", "as far as it may", |job| job.count("succeeded") == 100 && job.count("failed") == 100)
+        .await?;
+    ensure!(job.count("pending") == 100 && job.progress() == "Processing", "{:?}", job.data);
+    rig.edit_job("many", json!({"partition": 300})).await?;
+    let job = rig.until_progress("many", "Failed").await?;
+    ensure!(job.count("succeeded") == 150 && job.count("failed") == 150, "{:?}", job.data);
+    let status = job.data.get("status").cloned().unwrap_or_default();
+    ensure!(status.get("targetDetails").is_none(), "{status}");
+    ensure!(status.get("records") == Some(&json!({"count": 2, "size": 250})), "{status}");
+    let failures = status.get("failures").and_then(Value::as_array).cloned().unwrap_or_default();
+    ensure!(failures.len() == 100, "{} failures", failures.len());
+    let first = json!({"index": 1, "name": "missing-0", "reason": "PodNotFound"});
+    ensure!(
+        first
+            .as_object()
+            .into_iter()
+            .flatten()
+            .all(|(key, value)| failures.first().and_then(|one| one.get(key)) == Some(value)),
+        "{failures:?}"
+    );
+    ensure!(
+        status.pointer("/ranges/succeeded").and_then(Value::as_str).is_some_and(|ranges| ranges.starts_with("0,2,4")),
+        "{status}"
+    );
+    ensure!(serde_json::to_vec(&status)?.len() < 64_000, "a status that etcd takes");
+    records_tell_all(rig, &targets).await?;
+    all_replaced(rig, &pods).await?;
+    rig.delete_job("many").await?;
+    rig.until_gone("many").await?;
+    crate::rig::patiently("the records go with their job", async || {
+        Ok(records(rig).list(&ListParams::default()).await?.items.is_empty())
+    })
+    .await
+}
+
+fn records(rig: &Rig) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "OperationRecord"),
+        "operationrecords",
+    );
+    Api::namespaced_with(rig.client.clone(), &rig.namespace, &resource)
+}
+
+/// S2: one outcome for each target, in the order of the spec.
+async fn records_tell_all(rig: &Rig, targets: &[String]) -> anyhow::Result<()> {
+    let mut list = records(rig).list(&ListParams::default()).await?.items;
+    list.sort_by_key(|record| record.data.get("shard").and_then(Value::as_u64));
+    ensure!(list.len() == 2, "{} records", list.len());
+    let details: Vec<Value> =
+        list.iter().filter_map(|record| record.data.get("targets")?.as_array().cloned()).flatten().collect();
+    let named: Vec<&str> = details.iter().filter_map(|detail| detail.get("name")?.as_str()).collect();
+    ensure!(named == targets, "in the order of the spec");
+    for detail in &details {
+        let missing = detail.get("name").and_then(Value::as_str).is_some_and(|name| name.starts_with("missing-"));
+        let expected = if missing { "Failed" } else { "Succeeded" };
+        ensure!(detail.get("progress") == Some(&json!(expected)), "{detail}");
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! An API server that cannot be reached, is late, or is not heard.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use http::Method;
+use oarlock_sim::world::{Brake, Scope};
+use serde_json::json;
+
+use super::ending::begun;
+use super::{all_replaced, names, settled_collaset, settled_deployment};
+use crate::jobs::{Told, replace};
+use crate::rig::{Rig, patiently};
+use crate::wire::Fate;
+
+/// The host starts first, the API server comes later.
+pub async fn a_host_that_starts_without_its_api_server_waits_for_it(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 2).await?;
+    let begin = rig.host_named("host");
+    let wire = begin.wire.clone();
+    wire.cut();
+    rig.start(begin).await?;
+    rig.create_job("s", replace(&names(&pods), json!({}))).await?;
+    rig.pass(Duration::from_secs(120)).await;
+    ensure!(wire.writes().is_empty() && !rig.running()?.leads(), "nothing was heard");
+    wire.mend();
+    rig.until_progress("s", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+/// The wire is cut while targets are in flight, for so long that the lease is lost.
+pub async fn an_outage_in_the_middle_costs_nothing(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 3).await?;
+    rig.world.hold(Brake::Creation, Scope::World);
+    let mut begin = rig.host_named("host");
+    begin.lease = Duration::from_secs(6);
+    rig.start(begin).await?;
+    rig.create_job("o", replace(&names(&pods), json!({}))).await?;
+    for (name, _) in &pods {
+        begun(rig, name).await?;
+    }
+    let wire = rig.running()?.wire.clone();
+    wire.cut();
+    rig.world.release(Brake::Creation, Scope::World);
+    patiently("the host has stepped down", async || Ok(!rig.running()?.leads())).await?;
+    rig.pass(Duration::from_secs(120)).await;
+    wire.mend();
+    rig.until_progress("o", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+/// A8: the pod is there, but the cache does not know.
+pub async fn a_fresh_pod_that_the_watch_does_not_show_is_looked_at(rig: &mut Rig) -> anyhow::Result<()> {
+    rig.start_host().await?;
+    let wire = rig.running()?.wire.clone();
+    patiently("the host leads", async || Ok(rig.running()?.leads())).await?;
+    rig.running()?.host.cluster.synced().await;
+    wire.freeze("pods");
+    let pods = settled_deployment(rig, 2).await?;
+    rig.create_job("f", replace(&names(&pods), json!({}))).await?;
+    rig.until("f", "begun", |job| job.count("processing") == 2).await?;
+    wire.thaw();
+    rig.until_progress("f", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+/// A41: nobody knows what became of the eviction when the deadline strikes.
+pub async fn an_eviction_that_commits_late_is_told_as_it_was(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 1).await?;
+    rig.start_host().await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order(Method::POST, "/eviction", Fate::Late(Duration::from_secs(12)));
+    rig.create_job("l", replace(&names(&pods), json!({"activeDeadlineSeconds": 8}))).await?;
+    patiently("the eviction is under way", async || Ok(wire.caught() > 0)).await?;
+    let job = rig.until("l", "ended", |job| ["Succeeded", "Failed"].contains(&job.progress())).await?;
+    patiently("the late eviction arrived", async || {
+        Ok(wire.writes().iter().any(|sent| sent.path.ends_with("/eviction")))
+    })
+    .await?;
+    if job.progress() == "Succeeded" {
+        return all_replaced(rig, &pods).await;
+    }
+    let (name, uid) = pods.first().cloned().unwrap_or_default();
+    ensure!(job.target(&name) == "Failed/DeadlineExceeded", "{:?}", job.data);
+    let pod = rig.pods().get(&name).await?;
+    ensure!(
+        pod.metadata.uid == Some(uid) && pod.metadata.deletion_timestamp.is_none(),
+        "failed, and evicted after that"
+    );
+    rig.until_nothing_is_left().await
+}

@@ -1,0 +1,60 @@
+//! What a job tells: conditions, events, columns.
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::{all_replaced, names, settled_collaset};
+use crate::jobs::{Told, replace};
+use crate::rig::Rig;
+
+/// From the first status to the last event.
+pub async fn conditions_and_events_tell_the_story_of_a_job(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 2).await?;
+    rig.start_host().await?;
+    let mut targets = names(&pods);
+    targets.push("never".to_owned());
+    rig.create_job("story", replace(&targets, json!({"partition": 1}))).await?;
+    let job = rig.until("story", "waiting", |job| job.count("succeeded") == 1).await?;
+    ensure!(
+        job.condition("Valid") == "True/Accepted" && job.condition("ActionAvailable") == "True/Serving",
+        "{:?}",
+        job.data
+    );
+    ensure!(
+        job.condition("Complete") == "False/InProgress" && job.condition("Reconciling").starts_with("True/"),
+        "{:?}",
+        job.data
+    );
+    ensure!(job.data.pointer("/status/plugin/name") == Some(&json!("replace")), "{:?}", job.data);
+    ensure!(job.data.pointer("/status/observedGeneration") == Some(&json!(1)), "{:?}", job.data);
+    rig.edit_job("story", json!({"partition": 3})).await?;
+    let job = rig.until_progress("story", "Failed").await?;
+    ensure!(
+        job.condition("Complete") == "False/JobFailed" && job.condition("Failed") == "True/TargetsFailed",
+        "{:?}",
+        job.data
+    );
+    ensure!(
+        job.condition("Stalled").starts_with("True/") && job.condition("Reconciling").starts_with("False/"),
+        "{:?}",
+        job.data
+    );
+    let order: Vec<_> = job
+        .data
+        .pointer("/status/targetDetails")
+        .and_then(|list| list.as_array())
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one.get("name")?.as_str())
+        .collect();
+    ensure!(order == targets, "in the order of the spec: {order:?}");
+    for (reason, times) in [("ReplaceOriginPod", 2), ("ReplaceNewPod", 2), ("TargetFailed", 1), ("JobFailed", 1)] {
+        rig.until_told(reason, times).await?;
+        ensure!(rig.told_times(reason).await? == times, "{reason} is told {} times", rig.told_times(reason).await?);
+    }
+    for event in rig.events().await? {
+        ensure!(event.reporting_controller.as_deref() == Some("operationjob-controller"), "{event:?}");
+        ensure!(event.regarding.and_then(|job| job.name).as_deref() == Some("story"), "regards the job");
+    }
+    all_replaced(rig, &pods).await
+}

@@ -1,0 +1,134 @@
+//! Every scenario on a real etcd and API server, and what only a real one shows: kubectl, and a server that is killed.
+//!
+//! All scenarios share one control plane, each in a namespace of its own, with a host that sees that namespace alone and
+//! has exactly the roles of `oarlock manifests`.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use oarlock_bed::accounts::Account;
+use oarlock_bed::control_plane::{self, ControlPlane};
+use oarlock_sim::world::{Brake, Scope};
+use oarlock_tests::jobs::{Told, replace};
+use oarlock_tests::rig::{Ground, Rig, patiently, real_plane};
+use oarlock_tests::scenarios::{all_replaced, identities};
+use serde_json::json;
+use tokio::sync::{OnceCell, RwLock, Semaphore};
+
+/// The control plane of all scenarios; it ends with this process.
+async fn plane() -> Arc<ControlPlane> {
+    static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
+    let options = control_plane::Options {
+        controllers: vec![control_plane::GARBAGE_COLLECTOR, control_plane::DISRUPTION],
+        ..control_plane::Options::default()
+    };
+    PLANE.get_or_try_init(|| real_plane(options)).await.expect("the control plane starts").clone()
+}
+
+/// Whoever kills the API server is alone with it.
+static UNDISTURBED: RwLock<()> = RwLock::const_new(());
+
+/// More at once only wait for each other.
+static AT_ONCE: Semaphore = Semaphore::const_new(8);
+
+async fn run(name: &str, scenario: impl AsyncFnOnce(&mut Rig) -> anyhow::Result<()>) {
+    let _place = AT_ONCE.acquire().await.expect("nobody closes it");
+    let mut namespace = name.replace('_', "-");
+    namespace.truncate(50);
+    let mut rig = Rig::real(plane().await, namespace.trim_end_matches('-')).await.expect("the rig stands");
+    if let Err(error) = scenario(&mut rig).await {
+        panic!("{error:#}");
+    }
+    if let Err(error) = rig.finish().await {
+        panic!("{error:#}");
+    }
+}
+
+/// A test for each scenario, under its own name.
+macro_rules! on_real {
+    ($($module:ident :: $scenario:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() {
+            let _shared = UNDISTURBED.read().await;
+            run(stringify!($scenario), oarlock_tests::scenarios::$module::$scenario).await;
+        }
+    )*};
+}
+
+oarlock_tests::scenarios!(on_real);
+
+fn server(rig: &Rig) -> anyhow::Result<Arc<ControlPlane>> {
+    match &rig.ground {
+        Ground::Real(plane) => Ok(plane.clone()),
+        Ground::Sim(_) => anyhow::bail!("this scenario is for a real control plane"),
+    }
+}
+
+async fn kubectl(rig: &Rig, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = server(rig)?.kubectl(Account::Admin)?;
+    command.args(["--namespace", &rig.namespace]).args(arguments);
+    let output = tokio::task::spawn_blocking(move || command.output()).await?.context("kubectl does not run")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "kubectl {arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    Ok(text)
+}
+
+async fn an_operator_uses_kubectl(rig: &mut Rig) -> anyhow::Result<()> {
+    let set = rig.seedbed.collaset("foo", 2).await?;
+    rig.world.settled(&set, std::time::Duration::from_secs(120)).await?;
+    let names = rig.pod_names("foo").await?;
+    let pods = identities(rig, &names).await?;
+    rig.start_host().await?;
+    let targets: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
+    let job = json!({
+        "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "metadata": {"name": "x"},
+        "spec": {"action": "Replace", "partition": 1, "targets": targets},
+    });
+    let file = server(rig)?.folder().join("kubectl-job.json");
+    std::fs::write(&file, job.to_string())?;
+    kubectl(rig, &["apply", "-f", &file.to_string_lossy()]).await?;
+    kubectl(rig, &["wait", "--timeout=60s", "--for=jsonpath={.status.succeededPodCount}=1", "opj/x"]).await?;
+    let table = kubectl(rig, &["get", "opj", "x"]).await?;
+    ensure!(table.contains("PROGRESS") && table.contains("AGE") && table.contains("Processing"), "{table}");
+    kubectl(rig, &["patch", "opj", "x", "--type=merge", "-p", r#"{"spec":{"partition":2}}"#]).await?;
+    kubectl(rig, &["wait", "--timeout=60s", "--for=condition=Complete", "opj/x"]).await?;
+    let told = kubectl(rig, &["wait", "--timeout=10s", "--for=jsonpath={.status.endTime}", "opj/x"]).await?;
+    ensure!(told.contains("condition met"), "{told}");
+    rig.until_told("Completed", 1).await?;
+    let described = kubectl(rig, &["describe", "opj", "x"]).await?;
+    for word in ["ReplaceOriginPod", "ReplaceNewPod", "Completed", "operationjob-controller", "Succeeded"] {
+        ensure!(described.contains(word), "{word} is not in {described}");
+    }
+    kubectl(rig, &["delete", "opj", "x", "--timeout=60s"]).await?;
+    all_replaced(rig, &pods).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubectl_gets_waits_describes_and_deletes() {
+    let _shared = UNDISTURBED.read().await;
+    run("kubectl", an_operator_uses_kubectl).await;
+}
+
+async fn the_server_is_killed(rig: &mut Rig) -> anyhow::Result<()> {
+    let set = rig.seedbed.collaset("foo", 3).await?;
+    rig.world.settled(&set, std::time::Duration::from_secs(120)).await?;
+    let names = rig.pod_names("foo").await?;
+    let pods = identities(rig, &names).await?;
+    rig.world.hold(Brake::Creation, Scope::World);
+    rig.start_host().await?;
+    rig.create_job("k", replace(&names, json!({}))).await?;
+    rig.until("k", "begun", |job| job.count("processing") == 3).await?;
+    let plane = server(rig)?;
+    plane.kill_api_server();
+    rig.world.release(Brake::Creation, Scope::World);
+    patiently("the host has stepped down", async || Ok(!rig.running()?.leads())).await?;
+    plane.start_api_server().await?;
+    rig.until("k", "ended", |job| job.progress() == "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_was_killed_and_came_back_costs_nothing() {
+    let _alone = UNDISTURBED.write().await;
+    run("server-killed", the_server_is_killed).await;
+}
