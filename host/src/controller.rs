@@ -220,13 +220,15 @@ async fn run_round(host: Arc<Host>, term: Arc<Term>, key: JobKey, mut memory: Bo
     Finished { key, memory, outcome, inbox_since, acts_before }
 }
 
-/// What a change means for one target.
+/// What a change means for one target. When it was asked to go is noted as soon as it is seen: a target that rests is
+/// not visited before its object is gone, and the last view of an object may not tell any more.
 fn note(inbox: &mut Inbox, index: u32, change: &Change) {
     inbox.dirty.insert(index);
-    if let (Some(old), None) = (&change.old, &change.new)
-        && let Some(time) = asked_to_go(old)
+    let going = [&change.new, &change.old].into_iter().flatten().find(|object| object.terminating());
+    if let Some(object) = going
+        && let Some(time) = asked_to_go(object)
     {
-        inbox.departed.push((index, old.uid.clone(), time));
+        inbox.departed.push((index, object.uid.clone(), time));
     }
 }
 

@@ -20,7 +20,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub struct Inbox {
     /// Targets that something happened to.
     pub dirty: BTreeSet<u32>,
-    /// Targets whose object is gone, with its UID and the time it was asked to go.
+    /// Targets whose object goes or is gone, with its UID and the time it was asked to go.
     pub departed: Vec<(u32, String, Timestamp)>,
     /// The stored state is to be read anew.
     pub resync: bool,

@@ -310,10 +310,12 @@ impl Flight<'_> {
     }
 }
 
-/// When a terminating object was asked to go: its deletionTimestamp less its grace period.
+/// When a terminating object was asked to go: its deletionTimestamp less its grace period. `None` where no grace is
+/// left: the kubelet's last request shortens it to zero and moves the timestamp to the object's end, by which time the
+/// new pod is there already.
 pub fn asked_to_go(object: &Object) -> Option<Timestamp> {
-    let grace = SignedDuration::from_secs(object.grace_seconds.unwrap_or(0));
-    object.deleted.map(|deleted| deleted - grace)
+    let grace = object.grace_seconds.filter(|seconds| *seconds > 0)?;
+    object.deleted.map(|deleted| deleted - SignedDuration::from_secs(grace))
 }
 
 /// A target that ended and from which something of ours may have to go.

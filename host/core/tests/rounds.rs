@@ -475,6 +475,23 @@ fn an_unknown_write_is_observed_before_it_is_repeated() {
 }
 
 #[test]
+fn the_end_of_a_pod_is_never_taken_for_the_time_it_was_asked_to_go() {
+    for (grace, noted) in [(30, Some("2025-12-31T23:59:33Z")), (0, None)] {
+        let mut bench = Bench::new(Bench::targets(&["a"]));
+        bench.pod("a", "1");
+        bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
+        bench.settle(&mut evict_and_wait);
+        let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
+        let (deleted, resource_version) = (Some(bench.now + SignedDuration::from_secs(3)), "99".to_owned());
+        bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
+        bench.later(4);
+        bench.touch_all();
+        bench.settle(&mut evict_and_wait);
+        assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["EvictedAt"].as_str(), noted);
+    }
+}
+
+#[test]
 fn a_deleted_job_ends_its_targets_releases_them_and_lets_its_finalizer_go() {
     let mut spec = Bench::targets(&["a", "b"]);
     spec["partition"] = json!(1);
