@@ -153,7 +153,13 @@ fn sort_out(
         urgent |= waits;
         match changed {
             None if succeeded && verdict.writes.is_empty() && verdict.wake.is_none() => memory.let_go(index),
-            Some(state) => drop(memory.decided.insert(index, state)),
+            Some(state) => {
+                // The plugin sees what it remembers once that is durable, and may have waited for it.
+                if memory.state.target(index).is_some_and(|stored| stored.extra != state.extra) {
+                    memory.after_record.insert(index);
+                }
+                memory.decided.insert(index, state);
+            }
             None => drop(memory.decided.remove(&index)),
         }
         if !verdict.writes.is_empty() {
