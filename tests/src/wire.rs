@@ -103,7 +103,7 @@ impl Wire {
 
     /// Watches of this kind bring nothing until the thaw.
     pub fn freeze(&self, plural: &str) {
-        self.state.frozen.send_modify(|frozen| drop(frozen.insert(plural.to_owned())));
+        self.state.frozen.send_modify(|frozen| frozen.extend([plural.to_owned()]));
     }
 
     /// Watches bring everything again.

@@ -195,3 +195,28 @@ pub async fn holds_of_a_job_that_vanished_are_let_go(rig: &mut Rig) -> anyhow::R
     ensure!(rig.pods().get(&name).await?.metadata.uid == Some(uid), "the pod stays");
     Ok(())
 }
+
+/// A47: the outcome was recorded, and the host was killed before it could let go of a pod that is going.
+pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> anyhow::Result<()> {
+    let (name, uid) = settled_collaset(rig, 1).await?.into_iter().next().context("a CollaSet of one has a pod")?;
+    rig.world.hold(Brake::Creation, Scope::World);
+    rig.start_host().await?;
+    let target = std::slice::from_ref(&name);
+    rig.create_job("o", replace(target, json!({"activeDeadlineSeconds": 4}))).await?;
+    rig.until_pod(&name, "kept", |pod| is_held(pod) && is_kept(pod)).await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order(http::Method::PATCH, &format!("/pods/{name}"), Fate::Held);
+    let job = rig.until_progress("o", "Failed").await?;
+    ensure!(job.target(&name) == "Failed/DeadlineExceeded" && !job.data.to_string().contains("Released"), "{:?}", job.data);
+    rig.kill_host("host").await?;
+    rig.pods().delete(&name, &DeleteParams::default()).await?;
+    rig.until_pod(&name, "terminating and kept", |pod| is_leaving(pod) && is_kept(pod)).await?;
+    rig.start_host().await?;
+    let gone = |pods: &[std::sync::Arc<k8s_openapi::api::core::v1::Pod>]| {
+        pods.iter().all(|pod| pod.metadata.uid.as_deref() != Some(&uid))
+    };
+    rig.world.until("the pod to go", super::SETTLED, gone).await?;
+    let job = rig.until("o", "released", |job| job.data.to_string().contains("Released")).await?;
+    ensure!(job.target(&name) == "Failed/DeadlineExceeded", "{:?}", job.data);
+    rig.until_nothing_is_left().await
+}

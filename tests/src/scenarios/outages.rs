@@ -89,3 +89,29 @@ pub async fn an_eviction_that_commits_late_is_told_as_it_was(rig: &mut Rig) -> a
     );
     rig.until_nothing_is_left().await
 }
+
+/// A46: the lease is lost and won back while an eviction of the first term is still under way, and the job is deleted.
+pub async fn an_eviction_of_an_earlier_term_comes_too_late(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 1).await?;
+    let mut begin = rig.host_named("host");
+    begin.lease = Duration::from_secs(6);
+    rig.start(begin).await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order(Method::POST, "/eviction", Fate::Late(Duration::from_secs(25)));
+    rig.create_job("l", replace(&names(&pods), json!({}))).await?;
+    patiently("the eviction is under way", async || Ok(wire.caught() > 0)).await?;
+    wire.order(Method::PUT, "/leases/", Fate::Refused(http::StatusCode::INTERNAL_SERVER_ERROR));
+    patiently("the lease is lost", async || Ok(!rig.running()?.leads())).await?;
+    wire.lift();
+    patiently("the lease is won back", async || Ok(rig.running()?.leads())).await?;
+    rig.delete_job("l").await?;
+    rig.until_gone("l").await?;
+    let arrived = || wire.writes().into_iter().find(|sent| sent.path.ends_with("/eviction"));
+    ensure!(arrived().is_none(), "the job was gone first");
+    patiently("the late eviction arrived", async || Ok(arrived().is_some())).await?;
+    ensure!(arrived().and_then(|sent| sent.status) == Some(http::StatusCode::CONFLICT), "{:?}", arrived());
+    let (name, uid) = pods.first().cloned().unwrap_or_default();
+    let pod = rig.pods().get(&name).await?;
+    ensure!(pod.metadata.uid == Some(uid) && pod.metadata.deletion_timestamp.is_none(), "the pod stays");
+    rig.until_nothing_is_left().await
+}
