@@ -51,6 +51,23 @@ pub(crate) fn update(state: &mut State, namespace: &str) {
     }
 }
 
+/// Counts a namespace's budgets anew if one of them still holds a disruption that never came about. The real controller
+/// looks again when its time is over; here nothing but an eviction can notice, so an eviction looks.
+pub(crate) fn expire(state: &mut State, namespace: &str) {
+    let Some(kind) = state.kinds.by_path("policy", "v1", "poddisruptionbudgets") else { return };
+    let stale = |time: &Value| {
+        let since = time.as_str().and_then(|time| time.parse::<Timestamp>().ok());
+        since.is_none_or(|since| state.now.duration_since(since) >= DELETION_TIMEOUT)
+    };
+    let disrupted = |budget: &Version| {
+        let noted = at(&budget.value, &["status", "disruptedPods"]).and_then(Value::as_object);
+        noted.is_some_and(|noted| noted.values().any(stale))
+    };
+    if state.store.scan(kind.table, Some(namespace)).any(|(_, budget)| disrupted(budget)) {
+        update(state, namespace);
+    }
+}
+
 /// What a budget's status says.
 struct Count {
     expected: i64,

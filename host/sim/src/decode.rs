@@ -55,9 +55,14 @@ pub(crate) fn object(call: &Call) -> Result<Decoded, Refusal> {
 
 /// A value as an object of the call's kind, in its stored form.
 pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> {
-    typed(&call.kind, &mut value)?;
-    let warnings = normal::normalise(&call.kind, &mut value, Unknown::wanted(&call.query))?;
+    let warnings = normalise(call, &mut value)?;
     Ok(Decoded { object: stored_form(&call.kind, value), warnings })
+}
+
+/// Checks that a value is an object of the call's kind and brings it into shape; yields warnings.
+pub(crate) fn normalise(call: &Call, value: &mut Value) -> Result<Vec<String>, Refusal> {
+    typed(&call.kind, value)?;
+    normal::normalise(&call.kind, value, Unknown::wanted(&call.query))
 }
 
 /// Checks that a value is an object of the kind that the path names.

@@ -37,6 +37,7 @@ pub(crate) fn evict(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         state.store.get(call.kind.table, &key).cloned().ok_or_else(|| Refusal::not_found(&call.kind, &call.name))?;
     let mut options = DeleteOptions::from_object(eviction.get("deleteOptions").unwrap_or(&Value::Null));
     options.dry_run |= call.query.dry_run();
+    budget::expire(state, &call.namespace);
     if !outside_budgets(&pod.value) {
         allow(state, &pod, &mut options)?;
     }

@@ -89,7 +89,8 @@ fn qualified(name: &str, group: &str) -> String {
 /// Everything that is served.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    by_path: BTreeMap<(String, String, String), Arc<Kind>>,
+    /// By plural name; kinds of several groups may share one.
+    by_plural: BTreeMap<String, Vec<Arc<Kind>>>,
     tables: BTreeMap<(String, String), TableId>,
 }
 
@@ -113,17 +114,18 @@ impl Kinds {
     }
 
     pub(crate) fn insert(&mut self, kind: Kind) {
-        let path = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
-        self.by_path.insert(path, Arc::new(kind));
+        self.by_plural.entry(kind.plural.clone()).or_default().push(Arc::new(kind));
     }
 
     /// Stops serving every version of a custom kind.
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
-        self.by_path.retain(|(g, _, p), _| g != group || p != plural);
+        if let Some(kinds) = self.by_plural.get_mut(plural) {
+            kinds.retain(|kind| kind.group != group);
+        }
     }
 
     pub(crate) fn by_path(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
-        self.by_path.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
+        self.by_plural.get(plural)?.iter().find(|kind| kind.group == group && kind.version == version)
     }
 
     /// The kind that an `apiVersion` and `kind` pair names.
@@ -133,7 +135,7 @@ impl Kinds {
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
-        self.by_path.values()
+        self.by_plural.values().flatten()
     }
 }
 

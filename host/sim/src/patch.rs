@@ -39,11 +39,11 @@ pub(crate) fn patch(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     } else {
         converted(kind, &old.value)
     };
-    let patched = patched(media, call, shown)?;
-    let decoded = decode::finish(call, patched.clone()).map_err(|refusal| normal::blame_patch(&patched, refusal))?;
-    let mut new = decoded.object;
+    let mut patched = patched(media, call, shown)?;
+    let warnings = decode::normalise(call, &mut patched).map_err(|refusal| normal::blame_patch(&patched, refusal))?;
+    let mut new = decode::stored_form(kind, patched);
     name_matches(call, &mut new)?;
-    Ok(update::change(state, call, &old, (new, Managed::Track))?.warned(decoded.warnings))
+    Ok(update::change(state, call, &old, (new, Managed::Track))?.warned(warnings))
 }
 
 fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal> {

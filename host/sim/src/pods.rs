@@ -129,7 +129,7 @@ pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
 /// What is wrong with a change of a pod: next to nothing of its spec may change.
 pub(crate) fn update_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = create_errors(new);
-    if frozen(old) != frozen(new) {
+    if old.get("spec") != new.get("spec") && frozen(old) != frozen(new) {
         let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
                       `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
                       existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \

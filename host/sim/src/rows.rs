@@ -38,8 +38,12 @@ pub(crate) fn columns(kind: &Kind) -> Names {
             ("Type", "string", 0),
             ("Reason", "string", 0),
             ("Object", "string", 0),
+            ("Subobject", "string", 1),
             ("Source", "string", 1),
             ("Message", "string", 0),
+            ("First Seen", "string", 1),
+            ("Count", "string", 1),
+            ("Name", "string", 1),
         ],
         "Deployment" => {
             &[("Ready", "string", 0), ("Up-to-date", "integer", 0), ("Available", "integer", 0), ("Age", "string", 0)]
@@ -222,30 +226,25 @@ fn ports(service: &Value) -> String {
 }
 
 fn event(event: &Value, now: Timestamp) -> Vec<Value> {
-    let when = [
-        &["series", "lastObservedTime"][..],
-        &["lastTimestamp"],
-        &["eventTime"],
-        &["firstTimestamp"],
-        &["metadata", "creationTimestamp"],
-    ];
-    let when = when.into_iter().find_map(|path| at(event, path));
-    let about = format!(
-        "{}/{}",
-        str_at(event, &["involvedObject", "kind"]).to_lowercase(),
-        str_at(event, &["involvedObject", "name"])
-    );
-    let source = [&["source", "component"][..], &["reportingComponent"]]
-        .into_iter()
-        .map(|path| str_at(event, path))
-        .find(|text| !text.is_empty());
+    let first_of = |paths: &[&[&str]]| paths.iter().find_map(|path| at(event, path));
+    let created: &[&str] = &["metadata", "creationTimestamp"];
+    let last =
+        first_of(&[&["series", "lastObservedTime"], &["lastTimestamp"], &["eventTime"], &["firstTimestamp"], created]);
+    let first = first_of(&[&["firstTimestamp"], &["eventTime"], created]);
+    let [kind, name] = ["kind", "name"].map(|part| str_at(event, &["involvedObject", part]));
+    let source = first_of(&[&["source", "component"], &["reportingComponent"]]).and_then(Value::as_str);
+    let count = first_of(&[&["series", "count"], &["count"]]).and_then(Value::as_i64).unwrap_or(1);
     vec![
-        json!(age(when, now)),
+        json!(age(last, now)),
         json!(str_at(event, &["type"])),
         json!(str_at(event, &["reason"])),
-        json!(about),
+        json!(format!("{}/{name}", kind.to_lowercase())),
+        json!(str_at(event, &["involvedObject", "fieldPath"])),
         json!(source.unwrap_or_default()),
         json!(str_at(event, &["message"]).trim()),
+        json!(age(first, now)),
+        json!(count.to_string()),
+        json!(object::name(event)),
     ]
 }
 

@@ -69,7 +69,10 @@ pub(crate) fn columns(kind: &Kind) -> Vec<Value> {
 }
 
 fn all(kind: &Kind) -> Vec<Column> {
-    let mut columns = vec![Column::named("Name", "string", 0)];
+    let mut columns = Vec::new();
+    if kind.kind != "Event" || kind.custom.is_some() {
+        columns.push(Column::named("Name", "string", 0));
+    }
     match &kind.custom {
         Some(custom) if custom.columns.is_empty() => columns.push(age_column()),
         Some(custom) => columns.extend(custom.columns.iter().map(custom_column)),
@@ -100,6 +103,10 @@ fn custom_column(column: &Value) -> Column {
 
 /// The cells of an object's row.
 pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    // What is listed of events is what happened; their names say nothing.
+    if kind.kind == "Event" && kind.custom.is_none() {
+        return rows::cells(kind, object, now);
+    }
     let mut cells = vec![json!(object::name(object))];
     if kind.custom.is_none() {
         cells.extend(rows::cells(kind, object, now));

@@ -74,7 +74,7 @@ async fn a_budget_is_counted_spent_and_named_when_it_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stale_eviction_is_a_conflict_and_has_spent_the_budget() {
+async fn a_stale_eviction_is_a_conflict_and_spends_the_budget_for_two_minutes() {
     let client = Client::new(Cluster::new(Options::default()).service(), "default");
     let pods = ready_pods(&client, 2).await;
     let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(client.clone());
@@ -85,6 +85,9 @@ async fn a_stale_eviction_is_a_conflict_and_has_spent_the_budget() {
     let status = budgets.get("b").await.unwrap().status.unwrap();
     assert_eq!(status.disruptions_allowed, 0);
     assert!(status.disrupted_pods.unwrap().contains_key("p0"));
+    assert_eq!(evict(&client, "p0", json!({})).await.unwrap_err().code, 429);
+    tokio::time::advance(std::time::Duration::from_secs(121)).await;
+    evict(&client, "p0", json!({})).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

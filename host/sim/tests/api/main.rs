@@ -2,8 +2,12 @@
 //! inside.
 
 #[cfg(test)]
+mod applied;
+#[cfg(test)]
 mod custom;
 #[cfg(test)]
 mod evictions;
 #[cfg(test)]
 mod objects;
+#[cfg(test)]
+mod served;
