@@ -13,7 +13,7 @@ RUN cargo build --release --locked -p oarlock \
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
  && cp target/release/oarlock /image/ \
  && cp target/wasm32-wasip2/release/replace.wasm /image/plugins/ \
- && cp host/manifests/grants.yaml /image/
+ && cp plugins/replace/grant.yaml /image/grants.yaml
 
 FROM scratch
 COPY --from=build /image/ /

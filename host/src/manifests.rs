@@ -13,7 +13,7 @@ const ROLES: &str = include_str!("../manifests/roles.yaml");
 const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
 
 /// What the shipped plugins may do, as a grants file.
-pub const SHIPPED_GRANTS: &str = include_str!("../manifests/grants.yaml");
+pub const SHIPPED_GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
 
 /// The CustomResourceDefinitions, as YAML documents.
 pub fn crds() -> String {

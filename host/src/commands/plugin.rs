@@ -137,7 +137,9 @@ fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
 fn verdict_text(file: &Path, verdict: &Verdict) -> String {
     let status = &verdict.status;
     let named = [status.name.as_deref(), status.version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
-    let mut text = format!("{}: {:?}/{}: {}\n", file.display(), status.state, status.reason, status.message);
+    // The message would only repeat the lines below.
+    let message = if status.missing.is_empty() { format!(": {}", status.message) } else { String::new() };
+    let mut text = format!("{}: {:?}/{}{message}\n", file.display(), status.state, status.reason);
     let facts = [("plugin", named), ("action", status.action.clone().unwrap_or_default())];
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
         // Writing to a string cannot fail, here and below.
@@ -145,14 +147,14 @@ fn verdict_text(file: &Path, verdict: &Verdict) -> String {
     }
     if !status.missing.is_empty() {
         let _ = writeln!(text, "  the grant lacks:");
-        status.missing.iter().for_each(|line| drop(writeln!(text, "    {line}")));
+        text.extend(status.missing.iter().map(|line| format!("    {line}\n")));
     }
     text
 }
 
 fn facts_text(facts: &Facts) -> String {
     let mut text = String::new();
-    let mut line = |name: &str, value: &str| drop(writeln!(text, "{name:<12} {value}"));
+    let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<12} {value}\n"));
     match &facts.manifest {
         None => line("manifest", "none: the host would reject this file"),
         Some(manifest) => {
@@ -218,7 +220,7 @@ mod tests {
             missing: vec!["read v1 Secret /data".into(), "delete v1 Pod".into()],
         };
         let text = verdict_text(Path::new("a/greedy.wasm"), &Verdict { facts: None, status });
-        assert!(text.starts_with("a/greedy.wasm: AwaitingGrant/AwaitingGrant: it asks"), "{text}");
+        assert!(text.starts_with("a/greedy.wasm: AwaitingGrant/AwaitingGrant\n"), "{text}");
         assert!(text.ends_with("  the grant lacks:\n    read v1 Secret /data\n    delete v1 Pod\n"), "{text}");
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
 use oarlock_sim::world::{Effect, Verdict};
 
@@ -47,13 +47,13 @@ impl Demo {
         let yaml = job("opj-replace", "Replace", "\n  partition: 1", &pods);
         self.screen.command("kubectl apply -f -", &yaml).await?;
         self.user.apply(&yaml).await?;
-        self.watch("opj-replace", "foo", "the first target to end", |now| now.ended() >= 1).await?;
+        self.watch(("opj-replace", "foo"), "the first target to end", |now| now.ended() >= 1).await?;
         self.screen.say("partition: 1 lets one target start; the others wait.").await?;
         let all = pods.len();
         let patch = format!("kubectl patch opj opj-replace --type merge -p '{{\"spec\":{{\"partition\":{all}}}}}'");
         self.screen.command(&patch, "").await?;
         self.user.set_partition("opj-replace", all).await?;
-        self.watch("opj-replace", "foo", "the job to end", Snapshot::has_ended).await?;
+        self.watch(("opj-replace", "foo"), "the job to end", Snapshot::has_ended).await?;
         self.remember(&pods);
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Demo {
         let yaml = job("opj-web", "Replace", "", &pods);
         self.screen.command("kubectl apply -f -", &yaml).await?;
         self.user.apply(&yaml).await?;
-        self.watch("opj-web", "web", "the job to end", Snapshot::has_ended).await?;
+        self.watch(("opj-web", "web"), "the job to end", Snapshot::has_ended).await?;
         self.remember(&pods);
         Ok(())
     }
@@ -78,11 +78,15 @@ impl Demo {
         let yaml = job("opj-greedy", "Greedy", "", &pods);
         self.screen.command("kubectl apply -f -", &yaml).await?;
         self.user.apply(&yaml).await?;
-        let told = self.condition("opj-greedy", "ActionAvailable", "AwaitingGrant").await?;
-        self.screen.say(&format!("ActionAvailable=False/AwaitingGrant: {told}")).await?;
+        self.wait_for_condition("opj-greedy", "ActionAvailable", "AwaitingGrant").await?;
         let missing = self.stage.missing_lines("greedy").await?;
+        if missing.is_empty() {
+            bail!("a plugin awaits its grant, and nobody says which lines are missing");
+        }
         let lines: String = missing.iter().map(|line| format!("\n    {line}")).collect();
-        self.screen.say(&format!("Lines that grants.yaml lacks:{lines}")).await
+        let told =
+            "The job says ActionAvailable=False, AwaitingGrant, and so does the host's log. What grants.yaml lacks:";
+        self.screen.say(&format!("{told}{lines}")).await
     }
 
     /// Shows that a proposal outside the grant costs its target, and changes nothing.
@@ -94,12 +98,17 @@ impl Demo {
         let yaml = job("opj-overreach", "Overreach", "", &pods);
         self.screen.command("kubectl apply -f -", &yaml).await?;
         self.user.apply(&yaml).await?;
-        let end = self.watch("opj-overreach", "web", "the job to end", Snapshot::has_ended).await?;
-        let denied = end.targets.iter().all(|target| target.detail.starts_with("MutationDenied"));
-        if !denied {
+        let end = self.watch(("opj-overreach", "web"), "the job to end", Snapshot::has_ended).await?;
+        if !end.targets.iter().all(|target| target.detail.starts_with("MutationDenied")) {
             bail!("the target of a plugin that overreaches ended otherwise than by MutationDenied: {:?}", end.targets);
         }
-        Ok(())
+        let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
+        let before: Vec<_> = pods.iter().map(labels).collect();
+        let after: Vec<_> = self.user.pods("web").await?.iter().map(labels).collect();
+        if !before.iter().all(|labels| after.contains(labels)) {
+            bail!("a pod's labels were changed by a proposal that was denied: {before:?} became {after:?}");
+        }
+        self.screen.say("Neither label was set, for a proposal is carried out as a whole or not at all.").await
     }
 
     /// Asks the ledger, which saw pods and never a status.
@@ -133,11 +142,10 @@ impl Demo {
         self.replaced.extend(pods.iter().filter_map(identity));
     }
 
-    /// Shows pods and targets until `until` holds.
+    /// Shows the targets of a job and the pods of its set until `until` holds.
     async fn watch(
         &self,
-        job: &str,
-        app: &str,
+        (job, app): (&str, &str),
         what: &str,
         until: impl Fn(&Snapshot) -> bool,
     ) -> anyhow::Result<Snapshot> {
@@ -148,7 +156,7 @@ impl Demo {
             let now = Snapshot::of(&self.user.pods(app).await?, &self.user.job(job).await?);
             view.show(&now)?;
             if until(&now) {
-                view.close();
+                view.close()?;
                 return Ok(now);
             }
             if tokio::time::Instant::now() > deadline {
@@ -158,19 +166,18 @@ impl Demo {
         }
     }
 
-    /// The message of a condition, once it has a reason.
-    async fn condition(&self, job: &str, kind: &str, reason: &str) -> anyhow::Result<String> {
+    /// Waits until a condition of the job has a reason.
+    async fn wait_for_condition(&self, job: &str, kind: &str, reason: &str) -> anyhow::Result<()> {
         let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
         loop {
             let conditions = self.user.job(job).await?.status.and_then(|status| status.conditions).unwrap_or_default();
-            match conditions.into_iter().find(|condition| condition.kind == kind && condition.reason == reason) {
-                Some(condition) => return Ok(condition.message),
-                None if tokio::time::Instant::now() > deadline => {
-                    return Err(anyhow::anyhow!("job {job} does not say {kind} with reason {reason}"))
-                        .context("the gate did not show itself in time");
-                }
-                None => tokio::time::sleep(LOOK_EVERY).await,
+            if conditions.iter().any(|condition| condition.kind == kind && condition.reason == reason) {
+                return Ok(());
             }
+            if tokio::time::Instant::now() > deadline {
+                bail!("job {job} does not say {kind} with reason {reason} after {ACT_ENDS_WITHIN:?}: {conditions:?}");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 }

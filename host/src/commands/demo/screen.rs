@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::snapshot::Snapshot;
 
 /// Time to read a paragraph before the next one, on a terminal.
-const READING: Duration = Duration::from_millis(1500);
+const READING: Duration = Duration::from_millis(700);
 
 /// Where the demo is seen.
 pub(super) struct Screen {
@@ -50,6 +50,7 @@ impl Screen {
 
     /// Something to watch change; of `targets` targets.
     pub(super) fn view(&self, targets: usize) -> anyhow::Result<View<'_>> {
+        self.line("")?;
         let bar = ProgressBar::with_draw_target(Some(targets as u64), ProgressDrawTarget::hidden());
         if self.live {
             let style = ProgressStyle::with_template("{msg}\n  [{bar:40}] {pos} of {len} targets ended, {elapsed}");
@@ -94,8 +95,9 @@ impl View<'_> {
     }
 
     /// Leaves the last picture on the terminal.
-    pub(super) fn close(self) {
+    pub(super) fn close(self) -> anyhow::Result<()> {
         self.bar.abandon();
+        self.screen.line("")
     }
 }
 
@@ -118,13 +120,13 @@ fn tables(now: &Snapshot) -> String {
 fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
     for row in now.pods.iter().filter(|row| !before.pods.contains(row)) {
-        lines.push(format!("pod    {:<18} {:<4} {:<18} {}", row.name, row.ready, row.status, row.part));
+        lines.push(format!("pod    {:<22} {:<4} {:<18} {}", row.name, row.ready, row.status, row.part));
     }
     for row in before.pods.iter().filter(|old| now.pods.iter().all(|row| row.name != old.name)) {
-        lines.push(format!("pod    {:<18} {:<4} {}", row.name, "", "gone"));
+        lines.push(format!("pod    {:<22} {:<4} {}", row.name, "", "gone"));
     }
     for row in now.targets.iter().filter(|row| !before.targets.contains(row)) {
-        lines.push(format!("target {:<18} {:<4} {:<18} {}", row.name, "", row.progress, row.detail));
+        lines.push(format!("target {:<22} {:<4} {:<18} {}", row.name, "", row.progress, row.detail));
     }
     lines.iter().map(|line| line.trim_end().to_owned()).collect()
 }
