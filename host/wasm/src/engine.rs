@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use wasmtime::component::{HasSelf, Linker};
-use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::bindings::{cluster, config, jobs, log};
 use crate::guest::Guest;
@@ -131,6 +131,8 @@ fn pool() -> PoolingAllocationConfig {
         .table_elements(TABLE_ELEMENTS)
         .max_component_instance_size(1 << 20)
         .max_core_instance_size(1 << 20)
+        // Linux 6.7 and later tell which pages were touched, and only those are reset.
+        .pagemap_scan(Enabled::Auto)
         .linear_memory_keep_resident(KEEP_RESIDENT)
         .table_keep_resident(KEEP_RESIDENT)
         .async_stack_keep_resident(0);
