@@ -11,7 +11,8 @@ use serde_json::Value;
 const FINALIZER: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
 const HOLD: &str = "hold.oarlock.dev/";
 
-/// What is wrong in these versions. A scenario that meddles writes statuses itself: those are not judged.
+/// What is wrong in these versions. A scenario that meddles writes statuses itself, or kills the server, so that versions
+/// are missing: what depends on each version of a status is not judged then.
 pub fn breaches(versions: &[Version], meddled: bool) -> Vec<String> {
     let mut seen: BTreeMap<(String, String), &Version> = BTreeMap::new();
     let mut found = Vec::new();
@@ -21,9 +22,8 @@ pub fn breaches(versions: &[Version], meddled: bool) -> Vec<String> {
         let jobs: Vec<&Version> = seen.values().copied().filter(|other| other.plural == "operationjobs").collect();
         let wrong = match version.plural.as_str() {
             "operationjobs" if !meddled => before.map(|before| terminal_is_sticky(before, version)).unwrap_or_default(),
-            "pods" => {
-                [intent_comes_first(before, version, &jobs, meddled), new_pod_comes_first(before, version, &jobs)]
-                    .concat()
+            "pods" if !meddled => {
+                [intent_comes_first(before, version, &jobs), new_pod_comes_first(before, version, &jobs)].concat()
             }
             _ => Vec::new(),
         };
@@ -57,7 +57,7 @@ fn terminal_is_sticky(before: &Version, after: &Version) -> Vec<String> {
 }
 
 /// S5, S7: whoever is held or evicted is, by UID, what a job has durably started.
-fn intent_comes_first(before: Option<&Version>, pod: &Version, jobs: &[&Version], meddled: bool) -> Vec<String> {
+fn intent_comes_first(before: Option<&Version>, pod: &Version, jobs: &[&Version]) -> Vec<String> {
     let mut wrong = Vec::new();
     for uid in holders(pod).into_iter().filter(|uid| before.is_none_or(|before| !holders(before).contains(uid))) {
         let Some(job) = jobs.iter().find(|job| job.uid == uid) else { continue };
@@ -66,7 +66,7 @@ fn intent_comes_first(before: Option<&Version>, pod: &Version, jobs: &[&Version]
             .get(format!("{HOLD}{uid}"))
             .and_then(Value::as_str)
             .is_some_and(|list| list.contains("barred"));
-        if !(bars || large(job) || meddled || started(job, pod)) {
+        if !(bars || large(job) || started(job, pod)) {
             wrong.push(format!("S7: held by {} before it had started, by UID", job.name));
         }
     }
@@ -77,7 +77,7 @@ fn intent_comes_first(before: Option<&Version>, pod: &Version, jobs: &[&Version]
             .is_some_and(|list| list.iter().any(|one| text(one, "reason") == "EvictionByEvictionAPI"))
     };
     let newly = evicted(pod) && !before.is_some_and(|before| evicted(before));
-    if newly && !meddled && !jobs.iter().any(|job| large(job) || started(job, pod)) {
+    if newly && !jobs.iter().any(|job| large(job) || started(job, pod)) {
         wrong.push("S5: evicted although no job had started it, by UID".to_owned());
     }
     wrong

@@ -24,7 +24,7 @@ use crate::jobs::{self, Told};
 use crate::wire::Wire;
 
 /// How long a scenario waits for anything: far longer than it takes, for it only ends tests that fail.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Which cluster a rig stands on.
 pub enum Ground {
@@ -115,7 +115,7 @@ impl Rig {
         &self.history
     }
 
-    /// The scenario writes statuses itself: what it wrote is not the host's doing.
+    /// The scenario writes statuses itself or kills the server: what its history shows of statuses is not judged.
     pub fn meddles(&mut self) {
         self.meddled = true;
     }

@@ -23,7 +23,7 @@ use oarlock_sim::world::SetKey;
 use crate::rig::Rig;
 
 /// Within this every set of the world has come to rest.
-pub(crate) const SETTLED: Duration = Duration::from_secs(120);
+pub(crate) const SETTLED: Duration = Duration::from_secs(300);
 
 /// Hands the list of all scenarios that run on both clusters to a macro that makes a test of each.
 #[macro_export]

@@ -219,7 +219,8 @@ fn watched(uri: &Uri) -> Option<String> {
 /// Whether a write of a known version left that version. One that ends a terminating object leaves no other.
 fn is_the_same(asked: &[u8], answer: &[u8]) -> bool {
     let text = |value: &Value, field: &str| Some(value.pointer(field)?.as_str()?.to_owned());
-    let (Ok(asked), Ok(answer)) = (serde_json::from_slice::<Value>(asked), serde_json::from_slice::<Value>(answer)) else {
+    let (Ok(asked), Ok(answer)) = (serde_json::from_slice::<Value>(asked), serde_json::from_slice::<Value>(answer))
+    else {
         return false;
     };
     let known = text(&asked, "/metadata/resourceVersion");

@@ -110,6 +110,8 @@ async fn kubectl_gets_waits_describes_and_deletes() {
 }
 
 async fn the_server_is_killed(rig: &mut Rig) -> anyhow::Result<()> {
+    // The record of versions has a gap while nobody can watch.
+    rig.meddles();
     let set = rig.seedbed.collaset("foo", 3).await?;
     rig.world.settled(&set, std::time::Duration::from_secs(120)).await?;
     let names = rig.pod_names("foo").await?;

@@ -207,7 +207,11 @@ pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> a
     let wire = rig.running()?.wire.clone();
     wire.order(http::Method::PATCH, &format!("/pods/{name}"), Fate::Held);
     let job = rig.until_progress("o", "Failed").await?;
-    ensure!(job.target(&name) == "Failed/DeadlineExceeded" && !job.data.to_string().contains("Released"), "{:?}", job.data);
+    ensure!(
+        job.target(&name) == "Failed/DeadlineExceeded" && !job.data.to_string().contains("Released"),
+        "{:?}",
+        job.data
+    );
     rig.kill_host("host").await?;
     rig.pods().delete(&name, &DeleteParams::default()).await?;
     rig.until_pod(&name, "terminating and kept", |pod| is_leaving(pod) && is_kept(pod)).await?;
