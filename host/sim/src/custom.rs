@@ -44,26 +44,8 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
     let (group, plural) = (str_at(spec, &["group"]), str_at(spec, &["names", "plural"]));
     let kind = str_at(spec, &["names", "kind"]);
     let or = |value: &str, default: String| if value.is_empty() { default } else { value.to_owned() };
-    let scale = at(version, &["subresources", "scale"]).cloned().unwrap_or(Value::Null);
-    let schema = at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_else(|| json!({}));
-    let root = Schema { embedded: true, preserve: preserves(spec, &schema), ..schema::parse(&schema) };
-    let mut typed = Schema { embedded: false, ..root.clone() };
-    typed.properties.insert("metadata".into(), schema::object_meta());
-    for name in ["kind", "apiVersion"] {
-        typed.properties.entry(name.into()).or_default();
-    }
-    let custom = CustomVersion {
-        root,
-        typed,
-        schema,
-        columns: list(version, "additionalPrinterColumns"),
-        selectable: list(version, "selectableFields")
-            .iter()
-            .map(|one| str_at(one, &["jsonPath"]).trim_start_matches('.').to_owned())
-            .collect(),
-        storage_version: storage_version.to_owned(),
-        scale: scale.clone(),
-    };
+    let custom = custom_version(spec, version, storage_version);
+    let scale = !custom.scale.is_null();
     Kind {
         group: group.to_owned(),
         version: str_at(version, &["name"]).to_owned(),
@@ -76,7 +58,7 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
         namespaced: str_at(spec, &["scope"]) == "Namespaced",
         traits: Traits {
             status: at(version, &["subresources"]).and_then(|all| all.get("status")).is_some(),
-            scale: !scale.is_null(),
+            scale,
             generation: true,
             returns_deleted: false,
             create_on_update: false,
@@ -84,6 +66,29 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
         },
         table: kinds.table(group, plural),
         custom: Some(Arc::new(custom)),
+    }
+}
+
+fn custom_version(spec: &Value, version: &Value, storage_version: &str) -> CustomVersion {
+    let scale = at(version, &["subresources", "scale"]).cloned().unwrap_or(Value::Null);
+    let schema = at(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_else(|| json!({}));
+    let root = Schema { embedded: true, preserve: preserves(spec, &schema), ..schema::parse(&schema) };
+    let mut typed = Schema { embedded: false, ..root.clone() };
+    typed.properties.insert("metadata".into(), schema::object_meta());
+    for name in ["kind", "apiVersion"] {
+        typed.properties.entry(name.into()).or_default();
+    }
+    CustomVersion {
+        root,
+        typed,
+        schema,
+        columns: list(version, "additionalPrinterColumns"),
+        selectable: list(version, "selectableFields")
+            .iter()
+            .map(|one| str_at(one, &["jsonPath"]).trim_start_matches('.').to_owned())
+            .collect(),
+        storage_version: storage_version.to_owned(),
+        scale,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     events,
     kinds::Kind,
     normal::{self, Unknown},
-    object,
+    object, protobuf,
     routing::Call,
     status::{FieldError, Refusal},
 };
@@ -21,6 +21,7 @@ pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
     match media {
         "" | "application/json" => json_text(&call.body),
         "application/yaml" => yaml_text(&call.body),
+        protobuf::MEDIA if call.kind.custom.is_none() => protobuf::decode(&call.kind, &call.body),
         _ => Err(Refusal::unsupported_media("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
     }
 }

@@ -47,6 +47,7 @@ mod openapi;
 mod options;
 mod patch;
 mod pods;
+mod protobuf;
 mod prune;
 mod query;
 mod random;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     defaulting, defaults,
     kinds::Kind,
-    object, prune,
+    prune,
     query::Query,
     schema::{self, Schema, Shape},
     status::Refusal,
@@ -66,11 +66,7 @@ fn built_in(kind: &Kind, object: &mut Value, dropped: &mut Vec<String>) -> Resul
     type_check(kind, &schema, object, "")?;
     prune::prune(&schema, object, "", dropped);
     text_quantities(&schema, object);
-    for (field, value) in object::as_map(object).iter_mut() {
-        if let Some(known) = schema.properties.get(field).filter(|_| field != "metadata") {
-            prune::drop_empty(known, value);
-        }
-    }
+    prune::drop_empty(&schema, object);
     defaults::fill(kind, object);
     Ok(())
 }
