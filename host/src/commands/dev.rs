@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use oarlock_sim::world::Timings;
 
@@ -58,11 +58,9 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let address = furnished.serve(args.port, stop.clone()).await?;
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;
-    let grants = match args.grants.unwrap_or_else(|| beside(&args.plugins)) {
-        file if file.is_file() => file,
-        _ => scratch.write("grants.yaml", SHIPPED_GRANTS)?,
-    };
-
+    // Other terminals are in other folders.
+    let kubeconfig = std::fs::canonicalize(&kubeconfig).unwrap_or(kubeconfig);
+    let grants = grants_file(args.grants, &args.plugins, &scratch)?;
     let listener = health::listen(args.listen).await?;
     let health_address = listener.local_addr().context("cannot tell where /readyz is served")?;
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &grants));
@@ -80,6 +78,17 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     furnished.world.stop().await;
     serving.await.context("serving /livez, /readyz and /metrics panicked")??;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file that was named, else the one beside the plugin directory, else one with the grants of the shipped plugins.
+fn grants_file(named: Option<PathBuf>, plugins: &Path, scratch: &Scratch) -> anyhow::Result<PathBuf> {
+    match named {
+        Some(file) if file.is_file() => Ok(file),
+        Some(file) => bail!("there are no grants at {}: write them, or leave --grants out", file.display()),
+        None => Some(beside(plugins))
+            .filter(|file| file.is_file())
+            .map_or_else(|| scratch.write("grants.yaml", SHIPPED_GRANTS), Ok),
+    }
 }
 
 struct Addresses {
