@@ -1,0 +1,259 @@
+//! A Replace job on the in-memory API whose host is killed at one chosen write, and what must be true at the end.
+//!
+//! Takes a [`Script`]; yields how many writes there were and every property that did not hold. World and host go on
+//! after a kill as they would in a cluster: another process with the same identity comes up. May not help the host.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::Client;
+use kube::api::DynamicObject;
+use oarlock_bed::faults::Plan;
+use oarlock_bed::interception::{Interceptor, WriteRecord};
+use oarlock_sim::world::{Brake, Scope, SetKey, Verdict};
+use oarlock_wasm::Plugins;
+use serde_json::json;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::components::{GRANTS, component};
+use crate::crash_host::Mortal;
+use crate::crash_line::{Line, Lives, Wire};
+use crate::crash_mishap::{Mishap, Wish};
+use crate::crash_script::{Script, Trouble};
+use crate::crash_sweep;
+use crate::jobs::{Told, replace};
+use crate::rig::{Ground, Rig, published};
+use crate::scenarios::identities;
+
+/// Name of the job.
+pub const JOB: &str = "r";
+const SETTLED: Duration = Duration::from_secs(60);
+/// How long an ended job must stay quiet (L2).
+const QUIET: Duration = Duration::from_secs(10);
+/// How long the last events and releases may take.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+
+/// What became of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The writes of the host, in order.
+    pub writes: Vec<WriteRecord>,
+    /// Whether the host was killed.
+    pub crashed: bool,
+    /// What did not hold, empty where all is well.
+    pub breaches: Vec<String>,
+}
+
+/// The Replace plugin, compiled once for all runs of this process.
+///
+/// # Errors
+/// If the component was not built.
+pub fn plugins() -> anyhow::Result<Plugins> {
+    static COMPILED: OnceLock<Plugins> = OnceLock::new();
+    if let Some(plugins) = COMPILED.get() {
+        return Ok(plugins.clone());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let compiled = runtime.block_on(published(&[component("replace")?], GRANTS))?;
+    Ok(COMPILED.get_or_init(|| compiled).clone())
+}
+
+/// Runs `script` in a runtime of its own, under paused time, so that nothing of one run is left in the next.
+///
+/// # Errors
+/// If the stage cannot be set; what the host does wrong is in the outcome.
+pub fn run(script: Script) -> anyhow::Result<Outcome> {
+    let plugins = plugins()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.context("no runtime")?.block_on(async { Stage::set(script, plugins).await?.play().await })
+}
+
+/// A cluster with a workload, a recorder, and a host that can be killed.
+pub struct Stage {
+    script: Script,
+    plugins: Plugins,
+    /// Cluster and world.
+    pub rig: Rig,
+    set: SetKey,
+    interceptor: Interceptor,
+    lives: Lives,
+    host: Option<Mortal>,
+    mishap: Mishap,
+    wishes: Option<UnboundedReceiver<Wish>>,
+    /// The target that somebody made anew.
+    anew: Option<String>,
+    /// Names and UIDs of the targets.
+    pub targets: Vec<(String, String)>,
+}
+
+impl Stage {
+    /// Sets the stage: the workload is settled, the host runs, the job is not there yet.
+    ///
+    /// # Errors
+    /// If the cluster cannot be furnished.
+    pub async fn set(script: Script, plugins: Plugins) -> anyhow::Result<Self> {
+        let rig = Rig::sim(1).await?;
+        let set = script.mode.plant(&rig, script.targets).await?;
+        rig.world.settled(&set, SETTLED).await?;
+        let names = rig.pod_names(script.mode.app()).await?;
+        let targets = identities(&rig, &names).await?;
+        let lives = Lives::default();
+        let interceptor = Interceptor::new(Plan::new(script.trouble.and_then(|trouble| trouble.fault(&lives)))?, &[]);
+        let (mishap, wishes) = Mishap::new();
+        let (host, anew) = (None, None);
+        let mut stage = Self { script, plugins, rig, set, interceptor, lives, host, mishap, wishes: Some(wishes), anew, targets };
+        stage.start_host()?;
+        Ok(stage)
+    }
+
+    fn start_host(&mut self) -> anyhow::Result<()> {
+        let Ground::Sim(cluster) = &self.rig.ground else { anyhow::bail!("these runs are on the in-memory API") };
+        let mishap = matches!(self.script.trouble, Some(Trouble::Namesake)).then(|| self.mishap.clone());
+        let wire = Wire::new(cluster.service(), self.interceptor.clone(), mishap);
+        let line = Line { life: self.lives.begin(), wire, variant: self.script.variant.clone() };
+        let cluster = cluster.clone();
+        self.host =
+            Some(Mortal::start(Client::new(line, "default"), Arc::new(move || cluster.now()), self.plugins.clone()));
+        Ok(())
+    }
+
+    async fn kill_host(&mut self) -> anyhow::Result<()> {
+        self.lives.present().end();
+        match self.host.take() {
+            Some(host) => host.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Creates the job and goes on until everything is at rest.
+    ///
+    /// # Errors
+    /// If the job cannot be created or no other host can be started.
+    pub async fn play(mut self) -> anyhow::Result<Outcome> {
+        let names: Vec<String> = self.targets.iter().map(|(name, _)| name.clone()).collect();
+        self.rig.create_job(JOB, replace(&names, json!({}))).await?;
+        let mut wishes = self.wishes.take().context("a stage is played once")?;
+        let (mut crashed, mut deleted) = (false, false);
+        let ended = loop {
+            let life = self.lives.present();
+            tokio::select! {
+                () = life.over() => {
+                    crashed = true;
+                    self.restart().await?;
+                }
+                () = self.interceptor.reached(self.script.delete_at.unwrap_or(u64::MAX)), if !deleted => {
+                    deleted = true;
+                    self.rig.delete_job(JOB).await?;
+                }
+                Some(Wish { pod, done }) = wishes.recv() => {
+                    self.rig.world.recreate_same_name(&self.rig.namespace, &pod).await?;
+                    self.anew = Some(pod);
+                    let _killed_meanwhile = done.send(()).is_err();
+                }
+                ended = self.ended(deleted) => break ended,
+                () = self.slow_pods() => {}
+            }
+        };
+        let mut breaches: Vec<String> = ended.err().into_iter().map(|error| format!("{error:#}")).collect();
+        breaches.extend(self.judge(deleted).await?);
+        let writes = self.interceptor.records();
+        self.kill_host().await?;
+        Ok(Outcome { writes, crashed, breaches })
+    }
+
+    /// Resolves once pods become ready again, where that was held back.
+    async fn slow_pods(&self) {
+        let Some(Trouble::SlowPods(time)) = self.script.trouble else { return std::future::pending().await };
+        self.rig.world.hold(Brake::Readiness, Scope::World);
+        tokio::time::sleep(time).await;
+        self.rig.world.release(Brake::Readiness, Scope::World);
+        std::future::pending().await
+    }
+
+    async fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill_host().await?;
+        if let Some(Trouble::Crash { down, .. }) = self.script.trouble {
+            tokio::time::sleep(down).await;
+        }
+        self.start_host()
+    }
+
+    /// L1, L2: the job comes to its end, and then the host writes nothing but its lease.
+    async fn ended(&self, deleted: bool) -> anyhow::Result<()> {
+        if deleted {
+            self.rig.until_gone(JOB).await?;
+        } else {
+            self.rig.until(JOB, "ended", |job| job.data.pointer("/status/endTime").is_some()).await?;
+        }
+        tokio::time::sleep(LAST_WRITES).await;
+        let before = self.acts();
+        tokio::time::sleep(QUIET).await;
+        let late: Vec<WriteRecord> = self.acts().into_iter().skip(before.len()).collect();
+        anyhow::ensure!(late.is_empty(), "L2: writes after the end: {late:?}");
+        Ok(())
+    }
+
+    /// The writes so far but those to the lease.
+    fn acts(&self) -> Vec<WriteRecord> {
+        self.interceptor.records().into_iter().filter(|write| !write.path.contains("/leases")).collect()
+    }
+
+    async fn judge(&self, deleted: bool) -> anyhow::Result<Vec<String>> {
+        let mut breaches = Vec::new();
+        let job = self.rig.jobs().get_opt(JOB).await?;
+        match &job {
+            Some(job) if job.progress() == "Succeeded" => {}
+            None if deleted => {}
+            Some(job) => breaches.extend(failures(job, self.anew.as_deref())),
+            None => breaches.push("the job is gone".to_owned()),
+        }
+        let verdict = self.rig.world.ledger().verdict(&self.targets);
+        let right = if deleted { harmless(&verdict) } else { verdict.is_clean() };
+        if !right {
+            breaches.push(format!("S1: {verdict}"));
+        }
+        breaches.extend(self.rig.world.settled(&self.set, SETTLED).await.err().map(|error| format!("S1: {error}")));
+        let left = self.rig.leftovers().await?;
+        if !left.is_empty() {
+            breaches.push(format!("L3: left behind: {left:?}"));
+        }
+        breaches.extend(evicted_twice(&self.interceptor.records()));
+        breaches.extend(crash_sweep::sweep(self.rig.history(), &self.rig.namespace, JOB));
+        Ok(breaches)
+    }
+}
+
+/// What a job that did not succeed says. A target that somebody made anew may honestly have been lost.
+#[must_use]
+pub fn failures(job: &DynamicObject, anew: Option<&str>) -> Option<String> {
+    let told = job.targets();
+    let lost = |name: &str| anew == Some(name) && job.target(name) == "Failed/PodNotFound";
+    let failed = told.iter().filter(|(name, target)| target["progress"] != "Succeeded" && !lost(name));
+    let failed: Vec<String> = failed.map(|(_, target)| target.to_string()).collect();
+    let ended = !job.progress().is_empty() && failed.is_empty();
+    (!ended).then(|| format!("S3: the job is {:?}, and these targets did not succeed: {failed:?}", job.progress()))
+}
+
+/// Whether a job that was broken off took nothing but its targets, each at most once. A new pod that was made for a
+/// target may go with the replacement that was given up.
+fn harmless(verdict: &Verdict) -> bool {
+    let made = |lost: &(String, String)| verdict.targets.iter().any(|target| target.replacements.contains(lost));
+    verdict.others_lost.iter().all(made) && verdict.targets.iter().all(|target| target.times_gone <= 1)
+}
+
+/// S1: once the eviction of a pod was accepted, no other one is sent for it.
+#[must_use]
+pub fn evicted_twice(writes: &[WriteRecord]) -> Vec<String> {
+    let mut accepted = std::collections::BTreeSet::new();
+    let mut breaches = Vec::new();
+    for write in writes.iter().filter(|write| write.path.contains("/eviction")) {
+        if accepted.contains(&write.path) {
+            breaches.push(format!("S1: write {} evicts once more: {}", write.number, write.path));
+        }
+        if write.status.is_some_and(|status| status.is_success()) {
+            accepted.insert(write.path.clone());
+        }
+    }
+    breaches
+}
