@@ -12,7 +12,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use oarlock_kube::lease::{Candidacy, Election};
 use oarlock_kube::{Cluster, Setup};
-use oarlock_wasm::{CAPS, CompileWith, Plugins};
+use oarlock_wasm::{CAPS, CompileWith, Plugins, PluginsError};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
@@ -60,7 +60,7 @@ impl Process {
     /// Fails if the plugins cannot be read. A cluster that cannot be reached is waited for.
     pub async fn start(options: ProcessOptions) -> anyhow::Result<Self> {
         let ProcessOptions { client, plugins, grants, identity, namespace } = options;
-        let plugins = Plugins::start(plugin_options(plugins, grants)?).await?;
+        let plugins = start_plugins(plugin_options(plugins, grants)?).await?;
         let (cluster, news) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
         let candidacy = Candidacy { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
@@ -119,6 +119,20 @@ fn plugin_options(dir: PathBuf, grants: PathBuf) -> anyhow::Result<oarlock_wasm:
         caps: CAPS,
         wall_timeout: Some(WALL_TIMEOUT),
     })
+}
+
+/// Starts the plugins, without a cache where there is no room for one: that costs a moment at each start, and no more.
+async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins> {
+    match Plugins::start(options.clone()).await {
+        Err(error @ PluginsError::Cache { .. }) => {
+            tracing::warn!(
+                error = format!("{:#}", anyhow::Error::new(error)),
+                "plugins are compiled at each start: set XDG_CACHE_HOME"
+            );
+            Ok(Plugins::start(oarlock_wasm::Options { cache_dir: None, ..options }).await?)
+        }
+        started => Ok(started?),
+    }
 }
 
 /// Ready once everything that is watched was listed.

@@ -31,12 +31,13 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What the demo plays on.
 pub(super) struct Stage {
-    scratch: Scratch,
     plugins_from: PathBuf,
     furnished: InMemory,
     stop: CancellationToken,
     host: JoinHandle<anyhow::Result<()>>,
     plugins: Plugins,
+    /// Goes last: the plugins watch a folder in it.
+    scratch: Scratch,
 }
 
 impl Stage {
