@@ -3,6 +3,8 @@
 //! Takes the built binary and built components (`cargo xtask plugins`); runs real processes in real time. May not look
 //! inside: what it knows is what is printed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
+
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
