@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::DynamicObject;
 use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Interceptor, WriteRecord};
-use oarlock_sim::world::{Brake, Scope, SetKey, Verdict};
+use oarlock_sim::world::{Brake, Scope, SetKey, Verdict, Version};
 use oarlock_wasm::Plugins;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -29,6 +29,8 @@ use crate::scenarios::identities;
 /// Name of the job.
 pub const JOB: &str = "r";
 const SETTLED: Duration = Duration::from_secs(60);
+/// Far longer than any job takes, kills included.
+const ENDED: Duration = Duration::from_secs(120);
 /// How long an ended job must stay quiet (L2).
 const QUIET: Duration = Duration::from_secs(10);
 /// How long the last events and releases may take.
@@ -102,7 +104,8 @@ impl Stage {
         let interceptor = Interceptor::new(Plan::new(script.trouble.and_then(|trouble| trouble.fault(&lives)))?, &[]);
         let (mishap, wishes) = Mishap::new();
         let (host, anew) = (None, None);
-        let mut stage = Self { script, plugins, rig, set, interceptor, lives, host, mishap, wishes: Some(wishes), anew, targets };
+        let mut stage =
+            Self { script, plugins, rig, set, interceptor, lives, host, mishap, wishes: Some(wishes), anew, targets };
         stage.start_host()?;
         Ok(stage)
     }
@@ -181,11 +184,10 @@ impl Stage {
 
     /// L1, L2: the job comes to its end, and then the host writes nothing but its lease.
     async fn ended(&self, deleted: bool) -> anyhow::Result<()> {
-        if deleted {
-            self.rig.until_gone(JOB).await?;
-        } else {
-            self.rig.until(JOB, "ended", |job| job.data.pointer("/status/endTime").is_some()).await?;
-        }
+        let over = |job: &Version| if deleted { job.is_end } else { job.at("/status/endTime").is_string() };
+        let is_job = |version: &&Version| version.plural == "operationjobs" && version.name == JOB;
+        let newest = |versions: &[Version]| versions.iter().rev().find(is_job).is_some_and(over);
+        self.rig.history().until("L1: the job to end", ENDED, newest).await?;
         tokio::time::sleep(LAST_WRITES).await;
         let before = self.acts();
         tokio::time::sleep(QUIET).await;

@@ -119,6 +119,10 @@ fn binary() -> anyhow::Result<PathBuf> {
         target.join("debug").join("oarlock")
     };
     let path = named.unwrap_or_else(built);
-    anyhow::ensure!(path.is_file(), "there is no host at {}: run `cargo build`, or name one in OARLOCK_BINARY", path.display());
+    anyhow::ensure!(
+        path.is_file(),
+        "there is no host at {}: run `cargo build`, or name one in OARLOCK_BINARY",
+        path.display()
+    );
     Ok(path)
 }

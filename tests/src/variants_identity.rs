@@ -21,7 +21,9 @@ impl Variant for NamesInsteadOfUids {
             let Deed::Marks(_) = Deed::of(&request) else { return wire.send(request).await };
             let careless = rewritten(&request, |patch| {
                 let metadata = patch.pointer_mut("/metadata").and_then(Value::as_object_mut);
-                metadata.into_iter().for_each(|metadata| metadata.retain(|key, _| key != "uid" && key != "resourceVersion"));
+                metadata
+                    .into_iter()
+                    .for_each(|metadata| metadata.retain(|key, _| key != "uid" && key != "resourceVersion"));
             });
             wire.send(careless).await
         })

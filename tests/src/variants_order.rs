@@ -24,7 +24,8 @@ impl Variant for ActsBeforeItRecords {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let deed = Deed::of(&request);
-            let begins = deed == Deed::Records && told(&body(&request)).any(|target| word(target, "/progress") == "Processing");
+            let begins =
+                deed == Deed::Records && told(&body(&request)).any(|target| word(target, "/progress") == "Processing");
             if begins && self.held.lock().is_none() {
                 let reply = wire.send(rehearsed(&request)).await;
                 *self.held.lock() = Some(request);
@@ -80,7 +81,8 @@ pub struct DropsItsFinalizerTooEarly;
 impl Variant for DropsItsFinalizerTooEarly {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
-            let broken_off = |status: &serde_json::Value| told(status).any(|target| word(target, "/error/reason") == "JobDeleted");
+            let broken_off =
+                |status: &serde_json::Value| told(status).any(|target| word(target, "/error/reason") == "JobDeleted");
             let ends = Deed::of(&request) == Deed::Records && broken_off(&body(&request));
             let path = request.uri().path().trim_end_matches("/status").to_owned();
             let reply = wire.send(request).await;

@@ -149,7 +149,11 @@ async fn four_hundred_pods_are_replaced_once_each_though_the_host_is_killed_thir
     }
     host.end();
     let (kills, moments) = (host.kills(), moments(&writes));
-    println!("{} writes, {kills} kills, {moments:?}; planted {planted:.0?}, ended {ended:.0?}, all {:.0?}", writes.len(), began.elapsed());
+    println!(
+        "{} writes, {kills} kills, {moments:?}; planted {planted:.0?}, ended {ended:.0?}, all {:.0?}",
+        writes.len(),
+        began.elapsed()
+    );
     anyhow::ensure!(breaches.is_empty(), "{}", breaches.join("\n"));
     anyhow::ensure!(kills >= KILLS && moments.len() == When::ALL.len(), "too few kills: {kills}, {moments:?}");
     Ok(())

@@ -43,7 +43,12 @@ impl Sum {
     }
 
     fn report(self, what: &str, writes: usize) {
-        println!("{what}: {writes} writes, {} points, {} kills, {} failures", self.points, self.killed, self.failures.len());
+        println!(
+            "{what}: {writes} writes, {} points, {} kills, {} failures",
+            self.points,
+            self.killed,
+            self.failures.len()
+        );
         assert!(self.failures.is_empty(), "{what}:\n{}", self.failures.join("\n"));
     }
 }

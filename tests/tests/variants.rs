@@ -29,7 +29,11 @@ fn played(script: Script) -> Outcome {
 
 /// Fails unless the host with the bug is caught, by a breach with these words, and the host without it is not.
 /// `trouble` is made from the writes of a run without any.
-fn caught<V: Variant + Default + 'static>(script: &Script, trouble: impl Fn(&[WriteRecord]) -> Option<Trouble>, words: &str) {
+fn caught<V: Variant + Default + 'static>(
+    script: &Script,
+    trouble: impl Fn(&[WriteRecord]) -> Option<Trouble>,
+    words: &str,
+) {
     let with = |variant: Option<Arc<dyn Variant>>| Script { variant, ..script.clone() };
     let bad = || Some(Arc::new(V::default()) as Arc<dyn Variant>);
     let right = played(with(None));
@@ -38,7 +42,11 @@ fn caught<V: Variant + Default + 'static>(script: &Script, trouble: impl Fn(&[Wr
     assert_eq!(right.breaches, Vec::<String>::new(), "the host is right under the same trouble");
     let wrong = played(Script { trouble: trouble(&played(with(bad())).writes), ..with(bad()) });
     println!("{}", wrong.breaches.join("\n"));
-    assert!(wrong.breaches.iter().any(|breach| breach.contains(words)), "not caught by {words:?}: {:#?}", wrong.breaches);
+    assert!(
+        wrong.breaches.iter().any(|breach| breach.contains(words)),
+        "not caught by {words:?}: {:#?}",
+        wrong.breaches
+    );
 }
 
 /// The number of the first write whose path ends so.
@@ -56,8 +64,9 @@ fn patches_a_pod(write: &&WriteRecord) -> bool {
 
 #[test]
 fn acting_before_recording_is_caught() {
-    let killed_after_the_first_eviction =
-        |writes: &[WriteRecord]| Some(Trouble::Crash { at: first(writes, "/eviction")?, when: When::AfterCommit, down: LONG });
+    let killed_after_the_first_eviction = |writes: &[WriteRecord]| {
+        Some(Trouble::Crash { at: first(writes, "/eviction")?, when: When::AfterCommit, down: LONG })
+    };
     caught::<ActsBeforeItRecords>(&script(Mode::Evict), killed_after_the_first_eviction, "targets did not succeed");
     caught::<ActsBeforeItRecords>(&script(Mode::Evict), |_| None, "evicted while its target is stored as");
 }
@@ -75,12 +84,20 @@ fn releasing_before_recording_is_caught() {
 
 #[test]
 fn names_instead_of_uids_are_caught() {
-    caught::<NamesInsteadOfUids>(&script(Mode::CollaSet), |_| Some(Trouble::Namesake), "held while its target is stored as");
+    caught::<NamesInsteadOfUids>(
+        &script(Mode::CollaSet),
+        |_| Some(Trouble::Namesake),
+        "held while its target is stored as",
+    );
 }
 
 #[test]
 fn evictions_without_preconditions_are_caught() {
-    caught::<EvictsWithoutPreconditions>(&script(Mode::Evict), |_| Some(Trouble::Namesake), "lost although it was no target");
+    caught::<EvictsWithoutPreconditions>(
+        &script(Mode::Evict),
+        |_| Some(Trouble::Namesake),
+        "lost although it was no target",
+    );
 }
 
 #[test]
@@ -97,7 +114,11 @@ fn retries_on_a_fresh_view_are_caught() {
 
 #[test]
 fn outcomes_taken_from_requests_are_caught() {
-    caught::<TakesOutcomesFromRequests>(&script(Mode::Evict), |_| Some(Trouble::SlowPods(LONG)), "is said to have succeeded, and no new pod serves");
+    caught::<TakesOutcomesFromRequests>(
+        &script(Mode::Evict),
+        |_| Some(Trouble::SlowPods(LONG)),
+        "is said to have succeeded, and no new pod serves",
+    );
 }
 
 #[test]
