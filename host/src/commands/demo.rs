@@ -12,6 +12,7 @@ mod user;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 
 use acts::Demo;
@@ -26,6 +27,9 @@ Examples:
   oarlock demo --fast | cat                                 one line for each change, no time for reading
 
 Exit code: 0 if every target was replaced exactly once and no other pod was lost, as the simulated world saw it; else 1.";
+
+/// 128 and the number of SIGINT, as a shell would report it.
+const INTERRUPTED: u8 = 130;
 
 /// Arguments of `oarlock demo`.
 #[derive(Debug, Args)]
@@ -49,7 +53,14 @@ pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
         .await?;
     let user = User::new(stage.client());
     let mut demo = Demo { stage, user, screen, replaced: Vec::new() };
-    let played = play(&mut demo).await;
+    let played = tokio::select! {
+        played = play(&mut demo) => played,
+        asked = tokio::signal::ctrl_c() => {
+            asked.context("cannot listen for SIGINT")?;
+            demo.stage.strike().await?;
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+    };
     let verdict = demo.verdict().await?;
     demo.stage.strike().await?;
     played?;
