@@ -77,7 +77,6 @@ impl Controller {
         let mut leadership = election.leadership();
         let number = leadership.borrow_and_update().term;
         tracing::info!(term = number, "leading");
-        self.host.metrics.leads(true);
         let mut lead = Lead {
             host: self.host.clone(),
             term: Arc::new(Term::new(election.fence())),
@@ -89,6 +88,7 @@ impl Controller {
             () = stop.cancelled() => return,
             () = self.host.cluster.synced() => {}
         }
+        self.host.metrics.leads(true);
         lead.begin();
         lead.sweep().await;
         let mut plugins = self.host.listed();

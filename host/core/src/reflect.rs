@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
 
 use crate::claims::{Claim, Claims};
+use crate::manifest::Lifecycle;
 use crate::memory::{Checked, JobMemory, StoredVersion};
 use crate::plugin::Found;
 use crate::state::{JobState, extras};
@@ -118,6 +119,13 @@ pub fn check(
 
 fn fits_plugin(key: &JobKey, spec: ValidSpec, found: &Found) -> Result<ValidSpec, Invalid> {
     let Found::Serving(plugin) = found else { return Ok(spec) };
+    if plugin.manifest.lifecycle != Lifecycle::Off {
+        let name = &plugin.manifest.name;
+        let message = format!(
+            "plugin {name} wants its targets in the PodOpsLifecycle, which this version of the host does not have"
+        );
+        return Err(Invalid { reason: "InvalidValue", message });
+    }
     if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
         return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
     }
