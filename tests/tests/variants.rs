@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
-use oarlock_tests::crash::{Outcome, run};
+use oarlock_tests::crash::run;
 use oarlock_tests::crash_script::{Mode, Script, Trouble};
 use oarlock_tests::variants::Variant;
 use oarlock_tests::variants_belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
@@ -23,30 +23,24 @@ fn script(mode: Mode) -> Script {
     Script::of(mode, TARGETS)
 }
 
-fn played(script: Script) -> Outcome {
-    run(script).expect("the stage stands")
-}
-
 /// Fails unless the host with the bug is caught, by a breach with these words, and the host without it is not.
 /// `trouble` is made from the writes of a run without any.
 fn caught<V: Variant + Default + 'static>(
     script: &Script,
     trouble: impl Fn(&[WriteRecord]) -> Option<Trouble>,
     words: &str,
-) {
+) -> anyhow::Result<()> {
     let with = |variant: Option<Arc<dyn Variant>>| Script { variant, ..script.clone() };
     let bad = || Some(Arc::new(V::default()) as Arc<dyn Variant>);
-    let right = played(with(None));
+    let right = run(with(None))?;
     assert_eq!(right.breaches, Vec::<String>::new(), "the host is right");
-    let right = played(Script { trouble: trouble(&right.writes), ..with(None) });
+    let right = run(Script { trouble: trouble(&right.writes), ..with(None) })?;
     assert_eq!(right.breaches, Vec::<String>::new(), "the host is right under the same trouble");
-    let wrong = played(Script { trouble: trouble(&played(with(bad())).writes), ..with(bad()) });
+    let wrong = run(Script { trouble: trouble(&run(with(bad()))?.writes), ..with(bad()) })?;
     println!("{}", wrong.breaches.join("\n"));
-    assert!(
-        wrong.breaches.iter().any(|breach| breach.contains(words)),
-        "not caught by {words:?}: {:#?}",
-        wrong.breaches
-    );
+    let hit = wrong.breaches.iter().any(|breach| breach.contains(words));
+    assert!(hit, "not caught by {words:?}: {:#?}", wrong.breaches);
+    Ok(())
 }
 
 /// The number of the first write whose path ends so.
@@ -63,68 +57,68 @@ fn patches_a_pod(write: &&WriteRecord) -> bool {
 }
 
 #[test]
-fn acting_before_recording_is_caught() {
+fn acting_before_recording_is_caught() -> anyhow::Result<()> {
     let killed_after_the_first_eviction = |writes: &[WriteRecord]| {
         Some(Trouble::Crash { at: first(writes, "/eviction")?, when: When::AfterCommit, down: LONG })
     };
-    caught::<ActsBeforeItRecords>(&script(Mode::Evict), killed_after_the_first_eviction, "targets did not succeed");
-    caught::<ActsBeforeItRecords>(&script(Mode::Evict), |_| None, "evicted while its target is stored as");
+    caught::<ActsBeforeItRecords>(&script(Mode::Evict), killed_after_the_first_eviction, "targets did not succeed")?;
+    caught::<ActsBeforeItRecords>(&script(Mode::Evict), |_| None, "evicted while its target is stored as")
 }
 
 #[test]
-fn releasing_before_recording_is_caught() {
+fn releasing_before_recording_is_caught() -> anyhow::Result<()> {
     let killed_before_the_record = |writes: &[WriteRecord]| {
         let released = writes.iter().filter(patches_a_pod).nth(TARGETS)?.number;
         let later: Vec<_> = writes.iter().filter(|write| write.number > released).cloned().collect();
         Some(Trouble::Crash { at: first(&later, "/status")?, when: When::BeforeSend, down: LONG })
     };
-    caught::<ReleasesBeforeItRecords>(&script(Mode::CollaSet), killed_before_the_record, "targets did not succeed");
-    caught::<ReleasesBeforeItRecords>(&script(Mode::CollaSet), |_| None, "let go while its target is stored as");
+    caught::<ReleasesBeforeItRecords>(&script(Mode::CollaSet), killed_before_the_record, "targets did not succeed")?;
+    caught::<ReleasesBeforeItRecords>(&script(Mode::CollaSet), |_| None, "let go while its target is stored as")
 }
 
 #[test]
-fn names_instead_of_uids_are_caught() {
+fn names_instead_of_uids_are_caught() -> anyhow::Result<()> {
     caught::<NamesInsteadOfUids>(
         &script(Mode::CollaSet),
         |_| Some(Trouble::Namesake),
         "held while its target is stored as",
-    );
+    )
 }
 
 #[test]
-fn evictions_without_preconditions_are_caught() {
+fn evictions_without_preconditions_are_caught() -> anyhow::Result<()> {
     caught::<EvictsWithoutPreconditions>(
         &script(Mode::Evict),
         |_| Some(Trouble::Namesake),
         "lost although it was no target",
-    );
+    )
 }
 
 #[test]
-fn repeated_posts_are_caught() {
+fn repeated_posts_are_caught() -> anyhow::Result<()> {
     let unanswered = |writes: &[WriteRecord]| Some(Trouble::GatewayTimeout { at: first(writes, "/eviction")? });
-    caught::<RepeatsPosts>(&script(Mode::Evict), unanswered, "evicts once more");
+    caught::<RepeatsPosts>(&script(Mode::Evict), unanswered, "evicts once more")
 }
 
 #[test]
-fn retries_on_a_fresh_view_are_caught() {
+fn retries_on_a_fresh_view_are_caught() -> anyhow::Result<()> {
     let unanswered = |writes: &[WriteRecord]| Some(Trouble::LostReply { at: first(writes, "/eviction")? });
-    caught::<RetriesOnAFreshView>(&script(Mode::EvictSameName), unanswered, "lost although it was no target");
+    caught::<RetriesOnAFreshView>(&script(Mode::EvictSameName), unanswered, "lost although it was no target")
 }
 
 #[test]
-fn outcomes_taken_from_requests_are_caught() {
+fn outcomes_taken_from_requests_are_caught() -> anyhow::Result<()> {
     caught::<TakesOutcomesFromRequests>(
         &script(Mode::Evict),
         |_| Some(Trouble::SlowPods(LONG)),
         "is said to have succeeded, and no new pod serves",
-    );
+    )
 }
 
 #[test]
-fn a_jobs_finalizer_that_is_dropped_too_early_is_caught() {
-    let calm = played(script(Mode::CollaSet));
+fn a_jobs_finalizer_that_is_dropped_too_early_is_caught() -> anyhow::Result<()> {
+    let calm = run(script(Mode::CollaSet))?;
     let delete_at = calm.writes.iter().filter(patches_a_pod).nth(TARGETS - 1).map(|write| write.number);
     let script = Script { delete_at, ..script(Mode::CollaSet) };
-    caught::<DropsItsFinalizerTooEarly>(&script, |_| None, "L3: left behind");
+    caught::<DropsItsFinalizerTooEarly>(&script, |_| None, "L3: left behind")
 }
