@@ -197,7 +197,9 @@ fn due(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) -
 fn job_changed(memory: &JobMemory, grounds: &Grounds<'_>) -> bool {
     let status = grounds.job.status.as_ref();
     let generation = status.and_then(|status| status.observed_generation);
-    generation != Some(grounds.generation()) || rebound(memory, grounds).is_some() || conditions::moved(&facts(memory, grounds), &memory.state.conditions)
+    generation != Some(grounds.generation())
+        || rebound(memory, grounds).is_some()
+        || conditions::moved(&facts(memory, grounds), &memory.state.conditions)
 }
 
 fn facts<'a>(memory: &JobMemory, grounds: &'a Grounds<'_>) -> Facts<'a> {

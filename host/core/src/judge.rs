@@ -142,7 +142,8 @@ impl Case<'_> {
         match state {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
-                memory.held = self.planned.object.as_ref().is_some_and(|object| holds::held(object, self.common.job_uid));
+                memory.held =
+                    self.planned.object.as_ref().is_some_and(|object| holds::held(object, self.common.job_uid));
                 let next = ended(&next, Progress::Succeeded, whole(self.now()), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
             }

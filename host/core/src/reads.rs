@@ -112,7 +112,8 @@ impl VisitReads {
         let fits = |object: &Object| {
             object.uid != self.subject.uid
                 && (owner_kind != "StatefulSet" || object.key.name == self.subject.name)
-                && (owner_kind != "DaemonSet" || object.text("/spec/nodeName").as_deref() == self.subject.node.as_deref())
+                && (owner_kind != "DaemonSet"
+                    || object.text("/spec/nodeName").as_deref() == self.subject.node.as_deref())
                 && !barred(object)
                 && self.free(object)
         };
