@@ -1,6 +1,14 @@
 //! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, in the same order, with a plugin that
 //! is a closure and a cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly, its helpers too"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
 
