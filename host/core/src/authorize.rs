@@ -14,6 +14,7 @@ use crate::grant::{Grant, Verb, WriteRule, matches};
 use crate::manifest::{Manifest, is_dns_label};
 use crate::object::{Kind, Object, ObjectKey};
 use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
+use crate::state::extras;
 
 /// The most mutations in one proposal. Replace needs two; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
@@ -21,8 +22,6 @@ pub const MAX_MUTATIONS: usize = 64;
 pub const MAX_EVENTS: usize = 16;
 /// The most bytes of all extras of a target, keys and values; they are stored in the job's status.
 pub const MAX_EXTRA_BYTES: usize = 1024;
-/// Extras that only the host writes.
-pub const HOST_EXTRAS: [&str; 5] = ["Owner", "Node", "EvictedAt", "Released", "Plan"];
 
 /// Domains of keys that only the host sets: its own with the holds, and those of the lifecycle that it drives.
 const HOST_DOMAINS: [&str; 2] = ["oarlock.dev", "podopslifecycle.kusionstack.io"];
@@ -270,7 +269,7 @@ type Keys = fn(&WriteRule) -> &Vec<String>;
 fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result<(), Denied> {
     let touched = proposal.remove_extra.iter().chain(proposal.set_extra.iter().map(|(key, _)| key));
     for key in touched {
-        if HOST_EXTRAS.contains(&key.as_str()) {
+        if extras::HOST.contains(&key.as_str()) {
             return denied(format!("extra {key} belongs to the host"));
         }
         if key.is_empty() || key.len() > 63 || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b)) {
@@ -291,7 +290,7 @@ fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Resul
         after.remove(key.as_str());
     }
     after.extend(proposal.set_extra.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-    let own = after.iter().filter(|(key, _)| !HOST_EXTRAS.contains(key));
+    let own = after.iter().filter(|(key, _)| !extras::HOST.contains(key));
     let bytes: usize = own.map(|(key, value)| key.len() + value.len()).sum();
     if bytes > MAX_EXTRA_BYTES {
         return denied(format!(
