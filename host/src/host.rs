@@ -12,6 +12,7 @@ use oarlock_core::decide::Commit;
 use oarlock_core::memory::JobMemory;
 use oarlock_core::object::Kind;
 use oarlock_core::plugin::Found;
+use oarlock_core::standing::action;
 use oarlock_core::state::Progress;
 use oarlock_core::writes::{Applied, EventNote, JobKey};
 use oarlock_kube::Cluster;
@@ -120,9 +121,4 @@ fn declared(plugins: &Plugins) -> Declared {
         entry.fields_indexed.extend(wanted.indexed.fields);
     }
     declared
-}
-
-/// `spec.action`, empty where it is not given.
-pub fn action(job: &OperationJob) -> &str {
-    job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
 }

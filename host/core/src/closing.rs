@@ -70,7 +70,7 @@ fn time_to_live(job: &OperationJob, memory: &JobMemory, key: &JobKey, uid: &str,
         grace_seconds: None,
         propagation: Some("Background".to_owned()),
     };
-    let action = job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default();
+    let action = crate::standing::action(job);
     let message = format!("ended {ttl} s ago, and is deleted as spec.TTLSecondsAfterFinished says");
     let note = Teller { key, uid, action }.job(false, "TTL", message);
     Closing::Write(TargetWrites { target: None, writes: vec![write] }, Some(note))

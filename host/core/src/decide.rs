@@ -72,7 +72,7 @@ impl Grounds<'_> {
     }
 
     fn action(&self) -> &str {
-        self.job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
+        crate::standing::action(self.job)
     }
 
     fn teller(&self) -> Teller<'_> {

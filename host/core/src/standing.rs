@@ -51,7 +51,7 @@ impl<'a> Standing<'a> {
 
     /// `spec.action`, empty where it is not given.
     pub fn action(&self) -> &str {
-        self.job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
+        action(self.job)
     }
 
     fn plugin(&self) -> Option<&PluginInfo> {
@@ -98,6 +98,11 @@ pub fn gate(claims: &mut Claims, standing: &Standing<'_>, memory: &JobMemory) ->
         (Ok(_), Found::Serving(_)) => Gate::Open,
         _ => Gate::NoStarts,
     }
+}
+
+/// `spec.action`, empty where it is not given.
+pub fn action(job: &OperationJob) -> &str {
+    job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
 }
 
 /// What its plugin is told of the job.
