@@ -210,7 +210,13 @@ impl Lead {
     }
 }
 
-async fn run_round(host: Arc<Host>, term: Arc<Term>, key: JobKey, mut memory: Box<JobMemory>, inbox: Inbox) -> Finished {
+async fn run_round(
+    host: Arc<Host>,
+    term: Arc<Term>,
+    key: JobKey,
+    mut memory: Box<JobMemory>,
+    inbox: Inbox,
+) -> Finished {
     let began = Instant::now();
     let inbox_since = inbox.since;
     let acts_before = memory.acts;

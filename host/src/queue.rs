@@ -65,7 +65,8 @@ impl Queue {
     /// Something happened to the job: it is due now, and `note` says what.
     pub fn happened(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
         let now = Instant::now();
-        let slot = self.slots.entry(key.clone()).or_insert_with(|| Slot { memory: Some(Box::default()), ..Slot::default() });
+        let slot =
+            self.slots.entry(key.clone()).or_insert_with(|| Slot { memory: Some(Box::default()), ..Slot::default() });
         note(&mut slot.inbox);
         slot.inbox.since.get_or_insert(now);
         self.at(key, now);

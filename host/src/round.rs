@@ -56,7 +56,8 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
     remember(term, key, memory, &found);
 
     let sent = Sent::note(&decision.writes, host.cluster.store());
-    let decided = Decided { job: key.clone(), record: decision.record, writes: decision.writes, events: decision.events };
+    let decided =
+        Decided { job: key.clone(), record: decision.record, writes: decision.writes, events: decision.events };
     let recording = host.clock();
     let recorded = host.cluster.record(decided, &term.fence).await.map_err(RoundError::Record)?;
     host.count(key, &job, &decision.commit);
