@@ -14,7 +14,7 @@ use super::pod_facts::PodFacts;
 use super::queue::Queue;
 use super::rounds::{Key, Rounds};
 use super::sets::{SetKey, SetKind, SetView};
-use super::store::place_of;
+use super::store::{Stored, place_of};
 
 /// What all watches share.
 #[derive(Clone)]
@@ -56,8 +56,7 @@ impl PodEye {
             Event::Delete(pod) => {
                 if self.eyes.looks_after(pod.pod_namespace()) {
                     rounds.hands.ledger.saw_gone(&pod);
-                    rounds.store.remove_pod(&pod);
-                    self.eyes.wake_pod(&pod);
+                    self.eyes.wake_pod(rounds.store.remove_pod(&pod));
                 }
             }
             Event::InitDone => {
@@ -72,8 +71,7 @@ impl PodEye {
     fn applied(&self, pod: Pod) {
         if self.eyes.looks_after(pod.pod_namespace()) {
             self.eyes.rounds.hands.ledger.saw(&pod);
-            self.eyes.wake_pod(&pod);
-            self.eyes.rounds.store.put_pod(pod);
+            self.eyes.wake_pod(self.eyes.rounds.store.put_pod(pod));
         }
     }
 }
@@ -136,10 +134,9 @@ impl Eyes {
         }
     }
 
-    fn wake_pod(&self, pod: &Pod) {
-        self.queue.add(Key::Pod(place_of(pod)), Duration::ZERO);
-        let owner = pod.controller().map(|owner| owner.uid.as_str());
-        if let Some(key) = self.rounds.store.lineage(owner).into_iter().next() {
+    fn wake_pod(&self, pod: Stored) {
+        self.queue.add(Key::Pod(pod.place), Duration::ZERO);
+        if let Some(key) = self.rounds.store.lineage(pod.owner.as_deref()).into_iter().next() {
             self.wake_set(key);
         }
     }

@@ -250,7 +250,9 @@ impl Book {
         if let Some(name) = pod.label(marks::PAIR_ORIGIN_NAME) {
             return latest(name);
         }
-        if let Some(namesake) = latest(&life.name) {
+        // Drawn names come up again: a namesake that has its replacement already is a coincidence.
+        let is_open = |uid: &String| self.lives.get(uid).is_some_and(|life| !life.replaced);
+        if let Some(namesake) = latest(&life.name).filter(is_open) {
             return Some(namesake);
         }
         let lost = self.lost.get(life.owner.as_ref()?)?;
@@ -355,6 +357,19 @@ mod tests {
         ledger.saw(&pod("db-0").uid("second").owner("StatefulSet", "db").0);
         let found: Vec<_> = origins(&ledger).into_iter().filter_map(|(name, origin)| Some((name, origin?))).collect();
         assert_eq!(found, [("b".into(), "uid-a".into()), ("db-0".into(), "uid-db-0".into())]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drawn_name_that_comes_up_again_is_no_second_replacement_of_its_first_bearer() {
+        let ledger = Ledger::default();
+        let owned = |name: &str| pod(name).owner("ReplicaSet", "rs");
+        ledger.saw(&owned("a").0);
+        ledger.saw_gone(&owned("a").terminating().0);
+        ledger.saw(&owned("b").0);
+        ledger.saw_gone(&owned("b").terminating().0);
+        ledger.saw(&owned("a").uid("second").0);
+        let of = |name: &str, origin: Option<&str>| (name.to_owned(), origin.map(str::to_owned));
+        assert_eq!(origins(&ledger), [of("a", None), of("b", Some("uid-a")), of("a", Some("uid-b"))]);
     }
 
     #[tokio::test(start_paused = true)]

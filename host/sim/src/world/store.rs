@@ -36,6 +36,14 @@ struct Memory {
     round: u64,
 }
 
+/// A pod whose change the store holds already. Only such a pod can be woken: a round that started before would
+/// look at the version before, find nothing to do, and never be asked again.
+pub(crate) struct Stored {
+    pub(crate) place: Place,
+    /// The uid of its controller.
+    pub(crate) owner: Option<String>,
+}
+
 struct Known<T> {
     object: Arc<T>,
     round: u64,
@@ -54,16 +62,19 @@ impl Store {
     }
 
     /// Takes in a version of a pod.
-    pub(crate) fn put_pod(&self, pod: Pod) {
+    pub(crate) fn put_pod(&self, pod: Pod) -> Stored {
+        let stored = Stored::of(&pod);
         self.change(|memory| memory.put_pod(pod));
+        stored
     }
 
     /// Takes in that a pod is no more.
-    pub(crate) fn remove_pod(&self, pod: &Pod) {
+    pub(crate) fn remove_pod(&self, pod: &Pod) -> Stored {
         self.change(|memory| {
             memory.gone.insert(pod.uid().to_owned());
             memory.drop_pod(&place_of(pod), pod.uid());
         });
+        Stored::of(pod)
     }
 
     /// Takes in that a pod's deletion was accepted.
@@ -210,6 +221,12 @@ impl Memory {
         if let Some(places) = owner.and_then(|owner| self.owned.get_mut(&owner)) {
             places.remove(place);
         }
+    }
+}
+
+impl Stored {
+    fn of(pod: &Pod) -> Self {
+        Self { place: place_of(pod), owner: pod.controller().map(|owner| owner.uid.clone()) }
     }
 }
 
