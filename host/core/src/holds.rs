@@ -1,6 +1,7 @@
 //! Holds: the marks that a job puts on its targets and takes away again.
 //!
-//! Takes an object as seen and a wanted change of metadata; yields a merge patch, or none where nothing would change.
+//! Takes an object as seen and a wanted change of metadata; yields a patch, or none where nothing would change: a merge
+//! patch, or a JSON Patch where a terminating object is let go.
 //! The same patch writes the annotation `hold.oarlock.dev/<job UID>`, the list of the marks that are ours: a mark is
 //! listed only if it was absent or another job's hold lists it, and goes only when no other hold lists it. Source:
 //! spec/operationjob.md §3.7, "Holds".
@@ -78,11 +79,12 @@ impl<'a> Draft<'a> {
     }
 
     fn set_finalizer(&mut self, name: &str) {
-        let was_there = self.finalizers.iter().any(|f| f == name);
-        // The API server refuses new finalizers on an object that is being deleted.
-        if !was_there && self.object.terminating() {
+        // The API server refuses new finalizers on an object that is being deleted, and whoever lets such an object go
+        // relies on nobody beginning to hold it by one that is there.
+        if self.object.terminating() {
             return;
         }
+        let was_there = self.finalizers.iter().any(|f| f == name);
         self.take(format!("finalizer:{name}"), was_there);
         if !was_there {
             self.finalizers.push(name.to_owned());
@@ -117,11 +119,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The merge patch, with preconditions on UID and version.
+    /// The patch, with its preconditions.
     fn patch(mut self, job_uid: &str) -> Option<Value> {
         let key = annotation(job_uid);
         let before = self.object.annotations.get(&key);
         let after = (!self.own.is_empty()).then(|| json!(self.own).to_string());
+        if let Some(patch) = self.parting(&key, after.as_deref()) {
+            return Some(patch);
+        }
         if before != after.as_deref() {
             self.annotations.insert(key, after.map_or(Value::Null, Value::String));
         }
@@ -140,6 +145,36 @@ impl<'a> Draft<'a> {
         metadata.insert("uid".to_owned(), json!(self.object.uid));
         metadata.insert("resourceVersion".to_owned(), json!(self.object.resource_version));
         Some(json!({ "metadata": metadata }))
+    }
+}
+
+impl Draft<'_> {
+    /// The JSON Patch that takes finalizers and the hold off a terminating object, and nothing else. Its controller and
+    /// its kubelet write to it until it is gone, which must not refuse this: what counts is that the finalizers are where
+    /// they were seen, and that the job's hold is as it was seen, so that a touch still refuses it.
+    fn parting(&self, key: &str, after: Option<&str>) -> Option<Value> {
+        let before = self.object.annotations.get(key)?;
+        let seen = &self.object.finalizers;
+        let is_parting = self.object.terminating() && self.labels.is_empty() && self.annotations.is_empty();
+        if !is_parting || self.finalizers.len() >= seen.len() {
+            return None;
+        }
+        let hold = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+        let mut patch = vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": self.object.uid}),
+            json!({"op": "test", "path": hold, "value": before}),
+        ];
+        // From the last on, so that the places of the others stay.
+        for (place, name) in seen.iter().enumerate().rev().filter(|(_, name)| !self.finalizers.contains(name)) {
+            let path = format!("/metadata/finalizers/{place}");
+            patch.push(json!({"op": "test", "path": path, "value": name}));
+            patch.push(json!({"op": "remove", "path": path}));
+        }
+        patch.push(match after {
+            Some(after) => json!({"op": "replace", "path": hold, "value": after}),
+            None => json!({"op": "remove", "path": hold}),
+        });
+        Some(Value::Array(patch))
     }
 }
 
@@ -241,6 +276,32 @@ mod tests {
             "annotations": {"hold.oarlock.dev/a": both, "hold.oarlock.dev/b": both}}));
         let first = let_go(&shared, "a").unwrap();
         assert_eq!((first["metadata"].get("labels"), first["metadata"].get("finalizers")), (None, None));
+    }
+
+    #[test]
+    fn a_terminating_object_is_let_go_whatever_others_write_to_it() {
+        let object = pod(json!({"finalizers": ["x", "f"], "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}));
+        let hold = "/metadata/annotations/hold.oarlock.dev~1j";
+        assert_eq!(
+            let_go(&object, "j").unwrap(),
+            json!([
+                {"op": "test", "path": "/metadata/uid", "value": "u"},
+                {"op": "test", "path": hold, "value": r#"["finalizer:f"]"#},
+                {"op": "test", "path": "/metadata/finalizers/1", "value": "f"},
+                {"op": "remove", "path": "/metadata/finalizers/1"},
+                {"op": "remove", "path": hold},
+            ])
+        );
+    }
+
+    #[test]
+    fn nobody_begins_to_hold_a_terminating_object_by_a_finalizer() {
+        let object = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"hold.oarlock.dev/a": r#"["finalizer:f","label:l"]"#}}));
+        let patch = change(&object, &mark(), "b").unwrap();
+        assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/b"], json!(r#"["label:l"]"#));
     }
 
     #[test]

@@ -97,7 +97,8 @@ pub struct TargetWrites {
 /// One request that changes the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// A JSON Merge Patch; preconditions (`metadata.uid`, `metadata.resourceVersion`) are in its body.
+    /// A PATCH; its preconditions are in its body. An object is a JSON Merge Patch (RFC 7396), with `metadata.uid` and
+    /// `metadata.resourceVersion`; an array is a JSON Patch (RFC 6902), with `test` operations.
     Patch {
         /// The object.
         object: ObjectKey,

@@ -19,6 +19,16 @@ pub(crate) fn stopped(error: &CallError) -> Stopped {
     }
 }
 
+/// What stopped a JSON Patch: a `test` that does not hold is answered with 422 and names no field.
+pub(crate) fn tested(error: &CallError) -> Stopped {
+    match error {
+        CallError::Refused(refusal) if refusal.code == 422 && !has_cause(&refusal.status, |_, _| true) => {
+            Stopped::Conflict
+        }
+        _ => stopped(error),
+    }
+}
+
 /// The error and its causes in one line, for people.
 pub(crate) fn sentence(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -83,6 +93,18 @@ mod tests {
         assert_eq!(answer(409, json!({}), "modified"), Stopped::Conflict);
         let uid = json!({"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]});
         assert_eq!(answer(422, uid, "field is immutable"), Stopped::Conflict);
+    }
+
+    #[test]
+    fn a_test_of_a_json_patch_that_fails_is_a_conflict_and_an_invalid_result_is_refused() {
+        let answer = |details: Value| {
+            let status = json!({"kind": "Status", "code": 422, "message": "no", "details": details});
+            let status = serde_json::from_value(status).unwrap();
+            tested(&CallError::Refused(Box::new(Refusal { code: 422, status, retry_after: None })))
+        };
+        assert_eq!(answer(json!({})), Stopped::Conflict);
+        let field = json!({"causes": [{"field": "metadata.finalizers", "reason": "FieldValueForbidden"}]});
+        assert_eq!(answer(field), Stopped::Refused { message: "no".into() });
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::cluster::Link;
 use crate::jobs::read_job;
 use crate::lease::Fence;
 use crate::looks::absent;
-use crate::outcome::{sentence, stopped};
+use crate::outcome::{sentence, stopped, tested};
 
 /// Who the fields belong to that the host writes.
 const FIELD_MANAGER: &str = "oarlock";
@@ -39,7 +39,7 @@ impl Link {
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
         let outcome = self.request(write, mode, fence).await;
         if mode == Mode::Rehearsal {
-            return outcome.map_err(|failure| failure.stopped());
+            return outcome.map_err(|failure| failure.stopped(write));
         }
         match outcome {
             Ok(reply) => {
@@ -52,7 +52,7 @@ impl Link {
                 {
                     self.objects.tell(self.objects.store.confirm_gone(object, &uid));
                 }
-                let stopped = failure.stopped();
+                let stopped = failure.stopped(write);
                 let unsure = matches!(stopped, Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. });
                 if let (Some(key), true) = (job_key(object), unsure) {
                     self.jobs.doubt(&key);
@@ -128,10 +128,11 @@ impl From<CallError> for Failure {
 }
 
 impl Failure {
-    fn stopped(&self) -> Stopped {
+    fn stopped(&self, write: &Write) -> Stopped {
         match self {
             Self::NotSent(message) => Stopped::Refused { message: message.clone() },
             Self::Fenced => Stopped::Fenced,
+            Self::Call(error) if matches!(write, Write::Patch { body: Value::Array(_), .. }) => tested(error),
             Self::Call(error) => stopped(error),
         }
     }
@@ -146,9 +147,9 @@ fn built(write: &Write, resource: &Resource, mode: Mode) -> Result<(String, Requ
     let post = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
     let patch = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     Ok(match write {
-        Write::Patch { subresource: None, body, .. } => (plural.clone(), home.patch(name, &patch, &Patch::Merge(body))),
+        Write::Patch { subresource: None, body, .. } => (plural.clone(), home.patch(name, &patch, &patch_of(body)?)),
         Write::Patch { subresource: Some(sub), body, .. } => {
-            (format!("{plural}/{sub}"), home.patch_subresource(sub, name, &patch, &Patch::Merge(body)))
+            (format!("{plural}/{sub}"), home.patch_subresource(sub, name, &patch, &patch_of(body)?))
         }
         Write::Evict { .. } => (
             format!("{plural}/eviction"),
@@ -157,6 +158,14 @@ fn built(write: &Write, resource: &Resource, mode: Mode) -> Result<(String, Requ
         Write::Create { body, .. } => (plural.clone(), home.create(&post, json_bytes(body))),
         Write::Delete { .. } => (plural.clone(), home.delete(name, &delete_params(write, dry_run)?)),
     })
+}
+
+fn patch_of(body: &Value) -> Result<Patch<&Value>, Failure> {
+    if !body.is_array() {
+        return Ok(Patch::Merge(body));
+    }
+    let patch = serde_json::from_value(body.clone());
+    patch.map(Patch::Json).map_err(|error| Failure::NotSent(format!("failed to build a JSON Patch: {error}")))
 }
 
 /// The body of an eviction. The Kubernetes client spells `deleteOptions` so that the server ignores it.
