@@ -77,7 +77,7 @@ impl Host {
     }
 
     /// Counts what has become durable.
-    pub fn count(&self, key: &JobKey, job: &OperationJob, commit: &Commit) {
+    pub fn count(&self, job: &OperationJob, commit: &Commit) {
         let Some(status) = &commit.status else { return };
         self.metrics.status_sent(serde_json::to_vec(status).map_or(0, |text| text.len()));
         for target in commit.targets.values().filter(|target| target.progress.terminal() && !target.released()) {
@@ -89,11 +89,17 @@ impl Host {
                 took: took.and_then(|took| Duration::try_from(took).ok()),
             });
         }
+    }
+
+    /// Shows in the gauges where a job stands after a round.
+    pub fn show(&self, key: &JobKey, job: &OperationJob, memory: &JobMemory) {
+        let progress = memory.status.as_ref().and_then(|status| status.progress.clone());
         let figures = JobFigures {
             action: action(job).to_owned(),
-            progress: status.progress.clone().unwrap_or_else(|| Progress::Pending.word().to_owned()),
-            in_flight: usize::try_from(status.processing_pod_count.unwrap_or(0)).unwrap_or(0),
-            ..JobFigures::default()
+            progress: progress.unwrap_or_else(|| Progress::Pending.word().to_owned()),
+            in_flight: memory.processing.len(),
+            eviction_blocked: memory.blocked.len(),
+            release_pending: memory.releasing.len(),
         };
         self.metrics.job_is(key, Some(figures));
     }

@@ -67,8 +67,6 @@ pub struct JobFigures {
     pub in_flight: usize,
     /// Targets whose eviction a disruption budget refuses.
     pub eviction_blocked: usize,
-    /// Targets that wait for their PodOpsLifecycle.
-    pub lifecycle_waiting: usize,
     /// Ended targets that are not let go of yet.
     pub release_pending: usize,
 }
@@ -98,6 +96,7 @@ pub struct Metrics {
     event_to_action: Histogram,
     status_bytes: Histogram,
     eviction_blocked: Gauge,
+    /// Stays 0 until a plugin may take part in the PodOpsLifecycle; such plugins are refused for now.
     lifecycle_waiting: Gauge,
     release_pending: Gauge,
     plugins: Family<PluginLabels, Gauge>,
@@ -215,7 +214,6 @@ impl Metrics {
         }
         self.targets_in_flight.inc_by(count(figures.in_flight));
         self.eviction_blocked.inc_by(count(figures.eviction_blocked));
-        self.lifecycle_waiting.inc_by(count(figures.lifecycle_waiting));
         self.release_pending.inc_by(count(figures.release_pending));
     }
 

@@ -60,11 +60,12 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
         Decided { job: key.clone(), record: decision.record, writes: decision.writes, events: decision.events };
     let recording = host.clock();
     let recorded = host.cluster.record(decided, &term.fence).await.map_err(RoundError::Record)?;
-    host.count(key, &job, &decision.commit);
+    host.count(&job, &decision.commit);
     memory.committed(decision.commit, recording, host.clock());
 
     let applied = host.cluster.apply(recorded, &term.fence).await;
     let warnings = absorb(&applied, &sent, memory, key, standing.uid());
     host.tell(&applied, decision.target_events, warnings);
+    host.show(key, &job, memory);
     Ok(Rest::Until(memory.next(decision.requeue)))
 }

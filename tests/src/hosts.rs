@@ -109,6 +109,13 @@ impl Rig {
         Ok(())
     }
 
+    /// A figure without labels that the host shows at `/metrics`, by its name without the prefix `oarlock_`.
+    pub fn figure(&self, name: &str) -> Option<i64> {
+        let text = self.running.last()?.host.metrics.text();
+        let rest = text.lines().find_map(|line| line.strip_prefix(&format!("oarlock_{name} ")))?;
+        rest.trim().parse().ok()
+    }
+
     /// Ends the last host that was started as SIGTERM would.
     ///
     /// # Errors

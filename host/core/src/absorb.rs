@@ -73,6 +73,7 @@ fn closed(outcome: &Applied, memory: &mut JobMemory) {
 
 fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {
     let departs = sent.departs.get(&index).copied().unwrap_or(false);
+    memory.blocked.remove(&index);
     let target = memory.target(index);
     target.blocked = 0;
     target.trouble = None;
@@ -126,6 +127,10 @@ fn stop(index: u32, stopped: &Stopped, at: Timestamp, sent: &Sent, memory: &mut 
         Stopped::Fenced => return None,
     };
     target.not_before = Some(at + wait);
+    if matches!(stopped, Stopped::Blocked { .. }) {
+        memory.blocked.insert(index);
+    }
+    let target = memory.target(index);
     if let Some((reason, message)) = trouble {
         let error = TargetError { reason: reason.into(), message: cut(&message, 256) };
         let rounds = target.trouble.as_ref().map_or(1, |(_, rounds)| rounds + 1);

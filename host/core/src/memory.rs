@@ -40,6 +40,8 @@ pub struct JobMemory {
     pub processing: BTreeSet<u32>,
     /// Targets that owe a release.
     pub releasing: BTreeSet<u32>,
+    /// Targets whose last eviction a disruption budget refused.
+    pub blocked: BTreeSet<u32>,
     /// Looks for the next round.
     pub looks: BTreeSet<Look>,
     /// Whether this term has raised the job's epoch.
@@ -160,6 +162,7 @@ impl JobMemory {
         self.targets.retain(|index, _| {
             self.processing.contains(index) || self.releasing.contains(index) || self.pending.contains(index)
         });
+        self.blocked.retain(|index| self.processing.contains(index));
         self.dirty.extend(self.processing.iter().chain(&self.releasing));
     }
 
@@ -203,6 +206,9 @@ impl JobMemory {
         }
         if started_now {
             self.target(index).own_intent = true;
+        }
+        if target.progress.terminal() {
+            self.blocked.remove(&index);
         }
         if at_rest {
             self.targets.remove(&index);
