@@ -126,7 +126,6 @@ async fn until_quiet(host: &HostProcess, interceptor: &Interceptor) -> anyhow::R
     }
 }
 
-#[ignore = "the world on a real server, when crowded, sometimes never deletes a terminating pod: run it by name until that is mended"]
 #[tokio::test(flavor = "multi_thread")]
 async fn four_hundred_pods_are_replaced_once_each_though_the_host_is_killed_thirty_times() -> anyhow::Result<()> {
     let began = Instant::now();

@@ -8,7 +8,8 @@ mod operation_record;
 
 pub use operation_job::{
     Condition, Failure, FailurePolicy, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OwnerSelector,
-    PluginBinding, Ranges, RecordsSummary, RetryPolicy, Selection, TargetDetail, TargetError, TargetRef, TargetSelector,
+    PluginBinding, Ranges, RecordsSummary, RetryPolicy, Selection, TargetDetail, TargetError, TargetRef,
+    TargetSelector,
 };
 pub use operation_record::{OperationRecord, OperationRecordSpec, RecordedJob};
 

@@ -30,6 +30,8 @@ const FIRST_WAIT: i64 = 1;
 const LONGEST_WAIT: i64 = 60;
 /// Visits nothing brought forward: a slow check that nothing was missed.
 const SLOW_CHECK: SignedDuration = SignedDuration::from_secs(60);
+/// Most looks of one target in one round: a plugin that goes on to ask for more waits as after any failure.
+const LOOKS: usize = 32;
 
 /// What an answer means.
 #[derive(Debug, Default)]
@@ -72,11 +74,14 @@ impl Case<'_> {
         memory: &mut TargetMemory,
         claims: &mut Claims,
     ) -> Verdict {
-        memory.looks.clear();
+        // One visit may need several looks, and learns of them one after the other: all are made again together, for an
+        // answer counts in its own round alone.
+        let mut looks = std::mem::take(&mut memory.looks);
+        looks.extend(missing.iter().cloned());
         match (self.planned.call, answer) {
-            (_, Answer::Failed(failure)) if failure.retryable && !missing.is_empty() => {
-                memory.looks.clone_from(&missing);
-                Verdict { looks: missing, ..self.unchanged() }
+            (_, Answer::Failed(failure)) if failure.retryable && !missing.is_empty() && looks.len() <= LOOKS => {
+                memory.looks.clone_from(&looks);
+                Verdict { looks, ..self.unchanged() }
             }
             (Call::Release, answer) => self.released(answer, memory),
             (_, answer) if self.planned.last_look => self.last_look(answer, memory, claims),

@@ -643,3 +643,44 @@ fn a_job_without_spec_or_with_a_broken_one_is_invalid_and_can_be_deleted() {
         assert_eq!(bench.job["metadata"].get("finalizers"), None, "it can be deleted");
     }
 }
+
+/// A call that lacked a look.
+fn unavailable() -> Answer {
+    Answer::Failed(CallFailure {
+        retryable: true,
+        reason: "Unavailable".into(),
+        message: "m".into(),
+        retry_after_ms: None,
+    })
+}
+
+#[test]
+fn looks_that_a_plugin_asks_for_one_after_the_other_are_made_together_in_the_end() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut visits = 0;
+    bench.settle(&mut |visit: &Visit| {
+        visits += 1;
+        for name in ["x", "y", "z"] {
+            if visit.reads.get(&ObjectKey::pod("d", name), true).is_err() {
+                return unavailable();
+            }
+        }
+        report(State::Processing)
+    });
+    assert_eq!((visits, bench.word(0)), (4, "Processing".into()));
+}
+
+#[test]
+fn a_plugin_that_always_asks_for_one_more_look_waits_as_after_any_failure() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut names = 0;
+    bench.settle(&mut |visit: &Visit| {
+        names += 1;
+        assert!(visit.reads.get(&ObjectKey::pod("d", &format!("x{names}")), true).is_err());
+        unavailable()
+    });
+    assert!(names < 40, "{names} visits at one time");
+    assert!(bench.next.is_some_and(|next| next > bench.now));
+}

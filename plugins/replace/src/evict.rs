@@ -123,7 +123,7 @@ fn wait(case: &Case<'_>) -> Result<Report> {
 fn controller(job: &Job, owner: &str) -> Option<(ObjectRef, String)> {
     let mut parts = owner.splitn(3, '/');
     let (kind, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let declared = matches!(kind, "ReplicaSet" | "StatefulSet" | "DaemonSet");
+    let declared = matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet");
     declared.then(|| (ObjectRef::new("apps/v1", kind, Some(job.namespace()), name), uid.to_owned()))
 }
 

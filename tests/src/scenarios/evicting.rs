@@ -94,10 +94,12 @@ pub async fn a_disruption_budget_is_waited_for_and_told_once(rig: &mut Rig) -> a
     rig.create_job("b", replace(&names(target), json!({}))).await?;
     let name = names(target).join("");
     rig.until("b", "blocked", |job| job.target(&name) == "Processing/EvictionBlocked").await?;
+    ensure!(rig.figure("operationjob_eviction_blocked") == Some(1), "the gauge counts it");
     rig.pass(Duration::from_secs(120)).await;
     rig.until_told("EvictionBlocked", 1).await?;
     budget(rig, 1).await?;
     rig.until_progress("b", "Succeeded").await?;
+    ensure!(rig.figure("operationjob_eviction_blocked") == Some(0), "the gauge counts it no more");
     ensure!(rig.told_times("EvictionBlocked").await? == 1, "told once");
     all_replaced(rig, target).await
 }
@@ -163,4 +165,22 @@ pub async fn a_namesake_that_came_later_is_never_touched(rig: &mut Rig) -> anyho
     ensure!(!entries.iter().any(|entry| entry.effect == Effect::PodEvicted), "nobody was evicted");
     ensure!(rig.pods().get(&name).await?.metadata.uid == Some(namesake), "the namesake stays");
     Ok(())
+}
+
+/// The Deployment goes after the eviction and before it made a new pod: none will come.
+pub async fn a_target_whose_deployment_is_gone_does_not_wait_for_its_deadline(rig: &mut Rig) -> anyhow::Result<()> {
+    use oarlock_sim::world::{Brake, Scope};
+    let pods = settled_deployment(rig, 1).await?;
+    rig.world.hold(Brake::Creation, Scope::World);
+    rig.start_host().await?;
+    let name = names(&pods).join("");
+    rig.create_job("o", replace(&names(&pods), json!({}))).await?;
+    rig.world
+        .until("the pod to go", SETTLED, |all| all.iter().all(|pod| pod.metadata.name.as_ref() != Some(&name)))
+        .await?;
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    deployments.delete("web", &DeleteParams::default()).await?;
+    let job = rig.until_progress("o", "Failed").await?;
+    ensure!(job.target(&name) == "Failed/OwnerGone", "{:?}", job.data);
+    rig.until_nothing_is_left().await
 }

@@ -63,7 +63,9 @@ fn gather_examples() -> anyhow::Result<()> {
     let entries = std::fs::read_dir(&examples).with_context(|| format!("cannot read {}", examples.display()))?;
     for entry in entries {
         let path = entry.with_context(|| format!("cannot read {}", examples.display()))?.path();
-        let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|kind| kind == "wasm")) else { continue };
+        let Some(name) = path.file_name().filter(|_| path.extension().is_some_and(|kind| kind == "wasm")) else {
+            continue;
+        };
         if name.to_string_lossy().contains('-') {
             continue;
         }
