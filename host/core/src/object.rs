@@ -87,6 +87,21 @@ pub struct Object {
     pub fields: Fields,
 }
 
+/// The fields of `metadata` that an [`Object`] is made of; no other is looked at.
+pub const METADATA: [&str; 11] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
 /// An annotation that repeats the whole object and that nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

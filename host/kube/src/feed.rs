@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use crate::cluster::Link;
 use crate::health::{KindHealth, Pulse};
 use crate::reflect::{Reflection, Shelf};
+use crate::sieve::Sieve;
 
 /// Something changed.
 #[derive(Clone, Debug)]
@@ -52,10 +53,6 @@ impl DeclaredKind {
         self.labels_indexed.extend(other.labels_indexed.iter().cloned());
         self.fields_indexed.extend(other.fields_indexed.iter().cloned());
     }
-
-    fn pointers(&self) -> Arc<[String]> {
-        self.fields.union(&self.fields_indexed).cloned().collect()
-    }
 }
 
 impl Declared {
@@ -72,18 +69,38 @@ impl Declared {
 pub(crate) struct Objects {
     pub(crate) store: Arc<Store>,
     pub(crate) news: UnboundedSender<News>,
-    pointers: Arc<RwLock<BTreeMap<Kind, Arc<[String]>>>>,
+    kept: Arc<RwLock<BTreeMap<Kind, Arc<Kept>>>>,
+}
+
+/// Which fields are kept of a kind, and how documents are read for that.
+#[derive(Default)]
+struct Kept {
+    pointers: Vec<String>,
+    sieve: Arc<Sieve>,
+}
+
+impl Kept {
+    fn of(declared: &DeclaredKind) -> Self {
+        let pointers: Vec<String> = declared.fields.union(&declared.fields_indexed).cloned().collect();
+        let sieve = Arc::new(Sieve::of_object(&pointers));
+        Self { pointers, sieve }
+    }
 }
 
 impl Objects {
     pub(crate) fn new(news: UnboundedSender<News>) -> Self {
-        Self { store: Arc::default(), news, pointers: Arc::default() }
+        Self { store: Arc::default(), news, kept: Arc::default() }
+    }
+
+    /// How documents of a kind are read: what is not kept of a watched kind is skipped.
+    pub(crate) fn sieve(&self, kind: &Kind) -> Arc<Sieve> {
+        self.kept.read().get(kind).map(|kept| kept.sieve.clone()).unwrap_or_default()
     }
 
     /// What is kept of this document; `None` where it is no object.
     pub(crate) fn slim(&self, document: &Value, kind: &Kind) -> Option<Object> {
-        let pointers = self.pointers.read().get(kind).cloned().unwrap_or_default();
-        Object::slim(document, kind, &pointers)
+        let kept = self.kept.read().get(kind).cloned();
+        Object::slim(document, kind, kept.as_ref().map_or(&[], |kept| &kept.pointers))
     }
 
     /// Takes a view of an object that is watched; others are let pass.
@@ -107,6 +124,10 @@ struct ObjectShelf {
 
 impl Shelf for ObjectShelf {
     type Item = Object;
+
+    fn sieve(&self) -> Arc<Sieve> {
+        self.objects.sieve(&self.kind)
+    }
 
     fn pick(&self, document: Value) -> Option<Object> {
         // Items of a list do not say their kind; what was asked for is what came.
@@ -160,7 +181,7 @@ impl Feed {
             // A cancelled task has stopped between two steps; nothing it keeps is half done.
             let _cancelled = (&mut running.task).await.is_err();
             if !kinds.contains_key(&kind) {
-                link.objects.pointers.write().remove(&kind);
+                link.objects.kept.write().remove(&kind);
                 link.objects.store.forget(&kind);
             }
         }
@@ -210,7 +231,7 @@ fn watch_jobs(link: &Link, kind: Kind) -> Running {
 
 fn watch_kind(link: &Link, kind: Kind, declared: DeclaredKind) -> Running {
     let pulse = Pulse::default();
-    link.objects.pointers.write().insert(kind.clone(), declared.pointers());
+    link.objects.kept.write().insert(kind.clone(), Arc::new(Kept::of(&declared)));
     let indexed = Indexed { labels: declared.labels_indexed.clone(), fields: declared.fields_indexed.clone() };
     link.objects.store.keep(&kind, indexed);
     let shelf = ObjectShelf { objects: link.objects.clone(), kind: kind.clone() };

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::feed::News;
 use crate::reflect::Shelf;
+use crate::sieve::Sieve;
 
 /// An annotation that repeats the whole spec and that nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -168,6 +169,10 @@ impl Jobs {
 
 impl Shelf for Arc<Jobs> {
     type Item = Held;
+
+    fn sieve(&self) -> Arc<Sieve> {
+        Arc::default()
+    }
 
     fn pick(&self, document: Value) -> Option<Held> {
         read_job(&document)

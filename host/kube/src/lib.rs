@@ -23,6 +23,7 @@ pub mod record;
 mod reflect;
 pub mod requests;
 mod served;
+mod sieve;
 mod write;
 
 pub use cluster::{Cluster, Setup};

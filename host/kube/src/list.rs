@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::address::{AddressError, Resource};
 use crate::call::{Call, CallError, Caller};
+use crate::sieve::Sieve;
 
 /// Items in a page: a page of pods is about 3 MB.
 const PAGE: u32 = 500;
@@ -66,15 +67,21 @@ impl Caller {
     pub(crate) async fn list<T>(
         &self,
         from: Collection<'_>,
+        sieve: &Sieve,
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Listed<T>, ListError> {
-        match self.pages(from, &pick).await {
-            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, &pick).await,
+        match self.pages(from, sieve, &pick).await {
+            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, sieve, &pick).await,
             listed => listed,
         }
     }
 
-    async fn pages<T>(&self, from: Collection<'_>, pick: impl Fn(Value) -> Option<T>) -> Result<Listed<T>, ListError> {
+    async fn pages<T>(
+        &self,
+        from: Collection<'_>,
+        sieve: &Sieve,
+        pick: impl Fn(Value) -> Option<T>,
+    ) -> Result<Listed<T>, ListError> {
         let resource = from.resource.plural.as_str();
         let address = |source| ListError::Address { resource: resource.to_owned(), source };
         let collection = kube::core::Request::new(from.resource.collection(from.namespace).map_err(address)?);
@@ -93,7 +100,7 @@ impl Caller {
                 Err(error) if error.is(404) => return Err(ListError::Unknown { resource: resource.to_owned() }),
                 reply => reply.map_err(failed)?,
             };
-            let meta = page(&reply, |item| listed.items.extend(pick(item)));
+            let meta = page(&reply, sieve, |item| listed.items.extend(pick(item)));
             let meta = meta.map_err(CallError::Unreadable).map_err(failed)?;
             // The first page names the version; later ones continue it.
             if listed.version.is_empty() {
@@ -115,15 +122,15 @@ struct PageMeta {
     next: Option<String>,
 }
 
-fn page(reply: &[u8], mut each: impl FnMut(Value)) -> Result<PageMeta, serde_json::Error> {
+fn page(reply: &[u8], sieve: &Sieve, mut each: impl FnMut(Value)) -> Result<PageMeta, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(reply);
-    let meta = Page(&mut each).deserialize(&mut reader)?;
+    let meta = Page(sieve, &mut each).deserialize(&mut reader)?;
     reader.end()?;
     Ok(meta)
 }
 
-struct Page<'a>(&'a mut dyn FnMut(Value));
-struct Items<'a>(&'a mut dyn FnMut(Value));
+struct Page<'a>(&'a Sieve, &'a mut dyn FnMut(Value));
+struct Items<'a>(&'a Sieve, &'a mut dyn FnMut(Value));
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {
     type Value = PageMeta;
@@ -142,7 +149,7 @@ impl<'de> Visitor<'de> for Page<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "metadata" => meta = map.next_value()?,
-                "items" => map.next_value_seed(Items(&mut *self.0))?,
+                "items" => map.next_value_seed(Items(self.0, &mut *self.1))?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -169,8 +176,8 @@ impl<'de> Visitor<'de> for Items<'_> {
         Ok(())
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(item) = seq.next_element::<Value>()? {
-            (self.0)(item);
+        while let Some(item) = seq.next_element_seed(self.0)? {
+            (self.1)(item);
         }
         Ok(())
     }
@@ -185,12 +192,15 @@ mod tests {
         let reply =
             br#"{"kind":"PodList","items":[{"a":1},{"a":2}],"metadata":{"resourceVersion":"7","continue":"c"}}"#;
         let mut seen = Vec::new();
-        let meta = page(reply, |item| seen.push(item)).unwrap();
+        let meta = page(reply, &Sieve::everything(), |item| seen.push(item)).unwrap();
         assert_eq!((meta.resource_version.as_str(), meta.next.as_deref(), seen.len()), ("7", Some("c"), 2));
     }
 
     #[test]
     fn an_empty_list_may_be_null() {
-        assert_eq!(page(br#"{"items":null,"metadata":{}}"#, |_| panic!("no item")).unwrap().next, None);
+        assert_eq!(
+            page(br#"{"items":null,"metadata":{}}"#, &Sieve::everything(), |_| panic!("no item")).unwrap().next,
+            None
+        );
     }
 }

@@ -226,7 +226,7 @@ impl Link {
     ) -> Result<Listed<Object>, Unanswered> {
         let resource = self.resource(kind).await?;
         let from = Collection { resource: &resource, namespace, labels };
-        let listed = self.caller.list(from, |item| self.objects.slim(&item, kind)).await;
+        let listed = self.caller.list(from, &self.objects.sieve(kind), |item| self.objects.slim(&item, kind)).await;
         listed.map_err(|error| sentence(&error))
     }
 }

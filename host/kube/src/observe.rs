@@ -14,6 +14,7 @@ use crate::jobs::{View, read_job};
 use crate::list::{Collection, ListError};
 use crate::looks::absent;
 use crate::outcome::sentence;
+use crate::sieve::Sieve;
 
 /// The label by which the records of a job are found.
 const JOB_UID_LABEL: &str = "oarlock.dev/job-uid";
@@ -95,7 +96,8 @@ impl Link {
                 None
             }
         };
-        let listed = self.caller.list(from, read).await.map_err(|e: ListError| failed(Box::new(e)))?;
+        let listed =
+            self.caller.list(from, &Sieve::everything(), read).await.map_err(|e: ListError| failed(Box::new(e)))?;
         let mut records = listed.items;
         records.sort_by_key(|record| record.record.shard);
         Ok(records)

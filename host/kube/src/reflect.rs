@@ -4,12 +4,14 @@
 //! was; one that is too old (410, in the reply or in the stream) begins anew with a list. May not decide what a change
 //! means.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::params::WatchParams;
 use oarlock_core::object::Kind;
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -19,6 +21,7 @@ use crate::health::Pulse;
 use crate::list::{Collection, ListError};
 use crate::outcome::sentence;
 use crate::served::DiscoverError;
+use crate::sieve::Sieve;
 
 /// How long the server keeps a watch open. A dead connection is noticed a little after this.
 const WATCH_SECONDS: u32 = 55;
@@ -35,6 +38,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) trait Shelf: Send + Sync + 'static {
     /// What is kept of an object.
     type Item: Send;
+    /// How a document is read.
+    fn sieve(&self) -> Arc<Sieve>;
     /// What to keep of this document; `None` where it is no object.
     fn pick(&self, document: Value) -> Option<Self::Item>;
     /// Takes a whole list.
@@ -74,11 +79,39 @@ enum Ended {
     Broken(String),
 }
 
-#[derive(Deserialize)]
+/// One event.
+#[derive(Default)]
 struct Line {
-    #[serde(rename = "type")]
     event: String,
     object: Value,
+}
+
+/// Reads one event, and of its object what is kept.
+struct LineOf<'a>(&'a Sieve);
+
+impl<'de> DeserializeSeed<'de> for LineOf<'_> {
+    type Value = Line;
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Line, D::Error> {
+        reader.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for LineOf<'_> {
+    type Value = Line;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event with type and object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+        let mut line = Line::default();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "type" => line.event = map.next_value()?,
+                "object" => line.object = map.next_value_seed(self.0)?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(line)
+    }
 }
 
 impl<S: Shelf> Reflection<S> {
@@ -118,7 +151,9 @@ impl<S: Shelf> Reflection<S> {
     async fn list_and_watch(&self) -> Result<std::convert::Infallible, ReflectError> {
         let resource = self.link.served.resource(&self.link.caller, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None };
-        let listed = self.link.caller.list(from, |item| self.shelf.pick(item)).await.map_err(ReflectError::List)?;
+        let sieve = self.shelf.sieve();
+        let listed = self.link.caller.list(from, &sieve, |item| self.shelf.pick(item)).await;
+        let listed = listed.map_err(ReflectError::List)?;
         let mut version = listed.version.clone();
         let number = listed.number();
         self.shelf.listed(listed.items, number);
@@ -171,7 +206,8 @@ impl<S: Shelf> Reflection<S> {
     }
 
     fn take(&self, line: &[u8], version: &mut String) -> Result<(), ReflectError> {
-        let Line { event, object } = match serde_json::from_slice(line) {
+        let mut reader = serde_json::Deserializer::from_slice(line);
+        let Line { event, object } = match LineOf(&self.shelf.sieve()).deserialize(&mut reader) {
             Ok(line) => line,
             Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
         };

@@ -74,7 +74,7 @@ impl Link {
         let reply = self.caller.send(Call { verb: verb(write), resource: &label, request }).await;
         passage.leave(reply.as_ref().is_err_and(busy));
         match reply {
-            Ok(reply) => Ok(serde_json::from_slice(&reply).map_err(CallError::Unreadable)?),
+            Ok(reply) => Ok(self.objects.sieve(&object.kind).read(&reply).map_err(CallError::Unreadable)?),
             Err(error) => match write {
                 Write::Create { object, owner_uid, .. } if already_exists(&error) => {
                     self.ours(object, owner_uid, error).await
