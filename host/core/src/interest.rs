@@ -138,7 +138,10 @@ impl Interest {
         }
         match store.root(object) {
             Ok(Some(root)) => {
+                // Those that started later than the object was made come last, and it is none of theirs.
+                let old_enough = |since: &Option<Timestamp>| object.created.is_none_or(|made| *since <= Some(made));
                 let waiters = self.by_owner.get(&root.uid).into_iter().flatten().take(WOKEN);
+                let waiters = waiters.take_while(|(since, _, _)| old_enough(since));
                 found.extend(waiters.map(|(_, job, index)| (job.clone(), *index)));
             }
             Ok(None) => {}
@@ -193,6 +196,24 @@ mod tests {
         let document = json!({"metadata": {"name": name, "namespace": "d", "uid": name, "resourceVersion": "1",
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "own", "controller": true}]}});
         Change { old: None, new: Some(std::sync::Arc::new(Object::slim(&document, &Kind::pod(), &[]).unwrap())) }
+    }
+
+    #[test]
+    fn a_pod_that_is_older_than_a_targets_start_does_not_wake_it() {
+        let job = JobKey { namespace: "d".into(), name: "j".into() };
+        let mut interest = Interest::default();
+        let owner = ("Owner", "StatefulSet/s/own");
+        for (index, start) in [(0, "2026-01-01T00:00:00Z"), (1, "2026-01-01T00:00:05Z")] {
+            interest.set(&job, index, &format!("t{index}"), &waiting(start, &[owner]), Some(&registration()));
+        }
+        let made = |time: &str| {
+            let mut change = pod("x");
+            std::sync::Arc::make_mut(change.new.as_mut().unwrap()).created = Some(time.parse().unwrap());
+            interest.concerned(&change, &Claims::default(), &Store::default()).len()
+        };
+        assert_eq!(made("2025-12-31T23:59:59Z"), 0);
+        assert_eq!(made("2026-01-01T00:00:00Z"), 1);
+        assert_eq!(made("2026-01-01T00:00:05Z"), 2);
     }
 
     #[test]
