@@ -184,13 +184,22 @@ fn due(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) -
     if memory.decided.is_empty() && (ended || !job_changed(memory, grounds)) {
         return false;
     }
-    match lazy_slot(memory).filter(|slot| *slot > grounds.now()) {
+    let slot = if ends(memory) { urgent_slot(memory) } else { lazy_slot(memory) };
+    match slot.filter(|slot| *slot > grounds.now()) {
         Some(slot) => {
             decision.requeue = Some(decision.requeue.map_or(slot, |other| other.min(slot)));
             false
         }
         None => true,
     }
+}
+
+/// Whether the next record is the one that ends the job: somebody waits for it, and no other follows.
+fn ends(memory: &JobMemory) -> bool {
+    let ended = |index: &u32| memory.decided.get(index).is_some_and(|target| target.progress.terminal());
+    !memory.decided.is_empty()
+        && memory.state.end.is_none()
+        && memory.pending.iter().chain(&memory.processing).all(ended)
 }
 
 /// Whether the job itself, not its targets, has something new to say.
