@@ -175,9 +175,9 @@ impl JobMemory {
                 *slot = target;
             }
         }
-        self.dirty.append(&mut self.after_record);
         self.shards.extend(commit.shards);
         if let Some(status) = commit.status {
+            self.dirty.append(&mut self.after_record);
             self.state.take_job(&status);
             self.status = Some(status);
             let took = now.duration_since(began).as_millis();

@@ -684,3 +684,30 @@ fn a_plugin_that_always_asks_for_one_more_look_waits_as_after_any_failure() {
     assert!(names < 40, "{names} visits at one time");
     assert!(bench.next.is_some_and(|next| next > bench.now));
 }
+
+#[test]
+fn what_waits_for_its_record_is_not_visited_by_the_rounds_until_then() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut |_: &Visit| report(State::Processing));
+    let mut visits = Vec::new();
+    let mut note = |visit: &Visit| {
+        visits.push(visit.target.name.clone());
+        let set_extra = vec![("NewPod".to_owned(), "n".to_owned())];
+        let stored = visit.target.extras.contains_key("NewPod") || visit.target.name == "b";
+        let proposal = Proposal { set_extra: if stored { vec![] } else { set_extra }, ..Proposal::default() };
+        let report = Report { state: State::Processing, proposal, check_after_ms: None };
+        Answer::Reported { operate: Proposal::default(), report }
+    };
+    bench.memory.dirty.insert(0);
+    bench.round(&mut note);
+    for _ in 0..5 {
+        bench.memory.dirty.insert(1);
+        bench.round(&mut note);
+    }
+    bench.later(2);
+    bench.settle(&mut note);
+    let times = |name: &str| visits.iter().filter(|visited| *visited == name).count();
+    assert_eq!((times("a"), times("b")), (2, 5), "once to decide it, once when it is durable");
+}
