@@ -162,10 +162,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_happens_during_a_round_is_seen_by_the_next() {
         let mut queue = Queue::default();
-        queue.happened(&key(), |inbox| drop(inbox.dirty.insert(1)));
+        queue.happened(&key(), |inbox| inbox.dirty.extend([1]));
         let (_, memory, inbox) = queue.take(Instant::now()).unwrap();
         assert!(inbox.dirty.contains(&1));
-        queue.happened(&key(), |inbox| drop(inbox.dirty.insert(2)));
+        queue.happened(&key(), |inbox| inbox.dirty.extend([2]));
         assert!(queue.take(Instant::now()).is_none(), "one job never has two rounds at once");
         queue.done(&key(), memory, None);
         assert!(queue.take(Instant::now()).unwrap().2.dirty.contains(&2));

@@ -8,12 +8,15 @@ use crate::arguments::Bench;
 use crate::plugins;
 use crate::workspace::{HOST_VARIABLE, binary, cargo_on_all, components_folder, root, succeed};
 
+/// What released binaries are built with beside the defaults.
+const RELEASED: &str = "oarlock/jemalloc";
+
 /// The command `cargo xtask bench`.
 pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     plugins::ensure_target()?;
     plugins::compile()?;
     // The host runs as a process of its own, as it does in a cluster.
-    succeed(&mut cargo_on_all("build", &["--release", "--bin", "oarlock", "--bin", "bench"]))?;
+    succeed(&mut cargo_on_all("build", &["--release", "--features", RELEASED, "--bin", "oarlock", "--bin", "bench"]))?;
     let mut command = Command::new(binary("release", "bench"));
     command.current_dir(root()).arg(what.subject.word()).arg("--plugins-from").arg(components_folder());
     command.env(HOST_VARIABLE, binary("release", "oarlock"));
