@@ -77,6 +77,7 @@ macro_rules! scenarios {
             outages::a_fresh_pod_that_the_watch_does_not_show_is_looked_at,
             outages::an_eviction_that_commits_late_is_told_as_it_was,
             outages::an_eviction_of_an_earlier_term_comes_too_late,
+            outages::a_mark_of_a_leader_that_was_superseded_comes_too_late,
             many::three_hundred_targets_are_kept_in_records,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
             telling::conditions_and_events_tell_the_story_of_a_job,

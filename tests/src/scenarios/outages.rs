@@ -115,3 +115,29 @@ pub async fn an_eviction_of_an_earlier_term_comes_too_late(rig: &mut Rig) -> any
     ensure!(pod.metadata.uid == Some(uid) && pod.metadata.deletion_timestamp.is_none(), "the pod stays");
     rig.until_nothing_is_left().await
 }
+
+/// A36: the leader is cut off while its mark is under way; another one leads, and the job is deleted. The mark comes too
+/// late.
+pub async fn a_mark_of_a_leader_that_was_superseded_comes_too_late(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 1).await?;
+    let mut first = rig.host_named("first");
+    first.lease = Duration::from_secs(6);
+    let wire = first.wire.clone();
+    rig.start(first).await?;
+    patiently("the first leads", async || Ok(rig.running()?.leads())).await?;
+    let mut second = rig.host_named("second");
+    second.lease = Duration::from_secs(6);
+    rig.start(second).await?;
+    wire.order(Method::PATCH, "/pods/", Fate::Late(Duration::from_secs(40)));
+    rig.create_job("m", replace(&names(&pods), json!({}))).await?;
+    patiently("the mark is under way", async || Ok(wire.caught() > 0)).await?;
+    wire.order(Method::PUT, "/leases/", Fate::Refused(http::StatusCode::INTERNAL_SERVER_ERROR));
+    patiently("the second leads", async || Ok(rig.running()?.leads())).await?;
+    rig.delete_job("m").await?;
+    rig.until_gone("m").await?;
+    let arrived = || wire.writes().into_iter().find(|sent| sent.path.contains("/pods/"));
+    ensure!(arrived().is_none(), "the job was gone first");
+    patiently("the late mark arrived", async || Ok(arrived().is_some())).await?;
+    ensure!(arrived().and_then(|sent| sent.status) == Some(http::StatusCode::CONFLICT), "{:?}", arrived());
+    rig.until_nothing_is_left().await
+}
