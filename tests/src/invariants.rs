@@ -76,7 +76,7 @@ fn intent_comes_first(before: Option<&Version>, pod: &Version, jobs: &[&Version]
             .as_array()
             .is_some_and(|list| list.iter().any(|one| text(one, "reason") == "EvictionByEvictionAPI"))
     };
-    let newly = evicted(pod) && !before.is_some_and(|before| evicted(before));
+    let newly = evicted(pod) && !before.is_some_and(evicted);
     if newly && !jobs.iter().any(|job| large(job) || started(job, pod)) {
         wrong.push("S5: evicted although no job had started it, by UID".to_owned());
     }

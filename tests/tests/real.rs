@@ -16,13 +16,13 @@ use serde_json::json;
 use tokio::sync::{OnceCell, RwLock, Semaphore};
 
 /// The control plane of all scenarios; it ends with this process.
-async fn plane() -> Arc<ControlPlane> {
+async fn plane() -> anyhow::Result<Arc<ControlPlane>> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     let options = control_plane::Options {
         controllers: vec![control_plane::GARBAGE_COLLECTOR, control_plane::DISRUPTION],
         ..control_plane::Options::default()
     };
-    PLANE.get_or_try_init(|| real_plane(options)).await.expect("the control plane starts").clone()
+    PLANE.get_or_try_init(|| real_plane(options)).await.cloned()
 }
 
 /// Whoever kills the API server is alone with it.
@@ -31,26 +31,22 @@ static UNDISTURBED: RwLock<()> = RwLock::const_new(());
 /// More at once only wait for each other.
 static AT_ONCE: Semaphore = Semaphore::const_new(8);
 
-async fn run(name: &str, scenario: impl AsyncFnOnce(&mut Rig) -> anyhow::Result<()>) {
-    let _place = AT_ONCE.acquire().await.expect("nobody closes it");
+async fn run(name: &str, scenario: impl AsyncFnOnce(&mut Rig) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let _place = AT_ONCE.acquire().await?;
     let mut namespace = name.replace('_', "-");
     namespace.truncate(50);
-    let mut rig = Rig::real(plane().await, namespace.trim_end_matches('-')).await.expect("the rig stands");
-    if let Err(error) = scenario(&mut rig).await {
-        panic!("{error:#}");
-    }
-    if let Err(error) = rig.finish().await {
-        panic!("{error:#}");
-    }
+    let mut rig = Rig::real(plane().await?, namespace.trim_end_matches('-')).await?;
+    scenario(&mut rig).await?;
+    rig.finish().await
 }
 
 /// A test for each scenario, under its own name.
 macro_rules! on_real {
     ($($module:ident :: $scenario:ident),* $(,)?) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $scenario() {
+        async fn $scenario() -> anyhow::Result<()> {
             let _shared = UNDISTURBED.read().await;
-            run(stringify!($scenario), oarlock_tests::scenarios::$module::$scenario).await;
+            run(stringify!($scenario), oarlock_tests::scenarios::$module::$scenario).await
         }
     )*};
 }
@@ -104,9 +100,9 @@ async fn an_operator_uses_kubectl(rig: &mut Rig) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kubectl_gets_waits_describes_and_deletes() {
+async fn kubectl_gets_waits_describes_and_deletes() -> anyhow::Result<()> {
     let _shared = UNDISTURBED.read().await;
-    run("kubectl", an_operator_uses_kubectl).await;
+    run("kubectl", an_operator_uses_kubectl).await
 }
 
 async fn the_server_is_killed(rig: &mut Rig) -> anyhow::Result<()> {
@@ -130,7 +126,7 @@ async fn the_server_is_killed(rig: &mut Rig) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_was_killed_and_came_back_costs_nothing() {
+async fn an_api_server_that_was_killed_and_came_back_costs_nothing() -> anyhow::Result<()> {
     let _alone = UNDISTURBED.write().await;
-    run("server-killed", the_server_is_killed).await;
+    run("server-killed", the_server_is_killed).await
 }

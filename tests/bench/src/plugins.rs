@@ -119,7 +119,9 @@ fn visit(bytes: usize) -> anyhow::Result<Visit> {
     while document.to_string().len() + containers.len() * container(0).to_string().len() < bytes {
         containers.push(container(containers.len()));
     }
-    document["spec"]["containers"] = Value::Array(containers);
+    if let Some(slot) = document.pointer_mut("/spec/containers") {
+        *slot = Value::Array(containers);
+    }
     let kept = ["/spec".to_owned(), "/status".to_owned()];
     let object = Object::slim(&document, &Kind::pod(), &kept).context("the pod has no name")?;
     let job = JobFacts {

@@ -47,6 +47,9 @@ fn build(phases: &Phases) -> bool {
 
 fn run_tests() -> anyhow::Result<()> {
     let mut command = cargo_on_all("test", &["--no-fail-fast"]);
+    // Most scenarios on the real control plane wait for it most of the time.
+    command
+        .env("RUST_TEST_THREADS", std::thread::available_parallelism().map_or(4, |count| count.get() * 2).to_string());
     command.env(COMPONENTS_VARIABLE, components_folder()).env(HOST_VARIABLE, binary("debug", "oarlock"));
     succeed(&mut command)
 }
