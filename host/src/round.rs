@@ -11,7 +11,7 @@ use oarlock_core::decide::decide;
 use oarlock_core::memory::JobMemory;
 use oarlock_core::plan::plan;
 use oarlock_core::reflect::{Reflection, check, reflect};
-use oarlock_core::standing::{Standing, gate};
+use oarlock_core::standing::{Means, Standing, gate};
 use oarlock_core::writes::JobKey;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::Decided;
@@ -45,10 +45,13 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
         return Ok(Rest::Until(Some(observed.now)));
     }
     let Some(found) = host.find(&job, memory) else { return Ok(Rest::Until(Some(observed.now + LISTING))) };
-    keep(reflection, host, term, key, memory, &found);
+    if reflection == Reflection::Adopted {
+        keep(host, term, key, memory, &found);
+    }
 
     let checked = check(key, memory, &job, &found);
-    let standing = Standing::new(key, &job, &observed, &checked, &found, host.cluster.store());
+    let means = Means { checked: &checked, found: &found, store: host.cluster.store() };
+    let standing = Standing::new(key, &job, &observed, means);
     let gate = term.claims(|claims| gate(claims, &standing, memory));
     let planned = plan(memory, &standing.common(), gate);
     let (planned, verdicts) = visit(host, term, &standing, planned, memory).await;

@@ -6,13 +6,14 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::calls::OneCall;
 use oarlock_core::holds::held;
+use oarlock_core::interest::Place;
 use oarlock_core::judge::Verdict;
 use oarlock_core::memory::JobMemory;
 use oarlock_core::object::ObjectKey;
 use oarlock_core::plan::Plan;
 use oarlock_core::plugin::Found;
 use oarlock_core::proposal::Registration;
-use oarlock_core::reflect::{Reflection, claim_stored};
+use oarlock_core::reflect::claim_stored;
 use oarlock_core::standing::{Standing, facts};
 use oarlock_core::state::{Progress, indexes};
 use oarlock_core::store::Store;
@@ -32,10 +33,7 @@ pub enum Rest {
 }
 
 /// Keeps the shared tables in step with a state that was read anew.
-pub fn keep(reflection: Reflection, host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemory, found: &Found) {
-    if reflection != Reflection::Adopted {
-        return;
-    }
+pub fn keep(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemory, found: &Found) {
     still_held(host.cluster.store(), key, memory);
     term.relate(found);
     term.interest(|interest| interest.forget(key));
@@ -44,7 +42,8 @@ pub fn keep(reflection: Reflection, host: &Host, term: &Term, key: &JobKey, memo
     term.interest(|interest| {
         for index in memory.processing.iter().chain(&memory.releasing) {
             if let Some(target) = memory.state.target(*index) {
-                interest.set(key, *index, memory.state.name(*index), target, registration);
+                let place = Place { job: key, index: *index, name: memory.state.name(*index) };
+                interest.set(place, target, registration);
             }
         }
     });
@@ -78,7 +77,8 @@ pub fn remember(term: &Term, key: &JobKey, memory: &JobMemory, found: &Found) {
     let registration = registration(found);
     term.interest(|interest| {
         for (index, target) in &memory.decided {
-            interest.set(key, *index, memory.state.name(*index), target, registration);
+            let place = Place { job: key, index: *index, name: memory.state.name(*index) };
+            interest.set(place, target, registration);
         }
     });
 }

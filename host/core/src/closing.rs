@@ -22,7 +22,7 @@ pub enum Closing {
     /// Something, at this time.
     Later(Timestamp),
     /// This write now, and the event that goes with it.
-    Write(TargetWrites, Option<EventNote>),
+    Write(Box<TargetWrites>, Option<Box<EventNote>>),
 }
 
 /// What is due for `job`, with everything that `memory` knows durable.
@@ -52,7 +52,7 @@ fn finalizer(job: &OperationJob, memory: &JobMemory, key: &JobKey) -> Closing {
     let meta = &job.metadata;
     let body = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list}});
     let write = Write::Patch { object: object(key), subresource: None, body };
-    Closing::Write(TargetWrites { target: None, writes: vec![write] }, None)
+    Closing::Write(Box::new(TargetWrites { target: None, writes: vec![write] }), None)
 }
 
 /// The job is deleted at the version seen, since its time to live may just have been raised.
@@ -73,5 +73,5 @@ fn time_to_live(job: &OperationJob, memory: &JobMemory, key: &JobKey, uid: &str,
     let action = crate::standing::action(job);
     let message = format!("ended {ttl} s ago, and is deleted as spec.TTLSecondsAfterFinished says");
     let note = Teller { key, uid, action }.job(false, "TTL", message);
-    Closing::Write(TargetWrites { target: None, writes: vec![write] }, Some(note))
+    Closing::Write(Box::new(TargetWrites { target: None, writes: vec![write] }), Some(Box::new(note)))
 }

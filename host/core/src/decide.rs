@@ -118,8 +118,8 @@ fn close(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision)
         Closing::Rest => memory.close_at = None,
         Closing::Later(time) => memory.close_at = Some(time),
         Closing::Write(write, event) => {
-            decision.writes.push(write);
-            decision.events.extend(event);
+            decision.writes.push(*write);
+            decision.events.extend(event.map(|event| *event));
         }
     }
 }

@@ -18,6 +18,17 @@ use crate::writes::JobKey;
 /// Most targets that an unclaimed object wakes: the one that waits longest may find it too old for itself.
 const WOKEN: usize = 4;
 
+/// A target in its job.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The job.
+    pub job: &'a JobKey,
+    /// Its position there.
+    pub index: u32,
+    /// Its name.
+    pub name: &'a str,
+}
+
 type Waiter = (Option<Timestamp>, JobKey, u32);
 
 /// The targets that wait for something, by what they wait for.
@@ -46,14 +57,8 @@ impl Interest {
     }
 
     /// What a target waits for from now on. A pending target waits for nothing: what it needs is looked at.
-    pub fn set(
-        &mut self,
-        job: &JobKey,
-        index: u32,
-        name: &str,
-        state: &TargetState,
-        registration: Option<&Registration>,
-    ) {
+    pub fn set(&mut self, place: Place<'_>, state: &TargetState, registration: Option<&Registration>) {
+        let Place { job, index, name } = place;
         let entry = match state.progress {
             Progress::Processing => Some(in_flight(name, state, registration)),
             Progress::Failed if state.owes_release() => Some(Entry { names: [name.to_owned()].into(), owner: None }),
@@ -204,7 +209,8 @@ mod tests {
         let mut interest = Interest::default();
         let owner = ("Owner", "StatefulSet/s/own");
         for (index, start) in [(0, "2026-01-01T00:00:00Z"), (1, "2026-01-01T00:00:05Z")] {
-            interest.set(&job, index, &format!("t{index}"), &waiting(start, &[owner]), Some(&registration()));
+            let place = Place { job: &job, index, name: &format!("t{index}") };
+            interest.set(place, &waiting(start, &[owner]), Some(&registration()));
         }
         let made = |time: &str| {
             let mut change = pod("x");
@@ -221,8 +227,9 @@ mod tests {
         let job = JobKey { namespace: "d".into(), name: "j".into() };
         let mut interest = Interest::default();
         let owner = ("Owner", "StatefulSet/s/own");
-        interest.set(&job, 0, "a", &waiting("2026-01-01T00:00:00Z", &[owner, ("NewPod", "n")]), Some(&registration()));
-        interest.set(&job, 1, "b", &waiting("2026-01-01T00:00:01Z", &[owner]), Some(&registration()));
+        let [a, b] = [(0, "a"), (1, "b")].map(|(index, name)| Place { job: &job, index, name });
+        interest.set(a, &waiting("2026-01-01T00:00:00Z", &[owner, ("NewPod", "n")]), Some(&registration()));
+        interest.set(b, &waiting("2026-01-01T00:00:01Z", &[owner]), Some(&registration()));
         let (claims, store) = (Claims::default(), Store::default());
         assert_eq!(interest.concerned(&pod("x"), &claims, &store), [(job.clone(), 1)].into());
         assert_eq!(interest.concerned(&pod("n"), &claims, &store), [(job.clone(), 0), (job.clone(), 1)].into());

@@ -86,7 +86,7 @@ impl Case<'_> {
             (Call::Release, answer) => self.released(answer, memory),
             (_, answer) if self.planned.last_look => self.last_look(answer, memory, claims),
             (_, Answer::Proposed(proposal)) => {
-                self.proposed(&Proposal::default(), &proposal, State::Processing, memory, claims)
+                self.proposed([&Proposal::default(), &proposal], State::Processing, memory, claims)
             }
             (_, Answer::Reported { operate, report }) => self.reported(&operate, report, memory, claims),
             (_, Answer::Failed(failure)) => self.failed(failure, memory),
@@ -105,25 +105,19 @@ impl Case<'_> {
     fn reported(&self, operate: &Proposal, report: Report, memory: &mut TargetMemory, claims: &mut Claims) -> Verdict {
         let wait = report.check_after_ms.map_or(SLOW_CHECK, |ms| SignedDuration::from_millis(i64::from(ms)));
         let processing = report.state == State::Processing;
-        let mut verdict = self.proposed(operate, &report.proposal, report.state, memory, claims);
+        let mut verdict = self.proposed([operate, &report.proposal], report.state, memory, claims);
         if processing && verdict.wake.is_none() {
             verdict.wake = Some(self.now() + wait);
         }
         verdict
     }
 
-    /// A proposal, and how far the target is with it.
-    fn proposed(
-        &self,
-        operate: &Proposal,
-        proposal: &Proposal,
-        state: State,
-        memory: &mut TargetMemory,
-        claims: &mut Claims,
-    ) -> Verdict {
+    /// What `operate` proposed beside mutations, the proposal itself, and how far the target is with it.
+    fn proposed(&self, parts: [&Proposal; 2], state: State, memory: &mut TargetMemory, claims: &mut Claims) -> Verdict {
         memory.tries = 0;
         memory.traps = 0;
-        for part in [operate, proposal] {
+        let [operate, proposal] = parts;
+        for part in parts {
             if let Err(denied) = self.authorized(part) {
                 return self.doomed("MutationDenied", denied, memory);
             }
@@ -135,7 +129,7 @@ impl Case<'_> {
             memory.trouble = None;
             next.error = None;
         }
-        for part in [operate, proposal] {
+        for part in parts {
             part.remove_extra.iter().for_each(|key| drop(next.extra.remove(key)));
             next.extra.extend(part.set_extra.iter().cloned());
         }
@@ -267,7 +261,7 @@ impl Case<'_> {
         let Some(fate) = memory.fate.clone() else { return self.unchanged() };
         match answer {
             Answer::Reported { operate, report } if report.state == State::Succeeded => {
-                self.proposed(&operate, &report.proposal, State::Succeeded, memory, claims)
+                self.proposed([&operate, &report.proposal], State::Succeeded, memory, claims)
             }
             Answer::Trapped(_) if memory.traps + 1 < TRAPS => {
                 memory.traps += 1;

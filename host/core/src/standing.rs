@@ -30,16 +30,21 @@ pub struct Standing<'a> {
     pub(crate) looked: Arc<Looked>,
 }
 
+/// What a job is judged by beside what was observed of it.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// The check of its spec.
+    pub checked: &'a Result<Arc<ValidSpec>, Invalid>,
+    /// Its plugin.
+    pub found: &'a Found,
+    /// The objects.
+    pub store: &'a Arc<Store>,
+}
+
 impl<'a> Standing<'a> {
     /// What one round knows of its job.
-    pub fn new(
-        key: &'a JobKey,
-        job: &'a OperationJob,
-        observed: &Observed,
-        checked: &'a Result<Arc<ValidSpec>, Invalid>,
-        found: &'a Found,
-        store: &'a Arc<Store>,
-    ) -> Self {
+    pub fn new(key: &'a JobKey, job: &'a OperationJob, observed: &Observed, means: Means<'a>) -> Self {
+        let Means { checked, found, store } = means;
         let looked = Arc::new(observed.looked.clone());
         Self { key, job, now: observed.now, checked, found, store, looked }
     }

@@ -28,7 +28,7 @@ use oarlock_core::proposal::{
     CallFailure, Mutation, ObjectRef, PluginError, Proposal, Registration, Relation, RelationKey, Report, State,
 };
 use oarlock_core::reflect::{check, claim_stored, reflect};
-use oarlock_core::standing::{Standing, facts, gate};
+use oarlock_core::standing::{Means, Standing, facts, gate};
 use oarlock_core::store::{Indexed, Store};
 use oarlock_core::visit::{Answer, Call, Look, Looked, Trap, Visit};
 use oarlock_core::writes::{Applied, JobKey, Observed, Stopped, Write};
@@ -154,7 +154,8 @@ impl Bench {
         reflect(&mut self.memory, &job, Some(&[]), self.now);
         claim_stored(&key, &self.memory, &self.found, &mut self.claims.write().unwrap());
         let checked = check(&key, &mut self.memory, &job, &self.found);
-        let standing = Standing::new(&key, &job, &observed, &checked, &self.found, &self.store);
+        let standing =
+            Standing::new(&key, &job, &observed, Means { checked: &checked, found: &self.found, store: &self.store });
         let gate = gate(&mut self.claims.write().unwrap(), &standing, &self.memory);
         let common = standing.common();
         let mut planned = plan(&mut self.memory, &common, gate);
@@ -678,7 +679,7 @@ fn a_plugin_that_always_asks_for_one_more_look_waits_as_after_any_failure() {
     let mut names = 0;
     bench.settle(&mut |visit: &Visit| {
         names += 1;
-        assert!(visit.reads.get(&ObjectKey::pod("d", &format!("x{names}")), true).is_err());
+        assert!(visit.reads.get(&ObjectKey::pod("d", format!("x{names}")), true).is_err());
         unavailable()
     });
     assert!(names < 40, "{names} visits at one time");
