@@ -14,13 +14,23 @@ pub fn folder() -> PathBuf {
     target.join("wasm32-wasip2/release")
 }
 
-/// The bytes of a component such as `replace`.
+/// The bytes of a component such as `replace`; of `replace+2`, the same one in another edition, with a digest of its own.
 ///
 /// # Errors
 /// Names the command that builds it.
 pub fn component(name: &str) -> anyhow::Result<Vec<u8>> {
+    let (name, edition) = name.split_once('+').unwrap_or((name, ""));
     let path = folder().join(format!("{name}.wasm"));
-    std::fs::read(&path).with_context(|| format!("cannot read {}: run `cargo xtask plugins` first", path.display()))
+    let bytes = std::fs::read(&path);
+    let mut bytes =
+        bytes.with_context(|| format!("cannot read {}: run `cargo xtask plugins` first", path.display()))?;
+    if !edition.is_empty() {
+        // A custom section: its id, its size, the size of its name, its name, and nothing in it.
+        let size = u8::try_from(edition.len())?;
+        bytes.extend([0, size + 1, size]);
+        bytes.extend(edition.bytes());
+    }
+    Ok(bytes)
 }
 
 /// The grants of the shipped plugins and of the fixtures.

@@ -69,6 +69,7 @@ macro_rules! scenarios {
             restarting::a_delay_goes_on_over_a_restart,
             restarting::a_host_that_was_killed_after_an_eviction_finds_the_new_pod,
             restarting::a_host_that_was_killed_after_marking_finishes,
+            restarting::a_job_stays_on_the_plugin_it_began_with_until_that_is_lost,
             restarting::of_two_hosts_one_acts_and_the_other_takes_over,
             restarting::a_clock_ten_minutes_ahead_changes_nothing,
             restarting::a_clock_ten_minutes_behind_changes_nothing,

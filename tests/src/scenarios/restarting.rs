@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::ending::begun;
 use super::{all_replaced, names, settled_collaset, settled_deployment};
+use crate::components::component;
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
 
@@ -127,4 +128,28 @@ async fn with_a_wrong_clock(rig: &mut Rig, ahead: SignedDuration) -> anyhow::Res
     // Whoever trusted its own clock would delete the job at once, or after ten more minutes.
     ensure!(seen.elapsed() >= Duration::from_secs(2), "gone after {:?}", seen.elapsed());
     Ok(())
+}
+
+/// A19: another edition of the plugin appears, and later the first one is lost.
+pub async fn a_job_stays_on_the_plugin_it_began_with_until_that_is_lost(rig: &mut Rig) -> anyhow::Result<()> {
+    let digest = |job: &kube::api::DynamicObject| job.data.pointer("/status/plugin/digest").cloned();
+    let pods = settled_deployment(rig, 3).await?;
+    rig.start_host().await?;
+    rig.create_job("v", replace(&names(&pods), json!({"partition": 1}))).await?;
+    let job = rig.until("v", "one done", |job| job.count("succeeded") == 1).await?;
+    let first = digest(&job);
+    let published = rig.running()?.host.plugins.publish("replace", component("replace+2")?).await;
+    ensure!(published.is_some(), "the second edition is there");
+    rig.edit_job("v", json!({"partition": 2})).await?;
+    let job = rig.until("v", "two done", |job| job.count("succeeded") == 2).await?;
+    ensure!(digest(&job) == first && rig.told_times("PluginRebound").await? == 0, "{:?}", job.data);
+    rig.stop_host().await?;
+    let mut begin = rig.host_named("host");
+    begin.plugins = vec!["replace+2"];
+    rig.start(begin).await?;
+    rig.edit_job("v", json!({"partition": 3})).await?;
+    let job = rig.until_progress("v", "Succeeded").await?;
+    ensure!(first.is_some() && digest(&job).is_some_and(|second| Some(second) != first), "{:?}", job.data);
+    rig.until_told("PluginRebound", 1).await?;
+    all_replaced(rig, &pods).await
 }
