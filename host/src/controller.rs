@@ -146,6 +146,7 @@ impl Lead {
         match news {
             News::Job(key) => self.queue.happened(&key, |_| {}),
             News::Object(change) => {
+                self.term.heard(&change);
                 for (key, index) in self.term.concerned(&change, self.host.cluster.store()) {
                     self.queue.happened(&key, |inbox| note(inbox, index, &change));
                 }

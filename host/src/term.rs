@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use oarlock_core::claims::Claims;
 use oarlock_core::interest::Interest;
+use oarlock_core::object::Object;
 use oarlock_core::plugin::Found;
 use oarlock_core::store::{Change, Store};
 use oarlock_core::writes::JobKey;
@@ -42,6 +43,15 @@ impl Term {
         let claims = self.claims.read().unwrap_or_else(PoisonError::into_inner);
         let interest = self.interest.read().unwrap_or_else(PoisonError::into_inner);
         interest.concerned(change, &claims, store).into_iter().collect()
+    }
+
+    /// An object that is gone, or made anew under its name, takes what was claimed of it along.
+    pub fn heard(&self, change: &Change) {
+        let uid = |object: &Option<Arc<Object>>| object.as_ref().map(|object| object.uid.clone());
+        if let Some(old) = change.old.as_ref().filter(|_| uid(&change.old) != uid(&change.new)) {
+            let namespace = old.key.namespace.as_deref().unwrap_or_default();
+            self.claims(|claims| claims.vanished(namespace, &old.key.name));
+        }
     }
 
     /// The labels by which a plugin's relations point to targets matter from now on.

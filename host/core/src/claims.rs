@@ -24,6 +24,8 @@ pub struct Claim {
 pub struct Claims {
     held: HashMap<(String, String), Vec<Claim>>,
     by_job: HashMap<JobKey, BTreeMap<u32, BTreeSet<String>>>,
+    /// What jobs held that are gone, with the UID of the target whose place it took: it took that place for good.
+    left: HashMap<(String, String), String>,
     unread: HashMap<String, BTreeSet<JobKey>>,
 }
 
@@ -59,9 +61,13 @@ impl Claims {
         self.held.get(&(namespace.to_owned(), value.to_owned())).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a target of another UID holds `value`.
+    /// Whether a target of another UID holds `value`, or held it when its job went.
     pub fn taken(&self, namespace: &str, value: &str, target_uid: &str) -> bool {
-        self.holder(namespace, value).is_some_and(|claim| claim.target_uid != target_uid)
+        let left = || self.left.get(&(namespace.to_owned(), value.to_owned()));
+        match self.holder(namespace, value) {
+            Some(claim) => claim.target_uid != target_uid,
+            None => !self.left.is_empty() && left().is_some_and(|uid| uid != target_uid),
+        }
     }
 
     /// Grants `value`. `false` where a target of another UID holds it.
@@ -86,12 +92,26 @@ impl Claims {
         lapsed.iter().for_each(|value| self.drop_value(job, index, value));
     }
 
-    /// Lets go of everything that the job holds: it is gone.
+    /// The job is gone and holds nothing any more. What took a target's place stays taken, lest it be counted twice,
+    /// until it has vanished too.
     pub fn forget(&mut self, job: &JobKey) {
         for (index, values) in self.by_job.remove(job).unwrap_or_default() {
-            values.iter().for_each(|value| self.drop_value(job, index, value));
+            for value in &values {
+                let key = (job.namespace.clone(), value.clone());
+                let own = |claim: &&Claim| claim.job == *job && claim.index == index;
+                let uid = self.held.get(&key).into_iter().flatten().find(own).map(|claim| claim.target_uid.clone());
+                self.drop_value(job, index, value);
+                self.left.extend(uid.map(|uid| (key, uid)));
+            }
         }
         self.read(job);
+    }
+
+    /// The object of that name is gone; another one of its name may be claimed by anybody.
+    pub fn vanished(&mut self, namespace: &str, name: &str) {
+        if !self.left.is_empty() {
+            self.left.remove(&(namespace.to_owned(), name.to_owned()));
+        }
     }
 
     fn drop_value(&mut self, job: &JobKey, index: u32, value: &str) {
@@ -121,6 +141,10 @@ mod tests {
         claims.forget(&claim("a", 0, "").job);
         assert!(claims.taken("d", "new", "u2"));
         claims.forget(&claim("b", 0, "").job);
+        assert!(!claims.claim("new", claim("a", 1, "u2")), "it took the place of u1, whoever knows of that");
+        assert!(claims.claim("new", claim("c", 0, "u1")));
+        claims.forget(&claim("c", 0, "").job);
+        claims.vanished("d", "new");
         assert!(claims.claim("new", claim("a", 1, "u2")));
     }
 
