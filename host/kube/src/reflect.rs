@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use kube::core::params::WatchParams;
 use oarlock_core::object::Kind;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -110,7 +110,7 @@ impl<'de> Visitor<'de> for LineOf<'_> {
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(line)
+        if line.event.is_empty() { Err(A::Error::missing_field("type")) } else { Ok(line) }
     }
 }
 
@@ -207,7 +207,8 @@ impl<S: Shelf> Reflection<S> {
 
     fn take(&self, line: &[u8], version: &mut String) -> Result<(), ReflectError> {
         let mut reader = serde_json::Deserializer::from_slice(line);
-        let Line { event, object } = match LineOf(&self.shelf.sieve()).deserialize(&mut reader) {
+        let read = LineOf(&self.shelf.sieve()).deserialize(&mut reader);
+        let Line { event, object } = match read.and_then(|line| reader.end().map(|()| line)) {
             Ok(line) => line,
             Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
         };

@@ -36,6 +36,21 @@ async fn an_eviction_of_another_uid_is_a_conflict_and_evicts_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_json_patch_holds_though_the_object_moved_and_is_a_conflict_where_its_test_fails() {
+    let scene = Scene::watching().await;
+    scene.pod("a").await;
+    let unmark = |seen: &str| {
+        let path = "/metadata/labels/held";
+        let body = json!([{"op": "test", "path": path, "value": seen}, {"op": "remove", "path": path}]);
+        vec![Write::Patch { object: pod("a"), subresource: None, body }]
+    };
+    scene.patch(&format!("{PODS}/a"), &json!({"metadata": {"labels": {"held": "x"}}})).await;
+    assert_eq!(stopped(&scene.apply(unmark("another"), &Fence::open()).await), Some(Stopped::Conflict));
+    assert_eq!(stopped(&scene.apply(unmark("x"), &Fence::open()).await), None);
+    assert_eq!(stopped(&scene.apply(unmark("x"), &Fence::open()).await), Some(Stopped::Conflict));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_eviction_on_an_old_view_is_a_conflict_and_one_on_a_fresh_view_evicts() {
     let scene = Scene::watching().await;
     let old = scene.pod("a").await;

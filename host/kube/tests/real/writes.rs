@@ -72,6 +72,28 @@ async fn a_patch_names_its_object_by_uid_and_its_reply_is_seen_at_once() {
     assert!(stage.cluster.store().get(&stage.at("a")).is_none(), "the answer says that it is gone");
 }
 
+/// As a terminating object is let go.
+fn unmark(stage: &Stage, seen: &str) -> Vec<Write> {
+    let body = json!([
+        {"op": "test", "path": "/metadata/annotations/hold", "value": seen},
+        {"op": "remove", "path": "/metadata/annotations/hold"},
+    ]);
+    vec![Write::Patch { object: stage.at("a"), subresource: None, body }]
+}
+
+#[tokio::test]
+async fn a_json_patch_holds_though_the_object_moved_and_is_a_conflict_where_its_test_fails() {
+    let stage = Stage::set("json-patch").await;
+    stage.pod("a", json!({"annotations": {"hold": "x"}})).await;
+    stage.until("the pod", |cluster| cluster.store().get(&stage.at("a")).is_some()).await;
+    stage.patch(&format!("{}/a", stage.core("pods")), &json!({"metadata": {"labels": {"x": "y"}}})).await;
+    assert_eq!(stopped(&stage, unmark(&stage, "another")).await, Some(Stopped::Conflict));
+    assert_eq!(stopped(&stage, unmark(&stage, "x")).await, None);
+    assert_eq!(stopped(&stage, unmark(&stage, "x")).await, Some(Stopped::Conflict), "it is gone already");
+    stage.delete(&format!("{}/a", stage.core("pods"))).await;
+    assert_eq!(stopped(&stage, unmark(&stage, "x")).await, Some(Stopped::Gone));
+}
+
 #[tokio::test]
 async fn a_record_goes_finalizer_first_and_is_seen_by_the_next_round() {
     let stage = Stage::set("record").await;
