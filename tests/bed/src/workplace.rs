@@ -30,9 +30,14 @@ impl Workplace {
         &self.path
     }
 
+    /// Writes a file in one step: another test may read it while it is written again.
     pub(crate) fn write(&self, name: &str, content: &str) -> anyhow::Result<PathBuf> {
+        static WRITTEN: AtomicU32 = AtomicU32::new(0);
         let path = self.path.join(name);
-        fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
+        let draft = self.path.join(format!("{name}.{}", WRITTEN.fetch_add(1, Ordering::Relaxed)));
+        let failed = || format!("cannot write {}", path.display());
+        fs::write(&draft, content).with_context(failed)?;
+        fs::rename(&draft, &path).with_context(failed)?;
         Ok(path)
     }
 }

@@ -6,7 +6,7 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::conformance::{self, Forget, Side, Sides};
 use oarlock_bed::control_plane::{self, ControlPlane, Options};
 use oarlock_sim::{Cluster, Options as SimOptions};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, RwLock};
 
 /// One control plane for all groups: each script has a namespace of its own. It ends with this process.
 async fn real() -> &'static ControlPlane {
@@ -14,7 +14,14 @@ async fn real() -> &'static ControlPlane {
     REAL.get_or_try_init(|| control_plane::start(Options::default())).await.unwrap()
 }
 
+/// What a server serves belongs to all groups, and some scripts add to it.
+static SERVED: RwLock<()> = RwLock::const_new(());
+
 async fn agrees(group: &str) {
+    let (_alone, _shared) = match group {
+        "discovery" => (Some(SERVED.write().await), None),
+        _ => (None, Some(SERVED.read().await)),
+    };
     let real = Side { client: real().await.client(Account::Admin).await.unwrap(), forget: None };
     let cluster = Cluster::new(SimOptions::default());
     let sim = Side { client: kube::Client::new(cluster.service(), "default"), forget: None };
