@@ -18,7 +18,7 @@ use oarlock_kube::record::Decided;
 use thiserror::Error;
 
 use crate::host::Host;
-use crate::steps::{Rest, keep, remember, visit};
+use crate::steps::{Rest, farewell, keep, remember, visit};
 use crate::term::Term;
 
 /// How soon to come back while what a plugin declares is being listed.
@@ -55,7 +55,7 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
     let gate = term.claims(|claims| gate(claims, &standing, memory));
     let planned = plan(memory, &standing.common(), gate);
     let (planned, verdicts) = visit(host, term, &standing, planned, memory).await;
-    let decision = decide(planned, verdicts, memory, &standing.grounds());
+    let decision = decide(planned, verdicts, memory, &standing.grounds(farewell(term, &standing)));
     remember(term, key, memory, &found);
 
     let sent = Sent::note(&decision.writes, host.cluster.store());

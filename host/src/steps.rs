@@ -5,6 +5,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::calls::OneCall;
+use oarlock_core::farewell::Parting;
 use oarlock_core::holds::held;
 use oarlock_core::interest::Place;
 use oarlock_core::judge::Verdict;
@@ -17,7 +18,7 @@ use oarlock_core::reflect::claim_stored;
 use oarlock_core::standing::{Standing, facts};
 use oarlock_core::state::{Progress, indexes};
 use oarlock_core::store::Store;
-use oarlock_core::writes::JobKey;
+use oarlock_core::writes::{JobKey, Write};
 use oarlock_wasm::Wave;
 
 use crate::host::Host;
@@ -42,8 +43,7 @@ pub fn keep(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemory, foun
     term.interest(|interest| {
         for index in memory.processing.iter().chain(&memory.releasing) {
             if let Some(target) = memory.state.target(*index) {
-                let place = Place { job: key, index: *index, name: memory.state.name(*index) };
-                interest.set(place, target, registration);
+                interest.set(place(key, *index, memory), target, registration);
             }
         }
     });
@@ -77,10 +77,24 @@ pub fn remember(term: &Term, key: &JobKey, memory: &JobMemory, found: &Found) {
     let registration = registration(found);
     term.interest(|interest| {
         for (index, target) in &memory.decided {
-            let place = Place { job: key, index: *index, name: memory.state.name(*index) };
-            interest.set(place, target, registration);
+            interest.set(place(key, *index, memory), target, registration);
         }
     });
+}
+
+fn place<'a>(job: &'a JobKey, index: u32, memory: &'a JobMemory) -> Place<'a> {
+    let job_uid = memory.version.as_ref().map_or("", |version| version.uid.as_str());
+    Place { job, job_uid, index, name: memory.state.name(index) }
+}
+
+/// What a job that is being deleted owes others.
+pub fn farewell(term: &Term, standing: &Standing<'_>) -> Vec<Write> {
+    let common = standing.common();
+    if !common.deleting {
+        return Vec::new();
+    }
+    let parting = Parting { key: common.key, uid: common.job_uid, store: common.store };
+    term.claims(|claims| term.interest(|interest| oarlock_core::farewell::farewell(parting, claims, interest)))
 }
 
 /// Makes the planned calls, in order: what one target claims is visible to the next.

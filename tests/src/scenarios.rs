@@ -59,6 +59,7 @@ macro_rules! scenarios {
             evicting::a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod,
             evicting::a_target_that_was_never_there_or_vanished_is_not_found,
             evicting::a_namesake_that_came_later_is_never_touched,
+            evicting::what_replaced_a_target_is_nobody_elses_once_its_job_is_gone,
             evicting::a_target_whose_deployment_is_gone_does_not_wait_for_its_deadline,
             ending::an_ended_job_is_deleted_once_its_time_to_live_is_over,
             ending::a_time_to_live_that_was_raised_at_the_last_moment_counts,

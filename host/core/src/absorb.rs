@@ -69,6 +69,8 @@ fn closed(outcome: &Applied, memory: &mut JobMemory) {
     let tries = memory.job_retry.map_or(0, |(_, tries)| tries);
     memory.job_retry = outcome.stopped.as_ref().map(|_| (outcome.at + wait_after(tries, None), tries + 1));
     memory.close_at = memory.job_retry.map(|(time, _)| time);
+    // What it was a step to is due now.
+    memory.again |= memory.job_retry.is_none();
 }
 
 fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {

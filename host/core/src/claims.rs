@@ -51,6 +51,11 @@ impl Claims {
         !self.unread.contains_key(namespace)
     }
 
+    /// What the job holds.
+    pub fn values(&self, job: &JobKey) -> impl Iterator<Item = &String> {
+        self.by_job.get(job).into_iter().flat_map(BTreeMap::values).flatten()
+    }
+
     /// Who holds `value`: the first of those who share it.
     pub fn holder(&self, namespace: &str, value: &str) -> Option<&Claim> {
         self.held.get(&(namespace.to_owned(), value.to_owned()))?.first()

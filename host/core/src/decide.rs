@@ -21,7 +21,7 @@ use crate::state::{Progress, TargetState, write_time};
 use crate::status::{self, Address, Summary};
 use crate::turn::Common;
 use crate::valid::Invalid;
-use crate::writes::{EventNote, Record, TargetWrites};
+use crate::writes::{EventNote, Record, TargetWrites, Write};
 
 /// The finalizer of every job that has started a target.
 pub const FINALIZER: &str = "finalizer.operating.kusionstack.io/protected";
@@ -64,6 +64,8 @@ pub struct Grounds<'a> {
     pub found: &'a Found,
     /// What broke a rule, if anything did.
     pub invalid: Option<&'a Invalid>,
+    /// What the job owes others before its finalizer goes.
+    pub farewell: Vec<Write>,
 }
 
 impl Grounds<'_> {
@@ -117,6 +119,9 @@ fn close(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision)
     match closing(grounds.job, memory, grounds.common.key, grounds.now()) {
         Closing::Rest => memory.close_at = None,
         Closing::Later(time) => memory.close_at = Some(time),
+        Closing::Write(..) if grounds.common.deleting && !grounds.farewell.is_empty() => {
+            decision.writes.push(TargetWrites { target: None, writes: grounds.farewell.clone() });
+        }
         Closing::Write(write, event) => {
             decision.writes.push(*write);
             decision.events.extend(event.map(|event| *event));

@@ -16,6 +16,9 @@ use crate::proposal::MetadataChange;
 /// Prefix of the annotation; the job's UID follows.
 pub const HOLD: &str = "hold.oarlock.dev/";
 
+/// The mark of an object that took the place of another job's target.
+const BARRED: &str = "barred";
+
 /// The annotation of a job.
 pub fn annotation(job_uid: &str) -> String {
     format!("{HOLD}{job_uid}")
@@ -201,11 +204,23 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
             Some(("label", key)) => draft.remove(true, key),
             Some(("annotation", key)) => draft.remove(false, key),
             Some(("finalizer", name)) => draft.remove_finalizer(name),
-            _ => draft.own.clear(),
+            _ => drop(draft.own.remove(&mark)),
         }
     }
     draft.own.clear();
     draft.patch(job_uid)
+}
+
+/// The patch that keeps `object` from being taken for the successor of a target of the job. `None` where it is kept so.
+pub fn bar(object: &Object, job_uid: &str) -> Option<Value> {
+    let mut draft = Draft::new(object, job_uid, false);
+    draft.own.insert(BARRED.to_owned());
+    draft.patch(job_uid)
+}
+
+/// Whether `object` is no successor of anybody's: a job that is gone knew whose place it took.
+pub fn barred(object: &Object) -> bool {
+    object.annotations.iter().any(|(key, _)| key.starts_with(HOLD) && marks(object, key).contains(BARRED))
 }
 
 /// A patch that changes nothing but the resourceVersion, so that a write still under way fails its precondition: the

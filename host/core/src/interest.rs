@@ -23,6 +23,8 @@ const WOKEN: usize = 4;
 pub struct Place<'a> {
     /// The job.
     pub job: &'a JobKey,
+    /// UID of the job.
+    pub job_uid: &'a str,
     /// Its position there.
     pub index: u32,
     /// Its name.
@@ -38,6 +40,7 @@ pub struct Interest {
     by_owner: HashMap<String, BTreeSet<Waiter>>,
     jobs: HashMap<JobKey, BTreeMap<u32, Entry>>,
     labels: BTreeSet<String>,
+    uids: HashMap<JobKey, String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +61,7 @@ impl Interest {
 
     /// What a target waits for from now on. A pending target waits for nothing: what it needs is looked at.
     pub fn set(&mut self, place: Place<'_>, state: &TargetState, registration: Option<&Registration>) {
-        let Place { job, index, name } = place;
+        let Place { job, job_uid, index, name } = place;
         let entry = match state.progress {
             Progress::Processing => Some(in_flight(name, state, registration)),
             Progress::Failed if state.owes_release() => Some(Entry { names: [name.to_owned()].into(), owner: None }),
@@ -70,6 +73,7 @@ impl Interest {
         }
         self.clear(job, index);
         if let Some(entry) = entry {
+            self.uids.entry(job.clone()).or_insert_with(|| job_uid.to_owned());
             self.insert(job, index, entry);
         }
     }
@@ -111,6 +115,16 @@ impl Interest {
         let indexes: Vec<u32> = self.jobs.get(job).into_iter().flat_map(|targets| targets.keys().copied()).collect();
         indexes.into_iter().for_each(|index| self.clear(job, index));
         self.jobs.remove(job);
+        self.uids.remove(job);
+    }
+
+    /// The jobs, with their UIDs, that have a target in flight to which an object of the controller could belong that
+    /// was made at this time.
+    pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = (&JobKey, &str)> {
+        let waiters = self.by_owner.get(owner).into_iter().flatten();
+        let waiters = waiters.take_while(move |(since, _, _)| made.is_none() || *since <= made);
+        let jobs: BTreeSet<&JobKey> = waiters.map(|(_, job, _)| job).collect();
+        jobs.into_iter().filter_map(|job| Some((job, self.uids.get(job)?.as_str())))
     }
 
     /// The targets that a change concerns.
@@ -209,7 +223,7 @@ mod tests {
         let mut interest = Interest::default();
         let owner = ("Owner", "StatefulSet/s/own");
         for (index, start) in [(0, "2026-01-01T00:00:00Z"), (1, "2026-01-01T00:00:05Z")] {
-            let place = Place { job: &job, index, name: &format!("t{index}") };
+            let place = Place { job: &job, job_uid: "j", index, name: &format!("t{index}") };
             interest.set(place, &waiting(start, &[owner]), Some(&registration()));
         }
         let made = |time: &str| {
@@ -227,7 +241,7 @@ mod tests {
         let job = JobKey { namespace: "d".into(), name: "j".into() };
         let mut interest = Interest::default();
         let owner = ("Owner", "StatefulSet/s/own");
-        let [a, b] = [(0, "a"), (1, "b")].map(|(index, name)| Place { job: &job, index, name });
+        let [a, b] = [(0, "a"), (1, "b")].map(|(index, name)| Place { job: &job, job_uid: "j", index, name });
         interest.set(a, &waiting("2026-01-01T00:00:00Z", &[owner, ("NewPod", "n")]), Some(&registration()));
         interest.set(b, &waiting("2026-01-01T00:00:01Z", &[owner]), Some(&registration()));
         let (claims, store) = (Claims::default(), Store::default());

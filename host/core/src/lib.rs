@@ -11,6 +11,7 @@ pub mod closing;
 mod compact;
 pub mod conditions;
 pub mod decide;
+pub mod farewell;
 pub mod grant;
 pub mod holds;
 pub mod interest;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::claims::Claims;
+use crate::holds;
 use crate::object::{Kind, Object, ObjectKey};
 use crate::proposal::{Registration, Relation, RelationKey};
 use crate::store::Store;
@@ -114,7 +115,7 @@ impl VisitReads {
                 && (owner_kind != "StatefulSet" || object.key.name == self.subject.name)
                 && (owner_kind != "DaemonSet"
                     || object.text("/spec/nodeName").as_deref() == self.subject.node.as_deref())
-                && !barred(object)
+                && !holds::barred(object)
                 && self.free(object)
         };
         let mut found: Vec<Arc<Object>> = Vec::new();
@@ -191,9 +192,4 @@ impl Reads for VisitReads {
     fn serves(&self, kind: &Kind) -> bool {
         self.store.keeps(kind)
     }
-}
-
-/// Whether an ended job's hold says that this is the successor of one of its targets, and nobody else's.
-fn barred(object: &Object) -> bool {
-    object.annotations.iter().any(|(key, value)| key.starts_with(crate::holds::HOLD) && value.contains("\"barred\""))
 }

@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::turn::Common;
 use crate::valid::{Invalid, ValidSpec};
 use crate::visit::{JobFacts, Looked};
-use crate::writes::{JobKey, Observed};
+use crate::writes::{JobKey, Observed, Write};
 
 /// What one round knows of its job.
 pub struct Standing<'a> {
@@ -84,8 +84,9 @@ impl<'a> Standing<'a> {
     }
 
     /// What the decision is made from.
-    pub fn grounds(&self) -> Grounds<'_> {
-        Grounds { job: self.job, common: self.common(), found: self.found, invalid: self.checked.as_ref().err() }
+    pub fn grounds(&self, farewell: Vec<Write>) -> Grounds<'_> {
+        let invalid = self.checked.as_ref().err();
+        Grounds { job: self.job, common: self.common(), found: self.found, invalid, farewell }
     }
 }
 

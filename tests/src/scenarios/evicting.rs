@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{SETTLED, all_replaced, is_held, names, settled, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
+use crate::wire::Fate;
 
 fn new_pods(job: &kube::api::DynamicObject) -> BTreeSet<String> {
     let named = |detail: &Value| Some(detail.pointer("/extraInfo/NewPod")?.as_str()?.to_owned());
@@ -183,4 +184,27 @@ pub async fn a_target_whose_deployment_is_gone_does_not_wait_for_its_deadline(ri
     let job = rig.until_progress("o", "Failed").await?;
     ensure!(job.target(&name) == "Failed/OwnerGone", "{:?}", job.data);
     rig.until_nothing_is_left().await
+}
+
+/// The job that knew whose new pod it is goes, and so does the host; another job's target waits for a new pod.
+pub async fn what_replaced_a_target_is_nobody_elses_once_its_job_is_gone(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 2).await?;
+    let [first, second] = [&pods.get(..1), &pods.get(1..)].map(|pods| names(pods.unwrap_or_default()));
+    rig.start_host().await?;
+    let refused = Fate::Refused(http::StatusCode::TOO_MANY_REQUESTS);
+    rig.running()?.wire.order(http::Method::POST, &format!("{}/eviction", second.join("")), refused);
+    rig.create_job("b", replace(&second, json!({}))).await?;
+    rig.until("b", "in flight", |job| job.count("processing") == 1).await?;
+    rig.create_job("a", replace(&first, json!({}))).await?;
+    let taken = new_pods(&rig.until_progress("a", "Succeeded").await?);
+    rig.delete_job("a").await?;
+    rig.until_gone("a").await?;
+    let pod = rig.pods().get(taken.first().map_or("", String::as_str)).await?;
+    ensure!(pod.metadata.annotations.iter().flatten().any(|(_, marks)| marks.contains("barred")), "{pod:?}");
+    rig.restart_host().await?;
+    let job = rig.until_progress("b", "Succeeded").await?;
+    ensure!(new_pods(&job).is_disjoint(&taken), "{:?} took {taken:?}", new_pods(&job));
+    rig.delete_job("b").await?;
+    rig.until_gone("b").await?;
+    all_replaced(rig, &pods).await
 }
