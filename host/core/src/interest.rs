@@ -121,10 +121,15 @@ impl Interest {
     /// The jobs, with their UIDs, that have a target in flight to which an object of the controller could belong that
     /// was made at this time.
     pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = (&JobKey, &str)> {
-        let waiters = self.by_owner.get(owner).into_iter().flatten();
-        let waiters = waiters.take_while(move |(since, _, _)| made.is_none() || *since <= made);
-        let jobs: BTreeSet<&JobKey> = waiters.map(|(_, job, _)| job).collect();
+        let jobs: BTreeSet<&JobKey> = self.waiters(owner, made).map(|(_, job, _)| job).collect();
         jobs.into_iter().filter_map(|job| Some((job, self.uids.get(job)?.as_str())))
+    }
+
+    /// Those who wait for an object of the controller and started before it was made, longest first: those that started
+    /// later come last, and it is none of theirs.
+    fn waiters(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = &Waiter> {
+        let waiters = self.by_owner.get(owner).into_iter().flatten();
+        waiters.take_while(move |(since, _, _)| made.is_none() || *since <= made)
     }
 
     /// The targets that a change concerns.
@@ -157,10 +162,7 @@ impl Interest {
         }
         match store.root(object) {
             Ok(Some(root)) => {
-                // Those that started later than the object was made come last, and it is none of theirs.
-                let old_enough = |since: &Option<Timestamp>| object.created.is_none_or(|made| *since <= Some(made));
-                let waiters = self.by_owner.get(&root.uid).into_iter().flatten().take(WOKEN);
-                let waiters = waiters.take_while(|(since, _, _)| old_enough(since));
+                let waiters = self.waiters(&root.uid, object.created).take(WOKEN);
                 found.extend(waiters.map(|(_, job, index)| (job.clone(), *index)));
             }
             Ok(None) => {}
