@@ -189,7 +189,7 @@ impl<S: Shelf> Reflection<S> {
         };
         self.pulse.heard();
         let deadline = Instant::now() + WATCH_GIVEN_UP;
-        let mut pending = Vec::new();
+        let (mut pending, sieve) = (Vec::new(), self.shelf.sieve());
         while let Ok(Some(chunk)) = timeout_at(deadline, chunks.next()).await {
             match chunk {
                 Ok(chunk) => pending.extend_from_slice(&chunk),
@@ -199,15 +199,15 @@ impl<S: Shelf> Reflection<S> {
             let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = pending.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                self.take(line, version)?;
+                self.take(line, &sieve, version)?;
             }
         }
         Ok(Ended::Over)
     }
 
-    fn take(&self, line: &[u8], version: &mut String) -> Result<(), ReflectError> {
+    fn take(&self, line: &[u8], sieve: &Sieve, version: &mut String) -> Result<(), ReflectError> {
         let mut reader = serde_json::Deserializer::from_slice(line);
-        let read = LineOf(&self.shelf.sieve()).deserialize(&mut reader);
+        let read = LineOf(sieve).deserialize(&mut reader);
         let Line { event, object } = match read.and_then(|line| reader.end().map(|()| line)) {
             Ok(line) => line,
             Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
