@@ -45,9 +45,7 @@ impl HostProcess {
     /// # Errors
     /// Names the binary or component that is missing, or shows the end of the log.
     pub(crate) async fn start(kubeconfig: &Path, components: &Path) -> anyhow::Result<Self> {
-        let binary = std::env::var_os("OARLOCK_BINARY")
-            .map(PathBuf::from)
-            .context("OARLOCK_BINARY names no host binary: run this as `cargo xtask bench`")?;
+        let binary = binary()?;
         let folder = std::env::temp_dir().join(format!("oarlock-bench-{}", std::process::id()));
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins)?;
