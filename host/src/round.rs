@@ -55,7 +55,7 @@ pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemor
     let gate = term.claims(|claims| gate(claims, &standing, memory));
     let planned = plan(memory, &standing.common(), gate);
     let (planned, verdicts) = visit(host, term, &standing, planned, memory).await;
-    let decision = decide(planned, verdicts, memory, &standing.grounds(farewell(term, &standing)));
+    let decision = decide(planned, verdicts, memory, &standing.grounds(&|| farewell(term, &standing)));
     remember(term, key, memory, &found);
 
     let sent = Sent::note(&decision.writes, host.cluster.store());

@@ -90,9 +90,6 @@ fn place<'a>(job: &'a JobKey, index: u32, memory: &'a JobMemory) -> Place<'a> {
 /// What a job that is being deleted owes others.
 pub fn farewell(term: &Term, standing: &Standing<'_>) -> Vec<Write> {
     let common = standing.common();
-    if !common.deleting {
-        return Vec::new();
-    }
     let parting = Parting { key: common.key, uid: common.job_uid, store: common.store };
     term.claims(|claims| term.interest(|interest| oarlock_core::farewell::farewell(parting, claims, interest)))
 }

@@ -64,8 +64,9 @@ pub struct Grounds<'a> {
     pub found: &'a Found,
     /// What broke a rule, if anything did.
     pub invalid: Option<&'a Invalid>,
-    /// What the job owes others before its finalizer goes.
-    pub farewell: Vec<Write>,
+    /// What the job owes others before its finalizer goes. It costs a look at every pod of the namespace, so it is asked
+    /// for only then.
+    pub farewell: &'a dyn Fn() -> Vec<Write>,
 }
 
 impl Grounds<'_> {
@@ -116,12 +117,16 @@ pub fn decide(plan: Plan, verdicts: Vec<(u32, Verdict)>, memory: &mut JobMemory,
 
 /// Adds what is due for the job itself, once nothing of its targets is left to do.
 fn close(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) {
-    match closing(grounds.job, memory, grounds.common.key, grounds.now()) {
+    let due = closing(grounds.job, memory, grounds.common.key, grounds.now());
+    if matches!(due, Closing::Write(..)) && grounds.common.deleting {
+        let writes = (grounds.farewell)();
+        if !writes.is_empty() {
+            return decision.writes.push(TargetWrites { target: None, writes });
+        }
+    }
+    match due {
         Closing::Rest => memory.close_at = None,
         Closing::Later(time) => memory.close_at = Some(time),
-        Closing::Write(..) if grounds.common.deleting && !grounds.farewell.is_empty() => {
-            decision.writes.push(TargetWrites { target: None, writes: grounds.farewell.clone() });
-        }
         Closing::Write(write, event) => {
             decision.writes.push(*write);
             decision.events.extend(event.map(|event| *event));

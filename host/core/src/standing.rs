@@ -84,7 +84,7 @@ impl<'a> Standing<'a> {
     }
 
     /// What the decision is made from.
-    pub fn grounds(&self, farewell: Vec<Write>) -> Grounds<'_> {
+    pub fn grounds<'b>(&'b self, farewell: &'b dyn Fn() -> Vec<Write>) -> Grounds<'b> {
         let invalid = self.checked.as_ref().err();
         Grounds { job: self.job, common: self.common(), found: self.found, invalid, farewell }
     }

@@ -180,7 +180,7 @@ impl Bench {
             let verdict = call.judge(answered, &reads, &mut self.memory, &mut self.claims.write().unwrap());
             verdicts.push((index, verdict));
         }
-        let decision = decide(planned, verdicts, &mut self.memory, &standing.grounds(Vec::new()));
+        let decision = decide(planned, verdicts, &mut self.memory, &standing.grounds(&Vec::new));
         let sent = Sent::note(&decision.writes, &self.store);
         if let Some(finalizer) = &decision.record.finalizer {
             self.sent.push("finalizer".into());
