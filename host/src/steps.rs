@@ -4,21 +4,21 @@
 //! function of `oarlock-core` makes it.
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::calls::OneCall;
-use oarlock_core::farewell::Parting;
-use oarlock_core::holds::held;
-use oarlock_core::interest::Place;
-use oarlock_core::judge::Verdict;
-use oarlock_core::memory::JobMemory;
-use oarlock_core::object::ObjectKey;
-use oarlock_core::plan::Plan;
-use oarlock_core::plugin::Found;
-use oarlock_core::proposal::Registration;
-use oarlock_core::reflect::claim_stored;
-use oarlock_core::standing::{Standing, facts};
-use oarlock_core::state::{Progress, indexes};
-use oarlock_core::store::Store;
-use oarlock_core::writes::{JobKey, Write};
+use oarlock_core::round::calls::OneCall;
+use oarlock_core::shared::cleanup::Parting;
+use oarlock_core::shared::holds::held;
+use oarlock_core::shared::wake_index::Place;
+use oarlock_core::round::judge::Verdict;
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::round::plan::Plan;
+use oarlock_core::plugin::lookup::Found;
+use oarlock_core::plugin::proposal::Registration;
+use oarlock_core::round::refresh::claim_stored;
+use oarlock_core::round::standing::{Standing, facts};
+use oarlock_core::job::state::{Progress, indexes};
+use oarlock_core::cluster::store::Store;
+use oarlock_core::cluster::writes::{JobKey, Write};
 use oarlock_wasm::Wave;
 
 use crate::host::Host;
@@ -91,7 +91,7 @@ fn place<'a>(job: &'a JobKey, index: u32, memory: &'a JobMemory) -> Place<'a> {
 pub fn farewell(term: &Term, standing: &Standing<'_>) -> Vec<Write> {
     let common = standing.common();
     let parting = Parting { key: common.key, uid: common.job_uid, store: common.store };
-    term.claims(|claims| term.interest(|interest| oarlock_core::farewell::farewell(parting, claims, interest)))
+    term.claims(|claims| term.interest(|interest| oarlock_core::shared::cleanup::farewell(parting, claims, interest)))
 }
 
 /// Makes the planned calls, in order: what one target claims is visible to the next.

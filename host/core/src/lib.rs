@@ -1,38 +1,56 @@
-//! What Oarlock decides. Every function here is synchronous and pure, and takes the time as an argument.
+//! All decisions of Oarlock: deterministic, without I/O, clock or chance; the time is an argument.
 //!
-//! Takes views of the cluster and answers of plugins; yields plans, records and writes. May not know a client, a wasm
-//! engine, a clock or randomness: the crate's dependency tree is held against an allow-list.
+//! Imports between the folders run one way, in the order in which they stand here.
 
-pub mod absorb;
-pub mod authorize;
-pub mod calls;
-pub mod claims;
-pub mod closing;
-mod compact;
-pub mod conditions;
-pub mod decide;
-pub mod farewell;
-pub mod grant;
-pub mod holds;
-pub mod interest;
-pub mod judge;
-pub mod manifest;
-pub mod memory;
-pub mod mutations;
-pub mod notes;
-pub mod object;
-pub mod plan;
-pub mod plugin;
-pub mod proposal;
-pub mod ranges;
-pub mod reads;
-pub mod reflect;
-pub mod standing;
-pub mod state;
-pub mod status;
-pub mod store;
-pub mod sweep;
-pub mod turn;
-pub mod valid;
-pub mod visit;
-pub mod writes;
+/// What a job is and how it is stored.
+pub mod job {
+    pub mod ranges;
+    pub mod spec;
+    pub mod state;
+}
+
+/// Objects, the cache of them, and what is asked of a cluster.
+pub mod cluster {
+    mod compact;
+    pub mod object;
+    pub mod store;
+    pub mod writes;
+}
+
+/// What a plugin asks for, may do and answers.
+pub mod plugin {
+    pub mod authorize;
+    pub mod grant;
+    pub mod lookup;
+    pub mod manifest;
+    pub mod proposal;
+    pub mod visit;
+}
+
+/// What the jobs of one term share.
+pub mod shared {
+    pub mod claims;
+    pub mod cleanup;
+    pub mod holds;
+    pub mod orphans;
+    pub mod reads;
+    pub mod wake_index;
+}
+
+/// One pass over one job.
+pub mod round {
+    pub mod calls;
+    pub mod conditions;
+    pub mod decide;
+    pub mod events;
+    pub mod finalize;
+    pub mod judge;
+    pub mod memory;
+    pub mod mutations;
+    pub mod plan;
+    pub mod refresh;
+    pub mod results;
+    pub mod standing;
+    pub mod status;
+    pub mod target;
+}

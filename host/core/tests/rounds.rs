@@ -14,24 +14,24 @@ use std::sync::{Arc, RwLock};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::OperationJob;
-use oarlock_core::absorb::{Sent, absorb};
-use oarlock_core::calls::OneCall;
-use oarlock_core::claims::Claims;
-use oarlock_core::decide::{FINALIZER, decide};
-use oarlock_core::grant::Grant;
-use oarlock_core::manifest::Manifest;
-use oarlock_core::memory::JobMemory;
-use oarlock_core::object::{Kind, Object, ObjectKey};
-use oarlock_core::plan::plan;
-use oarlock_core::plugin::{Found, PluginInfo};
-use oarlock_core::proposal::{
+use oarlock_core::round::results::{Sent, absorb};
+use oarlock_core::round::calls::OneCall;
+use oarlock_core::shared::claims::Claims;
+use oarlock_core::round::decide::{FINALIZER, decide};
+use oarlock_core::plugin::grant::Grant;
+use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::round::plan::plan;
+use oarlock_core::plugin::lookup::{Found, PluginInfo};
+use oarlock_core::plugin::proposal::{
     CallFailure, Mutation, ObjectRef, PluginError, Proposal, Registration, Relation, RelationKey, Report, State,
 };
-use oarlock_core::reflect::{check, claim_stored, reflect};
-use oarlock_core::standing::{Means, Standing, facts, gate};
-use oarlock_core::store::{Indexed, Store};
-use oarlock_core::visit::{Answer, Call, Look, Looked, Trap, Visit};
-use oarlock_core::writes::{Applied, JobKey, Observed, Stopped, Write};
+use oarlock_core::round::refresh::{check, claim_stored, reflect};
+use oarlock_core::round::standing::{Means, Standing, facts, gate};
+use oarlock_core::cluster::store::{Indexed, Store};
+use oarlock_core::plugin::visit::{Answer, Call, Look, Looked, Trap, Visit};
+use oarlock_core::cluster::writes::{Applied, JobKey, Observed, Stopped, Write};
 use serde_json::{Value, json};
 
 const START: &str = "2026-01-01T00:00:00Z";
@@ -508,7 +508,7 @@ fn a_deleted_job_ends_its_targets_releases_them_and_lets_its_finalizer_go() {
     bench.pod("a", "1");
     bench.pod("b", "2");
     let mut mark = |visit: &Visit| {
-        let change = oarlock_core::proposal::MetadataChange {
+        let change = oarlock_core::plugin::proposal::MetadataChange {
             object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
             set_labels: vec![("mark".into(), "true".into())],
             remove_labels: vec![],

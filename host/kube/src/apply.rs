@@ -4,7 +4,7 @@
 //! order up to the first that fails. May not decide anything, nor be given what was not recorded.
 
 use futures::StreamExt;
-use oarlock_core::writes::{Applied, Recorded, TargetWrites};
+use oarlock_core::cluster::writes::{Applied, Recorded, TargetWrites};
 
 use crate::cluster::Cluster;
 use crate::lease::Fence;

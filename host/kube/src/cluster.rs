@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use oarlock_core::object::Kind;
-use oarlock_core::store::Store;
-use oarlock_core::writes::{EventNote, JobKey};
+use oarlock_core::cluster::object::Kind;
+use oarlock_core::cluster::store::Store;
+use oarlock_core::cluster::writes::{EventNote, JobKey};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::call::Caller;

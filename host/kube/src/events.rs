@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::params::PostParams;
-use oarlock_core::writes::{EventNote, Stopped};
+use oarlock_core::cluster::writes::{EventNote, Stopped};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -188,7 +188,7 @@ fn cut(mut text: String, bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::object::ObjectKey;
+    use oarlock_core::cluster::object::ObjectKey;
 
     use super::*;
 

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use oarlock_core::object::{Kind, Object};
-use oarlock_core::store::{Change, Indexed, Store};
-use oarlock_core::writes::JobKey;
+use oarlock_core::cluster::object::{Kind, Object};
+use oarlock_core::cluster::store::{Change, Indexed, Store};
+use oarlock_core::cluster::writes::JobKey;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;

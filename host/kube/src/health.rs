@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::object::Kind;
+use oarlock_core::cluster::object::Kind;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;

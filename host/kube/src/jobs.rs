@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationJobStatus};
-use oarlock_core::writes::JobKey;
+use oarlock_core::cluster::writes::JobKey;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};

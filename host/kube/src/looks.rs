@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::core::params::GetParams;
-use oarlock_core::object::{Kind, Object, ObjectKey, Owner};
-use oarlock_core::visit::{Look, Looked};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
+use oarlock_core::plugin::visit::{Look, Looked};
 use serde_json::Value;
 
 use crate::address::Resource;

@@ -4,9 +4,9 @@
 //! write to it. May not fail for a look: that is data.
 
 use oarlock_api::{OPERATION_JOB_API_VERSION, OPERATION_RECORD_API_VERSION, OperationJob, OperationRecord};
-use oarlock_core::object::{Kind, ObjectKey};
-use oarlock_core::visit::Look;
-use oarlock_core::writes::{JobKey, Observed};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::plugin::visit::Look;
+use oarlock_core::cluster::writes::{JobKey, Observed};
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Link};

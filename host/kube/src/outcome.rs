@@ -4,7 +4,7 @@
 //! is not a clear answer of the API server is unknown.
 
 use kube::core::Status;
-use oarlock_core::writes::Stopped;
+use oarlock_core::cluster::writes::Stopped;
 
 use crate::call::{CallError, Refusal};
 

@@ -6,8 +6,8 @@
 
 use futures::{StreamExt, TryStreamExt};
 use oarlock_api::OPERATION_RECORD_API_VERSION;
-use oarlock_core::object::{Kind, ObjectKey};
-use oarlock_core::writes::{EventNote, JobKey, Record, RecordWrite, Recorded, Stopped, TargetWrites, Write};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::{EventNote, JobKey, Record, RecordWrite, Recorded, Stopped, TargetWrites, Write};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Link};

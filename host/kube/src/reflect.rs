@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::params::WatchParams;
-use oarlock_core::object::Kind;
+use oarlock_core::cluster::object::Kind;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use oarlock_core::object::Kind;
+use oarlock_core::cluster::object::Kind;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use oarlock_core::object::METADATA;
+use oarlock_core::cluster::object::METADATA;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -140,7 +140,7 @@ impl<'a> Visitor<'_> for Field<'a> {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::object::{Kind, Object};
+    use oarlock_core::cluster::object::{Kind, Object};
     use serde_json::json;
 
     use super::*;

@@ -6,8 +6,8 @@
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
 use oarlock_api::OPERATION_JOB_API_VERSION;
-use oarlock_core::object::{Kind, ObjectKey};
-use oarlock_core::writes::{JobKey, Stopped, Write};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::{JobKey, Stopped, Write};
 use serde_json::{Value, json};
 
 use crate::address::Resource;

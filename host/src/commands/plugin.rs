@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use oarlock_core::manifest::Manifest;
+use oarlock_core::plugin::manifest::Manifest;
 use oarlock_wasm::{CAPS, CompileWith, Facts, Options, PluginState, Rejection, Verdict};
 
 use super::{in_runtime, print};

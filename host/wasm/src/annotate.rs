@@ -3,7 +3,7 @@
 //! Takes a component and a manifest; yields the component with the manifest as its own custom section, in place of one
 //! that it had. May not touch anything else.
 
-use oarlock_core::manifest::Manifest;
+use oarlock_core::plugin::manifest::Manifest;
 
 use crate::inspect::{MANIFEST_SECTION, inspect, truncated};
 use crate::rejection::{Rejection, causes};

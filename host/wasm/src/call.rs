@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::proposal::{CallFailure, Proposal, Registration, Report};
-use oarlock_core::visit::{Answer, Call, Trap, Visit};
+use oarlock_core::plugin::proposal::{CallFailure, Proposal, Registration, Report};
+use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::component::Resource;
 use wasmtime::{PoolConcurrencyLimitError, Store, UpdateDeadline};

@@ -3,8 +3,8 @@
 //! Takes what a plugin returned; yields core types, or the reason why an answer is garbage. A later version of the
 //! contract is converted here too. May not judge: whether a proposal is allowed is for `core::authorize`.
 
-use oarlock_core::object::{Kind, ObjectKey};
-use oarlock_core::proposal::{
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::plugin::proposal::{
     CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Registration, Relation,
     RelationKey, Report, State,
 };

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use oarlock_core::grant::{Grant, GrantError};
+use oarlock_core::plugin::grant::{Grant, GrantError};
 use serde_json::Value;
 use thiserror::Error;
 

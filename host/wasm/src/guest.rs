@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use oarlock_core::grant::Grant;
-use oarlock_core::manifest::Manifest;
-use oarlock_core::visit::Visit;
+use oarlock_core::plugin::grant::Grant;
+use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::visit::Visit;
 use serde_json::Value;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use oarlock_core::manifest::is_dns_label;
-use oarlock_core::object::{Kind, Object, ObjectKey};
-use oarlock_core::visit::{JobFacts, ReadRefusal, Visit};
+use oarlock_core::plugin::manifest::is_dns_label;
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;
 

@@ -3,7 +3,7 @@
 //! Takes the bytes of a file; yields its imports, exports, sections and manifest. May not compile or validate: a file
 //! that lies is found out by vetting.
 
-use oarlock_core::manifest::{Manifest, ManifestError};
+use oarlock_core::plugin::manifest::{Manifest, ManifestError};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use wasmparser::{Encoding, Parser, Payload};

@@ -3,7 +3,7 @@
 //! Takes what a manifest asks for, what a grant allows and the host's caps; yields the limits that hold, and the meter
 //! of a running call. May not stop anything itself: it says when, and the engine stops.
 
-use oarlock_core::grant::Limits;
+use oarlock_core::plugin::grant::Limits;
 use thiserror::Error;
 use wasmtime::ResourceLimiter;
 

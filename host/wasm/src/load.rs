@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::grant::{Grant, missing};
-use oarlock_core::manifest::Manifest;
-use oarlock_core::plugin::PluginInfo;
-use oarlock_core::proposal::{Registration, RelationKey};
+use oarlock_core::plugin::grant::{Grant, missing};
+use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::lookup::PluginInfo;
+use oarlock_core::plugin::proposal::{Registration, RelationKey};
 use wasmtime::component::Component;
 
 use crate::bindings::ActionPre;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use oarlock_core::grant::Grant;
-use oarlock_core::plugin::Found;
+use oarlock_core::plugin::grant::Grant;
+use oarlock_core::plugin::lookup::Found;
 use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;

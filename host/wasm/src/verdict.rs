@@ -2,7 +2,7 @@
 //!
 //! Takes bytes and grants; yields the state it would come to. It does everything that loading does, `setup` included.
 
-use oarlock_core::grant::Grant;
+use oarlock_core::plugin::grant::Grant;
 use serde::Serialize;
 
 use crate::inspect::{Facts, inspect};

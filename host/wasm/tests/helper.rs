@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use oarlock_core::grant::Grant;
+use oarlock_core::plugin::grant::Grant;
 use oarlock_wasm::{CompileWith, Options, PluginState, PluginStatus, Plugins, compile_worker, inspect};
 
 fn main() -> ExitCode {

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
-use oarlock_core::object::{Kind, Object, ObjectKey};
-use oarlock_core::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Visit};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Visit};
 use oarlock_wasm::{Options, Plugins};
 use serde_json::{Value, json};
 

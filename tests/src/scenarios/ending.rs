@@ -129,7 +129,7 @@ async fn churn(rig: &Rig, set: &oarlock_sim::world::SetKey) -> anyhow::Result<()
         rig.world.settled(set, super::SETTLED).await?;
         let store = rig.running()?.host.cluster.store().clone();
         let names = rig.pod_names("web").await?;
-        let key = |name: &String| oarlock_core::object::ObjectKey::pod(&rig.namespace, name);
+        let key = |name: &String| oarlock_core::cluster::object::ObjectKey::pod(&rig.namespace, name);
         patiently("the host sees the pods", async || Ok(names.iter().all(|name| store.get(&key(name)).is_some())))
             .await?;
     }

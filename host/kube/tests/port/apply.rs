@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use http::Method;
-use oarlock_core::object::{Kind, ObjectKey};
-use oarlock_core::writes::{Record, Stopped, TargetWrites, Write};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::{Record, Stopped, TargetWrites, Write};
 use oarlock_kube::lease::{Candidacy, Election, Fence};
 use oarlock_kube::record::Decided;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn evict(name: &str, uid: &str, version: Option<String>) -> Write {
     Write::Evict { pod: pod(name), uid: uid.into(), resource_version: version, grace_seconds: None }
 }
 
-fn stopped(applied: &[oarlock_core::writes::Applied]) -> Option<Stopped> {
+fn stopped(applied: &[oarlock_core::cluster::writes::Applied]) -> Option<Stopped> {
     applied.first().unwrap().stopped.clone()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use oarlock_core::writes::EventNote;
+use oarlock_core::cluster::writes::EventNote;
 use serde_json::Value;
 
 use crate::faults::{Then, status};

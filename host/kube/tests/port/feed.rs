@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use oarlock_core::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_kube::feed::{Declared, DeclaredKind, News};
 use oarlock_kube::observe::Detail;
 use serde_json::json;

@@ -1,9 +1,9 @@
 //! What a round begins with.
 
 use http::Method;
-use oarlock_core::object::Kind;
-use oarlock_core::visit::Look;
-use oarlock_core::writes::Record;
+use oarlock_core::cluster::object::Kind;
+use oarlock_core::plugin::visit::Look;
+use oarlock_core::cluster::writes::Record;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::{Decided, RecordError};

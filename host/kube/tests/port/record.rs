@@ -2,7 +2,7 @@
 
 use http::Method;
 use oarlock_api::{OperationRecord, OperationRecordSpec, RecordedJob, TargetDetail};
-use oarlock_core::writes::{Record, RecordWrite, TargetWrites, Write};
+use oarlock_core::cluster::writes::{Record, RecordWrite, TargetWrites, Write};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::{Decided, RecordError};

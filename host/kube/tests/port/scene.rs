@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::Request;
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::object::{Kind, Object, ObjectKey};
-use oarlock_core::writes::{JobKey, Record, TargetWrites, Write};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::writes::{JobKey, Record, TargetWrites, Write};
 use oarlock_kube::feed::{Declared, DeclaredKind, News};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::record::Decided;
@@ -128,7 +128,7 @@ impl Scene {
     }
 
     /// Applies these writes, each as a target of its own.
-    pub(crate) async fn apply(&self, writes: Vec<Write>, fence: &Fence) -> Vec<oarlock_core::writes::Applied> {
+    pub(crate) async fn apply(&self, writes: Vec<Write>, fence: &Fence) -> Vec<oarlock_core::cluster::writes::Applied> {
         let targets = (0..).zip(writes).map(|(index, write)| TargetWrites { target: Some(index), writes: vec![write] });
         let writes = targets.collect();
         let decided = Decided { job: job("j"), record: Record::default(), writes, events: Vec::new() };

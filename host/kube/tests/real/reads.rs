@@ -1,7 +1,7 @@
 //! What the port shows of a real API server.
 
-use oarlock_core::object::Kind;
-use oarlock_core::visit::Look;
+use oarlock_core::cluster::object::Kind;
+use oarlock_core::plugin::visit::Look;
 use oarlock_kube::feed::{Declared, DeclaredKind};
 use oarlock_kube::observe::Detail;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oarlock_core::writes::EventNote;
+use oarlock_core::cluster::writes::EventNote;
 use oarlock_kube::lease::{Candidacy, Election};
 use serde_json::json;
 

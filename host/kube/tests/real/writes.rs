@@ -1,7 +1,7 @@
 //! What a real API server answers to writes, and what the port makes of it.
 
-use oarlock_core::object::{Kind, ObjectKey};
-use oarlock_core::writes::{Record, RecordWrite, Stopped, TargetWrites, Write};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::{Record, RecordWrite, Stopped, TargetWrites, Write};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::{Decided, RecordError};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use oarlock_core::proposal::{Mutation, RelationKey, State};
-use oarlock_core::visit::{Answer, Call};
+use oarlock_core::plugin::proposal::{Mutation, RelationKey, State};
+use oarlock_core::plugin::visit::{Answer, Call};
 use serde_json::json;
 
 use crate::components::{World, pod, serving, visit};
@@ -14,10 +14,10 @@ async fn setup_says_what_the_plugin_wants_to_see() {
     assert!(info.registration.relations.iter().any(|relation| relation.by == RelationKey::SameController));
     assert_eq!(info.registration.exclusive_extras, ["NewPod"]);
     let declared = plugins.declared();
-    let pods = &declared[&oarlock_core::object::Kind::pod()];
+    let pods = &declared[&oarlock_core::cluster::object::Kind::pod()];
     assert!(pods.watched && pods.fields.contains("/status/conditions"));
     assert!(pods.indexed.labels.contains("collaset.kusionstack.io/replace-pair-origin-name"));
-    assert!(!declared[&oarlock_core::object::Kind::new("apps/v1", "ReplicaSet")].watched);
+    assert!(!declared[&oarlock_core::cluster::object::Kind::new("apps/v1", "ReplicaSet")].watched);
 }
 
 #[tokio::test]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use oarlock_core::authorize::{Gate, authorize};
-use oarlock_core::object::ObjectKey;
-use oarlock_core::plugin::PluginInfo;
-use oarlock_core::proposal::{CallFailure, Proposal};
-use oarlock_core::visit::{Answer, Call};
+use oarlock_core::plugin::authorize::{Gate, authorize};
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::plugin::lookup::PluginInfo;
+use oarlock_core::plugin::proposal::{CallFailure, Proposal};
+use oarlock_core::plugin::visit::{Answer, Call};
 use oarlock_wasm::{PluginStatus, Plugins};
 use serde_json::{Value, json};
 

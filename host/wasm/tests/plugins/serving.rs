@@ -1,6 +1,6 @@
 //! Which plugin serves: versions, grants and the jobs that are bound to a digest.
 
-use oarlock_core::grant::Grant;
+use oarlock_core::plugin::grant::Grant;
 use oarlock_wasm::{PluginState, Plugins, digest};
 use serde_json::json;
 

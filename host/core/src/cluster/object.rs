@@ -1,0 +1,237 @@
+//! A Kubernetes object as the host keeps it: identity, metadata and the few fields that somebody declared.
+//!
+//! Takes the JSON of an object and a list of field pointers; yields an [`Object`]. Everything else is dropped before it
+//! is stored, for it is most of a pod. May not talk to a cluster.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value};
+
+pub use crate::cluster::compact::{Fields, Strings};
+
+/// Names one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kind {
+    /// `apiVersion`, such as `v1` or `apps/v1`.
+    pub api_version: String,
+    /// `kind`, such as `Pod`.
+    pub kind: String,
+}
+
+impl Kind {
+    /// The kind of `apiVersion` and `kind`.
+    pub fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self { api_version: api_version.into(), kind: kind.into() }
+    }
+
+    /// `v1` `Pod`.
+    pub fn pod() -> Self {
+        Self::new("v1", "Pod")
+    }
+}
+
+/// Names one object; not the same one for ever, for names are used again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; `None` for a cluster-scoped object.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// The pod `name` of `namespace`.
+    pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { kind: Kind::pod(), namespace: Some(namespace.into()), name: name.into() }
+    }
+}
+
+/// An owner reference.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// Kind of the owner.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Whether it is the controller.
+    pub controller: bool,
+}
+
+/// One object as it was at one resourceVersion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Kind, namespace and name.
+    pub key: ObjectKey,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata.labels`.
+    pub labels: Strings,
+    /// `metadata.annotations`, without what kubectl keeps there.
+    pub annotations: Strings,
+    /// `metadata.finalizers`.
+    pub finalizers: Vec<String>,
+    /// `metadata.ownerReferences`.
+    pub owners: Vec<Owner>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`.
+    pub deleted: Option<Timestamp>,
+    /// `metadata.deletionGracePeriodSeconds`.
+    pub grace_seconds: Option<i64>,
+    /// The declared fields, at their places in the document.
+    pub fields: Fields,
+}
+
+/// The fields of `metadata` that an [`Object`] is made of; no other is looked at.
+pub const METADATA: [&str; 11] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+];
+
+/// An annotation that repeats the whole object and that nobody here reads.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+impl Object {
+    /// The object that `document` shows, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
+    /// `fallback` is its kind where the document, as an item of a list, does not say it. `None` where it lacks a name
+    /// or a UID, which no stored object does.
+    pub fn slim(document: &Value, fallback: &Kind, pointers: &[String]) -> Option<Self> {
+        let meta = document.get("metadata")?;
+        let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
+        Some(Self {
+            key: ObjectKey { kind: kind_of(document, fallback), namespace: text("namespace"), name: text("name")? },
+            uid: text("uid")?,
+            resource_version: text("resourceVersion").unwrap_or_default(),
+            labels: strings(meta.get("labels")).collect(),
+            annotations: strings(meta.get("annotations")).filter(|(key, _)| key != LAST_APPLIED).collect(),
+            finalizers: list(meta.get("finalizers")).filter_map(|f| f.as_str().map(str::to_owned)).collect(),
+            owners: list(meta.get("ownerReferences")).filter_map(owner).collect(),
+            created: time(meta.get("creationTimestamp")),
+            deleted: time(meta.get("deletionTimestamp")),
+            grace_seconds: meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64),
+            fields: select(document, pointers).into(),
+        })
+    }
+
+    /// The controller among the owners.
+    pub fn controller(&self) -> Option<&Owner> {
+        self.owners.iter().find(|owner| owner.controller)
+    }
+
+    /// Whether it is being deleted.
+    pub fn terminating(&self) -> bool {
+        self.deleted.is_some()
+    }
+
+    /// The resourceVersion as a number, for comparing two views of one object. 0 where it is none.
+    pub fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or(0)
+    }
+
+    /// The string at `pointer` among the declared fields.
+    pub fn text(&self, pointer: &str) -> Option<String> {
+        self.fields.text(pointer)
+    }
+}
+
+fn kind_of(document: &Value, fallback: &Kind) -> Kind {
+    match (document.get("apiVersion").and_then(Value::as_str), document.get("kind").and_then(Value::as_str)) {
+        (Some(api_version), Some(kind)) => Kind::new(api_version, kind),
+        _ => fallback.clone(),
+    }
+}
+
+fn strings(value: Option<&Value>) -> impl Iterator<Item = (String, String)> {
+    let entries = value.and_then(Value::as_object).into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+}
+
+fn list(value: Option<&Value>) -> impl Iterator<Item = &Value> {
+    value.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn time(value: Option<&Value>) -> Option<Timestamp> {
+    value.and_then(Value::as_str)?.parse().ok()
+}
+
+fn owner(value: &Value) -> Option<Owner> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str);
+    Some(Owner {
+        kind: Kind::new(text("apiVersion")?, text("kind")?),
+        name: text("name")?.to_owned(),
+        uid: text("uid")?.to_owned(),
+        controller: value.get("controller").and_then(Value::as_bool).unwrap_or(false),
+    })
+}
+
+/// The document with nothing but what `pointers` select. A pointer through an array keeps the whole array, since an
+/// index alone would move what it selects.
+fn select(document: &Value, pointers: &[String]) -> Value {
+    let mut kept = Value::Object(Map::new());
+    for pointer in pointers {
+        keep(document, &mut kept, pointer);
+    }
+    kept
+}
+
+fn keep(from: &Value, into: &mut Value, pointer: &str) {
+    let Some(rest) = pointer.strip_prefix('/') else {
+        *into = from.clone();
+        return;
+    };
+    let (token, below) = match rest.find('/') {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    let token = token.replace("~1", "/").replace("~0", "~");
+    let (Some(child), Some(target)) = (from.get(&token), into.as_object_mut()) else { return };
+    match child {
+        Value::Object(_) if !below.is_empty() => {
+            let slot = target.entry(token).or_insert_with(|| Value::Object(Map::new()));
+            keep(child, slot, below);
+        }
+        _ => {
+            target.insert(token, child.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_declared_fields_are_kept() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "managedFields": [1],
+                "annotations": {LAST_APPLIED: "x", "k": "v"}},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}]}, "status": {"phase": "Running", "conditions": []}});
+        let object = Object::slim(&pod, &Kind::pod(), &["/spec/nodeName".into(), "/status/conditions".into()]).unwrap();
+        assert_eq!(object.fields.value(), json!({"spec": {"nodeName": "n"}, "status": {"conditions": []}}));
+        assert_eq!(object.annotations.len(), 1);
+        assert_eq!(object.version(), 7);
+    }
+
+    #[test]
+    fn an_object_without_labels_owner_or_fields_is_still_an_object() {
+        let object = Object::slim(&json!({"metadata": {"name": "a", "uid": "u"}}), &Kind::pod(), &[]).unwrap();
+        assert_eq!((object.controller(), object.terminating()), (None, false));
+        assert_eq!(object.key.kind, Kind::pod());
+    }
+}

@@ -1,0 +1,328 @@
+//! The manifest of a plugin: facts about it and what it asks for.
+//!
+//! Takes the JSON of the custom section `oarlock.manifest`; yields a [`Manifest`] or an error that names the field and
+//! the fix. Reading it never runs the plugin. May not grant anything.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::{PatternOptions, Validator};
+use semver::Version;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::plugin::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
+use crate::cluster::object::Kind;
+
+/// Largest manifest, as the specification says.
+pub const MAX_BYTES: usize = 64 * 1024;
+/// The schema version read here.
+pub const SCHEMA: u64 = 1;
+
+/// What a plugin says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this form, 1.
+    pub schema: u64,
+    /// Name of the plugin, a DNS label.
+    pub name: String,
+    /// Its version.
+    pub version: Version,
+    /// The `spec.action` it implements.
+    pub action: String,
+    /// One sentence on what it does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Who wrote it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authors: Vec<String>,
+    /// Its licence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub license: String,
+    /// Where its source is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// The kinds of targets it works on.
+    pub target: Vec<TargetKind>,
+    /// Whether its targets go through the PodOpsLifecycle.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
+    /// Whether a target may be held by one job of this plugin at a time.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// What it wants to see.
+    #[serde(default)]
+    pub reads: Vec<ReadRule>,
+    /// What it may propose.
+    #[serde(default)]
+    pub writes: Vec<WriteRule>,
+    /// Host tasks it may ask for.
+    #[serde(default)]
+    pub tasks: Vec<TaskRule>,
+    /// JSON Schema of `spec.parameters`; absent means that there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Value>,
+    /// JSON Schema of the operator's settings; absent means that there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Value>,
+    /// Limits it asks for.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The two schemas, compiled.
+    #[serde(skip)]
+    schemas: Schemas,
+}
+
+/// A kind of target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetKind {
+    /// A pod.
+    Pod,
+    /// A node.
+    Node,
+}
+
+/// Whether targets go through the PodOpsLifecycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifecycle {
+    /// None.
+    #[default]
+    Off,
+    /// All.
+    On,
+    /// Those labelled `kusionstack.io/control=true`.
+    Controlled,
+}
+
+#[derive(Clone, Default)]
+struct Schemas {
+    parameters: Option<Arc<Validator>>,
+    config: Option<Arc<Validator>>,
+}
+
+impl fmt::Debug for Schemas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Schemas")
+    }
+}
+
+impl PartialEq for Manifest {
+    fn eq(&self, other: &Self) -> bool {
+        // The compiled schemas follow from the document.
+        serde_json::to_value(self).ok() == serde_json::to_value(other).ok()
+    }
+}
+
+/// The manifest could not be read.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// It is too long.
+    #[error("the manifest has {bytes} bytes; shorten it to at most {MAX_BYTES}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It is no JSON object.
+    #[error("the manifest is not a JSON object: write it as the documentation of `oarlock.manifest` shows")]
+    NotJson {
+        /// What is wrong; `None` where it is JSON but no object.
+        #[source]
+        source: Option<serde_json::Error>,
+    },
+    /// It is of a schema that this host does not know.
+    #[error(
+        "the manifest has schema {found}, and this host reads schema {SCHEMA}: use a newer host or build the plugin with an older SDK"
+    )]
+    Schema {
+        /// What it says.
+        found: String,
+    },
+    /// A field is missing, unknown or of another type.
+    #[error("the manifest does not have the fields of schema {SCHEMA}")]
+    Fields {
+        /// Which, and how.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A field has a value that makes no sense.
+    #[error("the manifest's `{field}` is refused: {problem}")]
+    Field {
+        /// Path of the field.
+        field: String,
+        /// What is wrong, and what to write instead.
+        problem: String,
+    },
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(ManifestError::TooLarge { bytes: bytes.len() });
+        }
+        let document: Value =
+            serde_json::from_slice(bytes).map_err(|source| ManifestError::NotJson { source: Some(source) })?;
+        let Some(fields) = document.as_object() else { return Err(ManifestError::NotJson { source: None }) };
+        // First, for a later schema may have fields that would otherwise be called unknown.
+        match fields.get("schema") {
+            Some(schema) if schema.as_u64() == Some(SCHEMA) => {}
+            Some(other) => return Err(ManifestError::Schema { found: other.to_string() }),
+            None => return Err(refused("schema", format!("it is missing; write `\"schema\": {SCHEMA}`"))),
+        }
+        let mut manifest: Self = serde_json::from_value(document).map_err(|source| ManifestError::Fields { source })?;
+        manifest.check_names()?;
+        manifest.check_reads()?;
+        manifest.check_writes()?;
+        manifest.schemas = Schemas {
+            parameters: compile("parameters", manifest.parameters.as_ref())?,
+            config: compile("config", manifest.config.as_ref())?,
+        };
+        Ok(manifest)
+    }
+
+    /// Whether the plugin declares that it reads the field at `pointer` of `kind`.
+    pub fn declares_read(&self, kind: &Kind, pointer: &str) -> bool {
+        let rules = self.reads.iter().filter(|rule| rule.concerns(kind));
+        rules.flat_map(|rule| &rule.fields).any(|field| field_covers(field, pointer))
+    }
+
+    /// Whether the plugin declares that it reads objects of `kind`.
+    pub fn declares_kind(&self, kind: &Kind) -> bool {
+        self.reads.iter().any(|rule| rule.concerns(kind))
+    }
+
+    /// Whether the plugin works on targets of `kind`, which is `Pod` or `Node`.
+    pub fn takes(&self, kind: &str) -> bool {
+        self.target.iter().any(|target| target.word() == kind)
+    }
+
+    /// Holds the parameters of a job against the schema; the error names the place.
+    pub fn check_parameters(&self, parameters: &Value) -> Result<(), String> {
+        check(self.schemas.parameters.as_deref(), "parameters", parameters)
+    }
+
+    /// Holds the operator's settings against the schema; the error names the place.
+    pub fn check_config(&self, config: &Value) -> Result<(), String> {
+        check(self.schemas.config.as_deref(), "config", config)
+    }
+
+    fn check_names(&self) -> Result<(), ManifestError> {
+        if !is_dns_label(&self.name) {
+            let problem = "use a DNS label: at most 63 lower-case letters, digits and `-`, not first or last";
+            return Err(refused("name", format!("{:?}: {problem}", self.name)));
+        }
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.action.is_empty() || self.action.len() > 63 || !self.action.chars().all(word) {
+            let problem = "use at most 63 letters, digits and `-`";
+            return Err(refused("action", format!("{:?}: {problem}", self.action)));
+        }
+        if self.target.is_empty() {
+            return Err(refused("target", "it is empty; name `Pod`, `Node` or both".to_owned()));
+        }
+        let unreasoned = self.tasks.iter().position(|task| task.name.is_empty() || task.reason.is_empty());
+        unreasoned.map_or(Ok(()), |at| Err(refused(format!("tasks[{at}]"), "give it a `name` and a `reason`".into())))
+    }
+
+    fn check_reads(&self) -> Result<(), ManifestError> {
+        for (at, rule) in self.reads.iter().enumerate() {
+            check_kind(&format!("reads[{at}]"), &rule.api_version, &rule.kind, &rule.reason)?;
+            for (n, field) in rule.fields.iter().enumerate() {
+                if !is_pointer(field) {
+                    let problem = format!("{field:?} is not a JSON Pointer such as `/status/conditions`");
+                    return Err(refused(format!("reads[{at}].fields[{n}]"), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_writes(&self) -> Result<(), ManifestError> {
+        for (at, rule) in self.writes.iter().enumerate() {
+            let path = format!("writes[{at}]");
+            check_kind(&path, &rule.api_version, &rule.kind, &rule.reason)?;
+            let keys = rule.labels.len() + rule.annotations.len() + rule.finalizers.len();
+            match rule.verb {
+                Verb::Metadata if keys == 0 => {
+                    return Err(refused(
+                        path,
+                        "name the `labels`, `annotations` or `finalizers` it changes".to_owned(),
+                    ));
+                }
+                Verb::Metadata => {}
+                _ if keys > 0 => {
+                    let problem = "`labels`, `annotations` and `finalizers` belong to the verb `metadata`";
+                    return Err(refused(path, problem.to_owned()));
+                }
+                _ => {}
+            }
+            if rule.verb != Verb::Patch && !rule.subresources.is_empty() {
+                return Err(refused(path, "`subresources` belong to the verb `patch`".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TargetKind {
+    /// The word of a job's `spec.targetKind`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+        }
+    }
+}
+
+fn refused(field: impl Into<String>, problem: String) -> ManifestError {
+    ManifestError::Field { field: field.into(), problem }
+}
+
+fn check_kind(path: &str, api_version: &str, kind: &str, reason: &str) -> Result<(), ManifestError> {
+    if api_version.is_empty() || kind.is_empty() || api_version.contains('*') || kind.contains('*') {
+        let problem = "name one `apiVersion` and one `kind`, without a pattern, for the host has to watch it";
+        return Err(refused(path, problem.to_owned()));
+    }
+    if reason.trim().is_empty() {
+        return Err(refused(format!("{path}.reason"), "say why the plugin wants it; the admin reads this".to_owned()));
+    }
+    Ok(())
+}
+
+/// A DNS label of RFC 1123.
+pub fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_pointer(text: &str) -> bool {
+    let escaped = text.split('~').skip(1).all(|rest| rest.starts_with('0') || rest.starts_with('1'));
+    text.starts_with('/') && escaped && !text.trim_end_matches('*').contains('*')
+}
+
+/// Patterns run in linear time, so that no parameter can keep the host busy; nothing is fetched, for the crate is
+/// built without resolvers.
+fn compile(field: &str, schema: Option<&Value>) -> Result<Option<Arc<Validator>>, ManifestError> {
+    let Some(schema) = schema else { return Ok(None) };
+    let built = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
+    match built {
+        Ok(validator) => Ok(Some(Arc::new(validator))),
+        Err(error) => Err(refused(field, format!("it is not a JSON Schema: at `{}`: {error}", error.instance_path()))),
+    }
+}
+
+fn check(schema: Option<&Validator>, what: &str, value: &Value) -> Result<(), String> {
+    let Some(schema) = schema else {
+        let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+        return if empty { Ok(()) } else { Err(format!("the plugin takes no {what}: leave them out")) };
+    };
+    match schema.iter_errors(value).next() {
+        Some(error) => Err(format!("{what}{}: {error}", error.instance_path())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[path = "manifest_tests.rs"]
+mod tests;

@@ -1,0 +1,190 @@
+//! What a plugin answers: proposals, reports and failures, in the one shape that the host knows.
+//!
+//! `oarlock-wasm` converts every supported version of the contract into these types at its edge. Data only. The meaning
+//! of each field is said in `wit/action/handler.wit`.
+
+use serde_json::Value;
+
+use crate::cluster::object::ObjectKey;
+
+/// What a plugin needs from the host, declared by `setup`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Registration {
+    /// Kinds of objects seen next to a target.
+    pub relations: Vec<Relation>,
+    /// Extras whose value only one target may hold.
+    pub exclusive_extras: Vec<String>,
+}
+
+impl Registration {
+    /// The relation by the controller that the target had, if the plugin has one.
+    pub fn same_controller(&self) -> Option<&Relation> {
+        self.relations.iter().find(|relation| relation.by == RelationKey::SameController)
+    }
+}
+
+/// One kind of object seen next to a target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Relation {
+    /// Unique in the plugin.
+    pub name: String,
+    /// Kind of the objects.
+    pub kind: crate::cluster::object::Kind,
+    /// Which of them belong to a target.
+    pub by: RelationKey,
+}
+
+/// How the objects of a relation are matched to a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelationKey {
+    /// The value of this label is the target's name or one of its exclusive extras.
+    Label(String),
+    /// The object's name is the value of this extra.
+    Extra(String),
+    /// The string at this pointer is the target's name.
+    Field(String),
+    /// The job owns it.
+    OwnerIsJob,
+    /// The target owns it.
+    OwnerIsTarget,
+    /// It has the controller that the target had.
+    SameController,
+}
+
+/// What a plugin wants done for one target.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Proposal {
+    /// Changes, in order.
+    pub mutations: Vec<Mutation>,
+    /// Extras to store.
+    pub set_extra: Vec<(String, String)>,
+    /// Extras to remove, before `set_extra`.
+    pub remove_extra: Vec<String>,
+    /// Events to record on the job.
+    pub events: Vec<PluginEvent>,
+}
+
+/// Names the object of a mutation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// Kind, namespace and name.
+    pub key: ObjectKey,
+    /// Where given, only the object of this UID is meant.
+    pub uid: Option<String>,
+}
+
+/// One change to the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mutation {
+    /// Labels, annotations, finalizers.
+    Metadata(MetadataChange),
+    /// Create this object unless it exists.
+    Create(Value),
+    /// A JSON Merge Patch.
+    Patch {
+        /// The object to change.
+        object: ObjectRef,
+        /// Such as `status`; `None` for the object itself.
+        subresource: Option<String>,
+        /// The patch.
+        patch: Value,
+    },
+    /// Evict a pod.
+    Evict {
+        /// The pod.
+        pod: ObjectRef,
+        /// Overrides its grace period.
+        grace_seconds: Option<u32>,
+    },
+    /// Delete an object.
+    Delete {
+        /// The object.
+        object: ObjectRef,
+        /// Overrides its grace period.
+        grace_seconds: Option<u32>,
+        /// `Background`, `Foreground` or `Orphan`.
+        propagation: Option<String>,
+    },
+    /// One that this version of the host does not carry out: node operations, tasks and what later contracts add. It
+    /// is refused by name.
+    Other {
+        /// Its verb, such as `drain`.
+        verb: String,
+    },
+}
+
+/// Metadata to set and remove.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetadataChange {
+    /// The object to change.
+    pub object: ObjectRef,
+    /// Labels to set.
+    pub set_labels: Vec<(String, String)>,
+    /// Labels to remove.
+    pub remove_labels: Vec<String>,
+    /// Annotations to set.
+    pub set_annotations: Vec<(String, String)>,
+    /// Annotations to remove.
+    pub remove_annotations: Vec<String>,
+    /// Finalizers to add.
+    pub add_finalizers: Vec<String>,
+    /// Finalizers to remove.
+    pub remove_finalizers: Vec<String>,
+    /// Whether what is set stays; otherwise each is a hold.
+    pub keep: bool,
+}
+
+/// An event that a plugin asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginEvent {
+    /// `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// A CamelCase word for programs.
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// Why a target failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginError {
+    /// A CamelCase word for programs.
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// How far a target is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not at its end.
+    Processing,
+    /// Ended well, and seen.
+    Succeeded,
+    /// Ended badly.
+    Failed(PluginError),
+}
+
+/// What `progress` found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// How far the target is.
+    pub state: State,
+    /// What to do next.
+    pub proposal: Proposal,
+    /// The longest time until the next visit, in milliseconds.
+    pub check_after_ms: Option<u32>,
+}
+
+/// Why a call could not give an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallFailure {
+    /// Whether to repeat the call.
+    pub retryable: bool,
+    /// A CamelCase word for programs.
+    pub reason: String,
+    /// One sentence for people.
+    pub message: String,
+    /// The shortest time until the next try, in milliseconds.
+    pub retry_after_ms: Option<u32>,
+}

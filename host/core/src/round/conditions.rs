@@ -1,0 +1,168 @@
+//! The conditions of a job.
+//!
+//! Takes what a round found; yields the list, with the times of those that did not change kept. Messages name the next
+//! step. Source: spec/operationjob.md §2, "Conditions".
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::Condition;
+
+use crate::round::memory::Counts;
+use crate::plugin::lookup::Found;
+use crate::job::state::{Progress, write_time};
+use crate::job::spec::Invalid;
+
+/// What conditions are made from.
+pub struct Facts<'a> {
+    /// The action asked for.
+    pub action: &'a str,
+    /// How many targets are how far.
+    pub counts: Counts,
+    /// What broke a rule, if anything did.
+    pub invalid: Option<&'a Invalid>,
+    /// The plugin.
+    pub found: &'a Found,
+    /// Generation of the job.
+    pub generation: i64,
+    /// When the round began.
+    pub now: Timestamp,
+}
+
+struct Word {
+    kind: &'static str,
+    status: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// The conditions that follow from `facts`, with times from `before`.
+pub fn conditions(facts: &Facts<'_>, before: &[Condition]) -> Vec<Condition> {
+    let progress = facts.counts.progress();
+    let words = [
+        complete(facts, progress),
+        failed(facts, progress),
+        paused(),
+        action_available(facts),
+        valid(facts),
+        reconciling(facts, progress),
+        stalled(facts, progress),
+    ];
+    words.into_iter().map(|word| timed(word, facts, before)).collect()
+}
+
+/// Whether a condition that does not follow from the counts alone differs from the stored one.
+pub fn moved(facts: &Facts<'_>, before: &[Condition]) -> bool {
+    conditions(facts, before).iter().filter(|now| ["Valid", "ActionAvailable"].contains(&now.kind.as_str())).any(
+        |now| {
+            before
+                .iter()
+                .find(|old| old.kind == now.kind)
+                .is_none_or(|old| (&old.reason, &old.message) != (&now.reason, &now.message))
+        },
+    )
+}
+
+fn timed(word: Word, facts: &Facts<'_>, before: &[Condition]) -> Condition {
+    let status = if word.status { "True" } else { "False" };
+    let old = before.iter().find(|condition| condition.kind == word.kind);
+    let since = old.filter(|old| old.status == status && !old.last_transition_time.is_empty());
+    Condition {
+        kind: word.kind.to_owned(),
+        status: status.to_owned(),
+        observed_generation: Some(facts.generation),
+        last_transition_time: since.map_or_else(|| write_time(facts.now), |old| old.last_transition_time.clone()),
+        reason: word.reason.to_owned(),
+        message: word.message,
+    }
+}
+
+fn word(kind: &'static str, status: bool, reason: &'static str, message: impl Into<String>) -> Word {
+    Word { kind, status, reason, message: message.into() }
+}
+
+fn complete(facts: &Facts<'_>, progress: Progress) -> Word {
+    let Counts { total, succeeded, .. } = facts.counts;
+    match progress {
+        Progress::Succeeded => word("Complete", true, "AllTargetsSucceeded", format!("all {total} targets succeeded")),
+        Progress::Failed => word("Complete", false, "JobFailed", format!("{succeeded} of {total} targets succeeded")),
+        _ => word("Complete", false, "InProgress", format!("{succeeded} of {total} targets succeeded so far")),
+    }
+}
+
+fn failed(facts: &Facts<'_>, progress: Progress) -> Word {
+    let Counts { total, failed, .. } = facts.counts;
+    let message =
+        format!("{failed} of {total} targets failed; see their errors in status.targetDetails or the OperationRecords");
+    match progress {
+        Progress::Succeeded => word("Failed", false, "JobSucceeded", "no target failed"),
+        Progress::Failed => word("Failed", true, "TargetsFailed", message),
+        _ if failed == 0 => word("Failed", false, "InProgress", "no target failed so far"),
+        _ => word("Failed", false, "InProgress", message),
+    }
+}
+
+fn paused() -> Word {
+    word("Paused", false, "NotPaused", "targets may start")
+}
+
+fn action_available(facts: &Facts<'_>) -> Word {
+    let kind = "ActionAvailable";
+    match facts.found {
+        Found::Serving(plugin) => {
+            let name = format!("plugin {} {} serves {}", plugin.manifest.name, plugin.manifest.version, facts.action);
+            word(kind, true, "Serving", name)
+        }
+        Found::NotServing { reason, message } => word(kind, false, reason, message.clone()),
+        Found::Unknown { loaded } if loaded.is_empty() => {
+            let message =
+                format!("no plugin for action {:?}: none is loaded; drop one into the plugin directory", facts.action);
+            word(kind, false, "NoPlugin", message)
+        }
+        Found::Unknown { loaded } => {
+            let loaded = loaded.join(", ");
+            let message = format!(
+                "no plugin for action {:?}; loaded: {loaded}; drop one into the plugin directory",
+                facts.action
+            );
+            word(kind, false, "NoPlugin", message)
+        }
+    }
+}
+
+fn valid(facts: &Facts<'_>) -> Word {
+    match facts.invalid {
+        Some(invalid) => word("Valid", false, invalid.reason, invalid.message.clone()),
+        None => word("Valid", true, "Accepted", "the spec is accepted"),
+    }
+}
+
+fn stuck<'a>(facts: &'a Facts<'_>, progress: Progress) -> Option<(&'a str, &'static str)> {
+    match (facts.invalid, facts.found) {
+        _ if progress.terminal() => None,
+        (Some(invalid), _) => Some((&invalid.message, invalid.reason)),
+        (None, Found::NotServing { reason, message }) => Some((message, reason)),
+        (None, Found::Unknown { .. }) => Some(("no plugin serves the action; see ActionAvailable", "NoPlugin")),
+        (None, Found::Serving(_)) => None,
+    }
+}
+
+fn reconciling(facts: &Facts<'_>, progress: Progress) -> Word {
+    let waiting = facts.counts.processing == 0;
+    match (progress.terminal(), stuck(facts, progress)) {
+        (true, _) => word("Reconciling", false, "Working", "the job has ended"),
+        (false, Some((message, reason))) => word("Reconciling", false, reason, message),
+        (false, None) if waiting => {
+            word("Reconciling", true, "Waiting", "no target is in flight; raise spec.partition to start more")
+        }
+        (false, None) => {
+            word("Reconciling", true, "Working", format!("{} targets are in flight", facts.counts.processing))
+        }
+    }
+}
+
+fn stalled(facts: &Facts<'_>, progress: Progress) -> Word {
+    match (progress, stuck(facts, progress)) {
+        (Progress::Failed, _) => word("Stalled", true, "TargetsFailed", "the job has failed"),
+        (_, Some((message, reason))) => word("Stalled", true, reason, message),
+        _ => word("Stalled", false, "Working", "nothing stands in the way"),
+    }
+}

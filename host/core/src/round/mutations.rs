@@ -1,0 +1,114 @@
+//! Proposals as requests: each mutation that would change something becomes a write with its preconditions.
+//!
+//! Takes an authorised proposal and the objects as seen; yields writes. What is made already, or concerns an object
+//! that is gone, yields none. May not decide whether a proposal is allowed.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::shared::holds;
+use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef};
+use crate::cluster::store::Store;
+use crate::cluster::writes::{JobKey, Write};
+
+/// Whose proposal it is.
+pub struct Origin<'a> {
+    /// The job.
+    pub job: &'a JobKey,
+    /// Its UID.
+    pub job_uid: &'a str,
+    /// The target.
+    pub target: &'a ObjectKey,
+    /// The object of its recorded UID.
+    pub object: Option<&'a Arc<Object>>,
+    /// The objects.
+    pub store: &'a Store,
+}
+
+/// The writes that make `mutations`.
+pub fn writes(mutations: &[Mutation], origin: &Origin<'_>) -> Vec<Write> {
+    mutations.iter().filter_map(|mutation| origin.write(mutation)).collect()
+}
+
+impl Origin<'_> {
+    fn write(&self, mutation: &Mutation) -> Option<Write> {
+        match mutation {
+            Mutation::Metadata(change) => self.metadata(change),
+            Mutation::Create(body) => self.create(body),
+            Mutation::Patch { object, subresource, patch } => self.patch(object, subresource.as_deref(), patch),
+            Mutation::Evict { pod, grace_seconds } => self.evict(pod, *grace_seconds),
+            Mutation::Delete { object, grace_seconds, propagation } => {
+                let seen = self.seen(object)?;
+                if seen.terminating() {
+                    return None;
+                }
+                Some(Write::Delete {
+                    object: object.key.clone(),
+                    uid: seen.uid.clone(),
+                    resource_version: None,
+                    grace_seconds: *grace_seconds,
+                    propagation: propagation.clone(),
+                })
+            }
+            Mutation::Other { .. } => None,
+        }
+    }
+
+    /// The object that a reference means, as seen. A namesake of another UID is not it.
+    fn seen(&self, reference: &ObjectRef) -> Option<Arc<Object>> {
+        let found = if reference.key == *self.target { self.object.cloned() } else { self.store.get(&reference.key) };
+        found.filter(|object| reference.uid.as_ref().is_none_or(|uid| *uid == object.uid))
+    }
+
+    fn metadata(&self, change: &MetadataChange) -> Option<Write> {
+        let seen = self.seen(&change.object)?;
+        // Holds are for targets: what a job does to another object stays.
+        let keep = change.keep || change.object.key != *self.target;
+        let body = holds::change(&seen, &MetadataChange { keep, ..change.clone() }, self.job_uid)?;
+        Some(Write::Patch { object: change.object.key.clone(), subresource: None, body })
+    }
+
+    fn evict(&self, pod: &ObjectRef, grace_seconds: Option<u32>) -> Option<Write> {
+        let seen = self.seen(pod).filter(|seen| !seen.terminating())?;
+        Some(Write::Evict {
+            pod: pod.key.clone(),
+            uid: seen.uid.clone(),
+            resource_version: Some(seen.resource_version.clone()),
+            grace_seconds,
+        })
+    }
+
+    fn patch(&self, object: &ObjectRef, subresource: Option<&str>, patch: &Value) -> Option<Write> {
+        let seen = self.seen(object);
+        let uid = object.uid.clone().or(seen.map(|seen| seen.uid.clone()))?;
+        let mut body = patch.clone();
+        let fields = body.as_object_mut()?;
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        metadata.as_object_mut()?.insert("uid".into(), json!(uid));
+        Some(Write::Patch { object: object.key.clone(), subresource: subresource.map(str::to_owned), body })
+    }
+
+    fn create(&self, body: &Value) -> Option<Write> {
+        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
+        let kind = Kind::new(text("/apiVersion")?, text("/kind")?);
+        let name = text("/metadata/name")?.to_owned();
+        let object = ObjectKey { kind, namespace: Some(self.job.namespace.clone()), name };
+        if self.store.get(&object).is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.job_uid)) {
+            return None;
+        }
+        let mut body = body.clone();
+        let metadata = body.get_mut("metadata")?.as_object_mut()?;
+        metadata.insert("namespace".into(), json!(self.job.namespace));
+        metadata.insert("ownerReferences".into(), json!([self.owner()]));
+        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+        labels.as_object_mut()?.insert("oarlock.dev/job-uid".into(), json!(self.job_uid));
+        Some(Write::Create { object, body, owner_uid: self.job_uid.to_owned() })
+    }
+
+    fn owner(&self) -> Value {
+        json!({"apiVersion": oarlock_api::OPERATION_JOB_API_VERSION, "kind": "OperationJob", "name": self.job.name,
+            "uid": self.job_uid, "controller": true, "blockOwnerDeletion": true})
+    }
+}

@@ -1,0 +1,336 @@
+//! Holds: the marks that a job puts on its targets and takes away again.
+//!
+//! Takes an object as seen and a wanted change of metadata; yields a patch, or none where nothing would change: a merge
+//! patch, or a JSON Patch where a terminating object is let go.
+//! The same patch writes the annotation `hold.oarlock.dev/<job UID>`, the list of the marks that are ours: a mark is
+//! listed only if it was absent or another job's hold lists it, and goes only when no other hold lists it. Source:
+//! spec/operationjob.md §3.7, "Holds".
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::object::Object;
+use crate::plugin::proposal::MetadataChange;
+
+/// Prefix of the annotation; the job's UID follows.
+pub const HOLD: &str = "hold.oarlock.dev/";
+
+/// The mark of an object that took the place of another job's target.
+const BARRED: &str = "barred";
+
+/// The annotation of a job.
+pub fn annotation(job_uid: &str) -> String {
+    format!("{HOLD}{job_uid}")
+}
+
+/// Whether `object` carries a hold of the job, be it empty.
+pub fn held(object: &Object, job_uid: &str) -> bool {
+    object.annotations.contains_key(&annotation(job_uid))
+}
+
+/// The jobs, by UID, that hold `object`.
+pub fn holders(object: &Object) -> impl Iterator<Item = &str> {
+    object.annotations.keys().filter_map(|key| key.strip_prefix(HOLD))
+}
+
+fn marks(object: &Object, key: &str) -> BTreeSet<String> {
+    object.annotations.get(key).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+fn foreign(object: &Object, own: &str) -> BTreeSet<String> {
+    let others = object.annotations.keys().filter(|key| key.starts_with(HOLD) && *key != own);
+    others.flat_map(|key| marks(object, key)).collect()
+}
+
+/// The metadata of an object while a change is worked out.
+struct Draft<'a> {
+    object: &'a Object,
+    own: BTreeSet<String>,
+    others: BTreeSet<String>,
+    keep: bool,
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+    finalizers: Vec<String>,
+}
+
+impl<'a> Draft<'a> {
+    fn new(object: &'a Object, job_uid: &str, keep: bool) -> Self {
+        let key = annotation(job_uid);
+        Self {
+            object,
+            own: marks(object, &key),
+            others: foreign(object, &key),
+            keep,
+            labels: Map::new(),
+            annotations: Map::new(),
+            finalizers: object.finalizers.clone(),
+        }
+    }
+
+    /// Notes that a mark is set. It becomes ours if it was absent, or another job's hold shows that nobody else put it.
+    fn take(&mut self, mark: String, was_there: bool) {
+        if !self.keep && (!was_there || self.others.contains(&mark)) {
+            self.own.insert(mark);
+        }
+    }
+
+    /// Notes that a mark is let go. Yields whether it is to be removed.
+    fn let_go(&mut self, mark: &str) -> bool {
+        let ours = self.own.remove(mark);
+        (ours || self.keep) && !self.others.contains(mark)
+    }
+
+    fn set_finalizer(&mut self, name: &str) {
+        // The API server refuses new finalizers on an object that is being deleted, and whoever lets such an object go
+        // relies on nobody beginning to hold it by one that is there.
+        if self.object.terminating() {
+            return;
+        }
+        let was_there = self.finalizers.iter().any(|f| f == name);
+        self.take(format!("finalizer:{name}"), was_there);
+        if !was_there {
+            self.finalizers.push(name.to_owned());
+        }
+    }
+
+    fn remove_finalizer(&mut self, name: &str) {
+        if self.let_go(&format!("finalizer:{name}")) {
+            self.finalizers.retain(|f| f != name);
+        }
+    }
+
+    fn set(&mut self, label: bool, key: &str, value: &str) {
+        let (held, word) =
+            if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
+        let old = held.get(key);
+        let changed = old != Some(value);
+        self.take(format!("{word}:{key}"), old.is_some());
+        if changed {
+            let draft = if label { &mut self.labels } else { &mut self.annotations };
+            draft.insert(key.to_owned(), json!(value));
+        }
+    }
+
+    fn remove(&mut self, label: bool, key: &str) {
+        let (held, word) =
+            if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
+        let there = held.contains_key(key);
+        if self.let_go(&format!("{word}:{key}")) && there {
+            let draft = if label { &mut self.labels } else { &mut self.annotations };
+            draft.insert(key.to_owned(), Value::Null);
+        }
+    }
+
+    /// The patch, with its preconditions.
+    fn patch(mut self, job_uid: &str) -> Option<Value> {
+        let key = annotation(job_uid);
+        let before = self.object.annotations.get(&key);
+        let after = (!self.own.is_empty()).then(|| json!(self.own).to_string());
+        if let Some(patch) = self.parting(&key, after.as_deref()) {
+            return Some(patch);
+        }
+        if before != after.as_deref() {
+            self.annotations.insert(key, after.map_or(Value::Null, Value::String));
+        }
+        let mut metadata = Map::new();
+        for (field, map) in [("labels", self.labels), ("annotations", self.annotations)] {
+            if !map.is_empty() {
+                metadata.insert(field.to_owned(), Value::Object(map));
+            }
+        }
+        if self.finalizers != self.object.finalizers {
+            metadata.insert("finalizers".to_owned(), json!(self.finalizers));
+        }
+        if metadata.is_empty() {
+            return None;
+        }
+        metadata.insert("uid".to_owned(), json!(self.object.uid));
+        metadata.insert("resourceVersion".to_owned(), json!(self.object.resource_version));
+        Some(json!({ "metadata": metadata }))
+    }
+}
+
+impl Draft<'_> {
+    /// The JSON Patch that takes finalizers and the hold off a terminating object, and nothing else. Its controller and
+    /// its kubelet write to it until it is gone, which must not refuse this: what counts is that the finalizers are where
+    /// they were seen, and that the job's hold is as it was seen, so that a touch still refuses it.
+    fn parting(&self, key: &str, after: Option<&str>) -> Option<Value> {
+        let before = self.object.annotations.get(key)?;
+        let seen = &self.object.finalizers;
+        let is_parting = self.object.terminating() && self.labels.is_empty() && self.annotations.is_empty();
+        if !is_parting || self.finalizers.len() >= seen.len() {
+            return None;
+        }
+        let hold = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+        let mut patch = vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": self.object.uid}),
+            json!({"op": "test", "path": hold, "value": before}),
+        ];
+        // From the last on, so that the places of the others stay.
+        for (place, name) in seen.iter().enumerate().rev().filter(|(_, name)| !self.finalizers.contains(name)) {
+            let path = format!("/metadata/finalizers/{place}");
+            patch.push(json!({"op": "test", "path": path, "value": name}));
+            patch.push(json!({"op": "remove", "path": path}));
+        }
+        patch.push(match after {
+            Some(after) => json!({"op": "replace", "path": hold, "value": after}),
+            None => json!({"op": "remove", "path": hold}),
+        });
+        Some(Value::Array(patch))
+    }
+}
+
+/// The patch that makes `change` on `object` for the job. `None` where it is made already.
+pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option<Value> {
+    let mut draft = Draft::new(object, job_uid, change.keep);
+    change.set_labels.iter().for_each(|(key, value)| draft.set(true, key, value));
+    change.remove_labels.iter().for_each(|key| draft.remove(true, key));
+    change.set_annotations.iter().for_each(|(key, value)| draft.set(false, key, value));
+    change.remove_annotations.iter().for_each(|key| draft.remove(false, key));
+    change.add_finalizers.iter().for_each(|name| draft.set_finalizer(name));
+    change.remove_finalizers.iter().for_each(|name| draft.remove_finalizer(name));
+    draft.patch(job_uid)
+}
+
+/// The patch that takes away everything that the job holds on `object`. `None` where it holds nothing.
+pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
+    if !held(object, job_uid) {
+        return None;
+    }
+    let mut draft = Draft::new(object, job_uid, false);
+    for mark in draft.own.clone() {
+        match mark.split_once(':') {
+            Some(("label", key)) => draft.remove(true, key),
+            Some(("annotation", key)) => draft.remove(false, key),
+            Some(("finalizer", name)) => draft.remove_finalizer(name),
+            _ => drop(draft.own.remove(&mark)),
+        }
+    }
+    draft.own.clear();
+    draft.patch(job_uid)
+}
+
+/// The patch that keeps `object` from being taken for the successor of a target of the job. `None` where it is kept so.
+pub fn bar(object: &Object, job_uid: &str) -> Option<Value> {
+    let mut draft = Draft::new(object, job_uid, false);
+    draft.own.insert(BARRED.to_owned());
+    draft.patch(job_uid)
+}
+
+/// Whether `object` is no successor of anybody's: a job that is gone knew whose place it took.
+pub fn barred(object: &Object) -> bool {
+    object.annotations.iter().any(|(key, _)| key.starts_with(HOLD) && marks(object, key).contains(BARRED))
+}
+
+/// A patch that changes nothing but the resourceVersion, so that a write still under way fails its precondition: the
+/// job's hold, written another way. Letting go takes it off again.
+pub fn touch(object: &Object, job_uid: &str) -> Value {
+    let key = annotation(job_uid);
+    let list = json!(marks(object, &key)).to_string();
+    let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };
+    json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version, "annotations": {key: text}}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::object::{Kind, ObjectKey};
+    use crate::plugin::proposal::ObjectRef;
+
+    fn pod(metadata: Value) -> Object {
+        let mut meta = json!({"name": "a", "namespace": "d", "uid": "u", "resourceVersion": "5"});
+        meta.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+        Object::slim(&json!({ "metadata": meta }), &Kind::pod(), &[]).unwrap()
+    }
+
+    fn mark() -> MetadataChange {
+        MetadataChange {
+            object: ObjectRef { key: ObjectKey::pod("d", "a"), uid: None },
+            set_labels: vec![("l".into(), "true".into())],
+            remove_labels: vec![],
+            set_annotations: vec![],
+            remove_annotations: vec![],
+            add_finalizers: vec!["f".into()],
+            remove_finalizers: vec![],
+            keep: false,
+        }
+    }
+
+    #[test]
+    fn marks_and_hold_go_out_in_one_patch() {
+        let patch = change(&pod(json!({})), &mark(), "j").unwrap();
+        let hold = r#"["finalizer:f","label:l"]"#;
+        assert_eq!(
+            patch,
+            json!({"metadata": {"labels": {"l": "true"}, "annotations": {"hold.oarlock.dev/j": hold},
+            "finalizers": ["f"], "uid": "u", "resourceVersion": "5"}})
+        );
+    }
+
+    #[test]
+    fn a_mark_that_a_user_set_is_not_ours_and_stays() {
+        let object = pod(json!({"labels": {"l": "true"}}));
+        let patch = change(&object, &mark(), "j").unwrap();
+        assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(r#"["finalizer:f"]"#));
+        let held = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+            "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}));
+        let gone = let_go(&held, "j").unwrap();
+        assert_eq!(gone["metadata"]["finalizers"], json!([]));
+        assert_eq!(gone["metadata"].get("labels"), None);
+    }
+
+    #[test]
+    fn the_mark_of_two_jobs_goes_with_the_second() {
+        let both = r#"["finalizer:f","label:l"]"#;
+        let object =
+            pod(json!({"labels": {"l": "true"}, "finalizers": ["f"], "annotations": {"hold.oarlock.dev/a": both}}));
+        let patch = change(&object, &mark(), "b").unwrap();
+        assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/b"], json!(both));
+        let shared = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+            "annotations": {"hold.oarlock.dev/a": both, "hold.oarlock.dev/b": both}}));
+        let first = let_go(&shared, "a").unwrap();
+        assert_eq!((first["metadata"].get("labels"), first["metadata"].get("finalizers")), (None, None));
+    }
+
+    #[test]
+    fn a_terminating_object_is_let_go_whatever_others_write_to_it() {
+        let object = pod(json!({"finalizers": ["x", "f"], "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}));
+        let hold = "/metadata/annotations/hold.oarlock.dev~1j";
+        assert_eq!(
+            let_go(&object, "j").unwrap(),
+            json!([
+                {"op": "test", "path": "/metadata/uid", "value": "u"},
+                {"op": "test", "path": hold, "value": r#"["finalizer:f"]"#},
+                {"op": "test", "path": "/metadata/finalizers/1", "value": "f"},
+                {"op": "remove", "path": "/metadata/finalizers/1"},
+                {"op": "remove", "path": hold},
+            ])
+        );
+    }
+
+    #[test]
+    fn nobody_begins_to_hold_a_terminating_object_by_a_finalizer() {
+        let object = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"hold.oarlock.dev/a": r#"["finalizer:f","label:l"]"#}}));
+        let patch = change(&object, &mark(), "b").unwrap();
+        assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/b"], json!(r#"["label:l"]"#));
+    }
+
+    #[test]
+    fn nothing_is_written_where_nothing_changes() {
+        let object = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+            "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f","label:l"]"#}}));
+        assert_eq!(change(&object, &mark(), "j"), None);
+        assert_eq!(let_go(&object, "other"), None);
+    }
+
+    #[test]
+    fn a_touch_changes_the_version_though_the_hold_stays_as_it_is() {
+        let object = pod(json!({"annotations": {"hold.oarlock.dev/j": "[]"}}));
+        assert_eq!(touch(&object, "j")["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(" []"));
+        assert!(let_go(&object, "j").is_some());
+    }
+}
