@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use oarlock_core::round::memory::JobMemory;
 use oarlock_core::cluster::store::Change;
-use oarlock_core::shared::orphans::Sweep;
-use oarlock_core::round::target::asked_to_go;
 use oarlock_core::cluster::writes::{JobKey, Record};
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::round::target::asked_to_go;
+use oarlock_core::shared::orphans::Sweep;
 use oarlock_kube::feed::News;
 use oarlock_kube::lease::Election;
 use tokio::sync::mpsc::UnboundedReceiver;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::OperationJob;
+use oarlock_core::cluster::object::Kind;
+use oarlock_core::cluster::writes::{Applied, EventNote, JobKey};
+use oarlock_core::job::state::Progress;
+use oarlock_core::plugin::lookup::Found;
 use oarlock_core::round::decide::Commit;
 use oarlock_core::round::memory::JobMemory;
-use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::lookup::Found;
 use oarlock_core::round::standing::action;
-use oarlock_core::job::state::Progress;
-use oarlock_core::cluster::writes::{Applied, EventNote, JobKey};
 use oarlock_kube::Cluster;
 use oarlock_kube::feed::Declared;
 use oarlock_wasm::Plugins;

@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::round::memory::JobMemory;
 use oarlock_core::cluster::writes::JobKey;
+use oarlock_core::round::memory::JobMemory;
 use tokio::time::{Duration, Instant};
 
 /// First wait after a round that could not be judged; doubles.

@@ -6,13 +6,13 @@
 //! "this round cannot be judged".
 
 use k8s_openapi::jiff::SignedDuration;
-use oarlock_core::round::results::{Sent, absorb};
+use oarlock_core::cluster::writes::JobKey;
 use oarlock_core::round::decide::decide;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::plan::plan;
 use oarlock_core::round::refresh::{Reflection, check, reflect};
+use oarlock_core::round::results::{Sent, absorb};
 use oarlock_core::round::standing::{Means, Standing, gate};
-use oarlock_core::cluster::writes::JobKey;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::Decided;
 use thiserror::Error;

@@ -4,21 +4,21 @@
 //! function of `oarlock-core` makes it.
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::cluster::store::Store;
+use oarlock_core::cluster::writes::{JobKey, Write};
+use oarlock_core::job::state::{Progress, indexes};
+use oarlock_core::plugin::lookup::Found;
+use oarlock_core::plugin::proposal::Registration;
 use oarlock_core::round::calls::OneCall;
+use oarlock_core::round::judge::Verdict;
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::round::plan::Plan;
+use oarlock_core::round::refresh::claim_stored;
+use oarlock_core::round::standing::{Standing, facts};
 use oarlock_core::shared::cleanup::Parting;
 use oarlock_core::shared::holds::held;
 use oarlock_core::shared::wake_index::Place;
-use oarlock_core::round::judge::Verdict;
-use oarlock_core::round::memory::JobMemory;
-use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::round::plan::Plan;
-use oarlock_core::plugin::lookup::Found;
-use oarlock_core::plugin::proposal::Registration;
-use oarlock_core::round::refresh::claim_stored;
-use oarlock_core::round::standing::{Standing, facts};
-use oarlock_core::job::state::{Progress, indexes};
-use oarlock_core::cluster::store::Store;
-use oarlock_core::cluster::writes::{JobKey, Write};
 use oarlock_wasm::Wave;
 
 use crate::host::Host;

@@ -3,6 +3,13 @@
 //! Takes a [`Script`]; yields how many writes there were and every property that did not hold. World and host go on
 //! after a kill as they would in a cluster: another process with the same identity comes up. May not help the host.
 
+pub mod host;
+pub mod line;
+pub mod mishap;
+pub mod process;
+pub mod script;
+pub mod sweep;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,11 +24,10 @@ use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::components::{GRANTS, component};
-use crate::crash_host::Mortal;
-use crate::crash_line::{Line, Lives, Wire};
-use crate::crash_mishap::{Mishap, Wish};
-use crate::crash_script::{Script, Trouble};
-use crate::crash_sweep;
+use crate::crash::host::Mortal;
+use crate::crash::line::{Line, Lives, Wire};
+use crate::crash::mishap::{Mishap, Wish};
+use crate::crash::script::{Script, Trouble};
 use crate::jobs::{Told, replace};
 use crate::rig::{Ground, Rig, published};
 use crate::scenarios::identities;
@@ -221,7 +227,7 @@ impl Stage {
             breaches.push(format!("L3: left behind: {left:?}"));
         }
         breaches.extend(evicted_twice(&self.interceptor.records()));
-        breaches.extend(crash_sweep::sweep(self.rig.history(), &self.rig.namespace, JOB));
+        breaches.extend(sweep::sweep(self.rig.history(), &self.rig.namespace, JOB));
         Ok(breaches)
     }
 }

@@ -4,20 +4,12 @@
 //! are written once against it and run on both.
 
 pub mod components;
+/// Hosts that are killed, and what must be true then.
 pub mod crash;
-pub mod crash_host;
-pub mod crash_line;
-pub mod crash_mishap;
-pub mod crash_process;
-pub mod crash_script;
-pub mod crash_sweep;
 pub mod hosts;
 pub mod invariants;
 pub mod jobs;
 pub mod rig;
 pub mod scenarios;
 pub mod variants;
-pub mod variants_belief;
-pub mod variants_identity;
-pub mod variants_order;
 pub mod wire;

@@ -3,13 +3,17 @@
 //! Takes the requests of a host that is right; yields what the one with the bug would send. They show that the oracles
 //! can fail: each must be caught. May not touch the cluster in any way but as that host.
 
+pub mod belief;
+pub mod identity;
+pub mod order;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use crate::crash_line::{Reply, Wire};
+use crate::crash::line::{Reply, Wire};
 
 /// Keeps an origin until its new pod is recorded.
 pub(crate) const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected";

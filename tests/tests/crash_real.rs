@@ -14,10 +14,10 @@ use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::faults::{Fault, Plan, Then, When};
 use oarlock_bed::interception::{Interceptor, WriteRecord};
 use oarlock_bed::proxy::Proxy;
+use oarlock_tests::crash::process::HostProcess;
+use oarlock_tests::crash::script::Mode;
+use oarlock_tests::crash::sweep;
 use oarlock_tests::crash::{evicted_twice, failures};
-use oarlock_tests::crash_process::HostProcess;
-use oarlock_tests::crash_script::Mode;
-use oarlock_tests::crash_sweep;
 use oarlock_tests::jobs::{Told, replace};
 use oarlock_tests::rig::{Rig, real_plane};
 use oarlock_tests::scenarios::identities;
@@ -74,7 +74,7 @@ impl Side {
         if !left.is_empty() {
             breaches.push(format!("L3: left behind: {left:?}"));
         }
-        breaches.extend(crash_sweep::sweep(self.rig.history(), &self.rig.namespace, JOB));
+        breaches.extend(sweep::sweep(self.rig.history(), &self.rig.namespace, JOB));
         Ok(breaches.into_iter().map(|breach| format!("{:?}: {breach}", self.mode)).collect())
     }
 }

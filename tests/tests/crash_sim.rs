@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
+use oarlock_tests::crash::script::{Mode, Script, Trouble};
 use oarlock_tests::crash::{Outcome, run};
-use oarlock_tests::crash_script::{Mode, Script, Trouble};
 
 const TARGETS: usize = 10;
 /// Longer than the world needs to finish whatever it was doing when the host was killed.

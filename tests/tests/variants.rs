@@ -9,11 +9,11 @@ use std::time::Duration;
 use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
 use oarlock_tests::crash::run;
-use oarlock_tests::crash_script::{Mode, Script, Trouble};
+use oarlock_tests::crash::script::{Mode, Script, Trouble};
 use oarlock_tests::variants::Variant;
-use oarlock_tests::variants_belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
-use oarlock_tests::variants_identity::{EvictsWithoutPreconditions, NamesInsteadOfUids};
-use oarlock_tests::variants_order::{ActsBeforeItRecords, DropsItsFinalizerTooEarly, ReleasesBeforeItRecords};
+use oarlock_tests::variants::belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
+use oarlock_tests::variants::identity::{EvictsWithoutPreconditions, NamesInsteadOfUids};
+use oarlock_tests::variants::order::{ActsBeforeItRecords, DropsItsFinalizerTooEarly, ReleasesBeforeItRecords};
 
 const TARGETS: usize = 3;
 /// Longer than the world needs to finish whatever it was doing when the host was killed.

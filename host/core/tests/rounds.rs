@@ -14,24 +14,24 @@ use std::sync::{Arc, RwLock};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::OperationJob;
-use oarlock_core::round::results::{Sent, absorb};
-use oarlock_core::round::calls::OneCall;
-use oarlock_core::shared::claims::Claims;
-use oarlock_core::round::decide::{FINALIZER, decide};
-use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::manifest::Manifest;
-use oarlock_core::round::memory::JobMemory;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::round::plan::plan;
+use oarlock_core::cluster::store::{Indexed, Store};
+use oarlock_core::cluster::writes::{Applied, JobKey, Observed, Stopped, Write};
+use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::{Found, PluginInfo};
+use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::{
     CallFailure, Mutation, ObjectRef, PluginError, Proposal, Registration, Relation, RelationKey, Report, State,
 };
-use oarlock_core::round::refresh::{check, claim_stored, reflect};
-use oarlock_core::round::standing::{Means, Standing, facts, gate};
-use oarlock_core::cluster::store::{Indexed, Store};
 use oarlock_core::plugin::visit::{Answer, Call, Look, Looked, Trap, Visit};
-use oarlock_core::cluster::writes::{Applied, JobKey, Observed, Stopped, Write};
+use oarlock_core::round::calls::OneCall;
+use oarlock_core::round::decide::{FINALIZER, decide};
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::round::plan::plan;
+use oarlock_core::round::refresh::{check, claim_stored, reflect};
+use oarlock_core::round::results::{Sent, absorb};
+use oarlock_core::round::standing::{Means, Standing, facts, gate};
+use oarlock_core::shared::claims::Claims;
 use serde_json::{Value, json};
 
 const START: &str = "2026-01-01T00:00:00Z";

@@ -5,8 +5,8 @@
 
 use oarlock_api::{OPERATION_JOB_API_VERSION, OPERATION_RECORD_API_VERSION, OperationJob, OperationRecord};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::plugin::visit::Look;
 use oarlock_core::cluster::writes::{JobKey, Observed};
+use oarlock_core::plugin::visit::Look;
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Link};

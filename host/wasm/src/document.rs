@@ -3,8 +3,8 @@
 //! Takes an object, which has what any plugin declared, and one plugin's manifest; yields metadata and what this
 //! plugin declared. May not show more.
 
-use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::cluster::object::{Object, Owner};
+use oarlock_core::plugin::manifest::Manifest;
 use serde_json::{Map, Value, json};
 
 /// What `pointer` selects in the metadata, which each plugin may see, as JSON text; `None` where it points elsewhere.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::plugin::grant::{Grant, missing};
-use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::lookup::PluginInfo;
+use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::{Registration, RelationKey};
 use wasmtime::component::Component;
 

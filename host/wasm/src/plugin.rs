@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::lookup::PluginInfo;
-use oarlock_core::plugin::proposal::RelationKey;
 use oarlock_core::cluster::store::Indexed;
+use oarlock_core::plugin::lookup::PluginInfo;
+use oarlock_core::plugin::manifest::{Manifest, TargetKind};
+use oarlock_core::plugin::proposal::RelationKey;
 
 use crate::bindings::ActionPre;
 use crate::call::Setting;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::lookup::Found;
+use oarlock_core::plugin::manifest::Manifest;
 use semver::Version;
 use serde::Serialize;
 

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::job::state::extras;
 use crate::plugin::grant::{Grant, Verb, WriteRule, matches};
 use crate::plugin::manifest::{Manifest, is_dns_label};
-use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
-use crate::job::state::extras;
 
 /// The most mutations in one proposal. Replace needs two; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::plugin::manifest::Manifest;
 use crate::cluster::object::Kind;
+use crate::plugin::manifest::Manifest;
 
 /// Whether `text` matches `pattern`, which may end in `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::plugin::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
 use crate::cluster::object::Kind;
+use crate::plugin::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
 
 /// Largest manifest, as the specification says.
 pub const MAX_BYTES: usize = 64 * 1024;

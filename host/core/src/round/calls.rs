@@ -4,16 +4,16 @@
 
 use std::sync::{Arc, Mutex, RwLock};
 
-use crate::shared::claims::Claims;
+use crate::cluster::object::ObjectKey;
+use crate::job::state::{TargetState, extras};
+use crate::plugin::proposal::Proposal;
+use crate::plugin::visit::{Answer, Call, JobFacts, TargetFacts, Visit};
 use crate::round::judge::{Case, Verdict};
 use crate::round::memory::JobMemory;
-use crate::cluster::object::ObjectKey;
-use crate::plugin::proposal::Proposal;
-use crate::shared::reads::{Subject, VisitReads};
 use crate::round::standing::{Standing, milliseconds};
-use crate::job::state::{TargetState, extras};
 use crate::round::target::{Common, Planned, asked_to_go};
-use crate::plugin::visit::{Answer, Call, JobFacts, TargetFacts, Visit};
+use crate::shared::claims::Claims;
+use crate::shared::reads::{Subject, VisitReads};
 
 /// One call of one target.
 pub struct OneCall<'a> {

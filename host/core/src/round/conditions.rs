@@ -6,10 +6,10 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::Condition;
 
-use crate::round::memory::Counts;
-use crate::plugin::lookup::Found;
-use crate::job::state::{Progress, write_time};
 use crate::job::spec::Invalid;
+use crate::job::state::{Progress, write_time};
+use crate::plugin::lookup::Found;
+use crate::round::memory::Counts;
 
 /// What conditions are made from.
 pub struct Facts<'a> {

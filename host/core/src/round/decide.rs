@@ -10,18 +10,18 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationJobStatus, PluginBinding, Selection};
 use serde_json::{Value, json};
 
-use crate::round::finalize::{Closing, closing};
+use crate::cluster::writes::{EventNote, Record, TargetWrites, Write};
+use crate::job::spec::Invalid;
+use crate::job::state::{Progress, TargetState, write_time};
+use crate::plugin::lookup::Found;
 use crate::round::conditions::{self, Facts, conditions};
+use crate::round::events::{Teller, untold};
+use crate::round::finalize::{Closing, closing};
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
-use crate::round::events::{Teller, untold};
 use crate::round::plan::{Plan, lazy_slot, urgent_slot};
-use crate::plugin::lookup::Found;
-use crate::job::state::{Progress, TargetState, write_time};
 use crate::round::status::{self, Address, Summary};
 use crate::round::target::Common;
-use crate::job::spec::Invalid;
-use crate::cluster::writes::{EventNote, Record, TargetWrites, Write};
 
 /// The finalizer of every job that has started a target.
 pub const FINALIZER: &str = "finalizer.operating.kusionstack.io/protected";

@@ -6,11 +6,11 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::round::memory::{Counts, JobMemory};
 use crate::cluster::object::{Kind, ObjectKey};
-use crate::plugin::proposal::PluginEvent;
-use crate::job::state::{Progress, SHARD, TargetState};
 use crate::cluster::writes::{EventNote, JobKey};
+use crate::job::state::{Progress, SHARD, TargetState};
+use crate::plugin::proposal::PluginEvent;
+use crate::round::memory::{Counts, JobMemory};
 
 /// Most Warnings about targets of a job with more than 250.
 const WARNINGS: usize = 100;

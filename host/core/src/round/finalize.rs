@@ -7,12 +7,12 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::OperationJob;
 use serde_json::json;
 
-use crate::round::decide::FINALIZER;
-use crate::round::memory::JobMemory;
-use crate::round::events::Teller;
 use crate::cluster::object::{Kind, ObjectKey};
-use crate::job::spec::ttl_seconds;
 use crate::cluster::writes::{EventNote, JobKey, TargetWrites, Write};
+use crate::job::spec::ttl_seconds;
+use crate::round::decide::FINALIZER;
+use crate::round::events::Teller;
+use crate::round::memory::JobMemory;
 
 /// What is due for the job itself.
 #[derive(Debug, PartialEq)]

@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
-use crate::plugin::authorize::{Gate, authorize};
-use crate::shared::claims::{Claim, Claims};
-use crate::shared::holds;
-use crate::round::memory::{Fate, TargetMemory};
-use crate::round::mutations::{self, Origin};
 use crate::cluster::object::ObjectKey;
+use crate::cluster::writes::Write;
+use crate::job::state::{Progress, TargetState, extras, whole};
+use crate::plugin::authorize::{Gate, authorize};
 use crate::plugin::lookup::PluginInfo;
 use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
-use crate::job::state::{Progress, TargetState, extras, whole};
-use crate::round::target::{Common, Planned, ended};
 use crate::plugin::visit::{Answer, Call, Look, Trap};
-use crate::cluster::writes::Write;
+use crate::round::memory::{Fate, TargetMemory};
+use crate::round::mutations::{self, Origin};
+use crate::round::target::{Common, Planned, ended};
+use crate::shared::claims::{Claim, Claims};
+use crate::shared::holds;
 
 /// Traps in a row, each on a fresh instance, that cost a target its attempt.
 const TRAPS: u32 = 3;

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJobStatus, TargetError};
 
-use crate::round::decide::Commit;
-use crate::job::state::{JobState, Progress, TargetState};
 use crate::job::spec::{Invalid, ValidSpec};
+use crate::job::state::{JobState, Progress, TargetState};
 use crate::plugin::visit::Look;
+use crate::round::decide::Commit;
 
 /// What is remembered of one job.
 #[derive(Debug, Default)]

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::shared::holds;
 use crate::cluster::object::{Kind, Object, ObjectKey};
-use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef};
 use crate::cluster::store::Store;
 use crate::cluster::writes::{JobKey, Write};
+use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef};
+use crate::shared::holds;
 
 /// Whose proposal it is.
 pub struct Origin<'a> {

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::round::memory::JobMemory;
-use crate::job::state::TargetState;
-use crate::round::target::{Common, Planned, Turn, turn};
-use crate::plugin::visit::Look;
 use crate::cluster::writes::{TargetWrites, Write};
+use crate::job::state::TargetState;
+use crate::plugin::visit::Look;
+use crate::round::memory::JobMemory;
+use crate::round::target::{Common, Planned, Turn, turn};
 
 /// Most targets of one round, so that one huge job never keeps the others waiting: one record's worth.
 const BATCH: usize = 250;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
 
-use crate::shared::claims::{Claim, Claims};
+use crate::cluster::writes::JobKey;
+use crate::job::spec::{Invalid, ValidSpec, validate};
+use crate::job::state::{JobState, extras};
+use crate::plugin::lookup::Found;
 use crate::plugin::manifest::Lifecycle;
 use crate::round::memory::{Checked, JobMemory, StoredVersion};
-use crate::plugin::lookup::Found;
-use crate::job::state::{JobState, extras};
-use crate::job::spec::{Invalid, ValidSpec, validate};
-use crate::cluster::writes::JobKey;
+use crate::shared::claims::{Claim, Claims};
 
 /// What an observation means for the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
+use crate::cluster::store::Store;
+use crate::cluster::writes::{Applied, EventNote, JobKey, Stopped, TargetWrites, Write};
+use crate::plugin::proposal::PluginEvent;
+use crate::round::events::{Teller, untold};
 use crate::round::judge::wait_after;
 use crate::round::memory::JobMemory;
-use crate::round::events::{Teller, untold};
-use crate::plugin::proposal::PluginEvent;
-use crate::cluster::store::Store;
 use crate::round::target::cut;
-use crate::cluster::writes::{Applied, EventNote, JobKey, Stopped, TargetWrites, Write};
 
 /// First wait after an eviction that a budget refused; doubles up to a minute.
 const BLOCKED_WAIT: i64 = 5;

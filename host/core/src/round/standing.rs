@@ -8,16 +8,16 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::OperationJob;
 
-use crate::shared::claims::Claims;
+use crate::cluster::store::Store;
+use crate::cluster::writes::{JobKey, Observed, Write};
+use crate::job::spec::{Invalid, ValidSpec};
+use crate::plugin::lookup::{Found, PluginInfo};
+use crate::plugin::visit::{JobFacts, Looked};
 use crate::round::decide::Grounds;
 use crate::round::memory::JobMemory;
 use crate::round::plan::Gate;
-use crate::plugin::lookup::{Found, PluginInfo};
-use crate::cluster::store::Store;
 use crate::round::target::Common;
-use crate::job::spec::{Invalid, ValidSpec};
-use crate::plugin::visit::{JobFacts, Looked};
-use crate::cluster::writes::{JobKey, Observed, Write};
+use crate::shared::claims::Claims;
 
 /// What one round knows of its job.
 pub struct Standing<'a> {

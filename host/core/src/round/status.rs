@@ -13,11 +13,11 @@ use oarlock_api::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::round::memory::{Counts, JobMemory};
+use crate::cluster::writes::{JobKey, RecordWrite};
 use crate::job::ranges;
 use crate::job::state::{Progress, SHARD, TargetState, indexes, write_time};
+use crate::round::memory::{Counts, JobMemory};
 use crate::round::target::cut;
-use crate::cluster::writes::{JobKey, RecordWrite};
 
 /// Longest text of `ranges.processing`, `.succeeded` and `.failed`, and of all `failures`, in bytes.
 const PROCESSING_BYTES: usize = 16 * 1024;

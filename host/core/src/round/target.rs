@@ -9,15 +9,15 @@ use std::sync::Arc;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
-use crate::shared::holds;
-use crate::round::memory::{Fate, TargetMemory};
 use crate::cluster::object::{Object, ObjectKey};
-use crate::plugin::lookup::PluginInfo;
-use crate::job::state::{Progress, TargetState, extras, whole};
 use crate::cluster::store::Store;
-use crate::job::spec::ValidSpec;
-use crate::plugin::visit::{Call, Look, Looked};
 use crate::cluster::writes::{JobKey, Write};
+use crate::job::spec::ValidSpec;
+use crate::job::state::{Progress, TargetState, extras, whole};
+use crate::plugin::lookup::PluginInfo;
+use crate::plugin::visit::{Call, Look, Looked};
+use crate::round::memory::{Fate, TargetMemory};
+use crate::shared::holds;
 
 /// How long an own write may stay unseen before the host looks.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(3);

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use crate::shared::claims::Claims;
-use crate::shared::holds::{bar, held, let_go};
-use crate::shared::wake_index::Interest;
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::cluster::writes::{JobKey, Write};
+use crate::shared::claims::Claims;
+use crate::shared::holds::{bar, held, let_go};
+use crate::shared::wake_index::Interest;
 
 /// A job that is about to go.
 #[derive(Clone, Copy)]
@@ -48,11 +48,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::store::Indexed;
+    use crate::job::state::{Progress, TargetState};
+    use crate::plugin::proposal::{Registration, Relation, RelationKey};
     use crate::shared::claims::Claim;
     use crate::shared::wake_index::Place;
-    use crate::plugin::proposal::{Registration, Relation, RelationKey};
-    use crate::job::state::{Progress, TargetState};
-    use crate::cluster::store::Indexed;
 
     fn store(annotations: Value) -> Store {
         let store = Store::default();

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::shared::holds::{holders, let_go};
 use crate::cluster::object::Kind;
 use crate::cluster::store::Store;
 use crate::cluster::writes::{TargetWrites, Write};
+use crate::shared::holds::{holders, let_go};
 
 /// What earlier sweeps found: UIDs of jobs that hold something and do not exist.
 #[derive(Debug, Default)]

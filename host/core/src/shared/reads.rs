@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::cluster::store::Store;
+use crate::plugin::proposal::{Registration, Relation, RelationKey};
+use crate::plugin::visit::{Look, Looked, ReadRefusal, Reads};
 use crate::shared::claims::Claims;
 use crate::shared::holds;
-use crate::cluster::object::{Kind, Object, ObjectKey};
-use crate::plugin::proposal::{Registration, Relation, RelationKey};
-use crate::cluster::store::Store;
-use crate::plugin::visit::{Look, Looked, ReadRefusal, Reads};
 
 /// Most candidates that a plugin is shown by the relation `same-controller`.
 const CANDIDATES: usize = 16;

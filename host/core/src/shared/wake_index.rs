@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::shared::claims::Claims;
 use crate::cluster::object::Object;
-use crate::plugin::proposal::{Registration, RelationKey};
-use crate::job::state::{Progress, TargetState};
 use crate::cluster::store::{Change, Store};
 use crate::cluster::writes::JobKey;
+use crate::job::state::{Progress, TargetState};
+use crate::plugin::proposal::{Registration, RelationKey};
+use crate::shared::claims::Claims;
 
 /// Most targets that an unclaimed object wakes: the one that waits longest may find it too old for itself.
 const WOKEN: usize = 4;

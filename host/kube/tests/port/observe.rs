@@ -2,8 +2,8 @@
 
 use http::Method;
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::visit::Look;
 use oarlock_core::cluster::writes::Record;
+use oarlock_core::plugin::visit::Look;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::{Decided, RecordError};

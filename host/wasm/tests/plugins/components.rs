@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::{Found, PluginInfo};
+use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Trap, Visit};
 use oarlock_wasm::{Options, Plugins, annotate, inspect};
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use oarlock_core::plugin::authorize::{Gate, authorize};
 use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::plugin::authorize::{Gate, authorize};
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::proposal::{CallFailure, Proposal};
 use oarlock_core::plugin::visit::{Answer, Call};

@@ -9,7 +9,7 @@ use http::StatusCode;
 use oarlock_bed::faults::{Fault, Then, When};
 use oarlock_sim::world::SetKey;
 
-use crate::crash_line::Lives;
+use crate::crash::line::Lives;
 use crate::rig::Rig;
 use crate::variants::Variant;
 

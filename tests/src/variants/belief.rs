@@ -12,7 +12,7 @@ use http::{Request, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::crash_line::{Reply, Wire};
+use crate::crash::line::{Reply, Wire};
 use crate::variants::{Deed, Variant, body, read, rewritten, told, word};
 
 /// How long it waits before it tries again.

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tower::{Service, ServiceExt as _};
 
-use crate::crash_mishap::Mishap;
+use crate::crash::mishap::Mishap;
 use crate::variants::Variant;
 
 /// What a request ends with.

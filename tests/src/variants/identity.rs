@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use http::Request;
 use serde_json::Value;
 
-use crate::crash_line::{Reply, Wire};
+use crate::crash::line::{Reply, Wire};
 use crate::variants::{Deed, Variant, rewritten};
 
 /// Patches whichever pod has the name.

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http::{Request, Uri};
 use parking_lot::Mutex;
 
-use crate::crash_line::{Reply, Wire};
+use crate::crash::line::{Reply, Wire};
 use crate::variants::{Deed, PROTECTED, Variant, body, keep_finalizers, told, word};
 
 /// Evicts and marks first and writes down afterwards that it was going to. What the host takes for the reply to its
