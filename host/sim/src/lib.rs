@@ -10,72 +10,99 @@
 //! # }
 //! ```
 
-mod admission;
-mod apply;
-mod budget;
-mod cel_entries;
-mod cel_eval;
+/// Reads requests, answers them, and says no as the real server does.
+mod server {
+    pub(crate) mod cluster;
+    pub(crate) mod decode;
+    pub(crate) mod handle;
+    pub(crate) mod list;
+    pub(crate) mod listen;
+    pub(crate) mod options;
+    pub(crate) mod protobuf;
+    pub(crate) mod query;
+    pub(crate) mod reply;
+    pub(crate) mod routing;
+    pub(crate) mod shape;
+    pub(crate) mod status;
+    pub(crate) mod watch;
+}
+/// One file for each request that writes.
+mod verbs {
+    pub(crate) mod apply;
+    pub(crate) mod create;
+    pub(crate) mod delete;
+    pub(crate) mod eviction;
+    pub(crate) mod patch;
+    pub(crate) mod scale;
+    pub(crate) mod update;
+}
+/// The kinds that are served, built in or defined by a CustomResourceDefinition, and the ways of some of them.
+mod kinds {
+    pub(crate) mod crd_kinds;
+    pub(crate) mod events;
+    pub(crate) mod jobs;
+    pub(crate) mod pods;
+    pub(crate) mod registry;
+    pub(crate) mod schema;
+    pub(crate) mod workloads;
+}
+/// The way of an object from a decoded body to the store: pruned, defaulted, prepared, validated.
+mod lifecycle {
+    pub(crate) mod built_in_defaults;
+    pub(crate) mod cel_rules;
+    pub(crate) mod metadata;
+    pub(crate) mod normalise;
+    pub(crate) mod prepare;
+    pub(crate) mod prune;
+    pub(crate) mod schema_defaults;
+    pub(crate) mod validate;
+}
+/// Patches and server-side apply as functions of objects, and the owners of fields.
+mod merge {
+    pub(crate) mod apply_merge;
+    pub(crate) mod field_set;
+    pub(crate) mod json_merge;
+    pub(crate) mod managed_fields;
+    pub(crate) mod strategic_merge;
+}
+/// ValidatingAdmissionPolicies, and the CEL that they and the schemas are written in.
+mod admission {
+    pub(crate) mod cel_eval;
+    pub(crate) mod cel_macros;
+    pub(crate) mod policies;
+}
+/// The controllers that a cluster has of its own. They run inside the request that gives them work.
+mod controllers {
+    pub(crate) mod budgets;
+    pub(crate) mod crds;
+    pub(crate) mod edit;
+    pub(crate) mod garbage;
+    pub(crate) mod namespaces;
+    pub(crate) mod run;
+}
+/// Tables for `kubectl get`.
+mod printing {
+    pub(crate) mod duration;
+    pub(crate) mod json_path;
+    pub(crate) mod rows;
+    pub(crate) mod table;
+}
+/// Documents about the server: versions, groups, resources, OpenAPI.
+mod discovery {
+    pub(crate) mod documents;
+    pub(crate) mod openapi;
+}
 mod clock;
-mod cluster;
-mod create;
-mod custom;
-mod decode;
-mod defaulting;
-mod defaults;
-mod definitions;
-mod delete;
-mod discovery;
-mod duration;
-mod edit;
-mod events;
-mod eviction;
-mod fields;
-mod garbage;
-mod handle;
-mod jobs;
-mod json_path;
-mod kinds;
-mod list;
-mod managers;
-mod merge;
-mod merging;
-mod metadata;
-mod namespaces;
-mod normal;
 mod object;
-mod openapi;
-mod options;
-mod patch;
-mod pods;
-mod protobuf;
-mod prune;
-mod query;
 mod random;
-mod reply;
-mod routing;
-mod rows;
-mod rules;
-mod scale;
-mod schema;
 mod selectors;
-mod server;
-mod settle;
-mod shape;
-mod status;
 mod storage;
-mod strategic;
-mod strategy;
-mod table;
-mod update;
-mod validate;
-mod watch;
-mod workloads;
 pub mod world;
 
 pub use clock::{Clock, RealClock, VirtualClock};
-pub use cluster::{ApiService, Cluster, Options, RequestKind};
-pub use kinds::TableId;
-pub use reply::ApiBody;
-pub use routing::Verb;
-pub use server::serve;
+pub use kinds::registry::TableId;
+pub use server::cluster::{ApiService, Cluster, Options, RequestKind};
+pub use server::listen::serve;
+pub use server::reply::ApiBody;
+pub use server::routing::Verb;
 pub use storage::{Change, Entry, Key, Version};

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::{kinds::Kind, object, status::Refusal};
+use crate::{kinds::registry::Kind, object, server::status::Refusal};
 
 /// One requirement of a label selector.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::{kinds::TableId, object};
+use crate::{kinds::registry::TableId, object};
 
 /// Namespace (empty for cluster-scoped kinds) and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

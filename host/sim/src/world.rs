@@ -8,33 +8,36 @@
 //!               \-> queue -> round: look (store) -> decide (kubelet, replicas, collaset, ...) -> act (hands) -> API
 //! ```
 
-mod act;
-mod brakes;
-mod collaset;
+/// Pure functions that say what comes next for a pod or a workload.
+mod deciders {
+    pub(crate) mod collaset;
+    pub(crate) mod deployment;
+    pub(crate) mod kubelet;
+    pub(crate) mod replicas;
+}
+mod action;
+mod cluster_setup;
 mod collaset_crd;
-mod deployment;
-mod dice;
-mod eyes;
-mod feed;
-mod ground;
-mod hands;
+mod commands;
 mod history;
-mod kubelet;
+pub mod labels;
 mod ledger;
-pub mod marks;
+mod ledger_check;
+mod new_objects;
+mod pauses;
 mod pod_facts;
 mod queue;
-mod replicas;
+mod random;
 mod rounds;
 #[cfg(test)]
 mod samples;
-mod seeding;
 mod sets;
-mod sprout;
 mod store;
-mod verdict;
-mod waiting;
-mod wishes;
+mod wait_until;
+mod watch_stream;
+mod watches;
+mod workload_setup;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,25 +48,25 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub use brakes::{Brake, Scope};
+pub use cluster_setup::PrepareFailed;
 pub use collaset_crd::collaset_crd;
-pub use dice::{Dice, Span};
-pub use ground::PrepareFailed;
+pub use commands::WishFailed;
+pub use deciders::kubelet::Timings;
 pub use history::{Breach, History, Snapshot, Version};
-pub use kubelet::Timings;
 pub use ledger::{Cause, Effect, Entry, Ledger};
-pub use seeding::{SeedFailed, Seedbed};
+pub use ledger_check::{TargetFate, Verdict};
+pub use pauses::{Brake, Scope};
+pub use random::{Dice, Span};
 pub use sets::{SetKey, SetKind};
-pub use verdict::{TargetFate, Verdict};
-pub use waiting::Overdue;
-pub use wishes::WishFailed;
+pub use wait_until::Overdue;
+pub use workload_setup::{SeedFailed, Seedbed};
 
 use crate::clock::Clock;
-use eyes::{Eyes, PodEye, SetEye};
-use hands::{Hands, HandsParts, IN_FLIGHT};
 use queue::Queue;
 use rounds::{Key, Rounds, RoundsParts};
 use store::Store;
+use watches::{Eyes, PodEye, SetEye};
+use writer::{Hands, HandsParts, IN_FLIGHT};
 
 /// How a world is made.
 #[derive(Clone, Debug)]
@@ -112,7 +115,9 @@ impl World {
     /// `StartFailed` if the cluster cannot be prepared or watched.
     pub async fn start(client: Client, options: Options) -> Result<Self, StartFailed> {
         let Options { seed, timings, namespaces, nodes, clock } = options;
-        ground::prepare(&client, nodes, &crate::clock::seconds(clock.now())).await.map_err(StartFailed::Prepare)?;
+        cluster_setup::prepare(&client, nodes, &crate::clock::seconds(clock.now()))
+            .await
+            .map_err(StartFailed::Prepare)?;
         let (store, ledger, dice) = (Arc::new(Store::default()), Ledger::default(), Dice::new(seed));
         let hands = Hands::new(HandsParts { client: client.clone(), store, ledger, dice, nodes });
         let rounds = Arc::new(Rounds::new(RoundsParts { hands, timings, clock }));
@@ -131,17 +136,17 @@ impl World {
         for kind in SetKind::ALL {
             let mut eye = SetEye::new(self.eyes.clone(), kind);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
-            self.tasks.spawn(feed::feed(api, move |event| eye.saw(event)));
+            self.tasks.spawn(watch_stream::feed(api, move |event| eye.saw(event)));
         }
         let mut eye = PodEye::new(self.eyes.clone());
-        self.tasks.spawn(feed::feed(Api::<Pod>::all(client.clone()), move |event| eye.saw(event)));
+        self.tasks.spawn(watch_stream::feed(Api::<Pod>::all(client.clone()), move |event| eye.saw(event)));
     }
 
     async fn first_lists(&self) -> Result<(), Overdue> {
         let synced = self.eyes.synced.clone();
         let all = SetKind::ALL.len() + 1;
         let changes = synced.subscribe();
-        waiting::until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= all).await
+        wait_until::until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= all).await
     }
 
     /// The record of physical effects.

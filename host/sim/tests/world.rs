@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DeleteParams, EvictParams, GroupVersionKind, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use oarlock_sim::world::{
-    Brake, Cause, Effect, History, Options as WorldOptions, Scope, Seedbed, SetKey, SetKind, World, marks,
+    Brake, Cause, Effect, History, Options as WorldOptions, Scope, Seedbed, SetKey, SetKind, World, labels,
 };
 use oarlock_sim::{Cluster, Options, Verb};
 use serde_json::json;
@@ -52,7 +52,7 @@ mod stage {
         }
 
         pub(super) async fn mark(&self, name: &str, value: Option<&str>) {
-            self.patch(name, json!({ "metadata": { "labels": { marks::TO_REPLACE: value } } })).await;
+            self.patch(name, json!({ "metadata": { "labels": { labels::TO_REPLACE: value } } })).await;
         }
 
         /// Names and uids of all pods in the demo namespace.
@@ -92,7 +92,7 @@ async fn a_collaset_comes_to_life_and_reports_it() {
     let pods = stage.pods().list(&Default::default()).await.unwrap().items;
     assert_eq!(pods.len(), 3);
     for pod in &pods {
-        assert!(pod.labels().contains_key(marks::SERVICE_AVAILABLE) && pod.labels().contains_key(marks::INSTANCE_ID));
+        assert!(pod.labels().contains_key(labels::SERVICE_AVAILABLE) && pod.labels().contains_key(labels::INSTANCE_ID));
         assert!(pod.name_any().starts_with("foo-") && pod.status.as_ref().unwrap().pod_ip.is_some());
     }
     stage.world.scale(&set, 2).await.unwrap();
@@ -130,8 +130,8 @@ async fn the_partner_serves_before_the_origin_is_told_to_go() {
     stage.world.hold(Brake::Readiness, Scope::Set(set.clone()));
     stage.mark(&targets[0].0, Some("true")).await;
     let paired = |pods: &[Arc<Pod>]| {
-        let id = named(pods, &targets[0].0).and_then(|pod| pod.labels().get(marks::PAIR_NEW_ID));
-        id.is_some() && pods.iter().any(|pod| pod.labels().get(marks::INSTANCE_ID) == id)
+        let id = named(pods, &targets[0].0).and_then(|pod| pod.labels().get(labels::PAIR_NEW_ID));
+        id.is_some() && pods.iter().any(|pod| pod.labels().get(labels::INSTANCE_ID) == id)
     };
     stage.world.until("a partner", SOON, paired).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;

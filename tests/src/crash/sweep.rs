@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oarlock_sim::world::{History, Snapshot, Version, marks};
+use oarlock_sim::world::{History, Snapshot, Version, labels};
 use serde_json::Value;
 
 const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
@@ -58,7 +58,7 @@ impl Sweep<'_> {
         }
         let unguarded = finalizers(previous).contains(PROTECTED) && !finalizers(pod).contains(PROTECTED);
         let unmarked =
-            holds(previous, &job.uid) && previous.at(&label(marks::TO_REPLACE)) != pod.at(&label(marks::TO_REPLACE));
+            holds(previous, &job.uid) && previous.at(&label(labels::TO_REPLACE)) != pod.at(&label(labels::TO_REPLACE));
         let recorded = is_terminal(target) || !text(target, "/extraInfo/NewPod").is_empty();
         if (unguarded || unmarked) && !recorded {
             return Err(format!("let go while its target is stored as {target}"));
@@ -115,14 +115,14 @@ fn serves(pod: &Version) -> bool {
     if !pod.at("/metadata/deletionTimestamp").is_null() {
         return false;
     }
-    if !pod.at(&label(marks::INSTANCE_ID)).is_null() {
-        return !pod.at(&label(marks::SERVICE_AVAILABLE)).is_null();
+    if !pod.at(&label(labels::INSTANCE_ID)).is_null() {
+        return !pod.at(&label(labels::SERVICE_AVAILABLE)).is_null();
     }
     condition(pod, "Ready").is_some_and(|ready| text(ready, "/status") == "True")
 }
 
 fn is_evicted(pod: &Version) -> bool {
-    condition(pod, marks::DISRUPTION_TARGET).is_some_and(|found| text(found, "/reason") == marks::EVICTED_BY_API)
+    condition(pod, labels::DISRUPTION_TARGET).is_some_and(|found| text(found, "/reason") == labels::EVICTED_BY_API)
 }
 
 fn condition<'a>(pod: &'a Version, kind: &str) -> Option<&'a Value> {

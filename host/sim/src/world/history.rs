@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::feed::feed;
 use super::pod_facts::version_of;
-use super::waiting::{Overdue, until};
+use super::wait_until::{Overdue, until};
+use super::watch_stream::feed;
 
 /// One version of one object.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::marks;
+use super::labels;
+use super::ledger_check::{Verdict, judge};
 use super::pod_facts::PodFacts;
-use super::verdict::{Verdict, judge};
-use super::waiting::{Overdue, until};
+use super::wait_until::{Overdue, until};
 
 /// Why a pod was told to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -247,7 +247,7 @@ impl Book {
     /// The pod whose place a new one takes.
     fn origin_of(&self, pod: &Pod, life: &Life) -> Option<String> {
         let latest = |name: &str| self.named.get(&(life.namespace.clone(), name.to_owned()))?.last().cloned();
-        if let Some(name) = pod.label(marks::PAIR_ORIGIN_NAME) {
+        if let Some(name) = pod.label(labels::PAIR_ORIGIN_NAME) {
             return latest(name);
         }
         // Drawn names come up again: a namesake that has its replacement already is a coincidence.
@@ -350,7 +350,7 @@ mod tests {
     async fn labels_and_names_say_whose_place_is_taken() {
         let ledger = Ledger::default();
         ledger.saw(&pod("a").owner("CollaSet", "foo").0);
-        ledger.saw(&pod("b").owner("CollaSet", "foo").label(marks::PAIR_ORIGIN_NAME, "a").0);
+        ledger.saw(&pod("b").owner("CollaSet", "foo").label(labels::PAIR_ORIGIN_NAME, "a").0);
         ledger.saw_gone(&pod("a").owner("CollaSet", "foo").terminating().0);
         ledger.saw(&pod("c").owner("CollaSet", "foo").0);
         ledger.saw_gone(&pod("db-0").owner("StatefulSet", "db").0);

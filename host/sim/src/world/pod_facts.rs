@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::marks;
+use super::labels;
 
 /// Single facts that the world's controllers read off a pod.
 pub(crate) trait PodFacts {
@@ -37,8 +37,8 @@ pub(crate) trait PodFacts {
         matches!(self.phase(), "Succeeded" | "Failed")
     }
     fn is_evicted(&self) -> bool {
-        self.condition(marks::DISRUPTION_TARGET).is_some_and(|condition| {
-            condition.status == "True" && condition.reason.as_deref() == Some(marks::EVICTED_BY_API)
+        self.condition(labels::DISRUPTION_TARGET).is_some_and(|condition| {
+            condition.status == "True" && condition.reason.as_deref() == Some(labels::EVICTED_BY_API)
         })
     }
     fn controller(&self) -> Option<&OwnerReference> {

@@ -14,17 +14,17 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::act::{Act, Member, PodName, Scene};
-use super::brakes::{Brake, Brakes};
-use super::collaset::{collaset, next_id};
-use super::deployment::deployment;
-use super::hands::{ActFailed, Hands, IN_FLIGHT, only_if};
-use super::kubelet::{self, Stage, Timings};
-use super::marks;
+use super::action::{Act, Member, PodName, Scene};
+use super::deciders::collaset::{collaset, next_id};
+use super::deciders::deployment::deployment;
+use super::deciders::kubelet::{self, Stage, Timings};
+use super::deciders::replicas::{replica_set, stateful_set};
+use super::labels;
+use super::pauses::{Brake, Brakes};
 use super::pod_facts::PodFacts;
-use super::replicas::{replica_set, stateful_set};
 use super::sets::{SetKey, SetKind, SetView};
 use super::store::{Place, Store};
+use super::writer::{ActFailed, Hands, IN_FLIGHT, only_if};
 use crate::clock::Clock;
 
 /// After a refused write the view is usually a moment old; looking again at once would repeat the refusal.
@@ -118,7 +118,7 @@ impl Rounds {
             Stage::Unready => self.write_status(pod, true).await,
             Stage::Failing => self.write_status(pod, false).await,
             Stage::Unavailable => {
-                let label = BTreeMap::from([(marks::SERVICE_AVAILABLE.to_owned(), Some("true".to_owned()))]);
+                let label = BTreeMap::from([(labels::SERVICE_AVAILABLE.to_owned(), Some("true".to_owned()))]);
                 self.hands.label_pod(pod.pod_namespace(), &PodName::of(pod), &label).await
             }
             Stage::Terminating => self.finish(pod).await,

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::act::Member;
+use super::action::Member;
 use super::sets::{SetKey, SetKind, SetView};
 
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::act::Member;
+use super::action::Member;
 use super::pod_facts::{PodFacts, version_of};
 use super::sets::{SetKey, SetKind, SetView};
 

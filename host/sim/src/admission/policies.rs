@@ -1,0 +1,261 @@
+//! Takes a write and the ValidatingAdmissionPolicies in the store, yields a denial or nothing. May not change the
+//! object: there are no mutating policies here.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    admission::cel_eval::Scope,
+    kinds::registry::Kind,
+    object::{self, at, str_at},
+    selectors::Labels,
+    server::{cluster::State, routing::Call, status::Refusal},
+    storage::{Key, Version},
+};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+/// Message expressions that yield more than this fall back to the plain message.
+const MESSAGE_LIMIT: usize = 5 * 1024;
+
+/// A write as admission sees it.
+#[derive(Debug)]
+pub(crate) struct Operation<'a> {
+    name: &'static str,
+    object: Option<&'a Value>,
+    old: Option<&'a Value>,
+    subresource: &'a str,
+}
+
+impl<'a> Operation<'a> {
+    pub(crate) fn create(object: &'a Value) -> Self {
+        Self { name: "CREATE", object: Some(object), old: None, subresource: "" }
+    }
+
+    pub(crate) fn update(object: &'a Value, old: &'a Value, subresource: &'a str) -> Self {
+        Self { name: "UPDATE", object: Some(object), old: Some(old), subresource }
+    }
+
+    pub(crate) fn delete(old: &'a Value) -> Self {
+        Self { name: "DELETE", object: None, old: Some(old), subresource: "" }
+    }
+
+    fn subject(&self) -> &'a Value {
+        self.object.or(self.old).unwrap_or(&Value::Null)
+    }
+}
+
+/// A request under admission.
+struct Attempt<'a> {
+    kind: &'a Kind,
+    operation: &'a Operation<'a>,
+    namespace: Option<Arc<Version>>,
+    request: Value,
+}
+
+/// Lets every matching policy judge a write.
+pub(crate) fn check(state: &State, call: &Call, operation: &Operation<'_>) -> Result<(), Refusal> {
+    judge(state, &call.kind, operation, call.query.dry_run())
+}
+
+/// The same for a write of a kind that is not the call's own.
+pub(crate) fn judge(state: &State, kind: &Kind, operation: &Operation<'_>, dry_run: bool) -> Result<(), Refusal> {
+    if kind.group == GROUP {
+        return Ok(());
+    }
+    let bindings = stored(state, "validatingadmissionpolicybindings");
+    if bindings.is_empty() {
+        return Ok(());
+    }
+    let attempt = Attempt::new(state, kind, operation, dry_run);
+    for policy in stored(state, "validatingadmissionpolicies") {
+        let name = object::name(&policy.value);
+        let mine = bindings.iter().filter(|binding| str_at(&binding.value, &["spec", "policyName"]) == name);
+        for binding in mine {
+            attempt.under(&policy.value, &binding.value)?;
+        }
+    }
+    Ok(())
+}
+
+fn stored(state: &State, plural: &str) -> Vec<Arc<Version>> {
+    let Some(kind) = state.kinds.by_path(GROUP, "v1", plural) else { return Vec::new() };
+    state.store.scan(kind.table, None).map(|(_, version)| Arc::clone(version)).collect()
+}
+
+impl<'a> Attempt<'a> {
+    fn new(state: &State, kind: &'a Kind, operation: &'a Operation<'a>, dry_run: bool) -> Self {
+        let subject = operation.subject();
+        let namespace = state.kinds.by_path("", "v1", "namespaces").and_then(|namespaces| {
+            state.store.get(namespaces.table, &Key::new("", object::namespace(subject))).cloned()
+        });
+        let own = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+        let resource = json!({"group": kind.group, "version": kind.version, "resource": kind.plural});
+        let request = json!({
+            "kind": own, "resource": resource, "subResource": operation.subresource,
+            "requestKind": own, "requestResource": resource, "requestSubResource": operation.subresource,
+            "name": object::name(subject), "namespace": object::namespace(subject), "operation": operation.name,
+            "userInfo": {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]},
+            "dryRun": dry_run,
+        });
+        Self { kind, operation, namespace, request }
+    }
+
+    /// Judges the write under one policy as bound by one binding.
+    fn under(&self, policy: &Value, binding: &Value) -> Result<(), Refusal> {
+        let denies = at(binding, &["spec", "validationActions"])
+            .and_then(Value::as_array)
+            .is_some_and(|actions| actions.iter().any(|action| action == "Deny"));
+        let matches = |constraints: Option<&Value>| constraints.is_none_or(|constraints| self.matches(constraints));
+        if !denies
+            || at(policy, &["spec", "matchConstraints"]).is_none()
+            || !matches(at(policy, &["spec", "matchConstraints"]))
+            || !matches(at(binding, &["spec", "matchResources"]))
+        {
+            return Ok(());
+        }
+        let Some(denial) = self.evaluate(policy) else { return Ok(()) };
+        Err(self.denied(policy, binding, &denial))
+    }
+
+    fn matches(&self, constraints: &Value) -> bool {
+        let subject = self.operation.subject();
+        let selected = |field: &str, target: &Value| {
+            at(constraints, &[field]).is_none_or(|one| Labels::from_object(Some(one)).is_none_or(|s| s.matches(target)))
+        };
+        let namespace_fits = if self.kind.is("", "Namespace") {
+            selected("namespaceSelector", subject)
+        } else {
+            self.namespace.as_ref().is_none_or(|namespace| selected("namespaceSelector", &namespace.value))
+        };
+        let object_fits = [self.operation.object, self.operation.old].into_iter().flatten();
+        let object_fits = object_fits.into_iter().any(|one| selected("objectSelector", one));
+        let rules = |field: &str| at(constraints, &[field]).and_then(Value::as_array).cloned().unwrap_or_default();
+        let (wanted, excluded) = (rules("resourceRules"), rules("excludeResourceRules"));
+        namespace_fits
+            && object_fits
+            && !excluded.iter().any(|rule| self.rule_fits(rule))
+            && (wanted.is_empty() || wanted.iter().any(|rule| self.rule_fits(rule)))
+    }
+
+    fn rule_fits(&self, rule: &Value) -> bool {
+        let list = |field: &str| at(rule, &[field]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let has = |field: &str, wanted: &str| list(field).iter().any(|one| one == "*" || one == wanted);
+        let scope = match str_at(rule, &["scope"]) {
+            "Namespaced" => self.kind.namespaced,
+            "Cluster" => !self.kind.namespaced,
+            _ => true,
+        };
+        let resource = list("resources").iter().filter_map(Value::as_str).any(|one| {
+            let (resource, subresource) = one.split_once('/').unwrap_or((one, ""));
+            (resource == "*" || resource == self.kind.plural)
+                && (subresource == "*" || subresource == self.operation.subresource)
+        });
+        let names = list("resourceNames");
+        let named = names.is_empty() || names.iter().any(|one| one == object::name(self.operation.subject()));
+        scope
+            && resource
+            && named
+            && has("apiGroups", &self.kind.group)
+            && has("apiVersions", &self.kind.version)
+            && has("operations", self.operation.name)
+    }
+
+    /// The first denial of a policy, if any.
+    fn evaluate(&self, policy: &Value) -> Option<Denial> {
+        let fails = str_at(policy, &["spec", "failurePolicy"]) != "Ignore";
+        let error = |message: String| fails.then_some(Denial { reason: "Invalid", message });
+        let null = Value::Null;
+        let namespace =
+            self.namespace.as_ref().map(|namespace| visible_namespace(&namespace.value)).unwrap_or_default();
+        let mut scope = Scope::new();
+        scope.bind("object", self.operation.object.unwrap_or(&null));
+        scope.bind("oldObject", self.operation.old.unwrap_or(&null));
+        scope.bind("request", &self.request);
+        scope.bind("params", &null);
+        scope.bind("namespaceObject", &namespace);
+        for condition in items(policy, "matchConditions") {
+            match scope.holds(str_at(condition, &["expression"])) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(reason) => return error(format!("matchCondition[{}]: {reason}", str_at(condition, &["name"]))),
+            }
+        }
+        for variable in items(policy, "variables") {
+            let name = format!("variables.{}", str_at(variable, &["name"]));
+            scope.bind_expression(&name, str_at(variable, &["expression"]));
+        }
+        items(policy, "validations").find_map(|validation| {
+            let source = str_at(validation, &["expression"]);
+            match scope.holds(source) {
+                Ok(true) => None,
+                Ok(false) => Some(Denial { reason: reason(validation), message: message(&scope, validation) }),
+                Err(cause) => error(format!("expression '{source}' resulted in error: {cause}")),
+            }
+        })
+    }
+
+    fn denied(&self, policy: &Value, binding: &Value, denial: &Denial) -> Refusal {
+        let message = format!(
+            "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {}",
+            object::name(policy),
+            object::name(binding),
+            denial.message
+        );
+        let subject = object::name(self.operation.subject());
+        let mut refusal = Refusal::forbidden(self.kind, subject, &message);
+        refusal.reason = denial.reason;
+        refusal.code = match denial.reason {
+            "Forbidden" => 403,
+            "Unauthorized" => 401,
+            "RequestEntityTooLarge" => 413,
+            _ => 422,
+        };
+        object::as_map(&mut refusal.details).insert("causes".into(), json!([{"message": message}]));
+        refusal
+    }
+}
+
+/// Why a policy refuses.
+struct Denial {
+    reason: &'static str,
+    message: String,
+}
+
+fn items<'p>(policy: &'p Value, field: &str) -> impl Iterator<Item = &'p Value> {
+    at(policy, &["spec", field]).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What policies may see of a namespace.
+fn visible_namespace(namespace: &Value) -> Value {
+    let mut metadata = namespace.get("metadata").cloned().unwrap_or_default();
+    object::as_map(&mut metadata).retain(|field, _| field != "managedFields");
+    json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": metadata,
+        "spec": namespace.get("spec"), "status": namespace.get("status"),
+    })
+}
+
+fn reason(validation: &Value) -> &'static str {
+    match str_at(validation, &["reason"]) {
+        "Forbidden" => "Forbidden",
+        "Unauthorized" => "Unauthorized",
+        "RequestEntityTooLarge" => "RequestEntityTooLarge",
+        _ => "Invalid",
+    }
+}
+
+fn message(scope: &Scope<'_>, validation: &Value) -> String {
+    let computed = match str_at(validation, &["messageExpression"]) {
+        "" => None,
+        source => scope.text(source),
+    };
+    let usable = |text: &String| !text.is_empty() && text.len() <= MESSAGE_LIMIT && !text.contains('\n');
+    if let Some(text) = computed.filter(usable) {
+        return text;
+    }
+    match str_at(validation, &["message"]).trim() {
+        "" => format!("failed expression: {}", str_at(validation, &["expression"]).trim()),
+        text => text.to_owned(),
+    }
+}

@@ -1,0 +1,65 @@
+//! Takes the log since the last request, yields what the cluster's own controllers do about it: definitions become
+//! served kinds, dependents of deleted owners go, namespaces empty themselves, budgets are counted. May not leave work
+//! for later: when a request is answered, its consequences are in the store.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::json;
+
+use crate::{
+    controllers::{
+        budgets, crds,
+        garbage::{self, Graph},
+        namespaces,
+    },
+    server::cluster::State,
+    storage::{Entry, Key},
+};
+
+/// How far the controllers have read.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    rv: u64,
+    pub(crate) graph: Graph,
+}
+
+/// The namespaces of a new cluster.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// Makes what every cluster has from the beginning.
+pub(crate) fn bootstrap(state: &mut State) {
+    let time = state.time();
+    let Some(table) = state.kinds.by_path("", "v1", "namespaces").map(|kind| kind.table) else { return };
+    for name in NAMESPACES {
+        let uid = state.random.uid();
+        let namespace = json!({
+            "kind": "Namespace", "apiVersion": "v1",
+            "metadata": {
+                "name": name, "uid": uid, "creationTimestamp": time,
+                "labels": {"kubernetes.io/metadata.name": name},
+            },
+            "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+        });
+        state.store.put(table, Key::new("", name), namespace);
+    }
+    settle(state);
+}
+
+/// Lets every controller react until nothing happens any more.
+pub(crate) fn settle(state: &mut State) {
+    while state.settled.rv < state.store.rv() {
+        let news = state.store.since(state.settled.rv).map(|all| all.cloned().collect::<Vec<Arc<Entry>>>());
+        state.settled.rv = state.store.rv();
+        let mut budgets = BTreeSet::new();
+        for entry in news.unwrap_or_default() {
+            crds::observe(state, &entry);
+            garbage::observe(state, &entry);
+            namespaces::observe(state, &entry);
+            budgets::observe(state, &entry, &mut budgets);
+        }
+        for namespace in budgets {
+            budgets::update(state, &namespace);
+        }
+    }
+    state.store.trim();
+}

@@ -1,0 +1,231 @@
+//! Takes the built-in kinds and every CustomResourceDefinition, yields what is served under which path. May not know
+//! about requests: a kind says what it is called and how it behaves, not what is done with it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::kinds::crd_kinds::CustomVersion;
+
+/// Index of the table that keeps the objects of a kind. Versions of one kind share it, and so do the two faces of Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub(crate) usize);
+
+/// How a kind differs from the generic behaviour.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Traits {
+    /// Has a status subresource.
+    pub(crate) status: bool,
+    /// Has a scale subresource.
+    pub(crate) scale: bool,
+    /// metadata.generation is kept and counts spec changes.
+    pub(crate) generation: bool,
+    /// A deletion answers with the last object and not with a Status.
+    pub(crate) returns_deleted: bool,
+    /// An update of an absent object creates it.
+    pub(crate) create_on_update: bool,
+    /// An update must say which version it replaces.
+    pub(crate) conditional: bool,
+}
+
+/// One served version of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Kind {
+    /// API group, empty for the core group.
+    pub(crate) group: String,
+    /// Version, `v1`.
+    pub(crate) version: String,
+    /// Kind, `Pod`.
+    pub(crate) kind: String,
+    /// Kind of the list, `PodList`.
+    pub(crate) list_kind: String,
+    /// Path segment, `pods`.
+    pub(crate) plural: String,
+    /// Singular name, `pod`.
+    pub(crate) singular: String,
+    /// Short names for kubectl.
+    pub(crate) short_names: Vec<String>,
+    /// Categories for kubectl, `all`.
+    pub(crate) categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub(crate) namespaced: bool,
+    pub(crate) traits: Traits,
+    pub(crate) table: TableId,
+    pub(crate) custom: Option<Arc<CustomVersion>>,
+}
+
+impl Kind {
+    /// `pods`, `deployments.apps`.
+    pub(crate) fn resource(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+
+    /// `Pod`, `Deployment.apps`.
+    pub(crate) fn group_kind(&self) -> String {
+        qualified(&self.kind, &self.group)
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// Whether this is the kind `name` of `group`, whatever the version.
+    pub(crate) fn is(&self, group: &str, name: &str) -> bool {
+        self.group == group && self.kind == name
+    }
+
+    /// The verbs that discovery announces.
+    pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        if self.custom.is_some() {
+            return &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+        }
+        &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+    }
+}
+
+fn qualified(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}
+
+/// Everything that is served.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    /// By plural name; kinds of several groups may share one.
+    by_plural: BTreeMap<String, Vec<Arc<Kind>>>,
+    tables: BTreeMap<(String, String), TableId>,
+}
+
+impl Kinds {
+    /// The built-in kinds.
+    pub(crate) fn built_in() -> Self {
+        let mut kinds = Self::default();
+        for row in BUILT_IN {
+            let kind = row.kind(&mut kinds);
+            kinds.insert(kind);
+        }
+        kinds
+    }
+
+    /// The table of a kind, a new one for a kind never seen before. Tables outlive a deleted CRD, so that a watch on it can end.
+    pub(crate) fn table(&mut self, group: &str, plural: &str) -> TableId {
+        // core/v1 and events.k8s.io/v1 are two faces of the same objects.
+        let group = if plural == "events" && group == "events.k8s.io" { "" } else { group };
+        let next = TableId(self.tables.len());
+        *self.tables.entry((group.to_owned(), plural.to_owned())).or_insert(next)
+    }
+
+    pub(crate) fn insert(&mut self, kind: Kind) {
+        self.by_plural.entry(kind.plural.clone()).or_default().push(Arc::new(kind));
+    }
+
+    /// Stops serving every version of a custom kind.
+    pub(crate) fn remove(&mut self, group: &str, plural: &str) {
+        if let Some(kinds) = self.by_plural.get_mut(plural) {
+            kinds.retain(|kind| kind.group != group);
+        }
+    }
+
+    pub(crate) fn by_path(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
+        self.by_plural.get(plural)?.iter().find(|kind| kind.group == group && kind.version == version)
+    }
+
+    /// The kind that an `apiVersion` and `kind` pair names.
+    pub(crate) fn by_name(&self, api_version: &str, kind: &str) -> Option<&Arc<Kind>> {
+        let (group, version) = split_api_version(api_version);
+        self.all().find(|one| one.group == group && one.version == version && one.kind == kind)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.by_plural.values().flatten()
+    }
+}
+
+/// `apps/v1` as group and version; the core group is empty.
+pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// One line of the table of built-in kinds.
+struct Row {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short: &'static [&'static str],
+    /// Letters: `n`amespaced, `s`tatus, s`c`ale, `g`eneration, `r`eturns deleted, `u`pdate creates, in category `a`ll,
+    /// update needs a `v`ersion.
+    flags: &'static str,
+}
+
+impl Row {
+    fn kind(&self, kinds: &mut Kinds) -> Kind {
+        let has = |flag: char| self.flags.contains(flag);
+        Kind {
+            group: self.group.into(),
+            version: self.version.into(),
+            kind: self.kind.into(),
+            list_kind: format!("{}List", self.kind),
+            plural: self.plural.into(),
+            singular: self.kind.to_lowercase(),
+            short_names: self.short.iter().map(|&one| one.into()).collect(),
+            categories: if has('a') { vec!["all".into()] } else { Vec::new() },
+            namespaced: has('n'),
+            traits: Traits {
+                status: has('s'),
+                scale: has('c'),
+                generation: has('g'),
+                returns_deleted: has('r'),
+                create_on_update: has('u'),
+                conditional: has('v'),
+            },
+            table: kinds.table(self.group, self.plural),
+            custom: None,
+        }
+    }
+}
+
+const fn row(
+    path: (&'static str, &'static str),
+    names: (&'static str, &'static str),
+    short: &'static [&'static str],
+    flags: &'static str,
+) -> Row {
+    Row { group: path.0, version: path.1, kind: names.0, plural: names.1, short, flags }
+}
+
+const CORE: (&str, &str) = ("", "v1");
+const APPS: (&str, &str) = ("apps", "v1");
+const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
+const ADMISSION: (&str, &str) = ("admissionregistration.k8s.io", "v1");
+
+const BUILT_IN: &[Row] = &[
+    row(CORE, ("Pod", "pods"), &["po"], "nsgra"),
+    row(CORE, ("Node", "nodes"), &["no"], "s"),
+    row(CORE, ("Namespace", "namespaces"), &["ns"], "s"),
+    row(CORE, ("ConfigMap", "configmaps"), &["cm"], "n"),
+    row(CORE, ("Secret", "secrets"), &[], "n"),
+    row(CORE, ("ServiceAccount", "serviceaccounts"), &["sa"], "nr"),
+    row(CORE, ("Service", "services"), &["svc"], "nsrua"),
+    row(CORE, ("Event", "events"), &["ev"], "nu"),
+    row(APPS, ("Deployment", "deployments"), &["deploy"], "nscga"),
+    row(APPS, ("ReplicaSet", "replicasets"), &["rs"], "nscga"),
+    row(APPS, ("StatefulSet", "statefulsets"), &["sts"], "nscga"),
+    row(APPS, ("DaemonSet", "daemonsets"), &["ds"], "nsga"),
+    row(APPS, ("ControllerRevision", "controllerrevisions"), &[], "n"),
+    row(("batch", "v1"), ("Job", "jobs"), &[], "nsga"),
+    row(("batch", "v1"), ("CronJob", "cronjobs"), &["cj"], "nsga"),
+    row(("policy", "v1"), ("PodDisruptionBudget", "poddisruptionbudgets"), &["pdb"], "nsgv"),
+    row(("coordination.k8s.io", "v1"), ("Lease", "leases"), &[], "nuv"),
+    row(("events.k8s.io", "v1"), ("Event", "events"), &["ev"], "nu"),
+    row(RBAC, ("Role", "roles"), &[], "nu"),
+    row(RBAC, ("RoleBinding", "rolebindings"), &[], "nu"),
+    row(RBAC, ("ClusterRole", "clusterroles"), &[], "u"),
+    row(RBAC, ("ClusterRoleBinding", "clusterrolebindings"), &[], "u"),
+    row(
+        ("apiextensions.k8s.io", "v1"),
+        ("CustomResourceDefinition", "customresourcedefinitions"),
+        &["crd", "crds"],
+        "sgv",
+    ),
+    row(ADMISSION, ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"), &[], "sgv"),
+    row(ADMISSION, ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), &[], "v"),
+];

@@ -1,0 +1,251 @@
+//! Takes the metadata of objects, yields what is wrong with it: names, labels, owners, finalizers, and what may not
+//! change. The texts are the real server's. May not know any kind beyond how it is named.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::registry::Kind,
+    object::{self, meta, meta_str},
+    server::status::FieldError,
+};
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
+    and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+    start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+    with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
+    used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+/// Finalizers of built-in kinds that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+/// Limit of all annotations together, as the real server has it.
+const ANNOTATIONS_LIMIT: u64 = 262_144;
+
+fn pattern(text: &str) -> Option<Regex> {
+    Regex::new(text).ok()
+}
+
+static SUBDOMAIN_RE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
+static LABEL_RE: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
+static NAME_PART_RE: LazyLock<Option<Regex>> = LazyLock::new(|| pattern(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));
+
+fn fits(regex: &LazyLock<Option<Regex>>, text: &str) -> bool {
+    regex.as_ref().is_some_and(|regex| regex.is_match(text))
+}
+
+/// What is wrong with a name under the rules of its kind.
+fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
+    let field = "metadata.name";
+    if kind.group == "rbac.authorization.k8s.io" {
+        return path_segment_errors(field, name);
+    }
+    let (limit, rule, regex) =
+        if kind.is("", "Namespace") { (63, LABEL, &LABEL_RE) } else { (253, SUBDOMAIN, &SUBDOMAIN_RE) };
+    let mut errors = Vec::new();
+    if name.len() > limit {
+        let detail = format!("must be no more than {limit} bytes");
+        errors.push(FieldError::invalid(field, &json!(name), &detail));
+    }
+    if !fits(regex, name) {
+        // A name that only has dots too many is told so.
+        let dotted = limit == 63 && fits(&SUBDOMAIN_RE, name);
+        errors.push(FieldError::invalid(field, &json!(name), if dotted { "must not contain dots" } else { rule }));
+    }
+    errors
+}
+
+/// What is wrong with a DNS label, such as the name of a container.
+pub(crate) fn label_name_error(field: &str, name: &str) -> Option<FieldError> {
+    let dotted = fits(&SUBDOMAIN_RE, name);
+    let detail = if dotted { "must not contain dots" } else { LABEL };
+    (!fits(&LABEL_RE, name)).then(|| FieldError::invalid(field, &json!(name), detail))
+}
+
+fn path_segment_errors(field: &str, name: &str) -> Vec<FieldError> {
+    let bad = ['/', '%'].into_iter().filter(|c| name.contains(*c));
+    bad.map(|c| FieldError::invalid(field, &json!(name), &format!("may not contain '{c}'"))).collect()
+}
+
+/// What is wrong with the metadata of any object.
+pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    let name = object::name(object);
+    if name.is_empty() {
+        return vec![FieldError::required("metadata.name", "name or generateName is required")];
+    }
+    let mut errors = name_errors(kind, name);
+    errors.extend(label_errors(object, "metadata.labels"));
+    errors.extend(annotation_errors(object));
+    errors.extend(owner_errors(object));
+    for (index, finalizer) in object::finalizers(object).enumerate() {
+        let field = format!("metadata.finalizers[{index}]");
+        let plain = kind.custom.is_none() && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer);
+        errors.extend(qualified_errors(&field, finalizer));
+        if plain {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(field, &json!(finalizer), detail));
+        }
+    }
+    errors
+}
+
+/// What is wrong with labels.
+pub(crate) fn label_errors(object: &Value, field: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (key, value) in meta(object, "labels").and_then(Value::as_object).into_iter().flatten() {
+        errors.extend(qualified_errors(field, key));
+        let text = value.as_str().unwrap_or_default();
+        if text.len() > 63 {
+            errors.push(FieldError::invalid(field, value, "must be no more than 63 bytes"));
+        }
+        if !text.is_empty() && !fits(&NAME_PART_RE, text) {
+            errors.push(FieldError::invalid(field, value, LABEL_VALUE));
+        }
+    }
+    errors
+}
+
+fn annotation_errors(object: &Value) -> Vec<FieldError> {
+    let annotations = meta(object, "annotations").and_then(Value::as_object);
+    let mut errors = Vec::new();
+    let mut size = 0;
+    for (key, value) in annotations.into_iter().flatten() {
+        errors.extend(qualified_errors("metadata.annotations", &key.to_lowercase()));
+        size += key.len() + value.as_str().unwrap_or_default().len();
+    }
+    if size as u64 > ANNOTATIONS_LIMIT {
+        errors.push(FieldError::too_long("metadata.annotations", ANNOTATIONS_LIMIT));
+    }
+    errors
+}
+
+/// What is wrong with `prefix/name`.
+fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
+    if key.matches('/').count() > 1 {
+        let rule = QUALIFIED.strip_prefix("name part ").unwrap_or_default();
+        let detail = format!(
+            "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        );
+        return vec![FieldError::invalid(field, &json!(key), &detail)];
+    }
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let mut errors = Vec::new();
+    if let Some(prefix) = prefix.filter(|prefix| !fits(&SUBDOMAIN_RE, prefix)) {
+        let detail =
+            if prefix.is_empty() { "prefix part must be non-empty".into() } else { format!("prefix part {SUBDOMAIN}") };
+        errors.push(FieldError::invalid(field, &json!(key), &detail));
+    }
+    if name.is_empty() {
+        errors.push(FieldError::invalid(field, &json!(key), "name part must be non-empty"));
+    } else if name.len() > 63 {
+        errors.push(FieldError::invalid(field, &json!(key), "name part must be no more than 63 bytes"));
+    }
+    if !fits(&NAME_PART_RE, name) {
+        errors.push(FieldError::invalid(field, &json!(key), QUALIFIED));
+    }
+    errors
+}
+
+fn owner_errors(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut controllers = Vec::new();
+    for owner in object::owners(object) {
+        let field = "metadata.ownerReferences";
+        for part in ["apiVersion", "kind", "name", "uid"] {
+            if object::str_at(owner, &[part]).is_empty() {
+                errors.push(FieldError::invalid(format!("{field}.{part}"), &json!(""), "must not be empty"));
+            }
+        }
+        if owner.get("controller") == Some(&json!(true)) {
+            controllers.push(format!("{}/{}", object::str_at(owner, &["kind"]), object::str_at(owner, &["name"])));
+        }
+    }
+    if let [first, second, ..] = controllers.as_slice() {
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
+        );
+        errors.push(FieldError::invalid(
+            "metadata.ownerReferences",
+            object::meta(object, "ownerReferences").unwrap_or(&Value::Null),
+            &detail,
+        ));
+    }
+    errors
+}
+
+/// What is wrong with a change of metadata.
+pub(crate) fn change_errors(old: &Value, new: &Value) -> Vec<FieldError> {
+    let immutable =
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    let mut errors = Vec::new();
+    errors.extend(new_finalizer_error(old, new));
+    for field in immutable {
+        if meta(old, field) != meta(new, field) {
+            let value = meta(new, field).cloned().unwrap_or(Value::Null);
+            errors.push(FieldError::invalid(format!("metadata.{field}"), &value, "field is immutable"));
+        }
+    }
+    errors.extend(label_errors(new, "metadata.labels"));
+    errors.extend(annotation_errors(new));
+    errors.extend(owner_errors(new));
+    errors
+}
+
+fn new_finalizer_error(old: &Value, new: &Value) -> Option<FieldError> {
+    if !object::is_deleting(old) {
+        return None;
+    }
+    let known = object::finalizers(old).collect::<Vec<_>>();
+    let added = object::finalizers(new).filter(|one| !known.contains(one)).map(|one| format!("{one:?}"));
+    let added = added.collect::<Vec<_>>();
+    if added.is_empty() {
+        return None;
+    }
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        added.join(", ")
+    );
+    Some(FieldError::forbidden("metadata.finalizers", &detail))
+}
+
+/// Metadata that a client may not set itself, taken away before an object is created.
+pub(crate) fn strip_for_create(object: &mut Value) {
+    for field in [
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "managedFields",
+        "selfLink",
+        "resourceVersion",
+        "uid",
+        "creationTimestamp",
+        "generation",
+    ] {
+        object::set_meta(object, field, Value::Null);
+    }
+}
+
+/// Fills in and keeps what an update cannot change, as the real server does before it validates.
+pub(crate) fn keep_for_update(old: &Value, new: &mut Value) {
+    object::copy_meta(old, new, "generation");
+    if meta_str(new, "uid").is_empty() {
+        object::copy_meta(old, new, "uid");
+    }
+    object::copy_meta(old, new, "creationTimestamp");
+    if object::is_deleting(old) {
+        object::copy_meta(old, new, "deletionTimestamp");
+    }
+    if meta(old, "deletionGracePeriodSeconds").is_some() && meta(new, "deletionGracePeriodSeconds").is_none() {
+        object::copy_meta(old, new, "deletionGracePeriodSeconds");
+    }
+}

@@ -1,0 +1,148 @@
+//! Takes an object on its way to the store, yields it as its kind wants it: status on the status path only, generation,
+//! what the server fills in. May not refuse for reasons of metadata, which are the same for all kinds.
+
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::{jobs, pods, registry::Kind, schema::Schema, workloads},
+    lifecycle::{cel_rules, validate},
+    object::{self, as_map, copy_field, copy_meta, map_at},
+    server::status::FieldError,
+};
+
+/// Makes a new object what the server stores.
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
+    if kind.traits.status && !kind.is("", "Node") {
+        as_map(object).shift_remove("status");
+    }
+    if kind.traits.generation {
+        object::set_meta(object, "generation", json!(1));
+    }
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") => pods::prepare_create(object),
+        ("", "Namespace") => {
+            map_at(object, "spec").insert("finalizers".into(), json!(["kubernetes"]));
+            map_at(object, "status").insert("phase".into(), json!("Active"));
+            let name = object::name(object).to_owned();
+            let labels = object::map_at_metadata(object, "labels");
+            labels.insert("kubernetes.io/metadata.name".into(), json!(name));
+        }
+        ("", "Node") => drop(map_at(object, "spec")),
+        ("batch", "Job") => jobs::prepare_create(object),
+        ("apps", "ReplicaSet") => drop(as_map(object).insert("status".into(), json!({"replicas": 0}))),
+        ("apps", "StatefulSet") => {
+            as_map(object).insert("status".into(), json!({"replicas": 0, "availableReplicas": 0}));
+        }
+        ("apps", "DaemonSet") => drop(as_map(object).insert(
+            "status".into(),
+            json!({
+                "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0,
+            }),
+        )),
+        _ => {}
+    }
+}
+
+/// Keeps what the path of an update does not reach: status on the main resource, all else on the status path.
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
+    if subresource == "status" {
+        return keep_for_status(kind, old, new);
+    }
+    if kind.traits.status && !kind.is("", "Node") {
+        copy_field(old, new, "status");
+    }
+    if kind.is("", "Namespace") && subresource != "finalize" {
+        copy_field(old, new, "status");
+        let finalizers = object::at(old, &["spec", "finalizers"]).cloned().unwrap_or(Value::Null);
+        map_at(new, "spec").insert("finalizers".into(), finalizers);
+    }
+}
+
+fn keep_for_status(kind: &Kind, old: &Value, new: &mut Value) {
+    if kind.custom.is_some() {
+        // Nothing of a custom resource but its status is taken; not even a wrong metadata.uid is noticed.
+        let mut kept = old.clone();
+        copy_field(new, &mut kept, "status");
+        copy_meta(new, &mut kept, "managedFields");
+        *new = kept;
+        return;
+    }
+    if kind.is("", "Pod") {
+        pods::complete_status(new);
+        copy_meta(old, new, "ownerReferences");
+        copy_meta(old, new, "deletionTimestamp");
+    }
+    if kind.group == "apps" || kind.is("batch", "Job") {
+        copy_meta(old, new, "labels");
+    }
+    let own =
+        old.as_object().into_iter().flatten().filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status"));
+    let own = own.map(|(field, value)| (field.clone(), value.clone())).collect::<Vec<_>>();
+    as_map(new).retain(|field, _| matches!(field.as_str(), "metadata" | "status"));
+    as_map(new).extend(own);
+}
+
+/// Raises metadata.generation if anything but metadata and status changed.
+pub(crate) fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
+    if kind.traits.generation && !same_intent(kind, old, new) {
+        object::set_meta(new, "generation", json!(object::generation(old) + 1));
+    }
+}
+
+fn same_intent(kind: &Kind, old: &Value, new: &Value) -> bool {
+    let counts = |field: &String| {
+        !(matches!(field.as_str(), "metadata" | "kind" | "apiVersion") || (field == "status" && kind.traits.status))
+    };
+    let fields = |value: &Value| value.as_object().into_iter().flatten().filter(|(field, _)| counts(field)).count();
+    let same = |(field, value): (&String, &Value)| old.get(field) == Some(value);
+    fields(old) == fields(new) && new.as_object().into_iter().flatten().filter(|(field, _)| counts(field)).all(same)
+}
+
+/// What schema and rules have against an object of a custom kind. Rules run only on what has the right shape; the status
+/// path looks at nothing but status.
+fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
+    let mut found = Vec::new();
+    if subresource == "status" {
+        if let (Some(known), Some(status)) = (schema.properties.get("status"), new.get("status")) {
+            validate::errors(known, (status, old.and_then(|old| old.get("status"))), "", &mut found);
+        }
+        for error in &mut found {
+            error.field = validate::join("status", &error.field);
+        }
+    } else {
+        validate::errors(schema, (new, old), "", &mut found);
+    }
+    if !schema.has_rules() {
+        return found;
+    }
+    if found.iter().any(FieldError::blocks_rules) {
+        found.push(FieldError::rules_not_run());
+    } else {
+        found.extend(cel_rules::errors(schema, (new, old), ""));
+    }
+    found
+}
+
+/// What is wrong with a new object of a built-in kind.
+pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
+    if let Some(custom) = &kind.custom {
+        return schema_errors(&custom.root, object, None, "");
+    }
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Pod") => pods::create_errors(object),
+        (group, "Event") => jobs::event_errors(object, group == "events.k8s.io"),
+        _ => workloads::create_errors(kind, object),
+    }
+}
+
+/// What is wrong with a change of an object of a built-in kind.
+pub(crate) fn update_errors(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
+    if let Some(custom) = &kind.custom {
+        return schema_errors(&custom.root, new, Some(old), subresource);
+    }
+    match (kind.group.as_str(), kind.kind.as_str(), subresource) {
+        ("", "Pod", "") => pods::update_errors(old, new),
+        (_, _, "") => workloads::update_errors(kind, old, new),
+        _ => Vec::new(),
+    }
+}

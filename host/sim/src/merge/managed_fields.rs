@@ -1,0 +1,190 @@
+//! Takes a write and who wrote, yields the object's `managedFields`: who owns which field since when. May not refuse a
+//! write; only apply has conflicts.
+
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::{
+        registry::Kind,
+        schema::{self, Schema},
+    },
+    merge::{
+        apply_merge::{self, Difference},
+        field_set::Fields,
+    },
+    object,
+    server::routing::Call,
+};
+
+/// One entry of `managedFields`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Owner {
+    pub(crate) manager: String,
+    /// `Apply` or `Update`.
+    pub(crate) operation: String,
+    pub(crate) api_version: String,
+    pub(crate) subresource: String,
+    pub(crate) time: String,
+    pub(crate) fields: Fields,
+}
+
+/// Fields that nobody owns: the server keeps them.
+const NOBODYS: [&[&str]; 13] = [
+    &["f:apiVersion"],
+    &["f:kind"],
+    &["f:metadata", "f:name"],
+    &["f:metadata", "f:namespace"],
+    &["f:metadata", "f:creationTimestamp"],
+    &["f:metadata", "f:selfLink"],
+    &["f:metadata", "f:uid"],
+    &["f:metadata", "f:generation"],
+    &["f:metadata", "f:managedFields"],
+    &["f:metadata", "f:resourceVersion"],
+    &["f:metadata", "f:deletionTimestamp"],
+    &["f:metadata", "f:deletionGracePeriodSeconds"],
+    &["f:metadata", "f:generateName"],
+];
+/// More `Update` entries than this are folded into one.
+const MOST_UPDATERS: usize = 10;
+
+/// Takes away what nobody owns.
+pub(crate) fn strip(fields: &mut Fields) {
+    for path in NOBODYS {
+        fields.drop_below(path);
+    }
+    if let Some(metadata) = fields.children.get_mut("f:metadata") {
+        metadata.own = false;
+        if metadata.is_empty() {
+            fields.children.remove("f:metadata");
+        }
+    }
+}
+
+/// The owners that an object names.
+pub(crate) fn owners(object: &Value) -> Vec<Owner> {
+    let list = object::meta(object, "managedFields").and_then(Value::as_array).into_iter().flatten();
+    let text = |one: &Value, field: &str| object::str_at(one, &[field]).to_owned();
+    list.map(|one| Owner {
+        manager: text(one, "manager"),
+        operation: text(one, "operation"),
+        api_version: text(one, "apiVersion"),
+        subresource: text(one, "subresource"),
+        time: text(one, "time"),
+        fields: Fields::decode(one.get("fieldsV1").unwrap_or(&Value::Null)),
+    })
+    .collect()
+}
+
+/// Writes owners into an object.
+pub(crate) fn store(object: &mut Value, owners: &[Owner]) {
+    let entry = |owner: &Owner| {
+        let mut entry = json!({
+            "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version,
+            "time": owner.time, "fieldsType": "FieldsV1", "fieldsV1": owner.fields.encode(),
+        });
+        if !owner.subresource.is_empty() {
+            object::as_map(&mut entry).insert("subresource".into(), json!(owner.subresource));
+        }
+        entry
+    };
+    let list = owners.iter().filter(|owner| !owner.fields.is_empty()).map(entry).collect::<Vec<_>>();
+    object::set_meta(object, "managedFields", if list.is_empty() { Value::Null } else { list.into() });
+}
+
+/// The name of who writes: said by the request, else the program in the user agent.
+pub(crate) fn manager(call: &Call) -> String {
+    let agent = call.user_agent.split('/').next().unwrap_or_default();
+    let named = call.query.get("fieldManager").unwrap_or(agent);
+    if named.is_empty() { "unknown".to_owned() } else { named.to_owned() }
+}
+
+/// The schema by which a kind's objects are taken apart.
+pub(crate) fn with_schema<T>(kind: &Kind, work: impl FnOnce(Option<&Schema>) -> T) -> T {
+    match &kind.custom {
+        Some(custom) => work(Some(&custom.typed)),
+        None => work(schema::built_in(kind).as_deref()),
+    }
+}
+
+/// Notes that the writer of a plain write owns what it changed; everybody else loses what was changed or removed.
+pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value, time: &str) {
+    let mut owners = match (object::meta(new, "managedFields"), old) {
+        (Some(_), _) => owners(new),
+        (None, Some(old)) => owners(old),
+        (None, None) => Vec::new(),
+    };
+    let empty = json!({});
+    let mut change = with_schema(&call.kind, |schema| apply_merge::difference(schema, old.unwrap_or(&empty), new));
+    strip(&mut change.written);
+    strip(&mut change.removed);
+    if change.written.is_empty() && change.removed.is_empty() {
+        return store(new, &owners);
+    }
+    let writer = Owner {
+        manager: manager(call),
+        operation: "Update".into(),
+        api_version: call.kind.api_version(),
+        subresource: call.subresource.clone(),
+        time: time.to_owned(),
+        fields: Fields::default(),
+    };
+    disown(&mut owners, &change, |owner| is_same(owner, &writer));
+    own(&mut owners, writer, change.written);
+    cap(&mut owners);
+    store(new, &owners);
+}
+
+fn is_same(one: &Owner, other: &Owner) -> bool {
+    one.manager == other.manager
+        && one.operation == other.operation
+        && one.subresource == other.subresource
+        && (one.operation == "Apply" || one.api_version == other.api_version)
+}
+
+/// Takes what changed away from all owners but the one who may keep it; what is gone nobody owns.
+pub(crate) fn disown(owners: &mut Vec<Owner>, change: &Difference, keeps: impl Fn(&Owner) -> bool) {
+    for owner in owners.iter_mut() {
+        owner.fields.subtract_below(&change.removed);
+        if !keeps(owner) {
+            owner.fields.subtract(&change.written);
+        }
+    }
+    owners.retain(|owner| !owner.fields.is_empty());
+}
+
+fn own(owners: &mut Vec<Owner>, mut writer: Owner, written: Fields) {
+    if written.is_empty() {
+        return;
+    }
+    match owners.iter_mut().find(|owner| is_same(owner, &writer)) {
+        Some(known) => {
+            known.fields.union(&written);
+            known.time = writer.time;
+        }
+        None => {
+            writer.fields = written;
+            owners.push(writer);
+        }
+    }
+}
+
+fn cap(owners: &mut Vec<Owner>) {
+    let updaters = owners.iter().filter(|owner| owner.operation == "Update").count();
+    if updaters <= MOST_UPDATERS {
+        return;
+    }
+    let mut ancient: Option<Owner> = None;
+    let mut excess = updaters - MOST_UPDATERS + 1;
+    owners.retain(|owner| {
+        if owner.operation != "Update" || excess == 0 {
+            return true;
+        }
+        excess -= 1;
+        match &mut ancient {
+            Some(ancient) => ancient.fields.union(&owner.fields),
+            None => ancient = Some(Owner { manager: "ancient-changes".into(), ..owner.clone() }),
+        }
+        false
+    });
+    owners.extend(ancient);
+}

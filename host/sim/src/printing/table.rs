@@ -1,0 +1,124 @@
+//! Takes objects, yields the rows that `kubectl get` prints: the columns that a definition names for its kind, and for
+//! the built-in kinds the ones that the real server prints. May not be relied on by programs.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::{registry::Kind, schema::DEFINITIONS},
+    object::{self, at, str_at},
+    printing::{duration::age, json_path, rows},
+};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// One column: name, type, format, priority (above 0: with `-o wide` only), description.
+#[derive(Debug, Clone)]
+struct Column {
+    name: String,
+    kind: String,
+    priority: i64,
+    description: String,
+    path: String,
+}
+
+impl Column {
+    fn named(name: &str, kind: &str, priority: i64) -> Self {
+        let description = describe(name).to_owned();
+        Self { name: name.into(), kind: kind.into(), priority, description, path: String::new() }
+    }
+}
+
+/// What the real server says about a column: most of it in the words of the field that the column shows.
+fn describe(column: &str) -> &'static str {
+    let pod = |part: &str, field: &str| field_description(&format!("io.k8s.api.core.v1.Pod{part}"), field);
+    match column {
+        "Name" => field_description(OBJECT_META, "name"),
+        "Age" => field_description(OBJECT_META, "creationTimestamp"),
+        "Ready" => "The aggregate readiness state of this pod for accepting traffic.",
+        "Status" => "The aggregate status of the containers in this pod.",
+        "Restarts" => {
+            "The number of times the containers in this pod have been restarted and when the last container in this pod \
+             has restarted."
+        }
+        "IP" => pod("Status", "podIP"),
+        "Node" => pod("Spec", "nodeName"),
+        "Nominated Node" => pod("Status", "nominatedNodeName"),
+        "Readiness Gates" => pod("Spec", "readinessGates"),
+        _ => "",
+    }
+}
+
+fn field_description(definition: &str, field: &str) -> &'static str {
+    DEFINITIONS.get(definition).map(|schema| str_at(schema, &["properties", field, "description"])).unwrap_or_default()
+}
+
+/// The column definitions of a kind.
+pub(crate) fn columns(kind: &Kind) -> Vec<Value> {
+    let definition = |column: Column| {
+        let format = if column.name == "Name" { "name" } else { "" };
+        json!({
+            "name": column.name, "type": column.kind, "format": format, "description": column.description,
+            "priority": column.priority,
+        })
+    };
+    all(kind).into_iter().map(definition).collect()
+}
+
+fn all(kind: &Kind) -> Vec<Column> {
+    let mut columns = Vec::new();
+    if kind.kind != "Event" || kind.custom.is_some() {
+        columns.push(Column::named("Name", "string", 0));
+    }
+    match &kind.custom {
+        Some(custom) if custom.columns.is_empty() => columns.push(age_column()),
+        Some(custom) => columns.extend(custom.columns.iter().map(custom_column)),
+        None => columns.extend(rows::columns(kind).iter().map(|(name, kind, wide)| Column::named(name, kind, *wide))),
+    }
+    columns
+}
+
+fn age_column() -> Column {
+    Column { path: ".metadata.creationTimestamp".into(), ..Column::named("Age", "date", 0) }
+}
+
+fn custom_column(column: &Value) -> Column {
+    Column {
+        name: str_at(column, &["name"]).to_owned(),
+        kind: str_at(column, &["type"]).to_owned(),
+        priority: at(column, &["priority"]).and_then(Value::as_i64).unwrap_or_default(),
+        description: match str_at(column, &["description"]) {
+            "" => {
+                let path = str_at(column, &["jsonPath"]);
+                format!("Custom resource definition column (in JSONPath format): {path}")
+            }
+            text => text.to_owned(),
+        },
+        path: str_at(column, &["jsonPath"]).to_owned(),
+    }
+}
+
+/// The cells of an object's row.
+pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    // What is listed of events is what happened; their names say nothing.
+    if kind.kind == "Event" && kind.custom.is_none() {
+        return rows::cells(kind, object, now);
+    }
+    let mut cells = vec![json!(object::name(object))];
+    if kind.custom.is_none() {
+        cells.extend(rows::cells(kind, object, now));
+        return cells;
+    }
+    cells.extend(all(kind).iter().skip(1).map(|column| cell(column, object, now)));
+    cells
+}
+
+fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
+    let found = json_path::find(object, &column.path);
+    let Some(first) = found.first() else { return Value::Null };
+    match column.kind.as_str() {
+        "date" => json!(age(Some(first), now)),
+        "integer" | "number" | "boolean" => (*first).clone(),
+        _ => json!(found.iter().map(|one| json_path::text(one)).collect::<Vec<_>>().join(",")),
+    }
+}

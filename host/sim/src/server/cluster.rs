@@ -1,0 +1,228 @@
+//! Takes HTTP requests, yields HTTP responses: the whole API server as one value that is cheap to clone. May not do
+//! anything by itself; every change of state happens inside a request, under one lock, in the order of arrival.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{
+    clock::{self, Clock, VirtualClock},
+    controllers::run,
+    kinds::registry::Kinds,
+    random::Random,
+    server::{
+        handle,
+        reply::{self, ApiBody},
+        routing::{Call, Incoming, Route, Verb, route},
+        status::Refusal,
+    },
+    storage::{Entry, Store},
+};
+
+/// How a cluster is made.
+#[derive(Debug)]
+pub struct Options {
+    /// Where timestamps come from.
+    pub clock: Arc<dyn Clock>,
+    /// Fixes every UID and every generated name.
+    pub seed: u64,
+    /// How many writes a watch can be told of later; older resourceVersions are answered with 410.
+    pub window: usize,
+    /// Keep every write for [`Cluster::history`]. Memory grows without bound.
+    pub history: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { clock: Arc::new(VirtualClock::default()), seed: 1, window: 100_000, history: false }
+    }
+}
+
+/// What is counted: one combination of request and answer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKind {
+    /// Verb.
+    pub verb: Verb,
+    /// `pods`, `deployments.apps`.
+    pub resource: String,
+    /// Empty for the main resource.
+    pub subresource: String,
+    /// HTTP status code of the answer.
+    pub code: u16,
+}
+
+/// An in-memory Kubernetes API server. Clones are handles on the same cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    requests: Mutex<BTreeMap<RequestKind, u64>>,
+}
+
+/// Everything behind the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) kinds: Kinds,
+    pub(crate) random: Random,
+    /// The time of the request being handled.
+    pub(crate) now: Timestamp,
+    pub(crate) settled: run::Settled,
+}
+
+impl State {
+    /// The request's time as objects carry it.
+    pub(crate) fn time(&self) -> String {
+        clock::seconds(self.now)
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A cluster with the namespaces that every cluster has.
+    pub fn new(options: Options) -> Self {
+        let Options { clock, seed, window, history } = options;
+        let mut state = State {
+            store: Store::new(window, history),
+            kinds: Kinds::built_in(),
+            random: Random::seeded(seed),
+            now: clock.now(),
+            settled: run::Settled::default(),
+        };
+        run::bootstrap(&mut state);
+        let requests = Mutex::new(BTreeMap::new());
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), clock, requests }) }
+    }
+
+    /// The cluster as a tower service, for `kube::Client::new(cluster.service(), "default")`.
+    pub fn service(&self) -> ApiService {
+        ApiService { cluster: self.clone() }
+    }
+
+    /// How many requests of each kind were answered so far.
+    pub fn requests(&self) -> BTreeMap<RequestKind, u64> {
+        self.inner.requests.lock().clone()
+    }
+
+    /// Every write since the cluster was made, in order; empty unless [`Options::history`] was set.
+    pub fn history(&self) -> Vec<Arc<Entry>> {
+        self.inner.state.lock().store.history()
+    }
+
+    /// The resourceVersion of the last write.
+    pub fn resource_version(&self) -> u64 {
+        self.inner.state.lock().store.rv()
+    }
+
+    /// The table that an [`Entry`] names for a kind, by group and plural name.
+    pub fn table(&self, group: &str, plural: &str) -> crate::kinds::registry::TableId {
+        self.inner.state.lock().kinds.table(group, plural)
+    }
+
+    /// Forgets all past writes: watches and pages from an older resourceVersion are answered with 410 from now on.
+    pub fn compact(&self) {
+        let mut state = self.inner.state.lock();
+        let now = state.store.rv();
+        state.store.compact(now);
+    }
+
+    /// The present moment on the cluster's clock.
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.inner.state.lock();
+        state.now = self.inner.clock.now();
+        state
+    }
+
+    fn answer(&self, incoming: Incoming<'_>) -> Response<ApiBody> {
+        let routed = route(incoming, &self.lock().kinds);
+        match routed {
+            Err(refusal) => reply::refusal(&refusal),
+            Ok(Route::Document(path, accept)) => reply::from_result(handle::document(self, &path, &accept)),
+            Ok(Route::Resource(call)) => {
+                let response = reply::from_result(handle::resource(self, &call));
+                self.count(&call, response.status().as_u16());
+                response
+            }
+        }
+    }
+
+    fn count(&self, call: &Call, code: u16) {
+        let kind = RequestKind {
+            verb: call.verb,
+            resource: call.kind.resource(),
+            subresource: call.subresource.clone(),
+            code,
+        };
+        *self.inner.requests.lock().entry(kind).or_default() += 1;
+    }
+
+    /// Answers one request.
+    pub async fn respond<B>(&self, request: Request<B>) -> Response<ApiBody>
+    where
+        B: http_body::Body,
+        B::Error: std::fmt::Display,
+    {
+        let (parts, body) = request.into_parts();
+        let mut response = match body.collect().await {
+            Ok(body) => {
+                let body: Bytes = body.to_bytes();
+                self.answer(Incoming { method: &parts.method, uri: &parts.uri, headers: &parts.headers, body })
+            }
+            Err(cause) => reply::refusal(&Refusal::bad_request(format!("failed to read the request's body: {cause}"))),
+        };
+        if let Ok(date) = HeaderValue::from_str(&clock::http_date(self.now())) {
+            response.headers_mut().insert(header::DATE, date);
+        }
+        response
+    }
+}
+
+/// A [`Cluster`] as a tower service.
+#[derive(Debug, Clone)]
+pub struct ApiService {
+    cluster: Cluster,
+}
+
+impl<B> tower::Service<Request<B>> for ApiService
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::fmt::Display + Send,
+{
+    type Response = Response<ApiBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let cluster = self.cluster.clone();
+        Box::pin(async move { Ok(cluster.respond(request).await) })
+    }
+}

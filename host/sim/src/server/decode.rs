@@ -1,0 +1,141 @@
+//! Takes the body of a write, yields the object in it. May not change what the client said beyond filling in kind and
+//! apiVersion where the path already says them.
+
+use serde_json::{Value, json};
+
+use crate::{
+    kinds::{events, registry::Kind},
+    lifecycle::normalise::{self, Unknown},
+    object,
+    server::{
+        protobuf,
+        routing::Call,
+        status::{FieldError, Refusal},
+    },
+};
+
+/// How much of a body that cannot be read is shown.
+const SUMMARY: usize = 30;
+
+/// The body as JSON, whatever of the known formats it is in.
+pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
+    let media = call.content_type.split(';').next().unwrap_or_default().trim();
+    match media {
+        "" | "application/json" => json_text(&call.body),
+        "application/yaml" => yaml_text(&call.body),
+        protobuf::MEDIA if call.kind.custom.is_none() => protobuf::decode(&call.kind, &call.body),
+        _ => Err(Refusal::unsupported_media("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
+    }
+}
+
+/// JSON text as a value.
+pub(crate) fn json_text(body: &[u8]) -> Result<Value, Refusal> {
+    serde_json::from_slice(body)
+        .map_err(|cause| Refusal::bad_request(format!("error decoding the body of the request: {cause}")))
+}
+
+/// YAML text as a value: patches of server-side apply come as YAML, of which JSON is a part.
+pub(crate) fn yaml_text(body: &[u8]) -> Result<Value, Refusal> {
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
+    let text =
+        std::str::from_utf8(body).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))?;
+    serde_saphyr::from_str(text).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))
+}
+
+/// An object as a client sent it, ready to be stored, and what the client should be told about it.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) object: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// The object in the body of a create or update.
+pub(crate) fn object(call: &Call) -> Result<Decoded, Refusal> {
+    finish(call, body(call)?)
+}
+
+/// A value as an object of the call's kind, in its stored form.
+pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> {
+    let warnings = normalise(call, &mut value)?;
+    Ok(Decoded { object: stored_form(&call.kind, value), warnings })
+}
+
+/// Checks that a value is an object of the call's kind and brings it into shape; yields warnings.
+pub(crate) fn normalise(call: &Call, value: &mut Value) -> Result<Vec<String>, Refusal> {
+    typed(&call.kind, value)?;
+    normalise::normalise(&call.kind, value, Unknown::wanted(&call.query))
+}
+
+/// Checks that a value is an object of the kind that the path names.
+pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
+    if !value.is_object() {
+        let message = format!(
+            "{} in version {:?} cannot be handled as a {}: it is not an object",
+            kind.kind, kind.version, kind.kind
+        );
+        return Err(Refusal::bad_request(message));
+    }
+    named(kind, value)?;
+    let map = object::as_map(value);
+    // First in the text, where a list can leave them out without a second serialisation.
+    map.shift_remove("kind");
+    map.shift_remove("apiVersion");
+    map.shift_insert(0, "kind".into(), json!(kind.kind));
+    map.shift_insert(1, "apiVersion".into(), json!(kind.api_version()));
+    if map.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
+        return Err(Refusal::bad_request(
+            "json: cannot unmarshal value into Go struct field .metadata of type v1.ObjectMeta",
+        ));
+    }
+    object::metadata_mut(value).retain(|_, field| !field.is_null());
+    Ok(())
+}
+
+/// Checks the kind and apiVersion that a value says it has.
+fn named(kind: &Kind, value: &Value) -> Result<(), Refusal> {
+    let (said_kind, said_version) = (object::str_at(value, &["kind"]), object::str_at(value, &["apiVersion"]));
+    if kind.custom.is_some() && said_kind.is_empty() {
+        let text = value.to_string();
+        let start: String = text.chars().take(SUMMARY).collect();
+        let summary = if text.chars().count() > SUMMARY { format!("{start} ...") } else { start };
+        return Err(Refusal::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}' ({summary})",
+            kind.kind
+        )));
+    }
+    if !said_version.is_empty() && said_version != kind.api_version() {
+        let message = format!(
+            "the API version in the data ({said_version}) does not match the expected API version ({})",
+            kind.api_version()
+        );
+        return Err(Refusal::bad_request(message));
+    }
+    if said_kind.is_empty() || said_kind == kind.kind {
+        return Ok(());
+    }
+    if kind.custom.is_some() {
+        let named = Kind { kind: said_kind.to_owned(), ..kind.clone() };
+        let wrong = FieldError::invalid("kind", &json!(said_kind), &format!("must be {}", kind.kind));
+        return Err(Refusal::invalid(&named, object::name(value), &[wrong]));
+    }
+    let message = format!("{said_kind} in version {:?} cannot be handled as a {}", kind.version, kind.kind);
+    Err(Refusal::bad_request(message))
+}
+
+/// An object of any served version as the one that is stored.
+pub(crate) fn stored_form(kind: &Kind, value: Value) -> Value {
+    if kind.is("events.k8s.io", "Event") {
+        let mut core = events::to_core(&value);
+        object::as_map(&mut core).insert("apiVersion".into(), json!("v1"));
+        return core;
+    }
+    let Some(custom) = kind.custom.as_ref().filter(|custom| custom.storage_version != kind.version) else {
+        return value;
+    };
+    let mut value = value;
+    let stored = format!("{}/{}", kind.group, custom.storage_version);
+    object::as_map(&mut value).insert("apiVersion".into(), json!(stored));
+    value
+}

@@ -1,0 +1,82 @@
+//! Takes a routed request, yields its reply: the table of what is done for which verb and subresource. May not do any of
+//! it itself.
+
+use http::StatusCode;
+
+use crate::{
+    controllers::run,
+    discovery::documents,
+    server::{
+        cluster::{Cluster, State},
+        list, options,
+        reply::Reply,
+        routing::{Call, Verb},
+        shape::Shape,
+        status::Refusal,
+        watch,
+    },
+    storage::{Key, Version},
+    verbs::{create, delete, patch, scale, update},
+};
+
+/// Answers a request about objects.
+pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal> {
+    known_subresource(call)?;
+    options::check(call)?;
+    let mut state = cluster.lock();
+    let reply = match call.verb {
+        _ if call.subresource == "scale" => scale::scale(&mut state, call),
+        Verb::Get | Verb::Update | Verb::Patch if call.subresource == "eviction" => Err(Refusal::method_not_allowed()),
+        Verb::Get => get(&state, call),
+        Verb::List => list::list(&state, call),
+        Verb::Watch => watch::start(cluster, &state, call),
+        Verb::Create => create::create(&mut state, call),
+        Verb::Update => update::replace(&mut state, call),
+        Verb::Patch => patch::patch(&mut state, call),
+        Verb::Delete => delete::delete(&mut state, call),
+        Verb::DeleteCollection => delete::collection(&mut state, call),
+    };
+    if call.verb.writes() {
+        run::settle(&mut state);
+    }
+    reply
+}
+
+/// Answers a request about the server itself.
+pub(crate) fn document(cluster: &Cluster, path: &[String], accept: &str) -> Result<Reply, Refusal> {
+    documents::document(&cluster.lock(), path, accept)
+}
+
+fn known_subresource(call: &Call) -> Result<(), Refusal> {
+    let traits = call.kind.traits;
+    let known = match call.subresource.as_str() {
+        "" => true,
+        "status" => traits.status,
+        "scale" => traits.scale,
+        "eviction" => call.kind.is("", "Pod"),
+        "finalize" => call.kind.is("", "Namespace"),
+        _ => false,
+    };
+    match (known, call.kind.custom.is_some()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Refusal::not_found(&call.kind, &call.name)),
+        (false, false) => Err(Refusal::no_such_path()),
+    }
+}
+
+fn get(state: &State, call: &Call) -> Result<Reply, Refusal> {
+    let found =
+        state.store.get(call.kind.table, &key(call)).ok_or_else(|| Refusal::not_found(&call.kind, &call.name))?;
+    shown(state, call, StatusCode::OK, found)
+}
+
+/// The key that a request names.
+pub(crate) fn key(call: &Call) -> Key {
+    Key::new(call.namespace.clone(), call.name.clone())
+}
+
+/// The reply that shows one object in the form the client asked for.
+pub(crate) fn shown(state: &State, call: &Call, code: StatusCode, version: &Version) -> Result<Reply, Refusal> {
+    let shape = Shape::wanted(call)?;
+    Ok(Reply::Json(code, shape.one(version, state.now)))
+}

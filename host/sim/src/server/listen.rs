@@ -1,0 +1,54 @@
+//! Takes a listener and a service, yields HTTP/1.1 connections on it, so that kubectl can talk to the in-memory API.
+//! May not know what the service answers, and ends every connection when it is dropped.
+
+use std::{convert::Infallible, io};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::server::{cluster::Cluster, reply::ApiBody};
+
+/// Serves a service, a [`Cluster::service`] with layers around it perhaps, until the listener fails or the future is
+/// dropped.
+///
+/// # Errors
+///
+/// Fails when no further connection can be accepted.
+pub async fn serve<S>(listener: TcpListener, service: S) -> io::Result<()>
+where
+    S: tower::Service<Request<Incoming>, Response = Response<ApiBody>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let service = TowerToHyperService::new(service.clone());
+        connections.spawn(async move {
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = connection.await {
+                // A client that goes away in the middle of a watch is the ordinary case.
+                tracing::debug!(%error, "connection ended");
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+impl Cluster {
+    /// Serves the cluster over plain HTTP until the listener fails or the future is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails when no further connection can be accepted.
+    pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        serve(listener, self.service()).await
+    }
+}

@@ -1,0 +1,149 @@
+//! Takes a POST, yields the stored object. May not store anything that validation or admission refused.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::{
+    admission::policies::{self, Operation},
+    lifecycle::{metadata, prepare},
+    object,
+    server::{
+        cluster::State,
+        decode,
+        handle::shown,
+        reply::Reply,
+        routing::Call,
+        status::{FieldError, Refusal},
+    },
+    storage::{Key, Version},
+    verbs::{eviction, update::Managed},
+};
+
+/// Names that a generateName may take before the suffix: 63 characters in all.
+const GENERATED_BASE: usize = 58;
+
+/// Answers a POST.
+pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
+    match (call.subresource.as_str(), call.name.is_empty()) {
+        ("eviction", _) => return eviction::evict(state, call),
+        ("", true) => {}
+        _ if call.kind.custom.is_some() => return Err(Refusal::not_supported(&call.kind, "create")),
+        _ => return Err(Refusal::method_not_allowed()),
+    }
+    if call.kind.namespaced && call.namespace.is_empty() {
+        return Err(Refusal::method_not_allowed());
+    }
+    let decoded = decode::object(call)?;
+    Ok(insert(state, call, (decoded.object, Managed::Track))?.warned(decoded.warnings))
+}
+
+/// Stores a new object, also one that an update or an apply brought into being.
+pub(crate) fn insert(
+    state: &mut State,
+    call: &Call,
+    (mut object, managed): (Value, Managed),
+) -> Result<Reply, Refusal> {
+    let kind = &call.kind;
+    place(call, &mut object)?;
+    if object::meta(&object, "resourceVersion").is_some_and(|rv| rv != "" && rv != "0") {
+        return Err(Refusal::plain(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    let dry_run = call.query.dry_run();
+    metadata::strip_for_create(&mut object);
+    name(state, &mut object);
+    let time = state.time();
+    object::set_meta(&mut object, "creationTimestamp", json!(time));
+    let uid = state.random.uid();
+    object::set_meta(&mut object, "uid", json!(uid));
+    namespace_admits(state, call, object::name(&object))?;
+    prepare::prepare_create(kind, &mut object);
+    let key = Key::new(object::namespace(&object), object::name(&object));
+    let mut errors = metadata::errors(kind, &object);
+    errors.extend(prepare::create_errors(kind, &object));
+    if !errors.is_empty() {
+        return Err(Refusal::invalid(kind, &key.name, &errors));
+    }
+    managed.note(state, call, (None, &mut object));
+    policies::check(state, call, &Operation::create(&object))?;
+    if state.store.get(kind.table, &key).is_some() {
+        return Err(Refusal::already_exists(kind, &key.name));
+    }
+    if dry_run {
+        return shown(state, call, StatusCode::CREATED, &Version::new(0, object));
+    }
+    let stored = state.store.put(kind.table, key, object);
+    shown(state, call, StatusCode::CREATED, &stored)
+}
+
+/// Puts the object where the path says, or says why it does not belong there.
+fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
+    let said = object::namespace(object);
+    if !call.kind.namespaced {
+        if said.is_empty() {
+            return Ok(());
+        }
+        object::set_meta(object, "namespace", Value::Null);
+        return Ok(());
+    }
+    if !said.is_empty() && said != call.namespace {
+        return Err(Refusal::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object::set_meta(object, "namespace", json!(call.namespace));
+    Ok(())
+}
+
+fn name(state: &mut State, object: &mut Value) {
+    let prefix = object::meta_str(object, "generateName").to_owned();
+    if object::name(object).is_empty() && !prefix.is_empty() {
+        let base = prefix.chars().take(GENERATED_BASE).collect::<String>();
+        let name = format!("{base}{}", state.random.suffix());
+        object::set_meta(object, "name", json!(name));
+    }
+}
+
+/// Nothing is created in a namespace that is absent or going away.
+fn namespace_admits(state: &State, call: &Call, name: &str) -> Result<(), Refusal> {
+    if !call.kind.namespaced {
+        return Ok(());
+    }
+    let Some(namespaces) = state.kinds.by_path("", "v1", "namespaces") else { return Ok(()) };
+    let found = state.store.get(namespaces.table, &Key::new("", call.namespace.clone()));
+    let Some(namespace) = found else { return Err(Refusal::not_found(namespaces, &call.namespace)) };
+    if !object::is_deleting(&namespace.value) {
+        return Ok(());
+    }
+    let text = format!("unable to create new content in namespace {} because it is being terminated", call.namespace);
+    let mut refusal = Refusal::forbidden(&call.kind, name, &text);
+    let cause = json!([{
+        "reason": "NamespaceTerminating",
+        "message": format!("namespace {} is being terminated", call.namespace),
+        "field": "metadata.namespace",
+    }]);
+    object::as_map(&mut refusal.details).insert("causes".into(), cause);
+    Err(refusal)
+}
+
+/// The complaint about an object whose name is not the path's.
+pub(crate) fn name_matches(call: &Call, object: &mut Value) -> Result<(), Refusal> {
+    let said = object::name(object);
+    if said.is_empty() {
+        object::set_meta(object, "name", json!(call.name));
+        return Ok(());
+    }
+    if said != call.name {
+        let message = format!("the name of the object ({said}) does not match the name on the URL ({})", call.name);
+        return Err(Refusal::bad_request(message));
+    }
+    Ok(())
+}
+
+/// The complaint about an update that must say which version it replaces.
+pub(crate) fn version_required() -> FieldError {
+    FieldError {
+        field: "metadata.resourceVersion".into(),
+        reason: "FieldValueInvalid",
+        text: "Invalid value: 0: must be specified for an update".into(),
+    }
+}

@@ -1,0 +1,112 @@
+//! Prepares a cluster for a world. Takes a client, yields once the CollaSet is served and the nodes are there. What
+//! exists already is left as it is.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::collaset_crd::collaset_crd;
+use super::sets::SetKind;
+use super::writer::is_already_there;
+
+/// A server takes a second or two to serve a new kind; longer means that it never will.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why the cluster could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareFailed {
+    /// The CollaSet's definition was refused.
+    #[error(
+        "failed to create the CustomResourceDefinition of CollaSet; the client needs the rights of an administrator"
+    )]
+    CreateDefinition {
+        /// The server's answer.
+        #[source]
+        source: kube::Error,
+    },
+    /// The CollaSet is not served although its definition exists.
+    #[error("CollaSets cannot be listed {SERVED_WITHIN:?} after their definition was created")]
+    ListCollaSets {
+        /// The last answer.
+        #[source]
+        source: kube::Error,
+    },
+    /// The constant definition in this crate is not a valid object.
+    #[error("failed to read the CollaSet's definition")]
+    ReadDefinition {
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A node was refused.
+    #[error("failed to create node {name}")]
+    CreateNode {
+        /// The node.
+        name: String,
+        /// The server's answer.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+/// Creates what is missing and waits until it is served.
+pub(crate) async fn prepare(client: &Client, nodes: usize, now: &str) -> Result<(), PrepareFailed> {
+    install_collaset(client).await?;
+    for index in 0..nodes {
+        create_node(client, format!("node-{index}"), now).await?;
+    }
+    Ok(())
+}
+
+async fn install_collaset(client: &Client) -> Result<(), PrepareFailed> {
+    let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+    let crd: DynamicObject =
+        serde_json::from_value(collaset_crd()).map_err(|source| PrepareFailed::ReadDefinition { source })?;
+    match definitions.create(&PostParams::default(), &crd).await {
+        Err(source) if !is_already_there(&source) => return Err(PrepareFailed::CreateDefinition { source }),
+        Ok(_) | Err(_) => {}
+    }
+    let sets: Api<DynamicObject> = Api::all_with(client.clone(), &SetKind::CollaSet.resource());
+    let end = Instant::now() + SERVED_WITHIN;
+    while let Err(source) = sets.list(&ListParams::default().limit(1)).await {
+        if Instant::now() >= end {
+            return Err(PrepareFailed::ListCollaSets { source });
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+async fn create_node(client: &Client, name: String, now: &str) -> Result<(), PrepareFailed> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let mut node = Node::default();
+    node.metadata.name = Some(name.clone());
+    node.metadata.labels = Some([("kubernetes.io/hostname".to_owned(), name.clone())].into());
+    let failed = |source| PrepareFailed::CreateNode { name: name.clone(), source };
+    match nodes.create(&PostParams::default(), &node).await {
+        Err(source) if is_already_there(&source) => return Ok(()),
+        created => drop(created.map_err(failed)?),
+    }
+    let status = Patch::Merge(node_status(now));
+    nodes.patch_status(&name, &PatchParams::default(), &status).await.map(drop).map_err(failed)
+}
+
+fn node_status(now: &str) -> Value {
+    json!({ "status": {
+        "capacity": { "cpu": "64", "memory": "256Gi", "pods": "10000" },
+        "allocatable": { "cpu": "64", "memory": "256Gi", "pods": "10000" },
+        "conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "the world's kubelet is ready",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }],
+    } })
+}

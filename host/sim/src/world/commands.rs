@@ -1,0 +1,171 @@
+//! What a scenario may ask of a world. Takes commands, yields once the server accepted them. A command changes
+//! circumstances; it may not touch the store or the ledger behind the back of the watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::World;
+use super::labels;
+use super::ledger::Cause;
+use super::new_objects::anew;
+use super::pauses::{Brake, Scope};
+use super::pod_facts::PodFacts;
+use super::sets::{SetKey, SetKind};
+use super::wait_until::{Overdue, until};
+use super::writer::only_if;
+
+/// A pod without finalizers is gone at once; one that hangs on them is not made anew.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a wish was not fulfilled.
+#[derive(Debug, thiserror::Error)]
+pub enum WishFailed {
+    /// The world knows no such pod.
+    #[error("there is no pod {namespace}/{name} to be made anew")]
+    FindPod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// The set was not resized.
+    #[error("failed to scale {set}")]
+    Scale {
+        /// The set.
+        set: SetKey,
+        /// The server's answer.
+        #[source]
+        source: kube::Error,
+    },
+    /// The old pod was not deleted.
+    #[error("failed to delete pod {name}")]
+    Delete {
+        /// The pod.
+        name: String,
+        /// The server's answer.
+        #[source]
+        source: kube::Error,
+    },
+    /// The old pod did not go.
+    #[error("pod {name} does not go; take its finalizers away first")]
+    AwaitGone {
+        /// The pod.
+        name: String,
+        /// How long was waited.
+        #[source]
+        source: Overdue,
+    },
+    /// The new pod was not created.
+    #[error("failed to create pod {name} anew")]
+    Create {
+        /// The pod.
+        name: String,
+        /// The server's answer.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+impl World {
+    /// Puts a brake on.
+    pub fn hold(&self, brake: Brake, scope: Scope) {
+        self.eyes.rounds.brakes.put_on(brake, scope);
+        self.eyes.wake_all();
+    }
+
+    /// Takes a brake off.
+    pub fn release(&self, brake: Brake, scope: Scope) {
+        self.eyes.rounds.brakes.take_off(brake, scope);
+        self.eyes.wake_all();
+    }
+
+    /// Sets the size of a set.
+    ///
+    /// # Errors
+    /// `WishFailed::Scale` if the server refuses.
+    pub async fn scale(&self, set: &SetKey, replicas: usize) -> Result<(), WishFailed> {
+        let api = self.eyes.rounds.hands.sets(set);
+        let body = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+        let patched = api.patch(&set.name, &PatchParams::default(), &body).await;
+        patched.map(drop).map_err(|source| WishFailed::Scale { set: set.clone(), source })
+    }
+
+    /// Deletes a pod at once and makes another one of the same name, owner and labels. Its set makes no pods
+    /// meanwhile. Yields the new pod's uid.
+    ///
+    /// # Errors
+    /// `WishFailed` if there is no such pod, or it does not go, or the server refuses.
+    pub async fn recreate_same_name(&self, namespace: &str, name: &str) -> Result<String, WishFailed> {
+        let rounds = &self.eyes.rounds;
+        let place = (namespace.to_owned(), name.to_owned());
+        let old = rounds.store.pod(&place);
+        let old = old.ok_or_else(|| WishFailed::FindPod { namespace: place.0.clone(), name: place.1.clone() })?;
+        let owner = rounds.store.lineage(old.controller().map(|owner| owner.uid.as_str())).into_iter().next();
+        let brake = owner.map(|set| (Brake::Recreation, Scope::Set(set)));
+        if let Some((brake, scope)) = brake.clone() {
+            rounds.brakes.put_on(brake, scope);
+        }
+        let made = self.make_anew(&old).await;
+        if let Some((brake, scope)) = brake {
+            self.release(brake, scope);
+        }
+        made
+    }
+
+    async fn make_anew(&self, old: &Arc<Pod>) -> Result<String, WishFailed> {
+        let rounds = &self.eyes.rounds;
+        let (api, name) = (rounds.hands.pods(old.pod_namespace()), old.pod_name().to_owned());
+        rounds.hands.ledger.announce(old.uid(), Cause::Recreated);
+        let at_once = only_if(old.uid(), DeleteParams::default().grace_period(0));
+        let deleted = api.delete(&name, &at_once).await;
+        deleted.map_err(|source| WishFailed::Delete { name: name.clone(), source })?;
+        let is_gone = |pods: &[Arc<Pod>]| pods.iter().all(|pod| pod.uid() != old.uid());
+        let gone = self.until("the old pod to go", GONE_WITHIN, is_gone).await;
+        gone.map_err(|source| WishFailed::AwaitGone { name: name.clone(), source })?;
+        let created = api.create(&PostParams::default(), &anew(old)).await;
+        let created = created.map_err(|source| WishFailed::Create { name, source })?;
+        let uid = created.uid().to_owned();
+        rounds.store.put_pod(created);
+        Ok(uid)
+    }
+
+    /// Waits until the pods satisfy a condition.
+    ///
+    /// # Errors
+    /// `Overdue` names what was awaited, once the deadline has passed.
+    pub async fn until(
+        &self,
+        what: &str,
+        deadline: Duration,
+        condition: impl FnMut(&[Arc<Pod>]) -> bool,
+    ) -> Result<(), Overdue> {
+        let (store, mut condition) = (&self.eyes.rounds.store, condition);
+        until(what, deadline, store.changes(), || condition(&store.pods())).await
+    }
+
+    /// Waits until a set has all its pods, each ready (and available, in a CollaSet), none of them leaving, none
+    /// in a replacement.
+    ///
+    /// # Errors
+    /// `Overdue` once the deadline has passed.
+    pub async fn settled(&self, set: &SetKey, deadline: Duration) -> Result<(), Overdue> {
+        let store = &self.eyes.rounds.store;
+        until(&format!("{set} to settle"), deadline, store.changes(), || self.is_settled(set)).await
+    }
+
+    fn is_settled(&self, key: &SetKey) -> bool {
+        let store = &self.eyes.rounds.store;
+        let Some(set) = store.set(key) else { return false };
+        let mut members = store.members(&set.uid);
+        let children = store.replica_sets(&set.uid);
+        members.extend(children.iter().flat_map(|child| store.members(&child.uid)));
+        let serves =
+            |pod: &Pod| pod.is_ready() && (key.kind != SetKind::CollaSet || pod.bears(labels::SERVICE_AVAILABLE));
+        let rests = |pod: &Pod| !pod.bears(labels::PAIR_ORIGIN_NAME) && !pod.bears(labels::PAIR_NEW_ID);
+        members.len() == set.replicas && members.iter().all(|m| !m.is_leaving && serves(&m.pod) && rests(&m.pod))
+    }
+}

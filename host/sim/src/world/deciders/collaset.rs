@@ -1,0 +1,288 @@
+//! Decides for a CollaSet as KusionStack's controller does: a pod marked `to-replace` gets a partner first and is
+//! deleted once the partner serves. Takes the set, its pods and the scene, yields acts. Pure; no clock, no client.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+
+use crate::world::action::{Act, Member, PodName, Scene, Sprout};
+use crate::world::labels;
+use crate::world::ledger::Cause;
+use crate::world::pod_facts::PodFacts;
+use crate::world::random::text_hash;
+use crate::world::sets::SetView;
+
+/// All that is to be done for the set now.
+pub(crate) fn collaset(set: &SetView, members: &[Member], scene: Scene) -> Vec<Act> {
+    let pairs = Pairs::of(members);
+    let mut next_id = scene.next_id;
+    let mut acts = replacements(members, &pairs, scene, &mut next_id);
+    acts.extend(members.iter().filter_map(|member| relabel(member, &pairs)));
+    acts.extend(
+        members
+            .iter()
+            .filter(|m| m.pod.bears(labels::TO_DELETE) && !m.is_leaving)
+            .map(|member| Act::DeletePod { pod: PodName::of(&member.pod), cause: Cause::MarkedToDelete }),
+    );
+    acts.extend(scale(set, members, &pairs, Scene { next_id, ..scene }));
+    let status = status(set, members);
+    if !set.status_says(&status) {
+        acts.push(Act::WriteStatus(status));
+    }
+    acts
+}
+
+/// The name of the set's present revision, such as `foo-7bdb974bc7`.
+pub(crate) fn revision(set: &SetView) -> String {
+    let template = serde_json::to_string(&set.template).unwrap_or_default();
+    format!("{}-{}", set.key.name, text_hash(&template))
+}
+
+/// The labels that a new pod of the set bears besides the template's.
+pub(crate) fn pod_labels(set: &SetView, id: u64) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (labels::CONTROL.to_owned(), "true".to_owned()),
+        (labels::INSTANCE_ID.to_owned(), id.to_string()),
+        (labels::REVISION.to_owned(), revision(set)),
+    ])
+}
+
+/// The lowest instance id that no pod of the set bears or names and that lies above all of them.
+pub(crate) fn next_id(members: &[Member]) -> u64 {
+    let named = |key: &'static str| members.iter().filter_map(move |m| m.pod.label(key)?.parse::<u64>().ok());
+    named(labels::INSTANCE_ID).chain(named(labels::PAIR_NEW_ID)).max().map_or(0, |id| id + 1)
+}
+
+/// Who is whose partner, by name and by instance id.
+struct Pairs<'a> {
+    by_name: BTreeMap<&'a str, &'a Member>,
+    by_id: BTreeMap<&'a str, &'a Member>,
+    by_origin: BTreeMap<&'a str, &'a Member>,
+}
+
+impl<'a> Pairs<'a> {
+    fn of(members: &'a [Member]) -> Self {
+        let keyed = |key: &'static str| members.iter().filter_map(move |m| Some((m.pod.label(key)?, m)));
+        Self {
+            by_name: members.iter().map(|m| (m.pod.pod_name(), m)).collect(),
+            by_id: keyed(labels::INSTANCE_ID).collect(),
+            by_origin: keyed(labels::PAIR_ORIGIN_NAME).filter(|(_, m)| !m.is_leaving).collect(),
+        }
+    }
+
+    fn origin_of(&self, member: &Member) -> Option<&'a Member> {
+        self.by_name.get(member.pod.label(labels::PAIR_ORIGIN_NAME)?).copied()
+    }
+
+    fn partner_of(&self, member: &Member) -> Option<&'a Member> {
+        self.by_id.get(member.pod.label(labels::PAIR_NEW_ID)?).copied()
+    }
+}
+
+/// Partners for marked pods that have none. A partner that exists although its origin does not name it was
+/// made by a step that was cut off: only the label is missing.
+fn replacements(members: &[Member], pairs: &Pairs<'_>, scene: Scene, next_id: &mut u64) -> Vec<Act> {
+    let mut acts = Vec::new();
+    for member in members {
+        let pod = &member.pod;
+        if !pod.bears(labels::TO_REPLACE) || pairs.origin_of(member).is_some() || pairs.partner_of(member).is_some() {
+            continue;
+        }
+        if let Some(id) = pairs.by_origin.get(pod.pod_name()).and_then(|new| new.pod.label(labels::INSTANCE_ID)) {
+            acts.push(label(member, labels::PAIR_NEW_ID, Some(id)));
+        } else if !scene.creation_held {
+            acts.push(Act::ReplaceOrigin { origin: PodName::of(pod), id: *next_id });
+            *next_id += 1;
+        }
+    }
+    acts
+}
+
+/// The label changes that end, finish or cancel a replacement. At most one per pod: the next look does the rest.
+fn relabel(member: &Member, pairs: &Pairs<'_>) -> Option<Act> {
+    let pod = &member.pod;
+    if pod.bears(labels::PAIR_ORIGIN_NAME) && pairs.origin_of(member).is_none() {
+        return Some(label(member, labels::PAIR_ORIGIN_NAME, None));
+    }
+    let is_origin_no_more = pod.bears(labels::PAIR_NEW_ID) && pairs.partner_of(member).is_none();
+    if is_origin_no_more && !pod.bears(labels::TO_REPLACE) {
+        return Some(label(member, labels::PAIR_NEW_ID, None));
+    }
+    if pod.bears(labels::TO_DELETE) || member.is_leaving {
+        return None;
+    }
+    let is_cancelled = pairs.origin_of(member).is_some_and(|origin| !is_marked(origin));
+    let is_replaced = pairs
+        .by_origin
+        .get(pod.pod_name())
+        .is_some_and(|new| is_marked(member) && new.pod.bears(labels::SERVICE_AVAILABLE));
+    let gives_up = is_cancelled && !pod.bears(labels::SERVICE_AVAILABLE);
+    (gives_up || is_replaced).then(|| label(member, labels::TO_DELETE, Some("true")))
+}
+
+fn is_marked(member: &Member) -> bool {
+    member.pod.label(labels::TO_REPLACE).is_some_and(|value| !value.is_empty())
+}
+
+fn label(member: &Member, key: &str, value: Option<&str>) -> Act {
+    let labels = BTreeMap::from([(key.to_owned(), value.map(str::to_owned))]);
+    Act::LabelPod { pod: PodName::of(&member.pod), labels }
+}
+
+/// Pods that are missing or too many. A pair counts once; a leaving pod counts as long as it is marked for
+/// replacement, since its partner takes its place.
+fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, scene: Scene) -> Vec<Act> {
+    let counted: Vec<&Member> = members.iter().filter(|m| !m.is_leaving || m.pod.bears(labels::TO_REPLACE)).collect();
+    let names: BTreeSet<&str> = counted.iter().map(|m| m.pod.pod_name()).collect();
+    let is_second = |m: &&Member| {
+        let origin = pairs.origin_of(m).filter(|origin| names.contains(origin.pod.pod_name()));
+        origin.is_some_and(|origin| {
+            let named = origin.pod.label(labels::PAIR_NEW_ID);
+            named.is_none() || named == m.pod.label(labels::INSTANCE_ID)
+        })
+    };
+    let mut places: Vec<&Member> = counted.into_iter().filter(|m| !is_second(m)).collect();
+    if let Some(missing) = set.replicas.checked_sub(places.len()) {
+        let missing = if scene.creation_held || set.is_terminating { 0 } else { missing };
+        let ids = (scene.next_id..).take(missing);
+        return ids.map(|id| Act::CreatePod(Sprout { name: None, labels: pod_labels(set, id) })).collect();
+    }
+    // The youngest go first, and those that no replacement involves before those in a pair.
+    places.sort_by_key(|m| {
+        let age = m.pod.meta().creation_timestamp.as_ref().map(|time| time.0);
+        (!m.pod.bears(labels::PAIR_NEW_ID), age, m.pod.pod_name().to_owned())
+    });
+    let surplus = places.len() - set.replicas;
+    let leaving = places.into_iter().rev().take(surplus);
+    let pairs_too = leaving.flat_map(|m| [Some(m), pairs.partner_of(m)]).flatten();
+    let going = pairs_too.filter(|m| !m.is_leaving && !m.pod.bears(labels::TO_DELETE));
+    going.map(|m| Act::DeletePod { pod: PodName::of(&m.pod), cause: Cause::ScaledDown }).collect()
+}
+
+fn status(set: &SetView, members: &[Member]) -> serde_json::Value {
+    let alive: Vec<&Member> = members.iter().filter(|m| !m.is_leaving && !m.pod.is_finished()).collect();
+    let ready = alive.iter().filter(|m| m.pod.is_ready()).count();
+    let serving = alive.iter().filter(|m| m.pod.bears(labels::SERVICE_AVAILABLE)).count();
+    let revision = revision(set);
+    let updated: Vec<&&Member> =
+        alive.iter().filter(|m| m.pod.label(labels::REVISION) == Some(revision.as_str())).collect();
+    json!({
+        "observedGeneration": set.generation,
+        "replicas": alive.len(),
+        "readyReplicas": ready,
+        "availableReplicas": serving,
+        "updatedReplicas": updated.len(),
+        "updatedReadyReplicas": updated.iter().filter(|m| m.pod.is_ready()).count(),
+        "updatedAvailableReplicas": updated.iter().filter(|m| m.pod.bears(labels::SERVICE_AVAILABLE)).count(),
+        "currentRevision": revision,
+        "updatedRevision": revision,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::samples::{pod, set_of};
+    use crate::world::sets::SetKind;
+
+    const FREE: Scene = Scene { next_id: 10, creation_held: false };
+
+    fn decide(replicas: usize, members: &[Member], scene: Scene) -> Vec<Act> {
+        let acts = collaset(&set_of(SetKind::CollaSet, "foo", replicas), members, scene);
+        acts.into_iter().filter(|act| !matches!(act, Act::WriteStatus(_))).collect()
+    }
+
+    fn label_act(name: &str, key: &str, value: Option<&str>) -> Act {
+        label(&pod(name).member(), key, value)
+    }
+
+    fn delete(name: &str, cause: Cause) -> Act {
+        Act::DeletePod { pod: PodName::of(&pod(name).member().pod), cause }
+    }
+
+    #[test]
+    fn a_marked_pod_gets_one_partner_and_no_more() {
+        let origin = pod("a").label(labels::INSTANCE_ID, "0").label(labels::TO_REPLACE, "true");
+        let acts = decide(1, &[origin.clone().member()], FREE);
+        assert_eq!(acts, [Act::ReplaceOrigin { origin: PodName::of(&origin.clone().member().pod), id: 10 }]);
+
+        let held = decide(1, &[origin.clone().member()], Scene { creation_held: true, ..FREE });
+        assert_eq!(held, []);
+
+        let partner = pod("b").label(labels::INSTANCE_ID, "10").label(labels::PAIR_ORIGIN_NAME, "a");
+        let named = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(named, [label_act("a", labels::PAIR_NEW_ID, Some("10"))]);
+
+        let paired = decide(1, &[origin.label(labels::PAIR_NEW_ID, "10").member(), partner.member()], FREE);
+        assert_eq!(paired, []);
+    }
+
+    #[test]
+    fn an_origin_goes_once_its_partner_serves() {
+        let origin = pod("a").label(labels::TO_REPLACE, "true").label(labels::PAIR_NEW_ID, "1");
+        let partner = pod("b")
+            .label(labels::INSTANCE_ID, "1")
+            .label(labels::PAIR_ORIGIN_NAME, "a")
+            .label(labels::SERVICE_AVAILABLE, "true");
+        let acts = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(acts, [label_act("a", labels::TO_DELETE, Some("true"))]);
+
+        let marked = origin.label(labels::TO_DELETE, "true");
+        let acts = decide(1, &[marked.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(acts, [delete("a", Cause::MarkedToDelete)]);
+
+        assert_eq!(decide(1, &[marked.terminating().member(), partner.clone().member()], FREE), []);
+        let alone = decide(1, &[partner.member()], FREE);
+        assert_eq!(alone, [label_act("b", labels::PAIR_ORIGIN_NAME, None)]);
+    }
+
+    #[test]
+    fn a_replacement_is_cancelled_by_taking_the_mark_away() {
+        let origin = pod("a").label(labels::PAIR_NEW_ID, "1");
+        let partner = pod("b").label(labels::INSTANCE_ID, "1").label(labels::PAIR_ORIGIN_NAME, "a");
+        let acts = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(acts, [label_act("b", labels::TO_DELETE, Some("true"))]);
+
+        let alone = decide(1, &[origin.clone().member()], FREE);
+        assert_eq!(alone, [label_act("a", labels::PAIR_NEW_ID, None)]);
+
+        let serving = partner.label(labels::SERVICE_AVAILABLE, "true").member();
+        assert_eq!(decide(1, &[origin.member(), serving], FREE), []);
+    }
+
+    #[test]
+    fn a_terminating_marked_pod_is_replaced_by_its_partner_alone() {
+        let origin = pod("a").label(labels::TO_REPLACE, "true").terminating();
+        let acts = decide(1, &[origin.clone().member()], FREE);
+        assert_eq!(acts, [Act::ReplaceOrigin { origin: PodName::of(&origin.member().pod), id: 10 }]);
+    }
+
+    #[test]
+    fn an_unmarked_pod_that_leaves_is_made_anew() {
+        let acts = decide(2, &[pod("a").terminating().member(), pod("b").member()], FREE);
+        let labels = pod_labels(&set_of(SetKind::CollaSet, "foo", 2), 10);
+        assert_eq!(acts, [Act::CreatePod(Sprout { name: None, labels })]);
+    }
+
+    #[test]
+    fn a_new_pod_is_replaced_only_after_its_origin_is_gone() {
+        let partner = pod("b")
+            .label(labels::INSTANCE_ID, "1")
+            .label(labels::PAIR_ORIGIN_NAME, "a")
+            .label(labels::TO_REPLACE, "true");
+        let origin = pod("a").label(labels::TO_REPLACE, "true").label(labels::PAIR_NEW_ID, "1").terminating();
+        assert_eq!(decide(1, &[origin.member(), partner.clone().member()], FREE), []);
+        let acts = decide(1, &[partner.clone().member()], FREE);
+        assert!(acts.contains(&Act::ReplaceOrigin { origin: PodName::of(&partner.member().pod), id: 10 }), "{acts:?}");
+    }
+
+    #[test]
+    fn a_surplus_pod_goes_with_its_partner_and_unpaired_ones_go_first() {
+        let origin = pod("a").label(labels::TO_REPLACE, "true").label(labels::PAIR_NEW_ID, "1").member();
+        let partner = pod("b").label(labels::INSTANCE_ID, "1").label(labels::PAIR_ORIGIN_NAME, "a").member();
+        let acts = decide(1, &[origin.clone(), partner.clone(), pod("c").member()], FREE);
+        assert_eq!(acts, [delete("c", Cause::ScaledDown)]);
+        let acts = decide(0, &[origin, partner], FREE);
+        assert_eq!(acts, [delete("a", Cause::ScaledDown), delete("b", Cause::ScaledDown)]);
+    }
+}

@@ -1,0 +1,64 @@
+//! Decides for a Deployment. Takes the Deployment and its ReplicaSets, yields acts: one ReplicaSet per template,
+//! the present one at full size. Pure. A changed template switches at once, there is no rolling update.
+
+use serde_json::json;
+
+use super::replicas::push_status;
+use crate::world::action::Act;
+use crate::world::random::text_hash;
+use crate::world::sets::SetView;
+
+/// All that is to be done for the Deployment now.
+pub(crate) fn deployment(set: &SetView, replica_sets: &[SetView]) -> Vec<Act> {
+    let hash = text_hash(&serde_json::to_string(&set.template).unwrap_or_default());
+    let name = format!("{}-{hash}", set.key.name);
+    let mut acts = Vec::new();
+    let is_known = replica_sets.iter().any(|child| child.key.name == name);
+    if !is_known && !set.is_terminating {
+        acts.push(Act::CreateReplicaSet { name: name.clone(), hash, replicas: set.replicas });
+    }
+    for child in replica_sets {
+        let replicas = if child.key.name == name { set.replicas } else { 0 };
+        if child.replicas != replicas && !set.is_terminating {
+            acts.push(Act::Resize { set: child.key.clone(), uid: child.uid.clone(), replicas });
+        }
+    }
+    push_status(&mut acts, set, status(set, replica_sets, &name));
+    acts
+}
+
+fn status(set: &SetView, replica_sets: &[SetView], present: &str) -> serde_json::Value {
+    let count = |child: &SetView, field: &str| child.status.get(field).and_then(|n| n.as_u64()).unwrap_or(0);
+    let sum = |field: &str| replica_sets.iter().map(|child| count(child, field)).sum::<u64>();
+    let updated = replica_sets.iter().find(|child| child.key.name == present);
+    let available = sum("availableReplicas");
+    json!({
+        "observedGeneration": set.generation,
+        "replicas": sum("replicas"),
+        "updatedReplicas": updated.map_or(0, |child| count(child, "replicas")),
+        "readyReplicas": sum("readyReplicas"),
+        "availableReplicas": available,
+        "unavailableReplicas": (set.replicas as u64).saturating_sub(available),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::samples::set_of;
+    use crate::world::sets::SetKind;
+
+    #[test]
+    fn a_deployment_makes_one_replica_set_and_keeps_its_size() {
+        let web = set_of(SetKind::Deployment, "web", 3);
+        let acts = deployment(&web, &[]);
+        let [Act::CreateReplicaSet { name, replicas: 3, .. }, Act::WriteStatus(_)] = acts.as_slice() else {
+            panic!("{acts:?}")
+        };
+        let present = set_of(SetKind::ReplicaSet, name, 1);
+        let old = set_of(SetKind::ReplicaSet, "web-old", 2);
+        let resized = |set: &SetView, replicas| Act::Resize { set: set.key.clone(), uid: set.uid.clone(), replicas };
+        let acts = deployment(&web, &[present.clone(), old.clone()]);
+        assert_eq!(acts[..2], [resized(&present, 3), resized(&old, 0)]);
+    }
+}

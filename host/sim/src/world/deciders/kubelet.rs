@@ -1,0 +1,205 @@
+//! Decides for scheduler and kubelet: which stage a pod is in, how long it stays there, what its next status is.
+//! Takes a pod, yields a stage, a delay or a status. Pure: the time that goes into conditions is handed in.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodIP, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::world::labels;
+use crate::world::pod_facts::PodFacts;
+use crate::world::random::{Dice, Span};
+
+/// How long the stages of a pod's life take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timings {
+    /// From a change to the reaction of a workload's controller.
+    pub react: Span,
+    /// From being scheduled to running containers.
+    pub start: Span,
+    /// From running to ready.
+    pub ready: Span,
+    /// From ready to the label `service-available`, for pods of a CollaSet.
+    pub available: Span,
+    /// From termination to the end, at most the pod's grace period.
+    pub terminate: Span,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            react: Span::millis(10, 30),
+            start: Span::millis(100, 400),
+            ready: Span::millis(100, 600),
+            available: Span::millis(10, 50),
+            terminate: Span::millis(100, 500),
+        }
+    }
+}
+
+/// Where a pod is in its life, named after what comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    /// No node yet.
+    Unscheduled,
+    /// Containers do not run yet.
+    Starting,
+    /// Runs, not ready.
+    Unready,
+    /// Ready, but a scenario wants it to fail.
+    Failing,
+    /// Ready pod of a CollaSet, without the label that says so.
+    Unavailable,
+    /// Told to go.
+    Terminating,
+    /// Nothing to do.
+    Settled,
+}
+
+/// The stage of a pod; `must_fail` is a scenario's wish that it be not ready.
+pub(crate) fn stage(pod: &Pod, must_fail: bool) -> Stage {
+    if pod.is_terminating() {
+        // A grace period of zero: the kubelet has done its part, only finalizers remain.
+        let is_over = pod.metadata.deletion_grace_period_seconds == Some(0);
+        return if is_over { Stage::Settled } else { Stage::Terminating };
+    }
+    match (pod.is_finished(), pod.node(), pod.phase(), pod.is_ready()) {
+        (true, ..) => Stage::Settled,
+        (false, None, ..) => Stage::Unscheduled,
+        (false, Some(_), "Running", true) if must_fail => Stage::Failing,
+        (false, Some(_), "Running", true) if waits_for_label(pod) => Stage::Unavailable,
+        (false, Some(_), "Running", true) => Stage::Settled,
+        (false, Some(_), "Running", false) if must_fail => Stage::Settled,
+        (false, Some(_), "Running", false) => Stage::Unready,
+        (false, Some(_), ..) => Stage::Starting,
+    }
+}
+
+fn waits_for_label(pod: &Pod) -> bool {
+    pod.bears(labels::INSTANCE_ID) && !pod.bears(labels::SERVICE_AVAILABLE)
+}
+
+/// How long a pod stays in a stage.
+pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, dice: Dice) -> Duration {
+    let of = |span: Span, word: &str| dice.between(span, &[word, pod.pod_namespace(), pod.pod_name()]);
+    match stage {
+        Stage::Unscheduled | Stage::Failing | Stage::Settled => Duration::ZERO,
+        Stage::Starting => of(timings.start, "start"),
+        Stage::Unready => of(timings.ready, "ready"),
+        Stage::Unavailable => of(timings.available, "available"),
+        Stage::Terminating => {
+            let grace = pod.metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            of(timings.terminate, "terminate").min(Duration::from_secs(grace.unwrap_or(30)))
+        }
+    }
+}
+
+/// The status of a pod whose containers run.
+pub(crate) fn running(pod: &Pod, is_ready: bool, now: Time) -> PodStatus {
+    let mut status = pod.status.clone().unwrap_or_default();
+    let spec_containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let containers = spec_containers.iter().map(|container| ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        ready: is_ready,
+        started: Some(true),
+        state: Some(ContainerState {
+            running: Some(ContainerStateRunning { started_at: status.start_time.clone().or(Some(now.clone())) }),
+            ..ContainerState::default()
+        }),
+        ..ContainerStatus::default()
+    });
+    status.container_statuses = Some(containers.collect());
+    status.phase = Some("Running".to_owned());
+    status.start_time.get_or_insert_with(|| now.clone());
+    let address = status.pod_ip.get_or_insert_with(|| address_of(pod)).clone();
+    status.pod_ips.get_or_insert_with(|| vec![PodIP { ip: address }]);
+    let readiness = if is_ready { "True" } else { "False" };
+    let conditions = status.conditions.get_or_insert_default();
+    for (kind, value) in
+        [("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", readiness), ("Ready", readiness)]
+    {
+        set_condition(conditions, kind, value, &now);
+    }
+    status
+}
+
+/// Sets a condition; its transition time moves only when its status does.
+fn set_condition(conditions: &mut Vec<PodCondition>, kind: &str, status: &str, now: &Time) {
+    let (old, others): (Vec<_>, Vec<_>) = conditions.drain(..).partition(|condition| condition.type_ == kind);
+    conditions.extend(others);
+    let kept = old.into_iter().find(|condition| condition.status == status);
+    conditions.push(kept.unwrap_or_else(|| PodCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        last_transition_time: Some(now.clone()),
+        ..PodCondition::default()
+    }));
+}
+
+/// An address from the private range, drawn from the pod's identity; nobody connects to it.
+fn address_of(pod: &Pod) -> String {
+    let [a, b, c, ..] = Dice::new(0).roll(&[pod.uid()]).to_le_bytes();
+    format!("10.{a}.{b}.{c}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::samples::pod;
+    use k8s_openapi::jiff::Timestamp;
+
+    fn scheduled(name: &str) -> Pod {
+        let mut pod = pod(name).0;
+        pod.spec.get_or_insert_default().node_name = Some("node-0".to_owned());
+        pod
+    }
+
+    #[test]
+    fn a_pod_passes_through_its_stages_in_order() {
+        let mut subject = pod("a").phase("Pending").condition("Ready", "False", None).0;
+        assert_eq!(stage(&subject, false), Stage::Unscheduled);
+        subject.spec.get_or_insert_default().node_name = Some("node-0".to_owned());
+        assert_eq!(stage(&subject, false), Stage::Starting);
+        subject.status = Some(running(&subject, false, Time(Timestamp::UNIX_EPOCH)));
+        assert_eq!(stage(&subject, false), Stage::Unready);
+        subject.status = Some(running(&subject, true, Time(Timestamp::UNIX_EPOCH)));
+        assert_eq!(stage(&subject, false), Stage::Settled);
+        subject.metadata.labels.get_or_insert_default().insert(labels::INSTANCE_ID.to_owned(), "1".to_owned());
+        assert_eq!(stage(&subject, false), Stage::Unavailable);
+        subject.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert_eq!(stage(&subject, false), Stage::Terminating);
+        subject.metadata.deletion_grace_period_seconds = Some(0);
+        assert_eq!(stage(&subject, false), Stage::Settled);
+    }
+
+    #[test]
+    fn a_pod_that_must_fail_loses_readiness_and_does_not_regain_it() {
+        let mut subject = scheduled("a");
+        assert_eq!(stage(&subject, true), Stage::Failing);
+        subject.status = Some(running(&subject, false, Time(Timestamp::UNIX_EPOCH)));
+        assert_eq!(stage(&subject, true), Stage::Settled);
+    }
+
+    #[test]
+    fn foreign_conditions_and_old_transition_times_survive_a_status_write() {
+        let mut subject = pod("a").condition(labels::DISRUPTION_TARGET, "True", Some("x")).0;
+        let early = Time(Timestamp::UNIX_EPOCH);
+        subject.status = Some(running(&subject, true, early.clone()));
+        let late = Time(Timestamp::MAX);
+        let status = running(&subject, true, late);
+        subject.status = Some(status);
+        assert_eq!(subject.condition("PodScheduled").unwrap().last_transition_time, Some(early));
+        assert!(subject.condition(labels::DISRUPTION_TARGET).is_some());
+    }
+
+    #[test]
+    fn a_short_grace_period_cuts_the_time_to_terminate() {
+        let mut subject = pod("a").terminating().0;
+        subject.metadata.deletion_grace_period_seconds = Some(1);
+        let timings = Timings { terminate: Span::millis(60_000, 90_000), ..Timings::default() };
+        assert_eq!(stay(&subject, Stage::Terminating, &timings, Dice::new(1)), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,219 @@
+//! Performs acts on sets. Takes an act that somebody decided, yields whether the server accepted it; replies go to
+//! the store at once, so that no decision is made on a view older than the world's own writes. It may not decide.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::action::{Act, PodName, Sprout};
+use super::deciders::collaset::pod_labels;
+use super::labels;
+use super::ledger::Ledger;
+use super::new_objects::{pod_of, replica_set_of};
+use super::random::Dice;
+use super::sets::{SetKey, SetView};
+use super::store::{Place, Store};
+
+/// Requests in flight at once; more only adds latency on a small API server.
+pub(crate) const IN_FLIGHT: usize = 16;
+
+/// How often a drawn name may be taken already before the act is left to the next round.
+const NAME_DRAWS: usize = 8;
+
+/// A write of the world that the server did not accept.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActFailed {
+    #[error("failed to create pod {name}")]
+    CreatePod { name: String, source: kube::Error },
+    #[error("failed to label pod {name}")]
+    LabelPod { name: String, source: kube::Error },
+    #[error("failed to delete pod {name}")]
+    DeletePod { name: String, source: kube::Error },
+    #[error("failed to create ReplicaSet {name}")]
+    CreateReplicaSet { name: String, source: kube::Error },
+    #[error("failed to resize {set}")]
+    Resize { set: SetKey, source: kube::Error },
+    #[error("failed to write the status of {set}")]
+    WriteSetStatus { set: SetKey, source: kube::Error },
+    #[error("failed to bring pod {name} to its next stage")]
+    AdvancePod { name: String, source: kube::Error },
+}
+
+/// The world's only way to write.
+pub(crate) struct Hands {
+    pub(crate) client: Client,
+    pub(crate) store: Arc<Store>,
+    pub(crate) ledger: Ledger,
+    pub(crate) dice: Dice,
+    pub(crate) nodes: usize,
+    permits: Semaphore,
+    drawn: Mutex<HashMap<String, u64>>,
+}
+
+/// What hands are made of.
+pub(crate) struct HandsParts {
+    pub(crate) client: Client,
+    pub(crate) store: Arc<Store>,
+    pub(crate) ledger: Ledger,
+    pub(crate) dice: Dice,
+    pub(crate) nodes: usize,
+}
+
+impl Hands {
+    pub(crate) fn new(parts: HandsParts) -> Self {
+        let HandsParts { client, store, ledger, dice, nodes } = parts;
+        let (permits, drawn) = (Semaphore::new(IN_FLIGHT), Mutex::default());
+        Self { client, store, ledger, dice, nodes, permits, drawn }
+    }
+
+    /// Performs one act of a set.
+    pub(crate) async fn perform(&self, set: &SetView, act: Act) -> Result<(), ActFailed> {
+        match act {
+            Act::CreatePod(sprout) => self.create_pod(set, &sprout).await,
+            Act::ReplaceOrigin { origin, id } => self.replace_origin(set, origin, id).await,
+            Act::LabelPod { pod, labels } => self.label_pod(&set.key.namespace, &pod, &labels).await,
+            Act::DeletePod { pod, cause } => {
+                self.ledger.announce(&pod.uid, cause);
+                self.delete_pod(&set.key.namespace, &pod).await
+            }
+            Act::CreateReplicaSet { name, hash, replicas } => {
+                let object = replica_set_of(set, &name, &hash, replicas);
+                self.create_replica_set(set, name, object).await
+            }
+            Act::Resize { set: key, uid, replicas } => self.resize(&key, &uid, replicas).await,
+            Act::WriteStatus(status) => self.write_set_status(set, &status).await,
+        }
+    }
+
+    pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn sets(&self, key: &SetKey) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &key.namespace, &key.kind.resource())
+    }
+
+    /// Runs one request within the bound on requests in flight.
+    pub(crate) async fn within_bound<T>(&self, request: impl Future<Output = T>) -> T {
+        // The semaphore is never closed, so an error cannot occur; the request would run unbounded then.
+        let _permit = self.permits.acquire().await.ok();
+        request.await
+    }
+
+    /// The node on which a pod of this name runs.
+    pub(crate) fn node_for(&self, place: &Place) -> String {
+        let count = u64::try_from(self.nodes.max(1)).unwrap_or(1);
+        format!("node-{}", self.dice.roll(&["node", &place.0, &place.1]) % count)
+    }
+
+    async fn create_pod(&self, set: &SetView, sprout: &Sprout) -> Result<(), ActFailed> {
+        let mut result = self.create_named(set, sprout).await;
+        for _ in 1..NAME_DRAWS {
+            let is_taken = matches!(&result, Err(ActFailed::CreatePod { source, .. }) if is_already_there(source));
+            if !is_taken || sprout.name.is_some() {
+                break;
+            }
+            result = self.create_named(set, sprout).await;
+        }
+        result
+    }
+
+    async fn create_named(&self, set: &SetView, sprout: &Sprout) -> Result<(), ActFailed> {
+        let namespace = &set.key.namespace;
+        let name = sprout.name.clone().unwrap_or_else(|| self.draw_name(&set.key));
+        let node = self.node_for(&(namespace.clone(), name.clone()));
+        let pod = pod_of(set, sprout, name.clone(), node);
+        let (api, parameters) = (self.pods(namespace), PostParams::default());
+        let created = self.within_bound(api.create(&parameters, &pod)).await;
+        self.store.put_pod(created.map_err(|source| ActFailed::CreatePod { name, source })?);
+        Ok(())
+    }
+
+    /// A name that belongs to the seed, the set and the count of its pods so far.
+    fn draw_name(&self, key: &SetKey) -> String {
+        let mut drawn = self.drawn.lock();
+        let count = drawn.entry(key.to_string()).or_default();
+        *count += 1;
+        format!("{}-{}", key.name, self.dice.suffix(&["pod", &key.to_string(), &count.to_string()]))
+    }
+
+    async fn replace_origin(&self, set: &SetView, origin: PodName, id: u64) -> Result<(), ActFailed> {
+        let mut labels = pod_labels(set, id);
+        labels.insert(labels::PAIR_ORIGIN_NAME.to_owned(), origin.name.clone());
+        self.create_pod(set, &Sprout { name: None, labels }).await?;
+        let pairing = BTreeMap::from([(labels::PAIR_NEW_ID.to_owned(), Some(id.to_string()))]);
+        self.label_pod(&set.key.namespace, &origin, &pairing).await
+    }
+
+    pub(crate) async fn label_pod(
+        &self,
+        namespace: &str,
+        pod: &PodName,
+        labels: &BTreeMap<String, Option<String>>,
+    ) -> Result<(), ActFailed> {
+        let body = json!({ "metadata": { "uid": pod.uid, "labels": labels } });
+        let (api, parameters) = (self.pods(namespace), PatchParams::default());
+        let patched = self.within_bound(api.patch(&pod.name, &parameters, &Patch::Merge(body))).await;
+        self.store.put_pod(patched.map_err(|source| ActFailed::LabelPod { name: pod.name.clone(), source })?);
+        Ok(())
+    }
+
+    async fn delete_pod(&self, namespace: &str, pod: &PodName) -> Result<(), ActFailed> {
+        let api = self.pods(namespace);
+        let parameters = only_if(&pod.uid, DeleteParams::default());
+        let deleted = self.within_bound(api.delete(&pod.name, &parameters)).await;
+        deleted.map_err(|source| ActFailed::DeletePod { name: pod.name.clone(), source })?;
+        self.store.mark_leaving(&pod.uid);
+        Ok(())
+    }
+
+    async fn create_replica_set(&self, set: &SetView, name: String, object: DynamicObject) -> Result<(), ActFailed> {
+        let kind = super::sets::SetKind::ReplicaSet;
+        let key = SetKey::new(kind, set.key.namespace.clone(), name.clone());
+        let (api, parameters) = (self.sets(&key), PostParams::default());
+        let created = self.within_bound(api.create(&parameters, &object)).await;
+        let created = created.map_err(|source| ActFailed::CreateReplicaSet { name, source })?;
+        self.remember_set(&key, &created);
+        Ok(())
+    }
+
+    async fn resize(&self, key: &SetKey, uid: &str, replicas: usize) -> Result<(), ActFailed> {
+        let body = json!({ "metadata": { "uid": uid }, "spec": { "replicas": replicas } });
+        let (api, parameters) = (self.sets(key), PatchParams::default());
+        let patched = self.within_bound(api.patch(&key.name, &parameters, &Patch::Merge(body))).await;
+        let patched = patched.map_err(|source| ActFailed::Resize { set: key.clone(), source })?;
+        self.remember_set(key, &patched);
+        Ok(())
+    }
+
+    async fn write_set_status(&self, set: &SetView, status: &Value) -> Result<(), ActFailed> {
+        let body = json!({ "status": status });
+        let (api, parameters) = (self.sets(&set.key), PatchParams::default());
+        let patched = self.within_bound(api.patch_status(&set.key.name, &parameters, &Patch::Merge(body))).await;
+        let patched = patched.map_err(|source| ActFailed::WriteSetStatus { set: set.key.clone(), source })?;
+        self.remember_set(&set.key, &patched);
+        Ok(())
+    }
+
+    fn remember_set(&self, key: &SetKey, object: &DynamicObject) {
+        if let Some(view) = SetView::read(key.kind, object) {
+            self.store.put_set(view);
+        }
+    }
+}
+
+/// Delete parameters that hold for one identity alone.
+pub(crate) fn only_if(uid: &str, parameters: DeleteParams) -> DeleteParams {
+    parameters.preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
+}
+
+/// Whether a server refused a create because the name is taken.
+pub(crate) fn is_already_there(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
