@@ -18,7 +18,7 @@ use kube::Client;
 use kube::api::DynamicObject;
 use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Interceptor, WriteRecord};
-use oarlock_sim::world::{Brake, Scope, SetKey, Verdict, Version};
+use oarlock_sim::world::{Brake, LedgerCheck, Scope, SetKey, Version};
 use oarlock_wasm::Plugins;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -245,7 +245,7 @@ pub fn failures(job: &DynamicObject, anew: Option<&str>) -> Option<String> {
 
 /// Whether a job that was broken off took nothing but its targets, each at most once. A new pod that was made for a
 /// target may go with the replacement that was given up.
-fn harmless(verdict: &Verdict) -> bool {
+fn harmless(verdict: &LedgerCheck) -> bool {
     let made = |lost: &(String, String)| verdict.targets.iter().any(|target| target.replacements.contains(lost));
     verdict.others_lost.iter().all(made) && verdict.targets.iter().all(|target| target.times_gone <= 1)
 }

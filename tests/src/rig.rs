@@ -67,7 +67,7 @@ impl Rig {
         let cluster = oarlock_sim::Cluster::new(options);
         let client = Client::new(cluster.service(), "default");
         furnish(&client, Way::CreateMissing).await?;
-        let world = World::start(client.clone(), world::Options::new(seed, clock)).await?;
+        let world = World::start(client.clone(), world::WorldOptions::new(seed, clock)).await?;
         Self::stand(Ground::Sim(cluster), client, "default", world).await
     }
 
@@ -78,7 +78,8 @@ impl Rig {
     pub async fn real(plane: Arc<ControlPlane>, namespace: &str) -> anyhow::Result<Self> {
         let client = plane.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
-        let options = world::Options { namespaces: vec![namespace.to_owned()], ..world::Options::new(1, clock) };
+        let options =
+            world::WorldOptions { namespaces: vec![namespace.to_owned()], ..world::WorldOptions::new(1, clock) };
         let world = World::start(plane.client(Account::World).await?, options).await?;
         Self::stand(Ground::Real(plane), client, namespace, world).await
     }

@@ -17,12 +17,12 @@ mod server {
     pub(crate) mod handle;
     pub(crate) mod list;
     pub(crate) mod listen;
-    pub(crate) mod options;
+    pub(crate) mod parameters;
     pub(crate) mod protobuf;
     pub(crate) mod query;
     pub(crate) mod reply;
+    pub(crate) mod response_form;
     pub(crate) mod routing;
-    pub(crate) mod shape;
     pub(crate) mod status;
     pub(crate) mod watch;
 }
@@ -105,4 +105,4 @@ pub use server::cluster::{ApiService, Cluster, Options, RequestKind};
 pub use server::listen::serve;
 pub use server::reply::ApiBody;
 pub use server::routing::Verb;
-pub use storage::{Change, Entry, Key, Version};
+pub use storage::{Change, Key, LogEntry, ObjectVersion};

@@ -28,9 +28,9 @@ impl Requirement {
 
 /// A label selector; the empty one matches all.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Labels(Vec<Requirement>);
+pub(crate) struct LabelSelector(Vec<Requirement>);
 
-impl Labels {
+impl LabelSelector {
     /// `a=b,c!=d,e in (f,g),!h`.
     pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
         if text.trim().is_empty() {
@@ -126,9 +126,9 @@ fn checked_value(value: &str) -> Result<String, String> {
 
 /// A field selector: all of its terms hold.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Fields(Vec<(Vec<String>, String, bool)>);
+pub(crate) struct FieldSelector(Vec<(Vec<String>, String, bool)>);
 
-impl Fields {
+impl FieldSelector {
     /// `metadata.name=x,status.phase!=Running` for the fields that the kind allows.
     pub(crate) fn parse(text: &str, kind: &Kind) -> Result<Self, Refusal> {
         let terms = text.split(',').filter(|part| !part.is_empty()).map(|term| field_term(term, kind));
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn matches(selector: &str, labels: Value) -> bool {
-        Labels::parse(selector).unwrap().matches(&json!({"metadata": {"labels": labels}}))
+        LabelSelector::parse(selector).unwrap().matches(&json!({"metadata": {"labels": labels}}))
     }
 
     #[test]
@@ -256,12 +256,12 @@ mod tests {
         assert!(matches("a notin (1,2)", json!({})));
         assert!(matches("a!=1", json!({})));
         assert!(!matches("!a", json!({"a": ""})));
-        assert!(Labels::parse("a=1,;").is_err());
+        assert!(LabelSelector::parse("a=1,;").is_err());
     }
 
     #[test]
     fn an_absent_label_selector_object_selects_nothing_and_an_empty_one_all() {
-        assert_eq!(Labels::from_object(None), None);
-        assert!(Labels::from_object(Some(&json!({}))).unwrap().matches(&json!({})));
+        assert_eq!(LabelSelector::from_object(None), None);
+        assert!(LabelSelector::from_object(Some(&json!({}))).unwrap().matches(&json!({})));
     }
 }

@@ -30,7 +30,7 @@ impl Key {
 
 /// One stored version of one object, never changed.
 #[derive(Debug)]
-pub struct Version {
+pub struct ObjectVersion {
     /// Its resourceVersion.
     pub rv: u64,
     /// The object, as stored.
@@ -38,7 +38,7 @@ pub struct Version {
     json: OnceLock<Bytes>,
 }
 
-impl Version {
+impl ObjectVersion {
     pub(crate) fn new(rv: u64, value: Value) -> Self {
         Self { rv, value, json: OnceLock::new() }
     }
@@ -62,7 +62,7 @@ pub enum Change {
 
 /// One entry of the log.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LogEntry {
     /// resourceVersion of the write.
     pub rv: u64,
     /// What kind of write.
@@ -72,21 +72,21 @@ pub struct Entry {
     /// Which object.
     pub key: Key,
     /// The object after the write (its last state for a deletion, with the deletion's resourceVersion).
-    pub object: Arc<Version>,
+    pub object: Arc<ObjectVersion>,
     /// The object before the write.
-    pub previous: Option<Arc<Version>>,
+    pub previous: Option<Arc<ObjectVersion>>,
 }
 
-type Table = BTreeMap<Key, Arc<Version>>;
+type Table = BTreeMap<Key, Arc<ObjectVersion>>;
 
 /// All objects of a cluster and the recent past.
 #[derive(Debug)]
 pub(crate) struct Store {
     rv: u64,
     tables: Vec<Table>,
-    log: VecDeque<Arc<Entry>>,
+    log: VecDeque<Arc<LogEntry>>,
     window: usize,
-    history: Option<Vec<Arc<Entry>>>,
+    history: Option<Vec<Arc<LogEntry>>>,
     changed: tokio::sync::watch::Sender<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn get(&self, table: TableId, key: &Key) -> Option<&Arc<Version>> {
+    pub(crate) fn get(&self, table: TableId, key: &Key) -> Option<&Arc<ObjectVersion>> {
         self.tables.get(table.0)?.get(key)
     }
 
@@ -134,7 +134,7 @@ impl Store {
         &'a self,
         table: TableId,
         namespace: Option<&str>,
-    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Version>)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<ObjectVersion>)> + use<'a> {
         let from = Key::new(namespace.unwrap_or_default(), "");
         let own = namespace.map(str::to_owned);
         let objects = self.tables.get(table.0).into_iter().flat_map(move |all| all.range(from.clone()..));
@@ -142,7 +142,7 @@ impl Store {
     }
 
     /// The objects of a kind as they were at `rv`, or none if that is no longer known.
-    pub(crate) fn at(&self, table: TableId, rv: u64) -> Option<BTreeMap<Key, Arc<Version>>> {
+    pub(crate) fn at(&self, table: TableId, rv: u64) -> Option<BTreeMap<Key, Arc<ObjectVersion>>> {
         if rv < self.compacted() {
             return None;
         }
@@ -157,7 +157,7 @@ impl Store {
     }
 
     /// The writes after `rv`, oldest first; none if some of them are no longer known.
-    pub(crate) fn since(&self, rv: u64) -> Option<impl Iterator<Item = &Arc<Entry>>> {
+    pub(crate) fn since(&self, rv: u64) -> Option<impl Iterator<Item = &Arc<LogEntry>>> {
         if rv < self.compacted() {
             return None;
         }
@@ -166,32 +166,39 @@ impl Store {
     }
 
     /// Stores an object, new or changed, under the next resourceVersion.
-    pub(crate) fn put(&mut self, table: TableId, key: Key, mut value: Value) -> Arc<Version> {
+    pub(crate) fn put(&mut self, table: TableId, key: Key, mut value: Value) -> Arc<ObjectVersion> {
         let rv = self.rv + 1;
         object::set_meta(&mut value, "resourceVersion", json!(rv.to_string()));
-        let version = Arc::new(Version::new(rv, value));
+        let version = Arc::new(ObjectVersion::new(rv, value));
         if self.tables.len() <= table.0 {
             self.tables.resize_with(table.0 + 1, Table::new);
         }
         let previous = self.tables.get_mut(table.0).and_then(|all| all.insert(key.clone(), Arc::clone(&version)));
         let change = if previous.is_some() { Change::Modified } else { Change::Added };
-        self.append(Entry { rv, change, table, key, object: Arc::clone(&version), previous });
+        self.append(LogEntry { rv, change, table, key, object: Arc::clone(&version), previous });
         version
     }
 
     /// Removes an object. Watchers are told its last stored state, under the deletion's resourceVersion.
-    pub(crate) fn remove(&mut self, table: TableId, key: &Key) -> Option<Arc<Version>> {
+    pub(crate) fn remove(&mut self, table: TableId, key: &Key) -> Option<Arc<ObjectVersion>> {
         let previous = self.tables.get_mut(table.0)?.remove(key)?;
         let rv = self.rv + 1;
         let mut last = previous.value.clone();
         object::set_meta(&mut last, "resourceVersion", json!(rv.to_string()));
-        let version = Arc::new(Version::new(rv, last));
+        let version = Arc::new(ObjectVersion::new(rv, last));
         let object = Arc::clone(&version);
-        self.append(Entry { rv, change: Change::Deleted, table, key: key.clone(), object, previous: Some(previous) });
+        self.append(LogEntry {
+            rv,
+            change: Change::Deleted,
+            table,
+            key: key.clone(),
+            object,
+            previous: Some(previous),
+        });
         Some(version)
     }
 
-    fn append(&mut self, entry: Entry) {
+    fn append(&mut self, entry: LogEntry) {
         self.rv = entry.rv;
         let entry = Arc::new(entry);
         if let Some(history) = &mut self.history {
@@ -208,7 +215,7 @@ impl Store {
     }
 
     /// Every write since the cluster was made, if that is being kept.
-    pub(crate) fn history(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn history(&self) -> Vec<Arc<LogEntry>> {
         self.history.clone().unwrap_or_default()
     }
 }

@@ -4,8 +4,8 @@
 //! every chance from one seed. It may not read the machine's clock, nor know the host that is under test.
 //!
 //! ```text
-//! watches (eyes) -> store, ledger
-//!               \-> queue -> round: look (store) -> decide (kubelet, replicas, collaset, ...) -> act (hands) -> API
+//! watches -> store, ledger
+//!     \-> queue -> round: look (store) -> decide (deciders) -> act (writer) -> API
 //! ```
 
 /// Pure functions that say what comes next for a pod or a workload.
@@ -50,27 +50,28 @@ use tokio::task::JoinSet;
 
 pub use cluster_setup::PrepareFailed;
 pub use collaset_crd::collaset_crd;
-pub use commands::WishFailed;
+pub use commands::CommandFailed;
 pub use deciders::kubelet::Timings;
 pub use history::{Breach, History, Snapshot, Version};
 pub use ledger::{Cause, Effect, Entry, Ledger};
-pub use ledger_check::{TargetFate, Verdict};
+pub use ledger_check::{LedgerCheck, TargetOutcome};
 pub use pauses::{Brake, Scope};
-pub use random::{Dice, Span};
+pub use random::Span;
 pub use sets::{SetKey, SetKind};
 pub use wait_until::Overdue;
 pub use workload_setup::{SeedFailed, Seedbed};
 
 use crate::clock::Clock;
 use queue::Queue;
-use rounds::{Key, Rounds, RoundsParts};
-use store::Store;
-use watches::{Eyes, PodEye, SetEye};
-use writer::{Hands, HandsParts, IN_FLIGHT};
+use random::SeededRandom;
+use rounds::{Rounds, RoundsParts, WorkKey};
+use store::WorldStore;
+use watches::{PodWatch, SetWatch, Watches};
+use writer::{IN_FLIGHT, Writer, WriterParts};
 
 /// How a world is made.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WorldOptions {
     /// Fixes every chance: names, nodes, delays.
     pub seed: u64,
     /// How long the stages of a pod's life take.
@@ -83,7 +84,7 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
-impl Options {
+impl WorldOptions {
     /// A world of three nodes with ordinary timings, in all namespaces.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         Self { seed, timings: Timings::default(), namespaces: Vec::new(), nodes: 3, clock }
@@ -103,7 +104,7 @@ pub enum StartFailed {
 
 /// A world that lives until it is stopped or dropped.
 pub struct World {
-    eyes: Eyes,
+    watches: Watches,
     tasks: JoinSet<()>,
 }
 
@@ -113,52 +114,52 @@ impl World {
     ///
     /// # Errors
     /// `StartFailed` if the cluster cannot be prepared or watched.
-    pub async fn start(client: Client, options: Options) -> Result<Self, StartFailed> {
-        let Options { seed, timings, namespaces, nodes, clock } = options;
+    pub async fn start(client: Client, options: WorldOptions) -> Result<Self, StartFailed> {
+        let WorldOptions { seed, timings, namespaces, nodes, clock } = options;
         cluster_setup::prepare(&client, nodes, &crate::clock::seconds(clock.now()))
             .await
             .map_err(StartFailed::Prepare)?;
-        let (store, ledger, dice) = (Arc::new(Store::default()), Ledger::default(), Dice::new(seed));
-        let hands = Hands::new(HandsParts { client: client.clone(), store, ledger, dice, nodes });
-        let rounds = Arc::new(Rounds::new(RoundsParts { hands, timings, clock }));
+        let (store, ledger, random) = (Arc::new(WorldStore::default()), Ledger::default(), SeededRandom::new(seed));
+        let writer = Writer::new(WriterParts { client: client.clone(), store, ledger, random, nodes });
+        let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, clock }));
         let (queue, arrivals) = Queue::new();
         let synced = Arc::new(watch::Sender::new(0));
-        let eyes = Eyes { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
-        let mut world = Self { eyes, tasks: JoinSet::new() };
+        let watches = Watches { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
+        let mut world = Self { watches, tasks: JoinSet::new() };
         world.watch_everything(&client);
-        let rounds = world.eyes.rounds.clone();
-        world.tasks.spawn(queue::run(arrivals, IN_FLIGHT, move |key: Key| rounds.clone().round(key)));
+        let rounds = world.watches.rounds.clone();
+        world.tasks.spawn(queue::run(arrivals, IN_FLIGHT, move |key: WorkKey| rounds.clone().round(key)));
         world.first_lists().await.map_err(StartFailed::Watch)?;
         Ok(world)
     }
 
     fn watch_everything(&mut self, client: &Client) {
         for kind in SetKind::ALL {
-            let mut eye = SetEye::new(self.eyes.clone(), kind);
+            let mut watch = SetWatch::new(self.watches.clone(), kind);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
-            self.tasks.spawn(watch_stream::feed(api, move |event| eye.saw(event)));
+            self.tasks.spawn(watch_stream::deliver(api, move |event| watch.saw(event)));
         }
-        let mut eye = PodEye::new(self.eyes.clone());
-        self.tasks.spawn(watch_stream::feed(Api::<Pod>::all(client.clone()), move |event| eye.saw(event)));
+        let mut watch = PodWatch::new(self.watches.clone());
+        self.tasks.spawn(watch_stream::deliver(Api::<Pod>::all(client.clone()), move |event| watch.saw(event)));
     }
 
     async fn first_lists(&self) -> Result<(), Overdue> {
-        let synced = self.eyes.synced.clone();
+        let synced = self.watches.synced.clone();
         let all = SetKind::ALL.len() + 1;
         let changes = synced.subscribe();
-        wait_until::until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= all).await
+        wait_until::wait_until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= all).await
     }
 
     /// The record of physical effects.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
-        &self.eyes.rounds.hands.ledger
+        &self.watches.rounds.writer.ledger
     }
 
     /// Every pod as last seen, by namespace and name.
     #[must_use]
     pub fn pods(&self) -> Vec<Arc<Pod>> {
-        self.eyes.rounds.store.pods()
+        self.watches.rounds.store.pods()
     }
 
     /// Ends all tasks of the world and waits until they are gone.

@@ -7,9 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DeleteParams, EvictParams, GroupVersionKind, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use oarlock_sim::world::{
-    Brake, Cause, Effect, History, Options as WorldOptions, Scope, Seedbed, SetKey, SetKind, World, labels,
-};
+use oarlock_sim::world::{Brake, Cause, Effect, History, Scope, Seedbed, SetKey, SetKind, World, WorldOptions, labels};
 use oarlock_sim::{Cluster, Options, Verb};
 use serde_json::json;
 

@@ -53,7 +53,7 @@ impl InMemory {
         for document in serde_saphyr::from_multiple(&crate::manifests()).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }
-        let options = world::Options { timings: furnishing.timings, ..world::Options::new(1, clock) };
+        let options = world::WorldOptions { timings: furnishing.timings, ..world::WorldOptions::new(1, clock) };
         let world = World::start(client.clone(), options).await.context("the simulated world did not start")?;
         let seedbed = Seedbed::namespace(client.clone(), NAMESPACE).await?;
         let sets = [seedbed.collaset("foo", furnishing.foo).await?, seedbed.deployment("web", furnishing.web).await?];

@@ -37,8 +37,11 @@ impl Site {
     async fn on(client: Client, world_client: Client, namespace: &str) -> anyhow::Result<Self> {
         let clock = Arc::new(oarlock_sim::RealClock);
         let namespaces = vec![namespace.to_owned()];
-        let options =
-            world::Options { timings: crate::operations::quick(), namespaces, ..world::Options::new(1, clock) };
+        let options = world::WorldOptions {
+            timings: crate::operations::quick(),
+            namespaces,
+            ..world::WorldOptions::new(1, clock)
+        };
         let world = World::start(world_client, options).await?;
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
         Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })

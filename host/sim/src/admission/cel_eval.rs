@@ -41,13 +41,13 @@ pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
 }
 
 /// The variables of an evaluation. They borrow the objects they show.
-pub(crate) struct Scope<'v> {
+pub(crate) struct Variables<'v> {
     context: Context<'v, 'v>,
     /// Variables that could not be evaluated, with the reason: an error only for who refers to them.
     broken: HashMap<String, String>,
 }
 
-impl<'v> Scope<'v> {
+impl<'v> Variables<'v> {
     pub(crate) fn new() -> Self {
         Self { context: Context::with_env(Arc::clone(&ENV)), broken: HashMap::new() }
     }
@@ -147,9 +147,9 @@ mod tests {
     use super::*;
 
     fn holds(source: &str, object: &Value) -> Result<bool, String> {
-        let mut scope = Scope::new();
-        scope.bind("object", object);
-        scope.holds(source)
+        let mut variables = Variables::new();
+        variables.bind("object", object);
+        variables.holds(source)
     }
 
     #[test]
@@ -165,13 +165,13 @@ mod tests {
     #[test]
     fn a_broken_variable_fails_only_who_refers_to_it() {
         let object = json!({});
-        let mut scope = Scope::new();
-        scope.bind("object", &object);
-        scope.bind_expression("variables.bad", "object.missing");
-        scope.bind_expression("variables.good", "has(object.missing) ? object.missing : []");
-        assert_eq!(scope.holds("size(variables.good) == 0"), Ok(true));
-        assert_eq!(scope.holds("true || variables.bad"), Ok(true));
-        let error = scope.holds("variables.bad == 1").unwrap_err();
+        let mut variables = Variables::new();
+        variables.bind("object", &object);
+        variables.bind_expression("variables.bad", "object.missing");
+        variables.bind_expression("variables.good", "has(object.missing) ? object.missing : []");
+        assert_eq!(variables.holds("size(variables.good) == 0"), Ok(true));
+        assert_eq!(variables.holds("true || variables.bad"), Ok(true));
+        let error = variables.holds("variables.bad == 1").unwrap_err();
         assert_eq!(error, "composited variable \"bad\" fails to evaluate: no such key: missing");
     }
 }

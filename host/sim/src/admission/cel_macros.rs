@@ -178,19 +178,19 @@ fn duplicate(key: &CelMapKey<'_>) -> ExecutionError {
 mod tests {
     use serde_json::json;
 
-    use crate::admission::cel_eval::Scope;
+    use crate::admission::cel_eval::Variables;
 
     #[test]
     fn entries_are_merged_and_a_key_that_comes_twice_is_named() {
         let object = json!([{"name": "p1"}, {"name": "p2"}]);
         let twice = json!([{"name": "p4"}, {"name": "p1"}, {"name": "p4"}]);
-        let mut scope = Scope::new();
-        scope.bind("l", &object);
-        scope.bind("m", &twice);
-        assert_eq!(scope.holds("l.transformMapEntry(i, t, {t.name: i}) == {'p1': 0, 'p2': 1}"), Ok(true));
-        assert_eq!(scope.holds("l.transformMapEntry(i, t, i > 0, {t.name: i}) == {'p2': 1}"), Ok(true));
-        assert_eq!(scope.holds("{'a': 1}.transformMapEntry(k, v, {v: k}) == {1: 'a'}"), Ok(true));
-        let error = scope.holds("size(m.transformMapEntry(i, t, {t.name: true})) == size(m)").unwrap_err();
+        let mut variables = Variables::new();
+        variables.bind("l", &object);
+        variables.bind("m", &twice);
+        assert_eq!(variables.holds("l.transformMapEntry(i, t, {t.name: i}) == {'p1': 0, 'p2': 1}"), Ok(true));
+        assert_eq!(variables.holds("l.transformMapEntry(i, t, i > 0, {t.name: i}) == {'p2': 1}"), Ok(true));
+        assert_eq!(variables.holds("{'a': 1}.transformMapEntry(k, v, {v: k}) == {1: 'a'}"), Ok(true));
+        let error = variables.holds("size(m.transformMapEntry(i, t, {t.name: true})) == size(m)").unwrap_err();
         assert_eq!(error, "insert failed: key p4 already exists");
     }
 }

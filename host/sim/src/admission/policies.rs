@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::cel_eval::Scope,
+    admission::cel_eval::Variables,
     kinds::registry::Kind,
     object::{self, at, str_at},
-    selectors::Labels,
+    selectors::LabelSelector,
     server::{cluster::State, routing::Call, status::Refusal},
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
 };
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -49,7 +49,7 @@ impl<'a> Operation<'a> {
 struct Attempt<'a> {
     kind: &'a Kind,
     operation: &'a Operation<'a>,
-    namespace: Option<Arc<Version>>,
+    namespace: Option<Arc<ObjectVersion>>,
     request: Value,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn judge(state: &State, kind: &Kind, operation: &Operation<'_>, dry_r
     Ok(())
 }
 
-fn stored(state: &State, plural: &str) -> Vec<Arc<Version>> {
+fn stored(state: &State, plural: &str) -> Vec<Arc<ObjectVersion>> {
     let Some(kind) = state.kinds.by_path(GROUP, "v1", plural) else { return Vec::new() };
     state.store.scan(kind.table, None).map(|(_, version)| Arc::clone(version)).collect()
 }
@@ -121,7 +121,8 @@ impl<'a> Attempt<'a> {
     fn matches(&self, constraints: &Value) -> bool {
         let subject = self.operation.subject();
         let selected = |field: &str, target: &Value| {
-            at(constraints, &[field]).is_none_or(|one| Labels::from_object(Some(one)).is_none_or(|s| s.matches(target)))
+            at(constraints, &[field])
+                .is_none_or(|one| LabelSelector::from_object(Some(one)).is_none_or(|s| s.matches(target)))
         };
         let namespace_fits = if self.kind.is("", "Namespace") {
             selected("namespaceSelector", subject)
@@ -168,7 +169,7 @@ impl<'a> Attempt<'a> {
         let null = Value::Null;
         let namespace =
             self.namespace.as_ref().map(|namespace| visible_namespace(&namespace.value)).unwrap_or_default();
-        let mut scope = Scope::new();
+        let mut scope = Variables::new();
         scope.bind("object", self.operation.object.unwrap_or(&null));
         scope.bind("oldObject", self.operation.old.unwrap_or(&null));
         scope.bind("request", &self.request);
@@ -245,7 +246,7 @@ fn reason(validation: &Value) -> &'static str {
     }
 }
 
-fn message(scope: &Scope<'_>, validation: &Value) -> String {
+fn message(scope: &Variables<'_>, validation: &Value) -> String {
     let computed = match str_at(validation, &["messageExpression"]) {
         "" => None,
         source => scope.text(source),

@@ -9,16 +9,16 @@ use crate::{
     controllers::edit,
     kinds::pods,
     object::{self, at, map_at, str_at},
-    selectors::Labels,
+    selectors::LabelSelector,
     server::cluster::State,
-    storage::{Entry, Key, Version},
+    storage::{Key, LogEntry, ObjectVersion},
 };
 
 /// How long an accepted eviction counts as a disruption although the pod shows no deletion.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 /// Notes which namespaces' budgets a write concerns.
-pub(crate) fn observe(state: &State, entry: &Entry, dirty: &mut BTreeSet<String>) {
+pub(crate) fn observe(state: &State, entry: &LogEntry, dirty: &mut BTreeSet<String>) {
     let table = |group: &str, plural: &str| state.kinds.by_path(group, "v1", plural).map(|kind| kind.table);
     let concerns = if Some(entry.table) == table("", "pods") {
         entry.previous.as_ref().is_none_or(|previous| standing(&previous.value) != standing(&entry.object.value))
@@ -59,7 +59,7 @@ pub(crate) fn expire(state: &mut State, namespace: &str) {
         let since = time.as_str().and_then(|time| time.parse::<Timestamp>().ok());
         since.is_none_or(|since| state.now.duration_since(since) >= DELETION_TIMEOUT)
     };
-    let disrupted = |budget: &Version| {
+    let disrupted = |budget: &ObjectVersion| {
         let noted = at(&budget.value, &["status", "disruptedPods"]).and_then(Value::as_object);
         noted.is_some_and(|noted| noted.values().any(stale))
     };
@@ -117,14 +117,14 @@ impl Count {
     }
 }
 
-fn covered(state: &State, budget: &Value) -> Vec<std::sync::Arc<Version>> {
-    let selector = Labels::from_object(at(budget, &["spec", "selector"]));
+fn covered(state: &State, budget: &Value) -> Vec<std::sync::Arc<ObjectVersion>> {
+    let selector = LabelSelector::from_object(at(budget, &["spec", "selector"]));
     let (Some(selector), Some(pods)) = (selector, state.kinds.by_path("", "v1", "pods")) else { return Vec::new() };
     let all = state.store.scan(pods.table, Some(object::namespace(budget)));
     all.filter(|(_, pod)| selector.matches(&pod.value)).map(|(_, pod)| pod.clone()).collect()
 }
 
-fn still_disrupted(budget: &Value, covered: &[std::sync::Arc<Version>], now: Timestamp) -> Value {
+fn still_disrupted(budget: &Value, covered: &[std::sync::Arc<ObjectVersion>], now: Timestamp) -> Value {
     let noted = at(budget, &["status", "disruptedPods"]).and_then(Value::as_object).into_iter().flatten();
     let counts = |(name, time): &(&String, &Value)| {
         let since = time.as_str().and_then(|time| time.parse::<Timestamp>().ok());
@@ -136,7 +136,7 @@ fn still_disrupted(budget: &Value, covered: &[std::sync::Arc<Version>], now: Tim
 }
 
 /// Expected pods and desired healthy ones.
-fn expectation(state: &State, budget: &Value, covered: &[std::sync::Arc<Version>]) -> Result<(i64, i64), String> {
+fn expectation(state: &State, budget: &Value, covered: &[std::sync::Arc<ObjectVersion>]) -> Result<(i64, i64), String> {
     if let Some(bound) = at(budget, &["spec", "maxUnavailable"]) {
         let expected = scale(state, covered)?;
         return Ok((expected, (expected - scaled(bound, expected)).max(0)));
@@ -163,7 +163,7 @@ fn scaled(bound: &Value, whole: i64) -> i64 {
 }
 
 /// The replicas that the controllers of the pods want, all together.
-fn scale(state: &State, covered: &[std::sync::Arc<Version>]) -> Result<i64, String> {
+fn scale(state: &State, covered: &[std::sync::Arc<ObjectVersion>]) -> Result<i64, String> {
     let mut seen = BTreeSet::new();
     let mut total = 0;
     for pod in covered {

@@ -7,11 +7,11 @@ use crate::{
     kinds::crd_kinds,
     object::{self, at, str_at},
     server::cluster::State,
-    storage::{Change, Entry},
+    storage::{Change, LogEntry},
 };
 
 /// Serves, changes or stops serving what a definition defines.
-pub(crate) fn observe(state: &mut State, entry: &Entry) {
+pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     let Some(kind) = state.kinds.by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
         return;
     };

@@ -13,21 +13,21 @@ use crate::{
     kinds::registry::{Kind, TableId},
     object::{self, str_at},
     server::cluster::State,
-    storage::{Change, Entry, Key},
+    storage::{Change, Key, LogEntry},
     verbs::delete::{self, DeleteOptions, FOREGROUND, ORPHAN},
 };
 
-type Place = (TableId, Key);
+type ObjectRef = (TableId, Key);
 
 /// Who is alive, and who depends on whom.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     alive: BTreeSet<String>,
-    dependents: BTreeMap<String, BTreeSet<Place>>,
+    dependents: BTreeMap<String, BTreeSet<ObjectRef>>,
 }
 
 impl Graph {
-    fn note(&mut self, entry: &Entry) {
+    fn note(&mut self, entry: &LogEntry) {
         let place = (entry.table, entry.key.clone());
         for owner in entry.previous.iter().flat_map(|previous| object::owners(&previous.value)) {
             let uid = str_at(owner, &["uid"]);
@@ -49,17 +49,17 @@ impl Graph {
         }
     }
 
-    fn dependents(&self, uid: &str) -> Vec<Place> {
+    fn dependents(&self, uid: &str) -> Vec<ObjectRef> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 }
 
 /// Reacts to one write.
-pub(crate) fn observe(state: &mut State, entry: &Entry) {
-    state.settled.graph.note(entry);
+pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
+    state.controllers.graph.note(entry);
     let object = &entry.object.value;
     if entry.change == Change::Deleted {
-        for place in state.settled.graph.dependents(object::uid(object)) {
+        for place in state.controllers.graph.dependents(object::uid(object)) {
             judge(state, &place);
         }
         return owners_wait(state, object);
@@ -77,7 +77,7 @@ fn kind_of(state: &State, table: TableId) -> Option<Arc<Kind>> {
 }
 
 /// Deletes an object all of whose owners are gone, or drops the references to those that are.
-fn judge(state: &mut State, place: &Place) {
+fn judge(state: &mut State, place: &ObjectRef) {
     let Some(kind) = kind_of(state, place.0) else { return };
     let Some(found) = state.store.get(place.0, &place.1).cloned() else { return };
     let (alive, gone): (Vec<_>, Vec<_>) = object::owners(&found.value).partition(|owner| lives(state, owner));
@@ -100,17 +100,17 @@ fn judge(state: &mut State, place: &Place) {
 
 fn lives(state: &State, owner: &Value) -> bool {
     let served = state.kinds.by_name(str_at(owner, &["apiVersion"]), str_at(owner, &["kind"])).is_some();
-    !served || state.settled.graph.alive.contains(str_at(owner, &["uid"]))
+    !served || state.controllers.graph.alive.contains(str_at(owner, &["uid"]))
 }
 
 /// Deals with the dependents of an owner that waits for them.
-fn dependents_first(state: &mut State, place: &Place) {
+fn dependents_first(state: &mut State, place: &ObjectRef) {
     let Some(kind) = kind_of(state, place.0) else { return };
     let Some(owner) = state.store.get(place.0, &place.1).cloned() else { return };
     let waits = |name: &str| object::finalizers(&owner.value).any(|one| one == name);
     let uid = object::uid(&owner.value).to_owned();
     if waits(ORPHAN) {
-        for dependent in state.settled.graph.dependents(&uid) {
+        for dependent in state.controllers.graph.dependents(&uid) {
             orphan(state, &dependent, &uid);
         }
         return drop_finalizer(state, &kind, &place.1, ORPHAN);
@@ -118,7 +118,7 @@ fn dependents_first(state: &mut State, place: &Place) {
     if !waits(FOREGROUND) {
         return;
     }
-    for dependent in state.settled.graph.dependents(&uid) {
+    for dependent in state.controllers.graph.dependents(&uid) {
         let Some(kind) = kind_of(state, dependent.0) else { continue };
         let options = DeleteOptions { propagation: Some("Foreground".into()), ..DeleteOptions::default() };
         let deleting = state.store.get(dependent.0, &dependent.1).is_none_or(|found| object::is_deleting(&found.value));
@@ -132,13 +132,13 @@ fn dependents_first(state: &mut State, place: &Place) {
 
 /// Lets an owner go that waited for its dependents, once none is left that blocks it.
 fn release(state: &mut State, kind: &Kind, key: &Key, uid: &str) {
-    let blocks = |place: &Place| {
+    let blocks = |place: &ObjectRef| {
         let found = state.store.get(place.0, &place.1);
         let blocking =
             |owner: &Value| str_at(owner, &["uid"]) == uid && owner.get("blockOwnerDeletion") == Some(&json!(true));
         found.is_some_and(|found| object::owners(&found.value).any(blocking))
     };
-    if !state.settled.graph.dependents(uid).iter().any(blocks) {
+    if !state.controllers.graph.dependents(uid).iter().any(blocks) {
         drop_finalizer(state, kind, key, FOREGROUND);
     }
 }
@@ -162,7 +162,7 @@ fn owners_wait(state: &mut State, object: &Value) {
     }
 }
 
-fn orphan(state: &mut State, place: &Place, uid: &str) {
+fn orphan(state: &mut State, place: &ObjectRef, uid: &str) {
     let Some(kind) = kind_of(state, place.0) else { return };
     edit::edit(state, &kind, &place.1, |object| {
         let left = object::owners(object).filter(|owner| str_at(owner, &["uid"]) != uid).cloned().collect::<Vec<_>>();

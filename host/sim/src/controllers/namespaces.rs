@@ -4,12 +4,12 @@
 use crate::{
     object,
     server::cluster::State,
-    storage::{Change, Entry, Key},
+    storage::{Change, Key, LogEntry},
     verbs::delete::{self, DeleteOptions},
 };
 
 /// Empties a namespace that is being deleted, and removes it once it is empty.
-pub(crate) fn observe(state: &mut State, entry: &Entry) {
+pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     let Some(table) = state.kinds.by_path("", "v1", "namespaces").map(|kind| kind.table) else { return };
     let name = if entry.table == table { &entry.key.name } else { &entry.key.namespace };
     let key = Key::new("", name.clone());

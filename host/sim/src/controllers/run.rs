@@ -13,12 +13,12 @@ use crate::{
         namespaces,
     },
     server::cluster::State,
-    storage::{Entry, Key},
+    storage::{Key, LogEntry},
 };
 
 /// How far the controllers have read.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct Controllers {
     rv: u64,
     pub(crate) graph: Graph,
 }
@@ -42,16 +42,16 @@ pub(crate) fn bootstrap(state: &mut State) {
         });
         state.store.put(table, Key::new("", name), namespace);
     }
-    settle(state);
+    run_controllers(state);
 }
 
 /// Lets every controller react until nothing happens any more.
-pub(crate) fn settle(state: &mut State) {
-    while state.settled.rv < state.store.rv() {
-        let news = state.store.since(state.settled.rv).map(|all| all.cloned().collect::<Vec<Arc<Entry>>>());
-        state.settled.rv = state.store.rv();
+pub(crate) fn run_controllers(state: &mut State) {
+    while state.controllers.rv < state.store.rv() {
+        let entries = state.store.since(state.controllers.rv).map(|all| all.cloned().collect::<Vec<Arc<LogEntry>>>());
+        state.controllers.rv = state.store.rv();
         let mut budgets = BTreeSet::new();
-        for entry in news.unwrap_or_default() {
+        for entry in entries.unwrap_or_default() {
             crds::observe(state, &entry);
             garbage::observe(state, &entry);
             namespaces::observe(state, &entry);

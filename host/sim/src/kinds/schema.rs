@@ -47,7 +47,7 @@ pub(crate) enum ListType {
 
 /// A rule in CEL.
 #[derive(Debug, Clone)]
-pub(crate) struct Rule {
+pub(crate) struct CelRule {
     pub(crate) source: String,
     pub(crate) message: String,
     pub(crate) message_expression: String,
@@ -97,7 +97,7 @@ pub(crate) struct Schema {
     /// Strategic merge: the key of a merged list, empty for a merged list of scalars.
     pub(crate) merge_key: Option<String>,
     pub(crate) limits: Limits,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<CelRule>,
 }
 
 impl Schema {
@@ -269,10 +269,10 @@ fn limits(schema: &Value) -> Limits {
     }
 }
 
-fn rules(schema: &Value) -> Vec<Rule> {
+fn rules(schema: &Value) -> Vec<CelRule> {
     let all = at(schema, &["x-kubernetes-validations"]).and_then(Value::as_array).into_iter().flatten();
     let own = |one: &Value, field: &str| str_at(one, &[field]).trim().to_owned();
-    all.map(|one| Rule {
+    all.map(|one| CelRule {
         source: own(one, "rule"),
         message: own(one, "message"),
         message_expression: own(one, "messageExpression"),

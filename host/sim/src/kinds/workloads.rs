@@ -7,7 +7,7 @@ use crate::{
     admission::cel_eval,
     kinds::{pods, registry::Kind},
     object::{self, at, str_at},
-    selectors::Labels,
+    selectors::LabelSelector,
     server::status::FieldError,
 };
 
@@ -70,7 +70,7 @@ fn selector_errors(object: &Value) -> Vec<FieldError> {
     if selector.as_object().is_none_or(serde_json::Map::is_empty) {
         return vec![FieldError::invalid("spec.selector", selector, "empty selector is invalid for deployment")];
     }
-    if Labels::from_object(Some(selector)).is_some_and(|selector| !selector.matches(&labelled)) {
+    if LabelSelector::from_object(Some(selector)).is_some_and(|selector| !selector.matches(&labelled)) {
         return vec![FieldError::invalid(
             "spec.template.metadata.labels",
             &labels,

@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use crate::{
-    admission::cel_eval::Scope,
-    kinds::schema::{Rule, Schema, Shape},
+    admission::cel_eval::Variables,
+    kinds::schema::{CelRule, Schema, Shape},
     lifecycle::validate::{Pair, counterpart, join},
     server::status::FieldError,
 };
@@ -47,18 +47,19 @@ fn visit(schema: &Schema, (new, old): Pair<'_>, path: &str, found: &mut Vec<Fiel
     }
 }
 
-fn judge(schema: &Schema, rule: &Rule, (new, old): Pair<'_>, path: &str) -> Option<FieldError> {
-    let mut scope = Scope::new();
-    scope.bind("self", new);
+fn judge(schema: &Schema, rule: &CelRule, (new, old): Pair<'_>, path: &str) -> Option<FieldError> {
+    let mut variables = Variables::new();
+    variables.bind("self", new);
     if let Some(old) = old {
-        scope.bind("oldSelf", old);
+        variables.bind("oldSelf", old);
     }
     let composite = matches!(schema.shape, Shape::Object | Shape::Array);
     let place = if rule.field_path.is_empty() { path.to_owned() } else { format!("{path}{}", rule.field_path) };
-    match scope.holds(&rule.source) {
+    match variables.holds(&rule.source) {
         Ok(true) => None,
         Ok(false) => {
-            let computed = if rule.message_expression.is_empty() { None } else { scope.text(&rule.message_expression) };
+            let computed =
+                if rule.message_expression.is_empty() { None } else { variables.text(&rule.message_expression) };
             let detail = computed.filter(|text| !text.is_empty()).unwrap_or_else(|| message(rule));
             Some(complaint(rule, &place, (!composite).then_some(new), &detail))
         }
@@ -70,11 +71,11 @@ fn judge(schema: &Schema, rule: &Rule, (new, old): Pair<'_>, path: &str) -> Opti
     }
 }
 
-fn message(rule: &Rule) -> String {
+fn message(rule: &CelRule) -> String {
     if rule.message.is_empty() { format!("failed rule: {}", rule.source) } else { rule.message.clone() }
 }
 
-fn complaint(rule: &Rule, path: &str, value: Option<&Value>, detail: &str) -> FieldError {
+fn complaint(rule: &CelRule, path: &str, value: Option<&Value>, detail: &str) -> FieldError {
     match (rule.reason.as_str(), value) {
         ("FieldValueForbidden", _) => FieldError::forbidden(path, detail),
         ("FieldValueRequired", _) => FieldError::required(path, detail),

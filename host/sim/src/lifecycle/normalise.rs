@@ -14,13 +14,13 @@ use crate::{
 
 /// What to do about fields that nobody knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownFields {
     Ignore,
     Warn,
     Refuse,
 }
 
-impl Unknown {
+impl UnknownFields {
     /// The `fieldValidation` parameter; absent means to warn.
     pub(crate) fn wanted(query: &Query) -> Self {
         match query.get("fieldValidation") {
@@ -32,7 +32,7 @@ impl Unknown {
 }
 
 /// Brings an object into its stored form; yields warnings about what was dropped.
-pub(crate) fn normalise(kind: &Kind, object: &mut Value, unknown: Unknown) -> Result<Vec<String>, Refusal> {
+pub(crate) fn normalise(kind: &Kind, object: &mut Value, unknown: UnknownFields) -> Result<Vec<String>, Refusal> {
     let mut dropped = Vec::new();
     let meta = schema::object_meta();
     if let Some(metadata) = object.get_mut("metadata") {
@@ -49,14 +49,14 @@ pub(crate) fn normalise(kind: &Kind, object: &mut Value, unknown: Unknown) -> Re
     }
     let texts = dropped.iter().map(|path| format!("unknown field {path:?}")).collect::<Vec<_>>();
     match unknown {
-        Unknown::Refuse if !texts.is_empty() => Err(Refusal::bad_request(format!(
+        UnknownFields::Refuse if !texts.is_empty() => Err(Refusal::bad_request(format!(
             "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
             kind.kind,
             kind.version,
             kind.kind,
             texts.join(", ")
         ))),
-        Unknown::Warn => Ok(texts),
+        UnknownFields::Warn => Ok(texts),
         _ => Ok(Vec::new()),
     }
 }

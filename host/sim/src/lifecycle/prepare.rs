@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Makes a new object what the server stores.
-pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
+pub(crate) fn for_create(kind: &Kind, object: &mut Value) {
     if kind.traits.status && !kind.is("", "Node") {
         as_map(object).shift_remove("status");
     }
@@ -44,7 +44,7 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value) {
 }
 
 /// Keeps what the path of an update does not reach: status on the main resource, all else on the status path.
-pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
+pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
     if subresource == "status" {
         return keep_for_status(kind, old, new);
     }
@@ -83,7 +83,7 @@ fn keep_for_status(kind: &Kind, old: &Value, new: &mut Value) {
 }
 
 /// Raises metadata.generation if anything but metadata and status changed.
-pub(crate) fn count_generation(kind: &Kind, old: &Value, new: &mut Value) {
+pub(crate) fn raise_generation(kind: &Kind, old: &Value, new: &mut Value) {
     if kind.traits.generation && !same_intent(kind, old, new) {
         object::set_meta(new, "generation", json!(object::generation(old) + 1));
     }

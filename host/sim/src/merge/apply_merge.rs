@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     kinds::schema::{ListType, Schema, Shape},
-    merge::field_set::Fields,
+    merge::field_set::FieldSet,
 };
 
 /// How a value is taken apart.
@@ -51,8 +51,8 @@ fn below<'s>(schema: Option<&'s Schema>, field: &str) -> Option<&'s Schema> {
 }
 
 /// All fields of a value.
-pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> Fields {
-    let mut set = Fields::default();
+pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
     match parts(schema, value) {
         Parts::Whole => set.own = true,
         Parts::Map(map) => {
@@ -82,9 +82,9 @@ pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> Fields {
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
     /// Added or changed.
-    pub(crate) written: Fields,
+    pub(crate) written: FieldSet,
     /// Gone.
-    pub(crate) removed: Fields,
+    pub(crate) removed: FieldSet,
 }
 
 /// Compares an object with the one that it replaces.
@@ -94,7 +94,7 @@ pub(crate) fn difference(schema: Option<&Schema>, old: &Value, new: &Value) -> D
     found
 }
 
-fn compare(schema: Option<&Schema>, (old, new): (&Value, &Value), written: &mut Fields, removed: &mut Fields) {
+fn compare(schema: Option<&Schema>, (old, new): (&Value, &Value), written: &mut FieldSet, removed: &mut FieldSet) {
     if old == new {
         return;
     }
@@ -128,11 +128,11 @@ fn sides(
     schema: Option<&Schema>,
     pair: (Option<&Value>, Option<&Value>),
     (step, element): (String, bool),
-    (written, removed): (&mut Fields, &mut Fields),
+    (written, removed): (&mut FieldSet, &mut FieldSet),
 ) {
     match pair {
         (Some(old), Some(new)) => {
-            let (mut inner_written, mut inner_removed) = (Fields::default(), Fields::default());
+            let (mut inner_written, mut inner_removed) = (FieldSet::default(), FieldSet::default());
             compare(schema, (old, new), &mut inner_written, &mut inner_removed);
             insert(written, &step, inner_written);
             insert(removed, &step, inner_removed);
@@ -152,7 +152,7 @@ fn sides(
     }
 }
 
-fn insert(set: &mut Fields, step: &str, inner: Fields) {
+fn insert(set: &mut FieldSet, step: &str, inner: FieldSet) {
     if !inner.is_empty() {
         set.children.insert(step.to_owned(), inner);
     }
@@ -184,7 +184,7 @@ pub(crate) fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
 }
 
 /// Removes the paths of a set from a value; maps and lists that become empty by it go as well if they are in the set.
-pub(crate) fn remove(schema: Option<&Schema>, value: &mut Value, gone: &Fields) {
+pub(crate) fn remove(schema: Option<&Schema>, value: &mut Value, gone: &FieldSet) {
     match value {
         Value::Object(map) => {
             map.retain(|field, value| {
@@ -203,7 +203,7 @@ pub(crate) fn remove(schema: Option<&Schema>, value: &mut Value, gone: &Fields) 
     }
 }
 
-fn keep(schema: Option<&Schema>, value: &mut Value, gone: &Fields) -> bool {
+fn keep(schema: Option<&Schema>, value: &mut Value, gone: &FieldSet) -> bool {
     if gone.children.is_empty() {
         return !gone.own;
     }

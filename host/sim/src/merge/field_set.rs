@@ -7,13 +7,13 @@ use serde_json::{Map, Value, json};
 
 /// A set of paths, as a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Fields {
+pub(crate) struct FieldSet {
     /// The path to here is in the set itself.
     pub(crate) own: bool,
-    pub(crate) children: BTreeMap<String, Fields>,
+    pub(crate) children: BTreeMap<String, FieldSet>,
 }
 
-impl Fields {
+impl FieldSet {
     /// `FieldsV1` as stored. What is not an object is an empty set.
     pub(crate) fn decode(value: &Value) -> Self {
         let mut set = Self::default();
@@ -154,15 +154,15 @@ mod tests {
     #[test]
     fn a_set_survives_being_stored_and_reads_like_a_path() {
         let stored = json!({"f:spec": {".": {}, "f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}}}});
-        let set = Fields::decode(&stored);
+        let set = FieldSet::decode(&stored);
         assert_eq!(set.encode(), stored);
         assert_eq!(set.paths(), [".spec", ".spec.containers[name=\"c\"]", ".spec.containers[name=\"c\"].image"]);
     }
 
     #[test]
     fn sets_are_joined_cut_and_subtracted() {
-        let one = Fields::decode(&json!({"f:a": {"f:b": {}, "f:c": {}}}));
-        let other = Fields::decode(&json!({"f:a": {"f:c": {}, "f:d": {}}}));
+        let one = FieldSet::decode(&json!({"f:a": {"f:b": {}, "f:c": {}}}));
+        let other = FieldSet::decode(&json!({"f:a": {"f:c": {}, "f:d": {}}}));
         let mut both = one.clone();
         both.union(&other);
         assert_eq!(both.paths().len(), 3);

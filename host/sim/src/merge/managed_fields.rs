@@ -10,7 +10,7 @@ use crate::{
     },
     merge::{
         apply_merge::{self, Difference},
-        field_set::Fields,
+        field_set::FieldSet,
     },
     object,
     server::routing::Call,
@@ -18,17 +18,17 @@ use crate::{
 
 /// One entry of `managedFields`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Owner {
+pub(crate) struct FieldOwner {
     pub(crate) manager: String,
     /// `Apply` or `Update`.
     pub(crate) operation: String,
     pub(crate) api_version: String,
     pub(crate) subresource: String,
     pub(crate) time: String,
-    pub(crate) fields: Fields,
+    pub(crate) fields: FieldSet,
 }
 
-/// Fields that nobody owns: the server keeps them.
+/// Fields without an owner: the server keeps them.
 const NOBODYS: [&[&str]; 13] = [
     &["f:apiVersion"],
     &["f:kind"],
@@ -48,7 +48,7 @@ const NOBODYS: [&[&str]; 13] = [
 const MOST_UPDATERS: usize = 10;
 
 /// Takes away what nobody owns.
-pub(crate) fn strip(fields: &mut Fields) {
+pub(crate) fn strip(fields: &mut FieldSet) {
     for path in NOBODYS {
         fields.drop_below(path);
     }
@@ -61,23 +61,23 @@ pub(crate) fn strip(fields: &mut Fields) {
 }
 
 /// The owners that an object names.
-pub(crate) fn owners(object: &Value) -> Vec<Owner> {
+pub(crate) fn owners(object: &Value) -> Vec<FieldOwner> {
     let list = object::meta(object, "managedFields").and_then(Value::as_array).into_iter().flatten();
     let text = |one: &Value, field: &str| object::str_at(one, &[field]).to_owned();
-    list.map(|one| Owner {
+    list.map(|one| FieldOwner {
         manager: text(one, "manager"),
         operation: text(one, "operation"),
         api_version: text(one, "apiVersion"),
         subresource: text(one, "subresource"),
         time: text(one, "time"),
-        fields: Fields::decode(one.get("fieldsV1").unwrap_or(&Value::Null)),
+        fields: FieldSet::decode(one.get("fieldsV1").unwrap_or(&Value::Null)),
     })
     .collect()
 }
 
 /// Writes owners into an object.
-pub(crate) fn store(object: &mut Value, owners: &[Owner]) {
-    let entry = |owner: &Owner| {
+pub(crate) fn store(object: &mut Value, owners: &[FieldOwner]) {
+    let entry = |owner: &FieldOwner| {
         let mut entry = json!({
             "manager": owner.manager, "operation": owner.operation, "apiVersion": owner.api_version,
             "time": owner.time, "fieldsType": "FieldsV1", "fieldsV1": owner.fields.encode(),
@@ -120,13 +120,13 @@ pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value, time: &st
     if change.written.is_empty() && change.removed.is_empty() {
         return store(new, &owners);
     }
-    let writer = Owner {
+    let writer = FieldOwner {
         manager: manager(call),
         operation: "Update".into(),
         api_version: call.kind.api_version(),
         subresource: call.subresource.clone(),
         time: time.to_owned(),
-        fields: Fields::default(),
+        fields: FieldSet::default(),
     };
     disown(&mut owners, &change, |owner| is_same(owner, &writer));
     own(&mut owners, writer, change.written);
@@ -134,7 +134,7 @@ pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value, time: &st
     store(new, &owners);
 }
 
-fn is_same(one: &Owner, other: &Owner) -> bool {
+fn is_same(one: &FieldOwner, other: &FieldOwner) -> bool {
     one.manager == other.manager
         && one.operation == other.operation
         && one.subresource == other.subresource
@@ -142,7 +142,7 @@ fn is_same(one: &Owner, other: &Owner) -> bool {
 }
 
 /// Takes what changed away from all owners but the one who may keep it; what is gone nobody owns.
-pub(crate) fn disown(owners: &mut Vec<Owner>, change: &Difference, keeps: impl Fn(&Owner) -> bool) {
+pub(crate) fn disown(owners: &mut Vec<FieldOwner>, change: &Difference, keeps: impl Fn(&FieldOwner) -> bool) {
     for owner in owners.iter_mut() {
         owner.fields.subtract_below(&change.removed);
         if !keeps(owner) {
@@ -152,7 +152,7 @@ pub(crate) fn disown(owners: &mut Vec<Owner>, change: &Difference, keeps: impl F
     owners.retain(|owner| !owner.fields.is_empty());
 }
 
-fn own(owners: &mut Vec<Owner>, mut writer: Owner, written: Fields) {
+fn own(owners: &mut Vec<FieldOwner>, mut writer: FieldOwner, written: FieldSet) {
     if written.is_empty() {
         return;
     }
@@ -168,12 +168,12 @@ fn own(owners: &mut Vec<Owner>, mut writer: Owner, written: Fields) {
     }
 }
 
-fn cap(owners: &mut Vec<Owner>) {
+fn cap(owners: &mut Vec<FieldOwner>) {
     let updaters = owners.iter().filter(|owner| owner.operation == "Update").count();
     if updaters <= MOST_UPDATERS {
         return;
     }
-    let mut ancient: Option<Owner> = None;
+    let mut ancient: Option<FieldOwner> = None;
     let mut excess = updaters - MOST_UPDATERS + 1;
     owners.retain(|owner| {
         if owner.operation != "Update" || excess == 0 {
@@ -182,7 +182,7 @@ fn cap(owners: &mut Vec<Owner>) {
         excess -= 1;
         match &mut ancient {
             Some(ancient) => ancient.fields.union(&owner.fields),
-            None => ancient = Some(Owner { manager: "ancient-changes".into(), ..owner.clone() }),
+            None => ancient = Some(FieldOwner { manager: "ancient-changes".into(), ..owner.clone() }),
         }
         false
     });

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::{kinds::schema::Schema, object::as_map, server::status::Refusal};
 
 /// How a list is merged.
-enum Rule<'s> {
+enum ListMerge<'s> {
     /// The patch's list replaces the object's.
     Replace,
     /// Elements are maps and are told apart by this field.
@@ -15,11 +15,11 @@ enum Rule<'s> {
     Set,
 }
 
-fn rule(schema: Option<&Schema>) -> Rule<'_> {
+fn list_merge(schema: Option<&Schema>) -> ListMerge<'_> {
     match schema.and_then(|schema| schema.merge_key.as_deref()) {
-        None => Rule::Replace,
-        Some("") => Rule::Set,
-        Some(key) => Rule::ByKey(key),
+        None => ListMerge::Replace,
+        Some("") => ListMerge::Set,
+        Some(key) => ListMerge::ByKey(key),
     }
 }
 
@@ -85,7 +85,7 @@ fn merge_field(
             let before = slot.as_array().cloned().unwrap_or_default();
             let mut list = before.clone();
             merge_list(schema, &mut list, elements)?;
-            if !matches!(rule(schema), Rule::Replace) {
+            if !matches!(list_merge(schema), ListMerge::Replace) {
                 arrange(schema, &mut list, &before, elements);
             }
             *slot = Value::Array(list);
@@ -96,16 +96,16 @@ fn merge_field(
 }
 
 fn merge_list(schema: Option<&Schema>, list: &mut Vec<Value>, patch: &[Value]) -> Result<(), Refusal> {
-    match rule(schema) {
-        Rule::Replace => *list = patch.to_vec(),
-        Rule::Set => {
+    match list_merge(schema) {
+        ListMerge::Replace => *list = patch.to_vec(),
+        ListMerge::Set => {
             for one in patch {
                 if !list.contains(one) {
                     list.push(one.clone());
                 }
             }
         }
-        Rule::ByKey(key) => {
+        ListMerge::ByKey(key) => {
             let items = schema.and_then(|schema| schema.items.as_deref());
             return merge_elements((items, key), list, patch);
         }
@@ -158,8 +158,8 @@ fn delete_from_set(object: &mut Map<String, Value>, field: &str, gone: &Value) {
 
 /// What makes an element of a merged list the same element.
 fn identity(schema: Option<&Schema>, element: &Value) -> Option<Value> {
-    match rule(schema) {
-        Rule::ByKey(key) => element.get(key).cloned(),
+    match list_merge(schema) {
+        ListMerge::ByKey(key) => element.get(key).cloned(),
         _ => Some(element.clone()),
     }
 }

@@ -27,7 +27,7 @@ use crate::{
         routing::{Call, Incoming, Route, Verb, route},
         status::Refusal,
     },
-    storage::{Entry, Store},
+    storage::{LogEntry, Store},
 };
 
 /// How a cluster is made.
@@ -82,7 +82,7 @@ pub(crate) struct State {
     pub(crate) random: Random,
     /// The time of the request being handled.
     pub(crate) now: Timestamp,
-    pub(crate) settled: run::Settled,
+    pub(crate) controllers: run::Controllers,
 }
 
 impl State {
@@ -107,7 +107,7 @@ impl Cluster {
             kinds: Kinds::built_in(),
             random: Random::seeded(seed),
             now: clock.now(),
-            settled: run::Settled::default(),
+            controllers: run::Controllers::default(),
         };
         run::bootstrap(&mut state);
         let requests = Mutex::new(BTreeMap::new());
@@ -125,7 +125,7 @@ impl Cluster {
     }
 
     /// Every write since the cluster was made, in order; empty unless [`Options::history`] was set.
-    pub fn history(&self) -> Vec<Arc<Entry>> {
+    pub fn history(&self) -> Vec<Arc<LogEntry>> {
         self.inner.state.lock().store.history()
     }
 
@@ -134,7 +134,7 @@ impl Cluster {
         self.inner.state.lock().store.rv()
     }
 
-    /// The table that an [`Entry`] names for a kind, by group and plural name.
+    /// The table that a [`LogEntry`] names for a kind, by group and plural name.
     pub fn table(&self, group: &str, plural: &str) -> crate::kinds::registry::TableId {
         self.inner.state.lock().kinds.table(group, plural)
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::{events, registry::Kind},
-    lifecycle::normalise::{self, Unknown},
+    lifecycle::normalise::{self, UnknownFields},
     object,
     server::{
         protobuf,
@@ -65,7 +65,7 @@ pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> 
 /// Checks that a value is an object of the call's kind and brings it into shape; yields warnings.
 pub(crate) fn normalise(call: &Call, value: &mut Value) -> Result<Vec<String>, Refusal> {
     typed(&call.kind, value)?;
-    normalise::normalise(&call.kind, value, Unknown::wanted(&call.query))
+    normalise::normalise(&call.kind, value, UnknownFields::wanted(&call.query))
 }
 
 /// Checks that a value is an object of the kind that the path names.

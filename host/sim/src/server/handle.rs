@@ -8,21 +8,21 @@ use crate::{
     discovery::documents,
     server::{
         cluster::{Cluster, State},
-        list, options,
+        list, parameters,
         reply::Reply,
+        response_form::ResponseForm,
         routing::{Call, Verb},
-        shape::Shape,
         status::Refusal,
         watch,
     },
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
     verbs::{create, delete, patch, scale, update},
 };
 
 /// Answers a request about objects.
 pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal> {
     known_subresource(call)?;
-    options::check(call)?;
+    parameters::check(call)?;
     let mut state = cluster.lock();
     let reply = match call.verb {
         _ if call.subresource == "scale" => scale::scale(&mut state, call),
@@ -37,7 +37,7 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
         Verb::DeleteCollection => delete::collection(&mut state, call),
     };
     if call.verb.writes() {
-        run::settle(&mut state);
+        run::run_controllers(&mut state);
     }
     reply
 }
@@ -76,7 +76,7 @@ pub(crate) fn key(call: &Call) -> Key {
 }
 
 /// The reply that shows one object in the form the client asked for.
-pub(crate) fn shown(state: &State, call: &Call, code: StatusCode, version: &Version) -> Result<Reply, Refusal> {
-    let shape = Shape::wanted(call)?;
-    Ok(Reply::Json(code, shape.one(version, state.now)))
+pub(crate) fn shown(state: &State, call: &Call, code: StatusCode, version: &ObjectVersion) -> Result<Reply, Refusal> {
+    let form = ResponseForm::wanted(call)?;
+    Ok(Reply::Json(code, form.one(version, state.now)))
 }

@@ -8,15 +8,15 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::{
-    selectors::{Fields, Labels},
+    selectors::{FieldSelector, LabelSelector},
     server::{
         cluster::State,
         reply::Reply,
+        response_form::{ListMeta, ResponseForm},
         routing::Call,
-        shape::{ListMeta, Shape},
         status::Refusal,
     },
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
 };
 
 /// Which objects a list, watch or deletecollection is about.
@@ -24,8 +24,8 @@ use crate::{
 pub(crate) struct Selection {
     namespace: String,
     name: String,
-    labels: Labels,
-    fields: Fields,
+    labels: LabelSelector,
+    fields: FieldSelector,
 }
 
 impl Selection {
@@ -33,8 +33,8 @@ impl Selection {
         Ok(Self {
             namespace: call.namespace.clone(),
             name: call.name.clone(),
-            labels: Labels::parse(call.query.get("labelSelector").unwrap_or_default())?,
-            fields: Fields::parse(call.query.get("fieldSelector").unwrap_or_default(), &call.kind)?,
+            labels: LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())?,
+            fields: FieldSelector::parse(call.query.get("fieldSelector").unwrap_or_default(), &call.kind)?,
         })
     }
 
@@ -46,7 +46,7 @@ impl Selection {
     }
 
     /// The objects of the present that match, in key order.
-    pub(crate) fn now(&self, state: &State, call: &Call) -> Vec<(Key, Arc<Version>)> {
+    pub(crate) fn now(&self, state: &State, call: &Call) -> Vec<(Key, Arc<ObjectVersion>)> {
         let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
         if let (Some(namespace), Some(name)) = (namespace, self.fields.name()) {
             let key = Key::new(namespace, name);
@@ -88,7 +88,7 @@ impl Continue {
 
 /// Answers a list.
 pub(crate) fn list(state: &State, call: &Call) -> Result<Reply, Refusal> {
-    let shape = Shape::wanted(call)?;
+    let form = ResponseForm::wanted(call)?;
     let selection = Selection::of(call)?;
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
     let (items, meta) = match (call.query.get("continue"), exact(state, call)?) {
@@ -102,7 +102,7 @@ pub(crate) fn list(state: &State, call: &Call) -> Result<Reply, Refusal> {
         }
         (None, None) => selection.cut(selection.now(state, call), state.store.rv(), limit),
     };
-    Ok(Reply::Json(StatusCode::OK, shape.list(&items, &meta, state.now)))
+    Ok(Reply::Json(StatusCode::OK, form.list(&items, &meta, state.now)))
 }
 
 /// The resourceVersion at which the list must be taken, if the request insists on one.
@@ -127,7 +127,7 @@ pub(crate) fn resource_version(call: &Call) -> Result<Option<u64>, Refusal> {
     text.parse().map(|rv| Some(rv).filter(|rv| *rv > 0)).map_err(|_not_a_number| bad())
 }
 
-type Cut = (Vec<Arc<Version>>, ListMeta);
+type Cut = (Vec<Arc<ObjectVersion>>, ListMeta);
 
 fn page(
     state: &State,
@@ -147,12 +147,12 @@ fn page(
 }
 
 impl Selection {
-    fn cut(&self, mut found: Vec<(Key, Arc<Version>)>, rv: u64, limit: Option<u64>) -> Cut {
+    fn cut(&self, mut found: Vec<(Key, Arc<ObjectVersion>)>, rv: u64, limit: Option<u64>) -> Cut {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let mut meta = ListMeta { rv, next: None, remaining: None };
         if found.len() > limit {
             // How many are left of a selection is not said.
-            let everything = self.labels == Labels::default() && self.fields == Fields::default();
+            let everything = self.labels == LabelSelector::default() && self.fields == FieldSelector::default();
             meta.remaining = everything.then_some(found.len() - limit);
             found.truncate(limit);
             meta.next = found.last().map(|(after, _)| Continue { rv, after: after.clone() }.encode());

@@ -89,7 +89,7 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// The part of a path after group and version.
-struct Place {
+struct PathParts {
     namespace: String,
     plural: String,
     name: String,
@@ -130,7 +130,7 @@ fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     path.split('/').filter(|part| !part.is_empty()).map(decode).collect()
 }
 
-fn place(rest: &[&str]) -> Result<Place, Refusal> {
+fn place(rest: &[&str]) -> Result<PathParts, Refusal> {
     let (namespace, rest) = match rest {
         // `/namespaces/x` and `/namespaces/x/status` are about the Namespace itself.
         ["namespaces", _, "status" | "finalize"] | ["namespaces", _] | ["namespaces"] => ("", rest),
@@ -144,10 +144,10 @@ fn place(rest: &[&str]) -> Result<Place, Refusal> {
         _ => return Err(Refusal::no_such_path()),
     };
     let own = str::to_owned;
-    Ok(Place { namespace: own(namespace), plural: own(plural), name: own(name), subresource: own(subresource) })
+    Ok(PathParts { namespace: own(namespace), plural: own(plural), name: own(name), subresource: own(subresource) })
 }
 
-fn call(incoming: Incoming<'_>, kind: Arc<Kind>, place: Place) -> Result<Call, Refusal> {
+fn call(incoming: Incoming<'_>, kind: Arc<Kind>, place: PathParts) -> Result<Call, Refusal> {
     let query = Query::parse(incoming.uri.query());
     let named = !place.name.is_empty();
     let verb = match (incoming.method.as_str(), named) {

@@ -16,11 +16,11 @@ use crate::{
         cluster::{Cluster, State},
         list::{Selection, resource_version},
         reply::Reply,
+        response_form::{ResponseForm, to_bytes},
         routing::Call,
-        shape::{Shape, to_bytes},
         status::Refusal,
     },
-    storage::{Change, Entry, Version},
+    storage::{Change, LogEntry, ObjectVersion},
 };
 
 /// How long a watch lasts that names no time: the real server draws from 30 to 60 minutes.
@@ -33,7 +33,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Watch {
     cluster: Cluster,
     call: Call,
-    shape: Shape,
+    form: ResponseForm,
     selection: Selection,
     /// The last write that was considered.
     position: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Watch {
 
 /// Begins a watch.
 pub(crate) fn start(cluster: &Cluster, state: &State, call: &Call) -> Result<Reply, Refusal> {
-    let shape = Shape::wanted(call)?;
+    let form = ResponseForm::wanted(call)?;
     let selection = Selection::of(call)?;
     let from = resource_version(call).map_err(|refusal| Refusal { code: 500, reason: "", ..refusal })?;
     let bookmarks = call.query.flag("allowWatchBookmarks");
@@ -59,7 +59,7 @@ pub(crate) fn start(cluster: &Cluster, state: &State, call: &Call) -> Result<Rep
     let mut watch = Watch {
         cluster: cluster.clone(),
         call: call.clone(),
-        shape,
+        form,
         selection,
         position: from.unwrap_or(state.store.rv()),
         begun: false,
@@ -146,8 +146,8 @@ impl Watch {
         }
     }
 
-    fn line(&self, entry: &Entry, now: Timestamp) -> Option<Bytes> {
-        let covers = |version: &Arc<Version>| self.selection.covers(&entry.key, &version.value);
+    fn line(&self, entry: &LogEntry, now: Timestamp) -> Option<Bytes> {
+        let covers = |version: &Arc<ObjectVersion>| self.selection.covers(&entry.key, &version.value);
         let after = entry.change != Change::Deleted && covers(&entry.object);
         let before = entry.previous.as_ref().filter(|previous| covers(previous));
         let (change, object) = match (before, after) {
@@ -161,8 +161,8 @@ impl Watch {
         Some(self.send(change, &object, now))
     }
 
-    fn send(&self, change: &str, object: &Version, now: Timestamp) -> Bytes {
-        if self.begun { self.shape.later_event(change, object, now) } else { self.shape.event(change, object, now) }
+    fn send(&self, change: &str, object: &ObjectVersion, now: Timestamp) -> Bytes {
+        if self.begun { self.form.later_event(change, object, now) } else { self.form.event(change, object, now) }
     }
 
     fn send_present(&mut self, state: &State) {
@@ -198,8 +198,8 @@ impl Watch {
     }
 }
 
-fn restamped(version: &Version, rv: u64) -> Version {
+fn restamped(version: &ObjectVersion, rv: u64) -> ObjectVersion {
     let mut value = version.value.clone();
     object::set_meta(&mut value, "resourceVersion", json!(rv.to_string()));
-    Version::new(rv, value)
+    ObjectVersion::new(rv, value)
 }

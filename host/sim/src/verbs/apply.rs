@@ -9,8 +9,8 @@ use crate::{
     lifecycle::prune,
     merge::{
         apply_merge,
-        field_set::Fields,
-        managed_fields::{self, Owner},
+        field_set::FieldSet,
+        managed_fields::{self, FieldOwner},
     },
     object,
     server::{cluster::State, decode, handle::key, reply::Reply, routing::Call, status::Refusal},
@@ -83,13 +83,13 @@ fn configuration(call: &Call) -> Result<Value, Refusal> {
 }
 
 /// Live object and configuration merged, with the owners that follow.
-fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value, Vec<Owner>), Refusal> {
+fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value, Vec<FieldOwner>), Refusal> {
     managed_fields::with_schema(&call.kind, |schema| {
         let mut said = apply_merge::fields_of(schema, config);
         managed_fields::strip(&mut said);
         out_of_reach(call, &mut said);
         let mut owners = managed_fields::owners(live);
-        let applier = Owner {
+        let applier = FieldOwner {
             manager: managed_fields::manager(call),
             operation: "Apply".into(),
             api_version: call.kind.api_version(),
@@ -97,7 +97,7 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
             time: time.to_owned(),
             fields: said.clone(),
         };
-        let mine = |owner: &Owner| {
+        let mine = |owner: &FieldOwner| {
             owner.manager == applier.manager && owner.operation == "Apply" && owner.subresource == applier.subresource
         };
         let last = owners.iter().find(|owner| mine(owner)).cloned();
@@ -116,7 +116,8 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
         managed_fields::disown(&mut owners, &change, mine);
         // An apply that says the same as before leaves even its time alone.
         let unchanged = last.filter(|last| last.fields == said && last.api_version == applier.api_version);
-        let entry = Owner { time: unchanged.map_or_else(|| applier.time.clone(), |last| last.time), ..applier.clone() };
+        let entry =
+            FieldOwner { time: unchanged.map_or_else(|| applier.time.clone(), |last| last.time), ..applier.clone() };
         match owners.iter_mut().find(|owner| mine(owner)) {
             Some(known) => *known = entry,
             None => owners.push(entry),
@@ -126,7 +127,7 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
 }
 
 /// The part of a configuration that the path does not write is not owned.
-fn out_of_reach(call: &Call, said: &mut Fields) {
+fn out_of_reach(call: &Call, said: &mut FieldSet) {
     if call.subresource == "status" {
         said.drop_below(&["f:spec"]);
         if call.kind.custom.is_some() {
@@ -139,9 +140,9 @@ fn out_of_reach(call: &Call, said: &mut Fields) {
 
 fn refuse_conflicts(
     call: &Call,
-    owners: &[Owner],
-    mine: &impl Fn(&Owner) -> bool,
-    written: &Fields,
+    owners: &[FieldOwner],
+    mine: &impl Fn(&FieldOwner) -> bool,
+    written: &FieldSet,
 ) -> Result<(), Refusal> {
     let others = owners.iter().filter(|owner| !mine(owner));
     let mut conflicts = others
@@ -169,7 +170,7 @@ fn refuse_conflicts(
     Err(Refusal::plain(409, "Conflict", message).with_details(json!({"causes": causes})))
 }
 
-fn describe(owner: &Owner) -> String {
+fn describe(owner: &FieldOwner) -> String {
     let mut text = format!("{:?}", owner.manager);
     if !owner.subresource.is_empty() {
         text.push_str(&format!(" with subresource {:?}", owner.subresource));

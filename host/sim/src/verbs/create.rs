@@ -15,7 +15,7 @@ use crate::{
         routing::Call,
         status::{FieldError, Refusal},
     },
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
     verbs::{eviction, update::Managed},
 };
 
@@ -56,7 +56,7 @@ pub(crate) fn insert(
     let uid = state.random.uid();
     object::set_meta(&mut object, "uid", json!(uid));
     namespace_admits(state, call, object::name(&object))?;
-    prepare::prepare_create(kind, &mut object);
+    prepare::for_create(kind, &mut object);
     let key = Key::new(object::namespace(&object), object::name(&object));
     let mut errors = metadata::errors(kind, &object);
     errors.extend(prepare::create_errors(kind, &object));
@@ -69,7 +69,7 @@ pub(crate) fn insert(
         return Err(Refusal::already_exists(kind, &key.name));
     }
     if dry_run {
-        return shown(state, call, StatusCode::CREATED, &Version::new(0, object));
+        return shown(state, call, StatusCode::CREATED, &ObjectVersion::new(0, object));
     }
     let stored = state.store.put(kind.table, key, object);
     shown(state, call, StatusCode::CREATED, &stored)

@@ -16,11 +16,11 @@ use crate::{
         handle::{key, shown},
         list::Selection,
         reply::Reply,
+        response_form::{ListMeta, ResponseForm},
         routing::Call,
-        shape::{ListMeta, Shape},
         status::{FieldError, Refusal, success},
     },
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
 };
 
 /// The finalizers by which dependents are dealt with before their owner goes.
@@ -84,9 +84,9 @@ impl DeleteOptions {
 /// What became of a deleted object.
 pub(crate) enum Outcome {
     /// It is gone; its last state.
-    Gone(Version),
+    Gone(ObjectVersion),
     /// It waits for grace period or finalizers.
-    Waiting(Version),
+    Waiting(ObjectVersion),
 }
 
 /// Answers a DELETE of one object.
@@ -120,7 +120,7 @@ fn gone_details(kind: &Kind, object: &Value) -> Value {
 pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let options = DeleteOptions::of(call)?;
     let selected = Selection::of(call)?.now(state, call);
-    let shape = Shape::wanted(call)?;
+    let form = ResponseForm::wanted(call)?;
     let mut items = Vec::new();
     for (key, version) in selected {
         // What somebody else just deleted counts as deleted.
@@ -130,7 +130,7 @@ pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
         }
     }
     let meta = ListMeta { rv: state.store.rv(), ..ListMeta::default() };
-    Ok(Reply::Json(StatusCode::OK, shape.list(&items, &meta, state.now)))
+    Ok(Reply::Json(StatusCode::OK, form.list(&items, &meta, state.now)))
 }
 
 /// Deletes an object as far as its grace period and finalizers allow.
@@ -155,7 +155,7 @@ pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteO
     }
     let stays = held || matches!(step, Step::Graceful(seconds) if seconds > 0);
     if options.dry_run {
-        let version = Version::new(old.rv, new);
+        let version = ObjectVersion::new(old.rv, new);
         return Ok(if stays { Outcome::Waiting(version) } else { Outcome::Gone(version) });
     }
     let graceful = matches!(step, Step::Graceful(_));
@@ -170,8 +170,8 @@ pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteO
     Ok(Outcome::Gone(state.store.remove(kind.table, key).map_or(written, |last| copy(&last))))
 }
 
-fn copy(version: &Version) -> Version {
-    Version::new(version.rv, version.value.clone())
+fn copy(version: &ObjectVersion) -> ObjectVersion {
+    ObjectVersion::new(version.rv, version.value.clone())
 }
 
 /// A namespace waits until its content is gone.

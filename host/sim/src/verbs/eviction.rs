@@ -8,9 +8,9 @@ use crate::{
     controllers::{budgets, edit},
     kinds::{pods, registry::Kind},
     object::{self, at, str_at},
-    selectors::Labels,
+    selectors::LabelSelector,
     server::{cluster::State, decode, handle::key, reply::Reply, routing::Call, status::Refusal},
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
     verbs::delete::{self, DeleteOptions},
 };
 
@@ -45,7 +45,7 @@ fn outside_budgets(pod: &Value) -> bool {
 }
 
 /// Takes the disruption from the one budget that covers the pod, if one does.
-fn allow(state: &mut State, pod: &Version, options: &mut DeleteOptions) -> Result<(), Refusal> {
+fn allow(state: &mut State, pod: &ObjectVersion, options: &mut DeleteOptions) -> Result<(), Refusal> {
     let budgets = covering(state, &pod.value);
     let budget = match budgets.as_slice() {
         [] => return Ok(()),
@@ -69,19 +69,20 @@ fn allow(state: &mut State, pod: &Version, options: &mut DeleteOptions) -> Resul
     spend(state, pod, &budget, options.dry_run)
 }
 
-fn covering(state: &State, pod: &Value) -> Vec<(Key, std::sync::Arc<Version>)> {
+fn covering(state: &State, pod: &Value) -> Vec<(Key, std::sync::Arc<ObjectVersion>)> {
     let Some(kind) = state.kinds.by_path("policy", "v1", "poddisruptionbudgets") else { return Vec::new() };
     let all = state.store.scan(kind.table, Some(object::namespace(pod)));
-    let covers = |budget: &Version| {
-        Labels::from_object(at(&budget.value, &["spec", "selector"])).is_some_and(|selector| selector.matches(pod))
+    let covers = |budget: &ObjectVersion| {
+        LabelSelector::from_object(at(&budget.value, &["spec", "selector"]))
+            .is_some_and(|selector| selector.matches(pod))
     };
     all.filter(|(_, budget)| covers(budget)).map(|(key, budget)| (key.clone(), budget.clone())).collect()
 }
 
 fn spend(
     state: &mut State,
-    pod: &Version,
-    budget: &(Key, std::sync::Arc<Version>),
+    pod: &ObjectVersion,
+    budget: &(Key, std::sync::Arc<ObjectVersion>),
     dry_run: bool,
 ) -> Result<(), Refusal> {
     let (key, version) = budget;

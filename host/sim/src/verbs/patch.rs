@@ -8,7 +8,9 @@ use crate::{
     lifecycle::normalise,
     merge::{json_merge, managed_fields, strategic_merge},
     object,
-    server::{cluster::State, decode, handle::key, reply::Reply, routing::Call, shape::converted, status::Refusal},
+    server::{
+        cluster::State, decode, handle::key, reply::Reply, response_form::converted, routing::Call, status::Refusal,
+    },
     verbs::{
         apply,
         create::name_matches,

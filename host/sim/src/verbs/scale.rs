@@ -16,7 +16,7 @@ use crate::{
         routing::{Call, Verb},
         status::{FieldError, Refusal},
     },
-    storage::Version,
+    storage::ObjectVersion,
     verbs::{
         create::name_matches,
         update::{self, Managed},
@@ -93,7 +93,7 @@ fn set(object: &mut Value, path: &[String], value: Value) {
     }
 }
 
-fn view(kind: &Kind, version: &Version) -> Value {
+fn view(kind: &Kind, version: &ObjectVersion) -> Value {
     let (object, paths) = (&version.value, Paths::of(kind));
     let count = |path: &[String]| lookup(object, path).and_then(Value::as_i64).unwrap_or_default();
     let meta = |field: &str| object::meta(object, field);

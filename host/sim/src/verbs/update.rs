@@ -8,7 +8,7 @@ use crate::{
     admission::policies::{self, Operation},
     kinds::registry::Kind,
     lifecycle::{metadata, prepare},
-    merge::managed_fields::{self, Owner},
+    merge::managed_fields::{self, FieldOwner},
     object::{self, meta_str},
     server::{
         cluster::State,
@@ -18,7 +18,7 @@ use crate::{
         routing::Call,
         status::Refusal,
     },
-    storage::{Key, Version},
+    storage::{Key, ObjectVersion},
     verbs::create::{self, name_matches, version_required},
 };
 
@@ -71,7 +71,7 @@ pub(crate) enum Managed {
     /// The writer owns what it changed.
     Track,
     /// Apply has worked them out.
-    By(Vec<Owner>),
+    By(Vec<FieldOwner>),
 }
 
 impl Managed {
@@ -87,7 +87,7 @@ impl Managed {
 pub(crate) fn change(
     state: &mut State,
     call: &Call,
-    old: &Version,
+    old: &ObjectVersion,
     (mut new, managed): (Value, Managed),
 ) -> Result<Reply, Refusal> {
     let kind = &call.kind;
@@ -98,9 +98,9 @@ pub(crate) fn change(
     }
     object::copy_meta(&old.value, &mut new, "resourceVersion");
     same_place(call, &mut new)?;
-    prepare::prepare_update(kind, &call.subresource, &old.value, &mut new);
+    prepare::for_update(kind, &call.subresource, &old.value, &mut new);
     metadata::keep_for_update(&old.value, &mut new);
-    prepare::count_generation(kind, &old.value, &mut new);
+    prepare::raise_generation(kind, &old.value, &mut new);
     // The real server looks at metadata once for all kinds and once more for each.
     let mut errors = metadata::change_errors(&old.value, &new);
     errors.extend(errors.clone());
@@ -111,11 +111,11 @@ pub(crate) fn change(
     managed.note(state, call, (Some(&old.value), &mut new));
     policies::check(state, call, &Operation::update(&new, &old.value, &call.subresource))?;
     if dry_run || new == old.value {
-        return shown(state, call, StatusCode::OK, &Version::new(old.rv, new));
+        return shown(state, call, StatusCode::OK, &ObjectVersion::new(old.rv, new));
     }
     if deletion_is_complete(&old.value, &new) {
         state.store.remove(kind.table, &key(call));
-        return shown(state, call, StatusCode::OK, &Version::new(old.rv, new));
+        return shown(state, call, StatusCode::OK, &ObjectVersion::new(old.rv, new));
     }
     let stored = state.store.put(kind.table, Key::new(call.namespace.clone(), call.name.clone()), new);
     shown(state, call, StatusCode::OK, &stored)

@@ -1,4 +1,4 @@
-//! What a workload's controller may do, as data. Decisions yield acts; only `hands` performs them. Acts of one
+//! What a workload's controller may do, as data. Decisions yield actions; only `writer` performs them. Actions of one
 //! decision are independent of each other and may be performed in any order.
 
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use super::sets::SetKey;
 
 /// One physical or administrative step.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     /// Make a pod of the set's template.
-    CreatePod(Sprout),
+    CreatePod(NewPod),
     /// Make the replacement of an origin, then tell the origin its instance id.
     ReplaceOrigin { origin: PodName, id: u64 },
     /// Change labels of one pod; none removes.
@@ -45,7 +45,7 @@ impl PodName {
 
 /// A pod to be made: under a fixed name or one that is drawn, with labels besides the template's.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Sprout {
+pub(crate) struct NewPod {
     pub(crate) name: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Member {
 
 /// What a set's controller knows beside the set and its pods.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct SetContext {
     /// The lowest instance id that was never used in the set.
     pub(crate) next_id: u64,
     /// A scenario forbids new pods for now.

@@ -15,15 +15,15 @@ use super::new_objects::anew;
 use super::pauses::{Brake, Scope};
 use super::pod_facts::PodFacts;
 use super::sets::{SetKey, SetKind};
-use super::wait_until::{Overdue, until};
+use super::wait_until::{Overdue, wait_until};
 use super::writer::only_if;
 
 /// A pod without finalizers is gone at once; one that hangs on them is not made anew.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why a wish was not fulfilled.
+/// Why a request was not fulfilled.
 #[derive(Debug, thiserror::Error)]
-pub enum WishFailed {
+pub enum CommandFailed {
     /// The world knows no such pod.
     #[error("there is no pod {namespace}/{name} to be made anew")]
     FindPod {
@@ -73,41 +73,41 @@ pub enum WishFailed {
 impl World {
     /// Puts a brake on.
     pub fn hold(&self, brake: Brake, scope: Scope) {
-        self.eyes.rounds.brakes.put_on(brake, scope);
-        self.eyes.wake_all();
+        self.watches.rounds.pauses.put_on(brake, scope);
+        self.watches.wake_all();
     }
 
     /// Takes a brake off.
     pub fn release(&self, brake: Brake, scope: Scope) {
-        self.eyes.rounds.brakes.take_off(brake, scope);
-        self.eyes.wake_all();
+        self.watches.rounds.pauses.take_off(brake, scope);
+        self.watches.wake_all();
     }
 
     /// Sets the size of a set.
     ///
     /// # Errors
-    /// `WishFailed::Scale` if the server refuses.
-    pub async fn scale(&self, set: &SetKey, replicas: usize) -> Result<(), WishFailed> {
-        let api = self.eyes.rounds.hands.sets(set);
+    /// `CommandFailed::Scale` if the server refuses.
+    pub async fn scale(&self, set: &SetKey, replicas: usize) -> Result<(), CommandFailed> {
+        let api = self.watches.rounds.writer.sets(set);
         let body = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
         let patched = api.patch(&set.name, &PatchParams::default(), &body).await;
-        patched.map(drop).map_err(|source| WishFailed::Scale { set: set.clone(), source })
+        patched.map(drop).map_err(|source| CommandFailed::Scale { set: set.clone(), source })
     }
 
     /// Deletes a pod at once and makes another one of the same name, owner and labels. Its set makes no pods
     /// meanwhile. Yields the new pod's uid.
     ///
     /// # Errors
-    /// `WishFailed` if there is no such pod, or it does not go, or the server refuses.
-    pub async fn recreate_same_name(&self, namespace: &str, name: &str) -> Result<String, WishFailed> {
-        let rounds = &self.eyes.rounds;
+    /// `CommandFailed` if there is no such pod, or it does not go, or the server refuses.
+    pub async fn recreate_same_name(&self, namespace: &str, name: &str) -> Result<String, CommandFailed> {
+        let rounds = &self.watches.rounds;
         let place = (namespace.to_owned(), name.to_owned());
         let old = rounds.store.pod(&place);
-        let old = old.ok_or_else(|| WishFailed::FindPod { namespace: place.0.clone(), name: place.1.clone() })?;
+        let old = old.ok_or_else(|| CommandFailed::FindPod { namespace: place.0.clone(), name: place.1.clone() })?;
         let owner = rounds.store.lineage(old.controller().map(|owner| owner.uid.as_str())).into_iter().next();
         let brake = owner.map(|set| (Brake::Recreation, Scope::Set(set)));
         if let Some((brake, scope)) = brake.clone() {
-            rounds.brakes.put_on(brake, scope);
+            rounds.pauses.put_on(brake, scope);
         }
         let made = self.make_anew(&old).await;
         if let Some((brake, scope)) = brake {
@@ -116,18 +116,18 @@ impl World {
         made
     }
 
-    async fn make_anew(&self, old: &Arc<Pod>) -> Result<String, WishFailed> {
-        let rounds = &self.eyes.rounds;
-        let (api, name) = (rounds.hands.pods(old.pod_namespace()), old.pod_name().to_owned());
-        rounds.hands.ledger.announce(old.uid(), Cause::Recreated);
+    async fn make_anew(&self, old: &Arc<Pod>) -> Result<String, CommandFailed> {
+        let rounds = &self.watches.rounds;
+        let (api, name) = (rounds.writer.pods(old.pod_namespace()), old.pod_name().to_owned());
+        rounds.writer.ledger.announce(old.uid(), Cause::Recreated);
         let at_once = only_if(old.uid(), DeleteParams::default().grace_period(0));
         let deleted = api.delete(&name, &at_once).await;
-        deleted.map_err(|source| WishFailed::Delete { name: name.clone(), source })?;
+        deleted.map_err(|source| CommandFailed::Delete { name: name.clone(), source })?;
         let is_gone = |pods: &[Arc<Pod>]| pods.iter().all(|pod| pod.uid() != old.uid());
         let gone = self.until("the old pod to go", GONE_WITHIN, is_gone).await;
-        gone.map_err(|source| WishFailed::AwaitGone { name: name.clone(), source })?;
+        gone.map_err(|source| CommandFailed::AwaitGone { name: name.clone(), source })?;
         let created = api.create(&PostParams::default(), &anew(old)).await;
-        let created = created.map_err(|source| WishFailed::Create { name, source })?;
+        let created = created.map_err(|source| CommandFailed::Create { name, source })?;
         let uid = created.uid().to_owned();
         rounds.store.put_pod(created);
         Ok(uid)
@@ -143,8 +143,8 @@ impl World {
         deadline: Duration,
         condition: impl FnMut(&[Arc<Pod>]) -> bool,
     ) -> Result<(), Overdue> {
-        let (store, mut condition) = (&self.eyes.rounds.store, condition);
-        until(what, deadline, store.changes(), || condition(&store.pods())).await
+        let (store, mut condition) = (&self.watches.rounds.store, condition);
+        wait_until(what, deadline, store.changes(), || condition(&store.pods())).await
     }
 
     /// Waits until a set has all its pods, each ready (and available, in a CollaSet), none of them leaving, none
@@ -153,12 +153,12 @@ impl World {
     /// # Errors
     /// `Overdue` once the deadline has passed.
     pub async fn settled(&self, set: &SetKey, deadline: Duration) -> Result<(), Overdue> {
-        let store = &self.eyes.rounds.store;
-        until(&format!("{set} to settle"), deadline, store.changes(), || self.is_settled(set)).await
+        let store = &self.watches.rounds.store;
+        wait_until(&format!("{set} to settle"), deadline, store.changes(), || self.is_settled(set)).await
     }
 
     fn is_settled(&self, key: &SetKey) -> bool {
-        let store = &self.eyes.rounds.store;
+        let store = &self.watches.rounds.store;
         let Some(set) = store.set(key) else { return false };
         let mut members = store.members(&set.uid);
         let children = store.replica_sets(&set.uid);

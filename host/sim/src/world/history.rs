@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::pod_facts::version_of;
-use super::wait_until::{Overdue, until};
-use super::watch_stream::feed;
+use super::wait_until::{Overdue, wait_until};
+use super::watch_stream::deliver;
 
 /// One version of one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,7 @@ impl History {
         for kind in kinds {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
             let mut recorder = Recorder::new(kind.plural.clone(), versions.clone(), length.clone());
-            tasks.spawn(feed(api, move |event| recorder.saw(event)));
+            tasks.spawn(deliver(api, move |event| recorder.saw(event)));
         }
         Self { versions, length, _tasks: tasks }
     }
@@ -106,7 +106,7 @@ impl History {
     ) -> Result<(), Overdue> {
         let mut condition = condition;
         let held = || condition(&self.versions.lock());
-        until(what, deadline, self.length.subscribe(), held).await
+        wait_until(what, deadline, self.length.subscribe(), held).await
     }
 
     /// Asks a check about each version, with the cluster as it was right before and right after it.

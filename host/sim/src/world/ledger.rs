@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::labels;
-use super::ledger_check::{Verdict, judge};
+use super::ledger_check::{LedgerCheck, judge};
 use super::pod_facts::PodFacts;
-use super::wait_until::{Overdue, until};
+use super::wait_until::{Overdue, wait_until};
 
 /// Why a pod was told to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Ledger {
 
     /// Judges whether each target, as (name, uid), was replaced exactly once and no other pod was lost.
     #[must_use]
-    pub fn verdict(&self, targets: &[(String, String)]) -> Verdict {
+    pub fn verdict(&self, targets: &[(String, String)]) -> LedgerCheck {
         judge(&self.book.lock().entries, targets)
     }
 
@@ -128,7 +128,7 @@ impl Ledger {
     ) -> Result<(), Overdue> {
         let mut condition = condition;
         let held = || condition(&self.book.lock().entries);
-        until(what, deadline, self.length.subscribe(), held).await
+        wait_until(what, deadline, self.length.subscribe(), held).await
     }
 
     /// Announces why a pod will be deleted.

@@ -8,7 +8,7 @@ use super::ledger::{Cause, Effect, Entry};
 
 /// What became of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetFate {
+pub struct TargetOutcome {
     /// The target's name.
     pub name: String,
     /// The target's identity.
@@ -19,7 +19,7 @@ pub struct TargetFate {
     pub replacements: Vec<(String, String)>,
 }
 
-impl TargetFate {
+impl TargetOutcome {
     /// Whether the target went once and was replaced once.
     #[must_use]
     pub fn is_right(&self) -> bool {
@@ -29,23 +29,23 @@ impl TargetFate {
 
 /// A judgment on the physical effects of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct LedgerCheck {
     /// The targets, in the order in which they were given.
-    pub targets: Vec<TargetFate>,
+    pub targets: Vec<TargetOutcome>,
     /// Pods that were lost although they were no targets, their set did not become smaller and no scenario made
     /// them anew.
     pub others_lost: Vec<(String, String)>,
 }
 
-impl Verdict {
+impl LedgerCheck {
     /// Whether each target was replaced exactly once and nothing else was lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.others_lost.is_empty() && self.targets.iter().all(TargetFate::is_right)
+        self.others_lost.is_empty() && self.targets.iter().all(TargetOutcome::is_right)
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for LedgerCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let right = self.targets.iter().filter(|fate| fate.is_right()).count();
         write!(f, "{right} of {} targets went once and were replaced once", self.targets.len())?;
@@ -62,7 +62,7 @@ impl fmt::Display for Verdict {
 }
 
 /// Judges entries by targets, each as (name, uid).
-pub(crate) fn judge(entries: &[Entry], targets: &[(String, String)]) -> Verdict {
+pub(crate) fn judge(entries: &[Entry], targets: &[(String, String)]) -> LedgerCheck {
     let mut gone: BTreeMap<&str, usize> = BTreeMap::new();
     let mut replacements: BTreeMap<&str, Vec<(String, String)>> = BTreeMap::new();
     let mut lost: BTreeMap<&str, &str> = BTreeMap::new();
@@ -92,13 +92,13 @@ pub(crate) fn judge(entries: &[Entry], targets: &[(String, String)]) -> Verdict 
     let is_stranger = |uid: &str| !expected.contains(uid) && !excused.contains(uid);
     let others = lost.iter().filter(|(uid, _)| is_stranger(uid));
     let others_lost = others.map(|(uid, name)| ((*name).to_owned(), (*uid).to_owned())).collect();
-    let fate = |(name, uid): &(String, String)| TargetFate {
+    let fate = |(name, uid): &(String, String)| TargetOutcome {
         name: name.clone(),
         uid: uid.clone(),
         times_gone: gone.get(uid.as_str()).copied().unwrap_or(0),
         replacements: replacements.get(uid.as_str()).cloned().unwrap_or_default(),
     };
-    Verdict { targets: targets.iter().map(fate).collect(), others_lost }
+    LedgerCheck { targets: targets.iter().map(fate).collect(), others_lost }
 }
 
 #[cfg(test)]

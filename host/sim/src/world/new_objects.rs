@@ -7,16 +7,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::action::Sprout;
+use super::action::NewPod;
 use super::labels;
 use super::sets::{SetKind, SetView};
 
 /// The pod that a set makes, under a name, on a node. The node is named at once: the world is scheduler too, and
 /// a pod without one would be deleted without grace.
-pub(crate) fn pod_of(set: &SetView, sprout: &Sprout, name: String, node: String) -> Pod {
+pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: String) -> Pod {
     let template = set.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
-    labels.extend(sprout.labels.clone());
+    labels.extend(new.labels.clone());
     let spec = set.template.spec.clone().unwrap_or_default();
     Pod {
         metadata: ObjectMeta {

@@ -1,5 +1,5 @@
-//! What a scenario holds back. Takes brakes with a scope, yields whether one applies to a pod or a set. It may not
-//! know how the brakes are obeyed.
+//! What a scenario holds back. Takes pauses with a scope, yields whether one applies to a pod or a set. It may not
+//! know how the pauses are obeyed.
 
 use std::collections::BTreeSet;
 
@@ -34,13 +34,13 @@ pub enum Scope {
     Pod(String, String),
 }
 
-/// The brakes that are on.
+/// The pauses that are on.
 #[derive(Debug, Default)]
-pub(crate) struct Brakes {
+pub(crate) struct Pauses {
     on: Mutex<BTreeSet<(Brake, Scope)>>,
 }
 
-impl Brakes {
+impl Pauses {
     pub(crate) fn put_on(&self, brake: Brake, scope: Scope) {
         self.on.lock().insert((brake, scope));
     }
@@ -66,15 +66,15 @@ mod tests {
 
     #[test]
     fn a_brake_holds_within_its_scope_until_it_is_taken_off() {
-        let brakes = Brakes::default();
+        let pauses = Pauses::default();
         let foo = SetKey::new(SetKind::CollaSet, "demo", "foo");
         let pod = ("demo".to_owned(), "a".to_owned());
-        brakes.put_on(Brake::Readiness, Scope::Set(foo.clone()));
-        assert!(brakes.hold(Brake::Readiness, Some(&pod), std::slice::from_ref(&foo)));
-        assert!(!brakes.hold(Brake::Creation, Some(&pod), std::slice::from_ref(&foo)));
-        assert!(!brakes.hold(Brake::Readiness, Some(&pod), &[]));
-        brakes.take_off(Brake::Readiness, Scope::Set(foo.clone()));
-        brakes.put_on(Brake::Readiness, Scope::Pod("demo".into(), "a".into()));
-        assert!(brakes.hold(Brake::Readiness, Some(&pod), &[foo]));
+        pauses.put_on(Brake::Readiness, Scope::Set(foo.clone()));
+        assert!(pauses.hold(Brake::Readiness, Some(&pod), std::slice::from_ref(&foo)));
+        assert!(!pauses.hold(Brake::Creation, Some(&pod), std::slice::from_ref(&foo)));
+        assert!(!pauses.hold(Brake::Readiness, Some(&pod), &[]));
+        pauses.take_off(Brake::Readiness, Scope::Set(foo.clone()));
+        pauses.put_on(Brake::Readiness, Scope::Pod("demo".into(), "a".into()));
+        assert!(pauses.hold(Brake::Readiness, Some(&pod), &[foo]));
     }
 }

@@ -1,5 +1,5 @@
 //! A work queue with keys. Takes keys with delays, yields each key to a worker when it is due: never twice at
-//! once, never more than a limit at the same time, and the earliest of several wishes for a key counts. A wish
+//! once, never more than a limit at the same time, and the earliest of several requests for a key counts. A request
 //! that arrives while the key is worked on makes it run again.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,25 +14,25 @@ use tokio::time::{Instant, sleep_until};
 /// The end of a queue into which keys are put.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    wishes: mpsc::UnboundedSender<(K, Instant)>,
+    requests: mpsc::UnboundedSender<(K, Instant)>,
 }
 
 impl<K> Clone for Queue<K> {
     fn clone(&self) -> Self {
-        Self { wishes: self.wishes.clone() }
+        Self { requests: self.requests.clone() }
     }
 }
 
 impl<K> Queue<K> {
     /// A queue and the end from which it is worked off.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<(K, Instant)>) {
-        let (wishes, arrivals) = mpsc::unbounded_channel();
-        (Self { wishes }, arrivals)
+        let (requests, arrivals) = mpsc::unbounded_channel();
+        (Self { requests }, arrivals)
     }
 
-    /// Asks for a key to be worked on after a delay. A queue whose worker has stopped drops the wish.
+    /// Asks for a key to be worked on after a delay. A queue whose worker has stopped drops the request.
     pub(crate) fn add(&self, key: K, delay: Duration) {
-        drop(self.wishes.send((key, Instant::now() + delay)));
+        drop(self.requests.send((key, Instant::now() + delay)));
     }
 }
 
@@ -73,7 +73,7 @@ where
 struct Agenda<K> {
     due: BTreeMap<(Instant, u64), K>,
     planned: HashMap<K, (Instant, u64)>,
-    /// Keys that are worked on, with the time for which they were wished again meanwhile.
+    /// Keys that are worked on, with the time for which they were requested again meanwhile.
     busy: HashMap<K, Option<Instant>>,
     count: u64,
 }
@@ -112,8 +112,8 @@ impl<K: Clone + Eq + Hash> Agenda<K> {
     }
 
     fn done(&mut self, key: K, again: Option<Instant>) {
-        let wished = self.busy.remove(&key).flatten();
-        let earliest = [wished, again].into_iter().flatten().min();
+        let requested = self.busy.remove(&key).flatten();
+        let earliest = [requested, again].into_iter().flatten().min();
         if let Some(at) = earliest {
             self.plan(key, at);
         }

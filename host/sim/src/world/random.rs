@@ -28,20 +28,20 @@ impl Span {
 
 /// The source of every chance in a world.
 #[derive(Clone, Copy, Debug)]
-pub struct Dice {
+pub(crate) struct SeededRandom {
     seed: u64,
 }
 
-impl Dice {
-    /// Dice that fall the same way for the same seed.
+impl SeededRandom {
+    /// SeededRandom that fall the same way for the same seed.
     #[must_use]
-    pub const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self { seed }
     }
 
     /// A number that belongs to these words.
     #[must_use]
-    pub fn roll(&self, words: &[&str]) -> u64 {
+    pub(crate) fn draw(&self, words: &[&str]) -> u64 {
         let mut state = self.seed.to_le_bytes().iter().fold(FNV.0, |hash, byte| step(hash, *byte));
         for word in words {
             state = word.bytes().chain([0]).fold(state, step);
@@ -51,16 +51,16 @@ impl Dice {
 
     /// A duration within the span, in whole milliseconds.
     #[must_use]
-    pub fn between(&self, span: Span, words: &[&str]) -> Duration {
+    pub(crate) fn between(&self, span: Span, words: &[&str]) -> Duration {
         let width = u64::try_from(span.most.saturating_sub(span.least).as_millis()).unwrap_or(u64::MAX - 1);
-        let extra = self.roll(words).checked_rem(width.saturating_add(1)).unwrap_or(0);
+        let extra = self.draw(words).checked_rem(width.saturating_add(1)).unwrap_or(0);
         span.least + Duration::from_millis(extra)
     }
 
     /// A suffix of five letters and digits, as `generateName` would append.
     #[must_use]
-    pub fn suffix(&self, words: &[&str]) -> String {
-        letters(self.roll(words), 5)
+    pub(crate) fn suffix(&self, words: &[&str]) -> String {
+        letters(self.draw(words), 5)
     }
 }
 
@@ -96,18 +96,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_words_fall_the_same_way_and_other_seeds_differ() {
-        let dice = Dice::new(7);
-        assert_eq!(dice.roll(&["foo", "1"]), Dice::new(7).roll(&["foo", "1"]));
-        assert_ne!(dice.roll(&["foo", "1"]), dice.roll(&["foo1"]));
-        assert_ne!(dice.suffix(&["foo-", "1"]), Dice::new(8).suffix(&["foo-", "1"]));
+    fn the_same_words_draw_the_same_number_and_other_seeds_differ() {
+        let random = SeededRandom::new(7);
+        assert_eq!(random.draw(&["foo", "1"]), SeededRandom::new(7).draw(&["foo", "1"]));
+        assert_ne!(random.draw(&["foo", "1"]), random.draw(&["foo1"]));
+        assert_ne!(random.suffix(&["foo-", "1"]), SeededRandom::new(8).suffix(&["foo-", "1"]));
     }
 
     #[test]
     fn durations_stay_within_their_span() {
         let span = Span::millis(10, 12);
         let seen: std::collections::BTreeSet<_> =
-            (0..200).map(|n| Dice::new(n).between(span, &["start"]).as_millis()).collect();
+            (0..200).map(|n| SeededRandom::new(n).between(span, &["start"]).as_millis()).collect();
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), [10, 11, 12]);
     }
 }

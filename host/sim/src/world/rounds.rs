@@ -1,5 +1,5 @@
 //! One round for one pod or one set: look, decide, act. Takes a key from the queue, yields when the key wants to be
-//! looked at again. Deciding is left to pure functions and acting to `hands`; this file only joins them.
+//! looked at again. Deciding is left to pure functions and acting to `writer`; this file only joins them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::action::{Act, Member, PodName, Scene};
+use super::action::{Action, Member, PodName, SetContext};
 use super::deciders::collaset::{collaset, next_id};
 use super::deciders::deployment::deployment;
 use super::deciders::kubelet::{self, Stage, Timings};
 use super::deciders::replicas::{replica_set, stateful_set};
 use super::labels;
-use super::pauses::{Brake, Brakes};
+use super::pauses::{Brake, Pauses};
 use super::pod_facts::PodFacts;
 use super::sets::{SetKey, SetKind, SetView};
-use super::store::{Place, Store};
-use super::writer::{ActFailed, Hands, IN_FLIGHT, only_if};
+use super::store::{Place, WorldStore};
+use super::writer::{IN_FLIGHT, WriteFailed, Writer, only_if};
 use crate::clock::Clock;
 
 /// After a refused write the view is usually a moment old; looking again at once would repeat the refusal.
@@ -32,7 +32,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
 /// What is worked on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
+pub(crate) enum WorkKey {
     /// A pod: scheduler and kubelet.
     Pod(Place),
     /// A workload's controller.
@@ -41,9 +41,9 @@ pub(crate) enum Key {
 
 /// Everything that a round reads and writes.
 pub(crate) struct Rounds {
-    pub(crate) store: Arc<Store>,
-    pub(crate) hands: Hands,
-    pub(crate) brakes: Brakes,
+    pub(crate) store: Arc<WorldStore>,
+    pub(crate) writer: Writer,
+    pub(crate) pauses: Pauses,
     pub(crate) timings: Timings,
     pub(crate) clock: Arc<dyn Clock>,
     entered: Mutex<HashMap<Place, (String, Stage, Instant)>>,
@@ -53,24 +53,24 @@ pub(crate) struct Rounds {
 
 /// What rounds are made of.
 pub(crate) struct RoundsParts {
-    pub(crate) hands: Hands,
+    pub(crate) writer: Writer,
     pub(crate) timings: Timings,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Rounds {
     pub(crate) fn new(parts: RoundsParts) -> Self {
-        let RoundsParts { hands, timings, clock } = parts;
-        let store = hands.store.clone();
+        let RoundsParts { writer, timings, clock } = parts;
+        let store = writer.store.clone();
         let (entered, next_ids) = (Mutex::default(), Mutex::default());
-        Self { store, hands, brakes: Brakes::default(), timings, clock, entered, next_ids }
+        Self { store, writer, pauses: Pauses::default(), timings, clock, entered, next_ids }
     }
 
     /// One round.
-    pub(crate) async fn round(self: Arc<Self>, key: Key) -> Option<Duration> {
+    pub(crate) async fn round(self: Arc<Self>, key: WorkKey) -> Option<Duration> {
         match key {
-            Key::Pod(place) => self.pod_round(&place).await,
-            Key::Set(key) => self.set_round(&key).await,
+            WorkKey::Pod(place) => self.pod_round(&place).await,
+            WorkKey::Set(key) => self.set_round(&key).await,
         }
     }
 
@@ -80,7 +80,7 @@ impl Rounds {
             return None;
         };
         let lineage = self.store.lineage(pod.controller().map(|owner| owner.uid.as_str()));
-        let holds = |brake| self.brakes.hold(brake, Some(place), &lineage);
+        let holds = |brake| self.pauses.hold(brake, Some(place), &lineage);
         let stage = kubelet::stage(&pod, holds(Brake::Health));
         let is_held = match stage {
             Stage::Unready => holds(Brake::Readiness),
@@ -90,7 +90,7 @@ impl Rounds {
         if is_held {
             return None;
         }
-        let due = self.entered_at(place, &pod, stage) + kubelet::stay(&pod, stage, &self.timings, self.hands.dice);
+        let due = self.entered_at(place, &pod, stage) + kubelet::stay(&pod, stage, &self.timings, self.writer.random);
         let wait = due.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
             return Some(wait);
@@ -110,7 +110,7 @@ impl Rounds {
     }
 
     /// Brings a pod to its next stage.
-    async fn advance(&self, pod: &Pod, stage: Stage) -> Result<(), ActFailed> {
+    async fn advance(&self, pod: &Pod, stage: Stage) -> Result<(), WriteFailed> {
         match stage {
             Stage::Settled => Ok(()),
             Stage::Unscheduled => self.bind(pod).await,
@@ -119,71 +119,74 @@ impl Rounds {
             Stage::Failing => self.write_status(pod, false).await,
             Stage::Unavailable => {
                 let label = BTreeMap::from([(labels::SERVICE_AVAILABLE.to_owned(), Some("true".to_owned()))]);
-                self.hands.label_pod(pod.pod_namespace(), &PodName::of(pod), &label).await
+                self.writer.label_pod(pod.pod_namespace(), &PodName::of(pod), &label).await
             }
             Stage::Terminating => self.finish(pod).await,
         }
     }
 
-    async fn bind(&self, pod: &Pod) -> Result<(), ActFailed> {
+    async fn bind(&self, pod: &Pod) -> Result<(), WriteFailed> {
         let place = (pod.pod_namespace().to_owned(), pod.pod_name().to_owned());
         let body = json!({
             "apiVersion": "v1",
             "kind": "Binding",
             "metadata": { "name": place.1, "namespace": place.0, "uid": pod.uid() },
-            "target": { "apiVersion": "v1", "kind": "Node", "name": self.hands.node_for(&place) },
+            "target": { "apiVersion": "v1", "kind": "Node", "name": self.writer.node_for(&place) },
         });
-        let api = self.hands.pods(&place.0);
+        let api = self.writer.pods(&place.0);
         let parameters = PostParams::default();
         let request = api.create_subresource::<_, serde_json::Value>("binding", &place.1, &parameters, &body);
-        self.hands.within_bound(request).await.map(drop).map_err(|source| advance_failed(pod, source))
+        self.writer.within_bound(request).await.map(drop).map_err(|source| advance_failed(pod, source))
     }
 
-    async fn write_status(&self, pod: &Pod, is_ready: bool) -> Result<(), ActFailed> {
+    async fn write_status(&self, pod: &Pod, is_ready: bool) -> Result<(), WriteFailed> {
         let now = self.clock.now();
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         let meta = json!({ "uid": pod.uid(), "resourceVersion": pod.metadata.resource_version });
         let body = Patch::Merge(json!({ "metadata": meta, "status": kubelet::running(pod, is_ready, now) }));
-        let (api, parameters) = (self.hands.pods(pod.pod_namespace()), PatchParams::default());
+        let (api, parameters) = (self.writer.pods(pod.pod_namespace()), PatchParams::default());
         let request = api.patch_status(pod.pod_name(), &parameters, &body);
-        let patched = self.hands.within_bound(request).await.map_err(|source| advance_failed(pod, source))?;
+        let patched = self.writer.within_bound(request).await.map_err(|source| advance_failed(pod, source))?;
         self.store.put_pod(patched);
         Ok(())
     }
 
     /// The kubelet's last word: containers have ended, the object may go.
-    async fn finish(&self, pod: &Pod) -> Result<(), ActFailed> {
-        let (api, parameters) = (self.hands.pods(pod.pod_namespace()), DeleteParams::default().grace_period(0));
+    async fn finish(&self, pod: &Pod) -> Result<(), WriteFailed> {
+        let (api, parameters) = (self.writer.pods(pod.pod_namespace()), DeleteParams::default().grace_period(0));
         let parameters = only_if(pod.uid(), parameters);
-        let deleted = self.hands.within_bound(api.delete(pod.pod_name(), &parameters)).await;
+        let deleted = self.writer.within_bound(api.delete(pod.pod_name(), &parameters)).await;
         deleted.map(drop).map_err(|source| advance_failed(pod, source))
     }
 
     async fn set_round(&self, key: &SetKey) -> Option<Duration> {
         let set = self.store.set(key).filter(|set| !set.is_terminating)?;
-        let acts = self.decide(&set);
-        let performed = futures::stream::iter(acts).map(|act| self.hands.perform(&set, act));
-        let failures: Vec<ActFailed> =
+        let actions = self.decide(&set);
+        let performed = futures::stream::iter(actions).map(|action| self.writer.perform(&set, action));
+        let failures: Vec<WriteFailed> =
             performed.buffer_unordered(IN_FLIGHT).filter_map(|result| async { result.err() }).collect().await;
         failures.into_iter().filter_map(|failure| told(Err(failure))).min()
     }
 
-    fn decide(&self, set: &SetView) -> Vec<Act> {
+    fn decide(&self, set: &SetView) -> Vec<Action> {
         let members = self.store.members(&set.uid);
         let lineage = self.store.lineage(Some(&set.uid));
         let creation_held =
-            [Brake::Creation, Brake::Recreation].into_iter().any(|brake| self.brakes.hold(brake, None, &lineage));
-        let scene = Scene { next_id: self.next_id(set, &members), creation_held };
-        let acts = match set.key.kind {
+            [Brake::Creation, Brake::Recreation].into_iter().any(|brake| self.pauses.hold(brake, None, &lineage));
+        let context = SetContext { next_id: self.next_id(set, &members), creation_held };
+        let actions = match set.key.kind {
             SetKind::Deployment => deployment(set, &self.store.replica_sets(&set.uid)),
-            SetKind::ReplicaSet => replica_set(set, &members, scene),
-            SetKind::StatefulSet => stateful_set(set, &members, scene),
-            SetKind::CollaSet => collaset(set, &members, scene),
+            SetKind::ReplicaSet => replica_set(set, &members, context),
+            SetKind::StatefulSet => stateful_set(set, &members, context),
+            SetKind::CollaSet => collaset(set, &members, context),
         };
-        let spent = acts.iter().filter(|act| matches!(act, Act::ReplaceOrigin { .. } | Act::CreatePod(_))).count();
+        let spent = actions
+            .iter()
+            .filter(|action| matches!(action, Action::ReplaceOrigin { .. } | Action::CreatePod(_)))
+            .count();
         let spent = u64::try_from(spent).unwrap_or(u64::MAX);
-        self.next_ids.lock().insert(set.uid.clone(), scene.next_id.saturating_add(spent));
-        acts
+        self.next_ids.lock().insert(set.uid.clone(), context.next_id.saturating_add(spent));
+        actions
     }
 
     fn next_id(&self, set: &SetView, members: &[Member]) -> u64 {
@@ -194,13 +197,13 @@ impl Rounds {
 
 /// When to look again after an attempt. A refusal is no news: the object moved or went, or a scenario's server
 /// is out of order; anything that lasts shows as a scenario that does not end.
-fn told(result: Result<(), ActFailed>) -> Option<Duration> {
+fn told(result: Result<(), WriteFailed>) -> Option<Duration> {
     let failure = result.err()?;
     let cause = std::error::Error::source(&failure).map(ToString::to_string).unwrap_or_default();
     tracing::debug!(%failure, cause, "a write of the world was refused");
     Some(AFTER_FAILURE)
 }
 
-fn advance_failed(pod: &Pod, source: kube::Error) -> ActFailed {
-    ActFailed::AdvancePod { name: pod.pod_name().to_owned(), source }
+fn advance_failed(pod: &Pod, source: kube::Error) -> WriteFailed {
+    WriteFailed::AdvancePod { name: pod.pod_name().to_owned(), source }
 }

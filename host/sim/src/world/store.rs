@@ -17,7 +17,7 @@ use super::sets::{SetKey, SetKind, SetView};
 pub(crate) type Place = (String, String);
 
 /// Pods and sets as last seen.
-pub(crate) struct Store {
+pub(crate) struct WorldStore {
     memory: Mutex<Memory>,
     changes: watch::Sender<u64>,
 }
@@ -38,7 +38,7 @@ struct Memory {
 
 /// A pod whose change the store holds already. Only such a pod can be woken: a round that started before would
 /// look at the version before, find nothing to do, and never be asked again.
-pub(crate) struct Stored {
+pub(crate) struct StoredPod {
     pub(crate) place: Place,
     /// The uid of its controller.
     pub(crate) owner: Option<String>,
@@ -49,32 +49,32 @@ struct Known<T> {
     round: u64,
 }
 
-impl Default for Store {
+impl Default for WorldStore {
     fn default() -> Self {
         Self { memory: Mutex::default(), changes: watch::Sender::new(0) }
     }
 }
 
-impl Store {
+impl WorldStore {
     /// A signal that moves with each change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
     /// Takes in a version of a pod.
-    pub(crate) fn put_pod(&self, pod: Pod) -> Stored {
-        let stored = Stored::of(&pod);
+    pub(crate) fn put_pod(&self, pod: Pod) -> StoredPod {
+        let stored = StoredPod::of(&pod);
         self.change(|memory| memory.put_pod(pod));
         stored
     }
 
     /// Takes in that a pod is no more.
-    pub(crate) fn remove_pod(&self, pod: &Pod) -> Stored {
+    pub(crate) fn remove_pod(&self, pod: &Pod) -> StoredPod {
         self.change(|memory| {
             memory.gone.insert(pod.uid().to_owned());
             memory.drop_pod(&place_of(pod), pod.uid());
         });
-        Stored::of(pod)
+        StoredPod::of(pod)
     }
 
     /// Takes in that a pod's deletion was accepted.
@@ -224,7 +224,7 @@ impl Memory {
     }
 }
 
-impl Stored {
+impl StoredPod {
     fn of(pod: &Pod) -> Self {
         Self { place: place_of(pod), owner: pod.controller().map(|owner| owner.uid.clone()) }
     }
@@ -240,13 +240,13 @@ mod tests {
     use super::*;
     use crate::world::samples::{pod, set_of};
 
-    fn names(store: &Store, owner: &str) -> Vec<String> {
+    fn names(store: &WorldStore, owner: &str) -> Vec<String> {
         store.members(owner).iter().map(|member| member.pod.pod_name().to_owned()).collect()
     }
 
     #[test]
     fn an_older_version_and_a_ghost_are_not_taken_in() {
-        let store = Store::default();
+        let store = WorldStore::default();
         let owned = |version| pod("a").owner("ReplicaSet", "rs").version(version);
         store.put_pod(owned(5).label("x", "new").0);
         store.put_pod(owned(4).0);
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_pod_made_anew_under_its_name_belongs_to_its_new_owner_alone() {
-        let store = Store::default();
+        let store = WorldStore::default();
         store.put_pod(pod("a").owner("ReplicaSet", "rs").version(1).0);
         store.put_pod(pod("a").owner("ReplicaSet", "other").uid("second").version(2).0);
         store.remove_pod(&pod("a").owner("ReplicaSet", "rs").version(3).0);
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_sent_deletion_counts_before_the_watch_shows_it() {
-        let store = Store::default();
+        let store = WorldStore::default();
         store.put_pod(pod("a").owner("ReplicaSet", "rs").0);
         store.mark_leaving("uid-a");
         assert!(store.members("rs").iter().all(|member| member.is_leaving));
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_full_list_drops_what_it_does_not_show() {
-        let store = Store::default();
+        let store = WorldStore::default();
         store.put_pod(pod("a").owner("ReplicaSet", "rs").0);
         let round = store.begin_list();
         store.put_pod(pod("b").owner("ReplicaSet", "rs").0);
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_lineage_leads_from_a_pod_to_its_deployment() {
-        let store = Store::default();
+        let store = WorldStore::default();
         let web = set_of(SetKind::Deployment, "web", 1);
         let mut child = set_of(SetKind::ReplicaSet, "web-x", 1);
         child.controller = Some(web.uid.clone());

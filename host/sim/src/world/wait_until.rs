@@ -20,7 +20,7 @@ pub struct Overdue {
 }
 
 /// Waits until the condition holds.
-pub(crate) async fn until<T>(
+pub(crate) async fn wait_until<T>(
     what: &str,
     deadline: Duration,
     mut changes: watch::Receiver<T>,

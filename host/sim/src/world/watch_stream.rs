@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 const WATCH_SECONDS: u32 = 50;
 
 /// Delivers events until the future is dropped. Failures are waited out and repeated by the watcher.
-pub(crate) async fn feed<K>(api: Api<K>, mut sink: impl FnMut(watcher::Event<K>))
+pub(crate) async fn deliver<K>(api: Api<K>, mut sink: impl FnMut(watcher::Event<K>))
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {

@@ -12,15 +12,15 @@ use tokio::sync::watch;
 
 use super::pod_facts::PodFacts;
 use super::queue::Queue;
-use super::rounds::{Key, Rounds};
+use super::rounds::{Rounds, WorkKey};
 use super::sets::{SetKey, SetKind, SetView};
-use super::store::{Stored, place_of};
+use super::store::{StoredPod, place_of};
 
 /// What all watches share.
 #[derive(Clone)]
-pub(crate) struct Eyes {
+pub(crate) struct Watches {
     pub(crate) rounds: Arc<Rounds>,
-    pub(crate) queue: Queue<Key>,
+    pub(crate) queue: Queue<WorkKey>,
     /// Namespaces that the world looks after; none means all.
     pub(crate) namespaces: Arc<HashSet<String>>,
     /// How many watches have delivered their first list.
@@ -28,21 +28,21 @@ pub(crate) struct Eyes {
 }
 
 /// The state of one watch of pods.
-pub(crate) struct PodEye {
-    pub(crate) eyes: Eyes,
+pub(crate) struct PodWatch {
+    pub(crate) watches: Watches,
     round: u64,
     seen: HashSet<String>,
     has_synced: bool,
 }
 
-impl PodEye {
-    pub(crate) fn new(eyes: Eyes) -> Self {
-        Self { eyes, round: 0, seen: HashSet::new(), has_synced: false }
+impl PodWatch {
+    pub(crate) fn new(watches: Watches) -> Self {
+        Self { watches, round: 0, seen: HashSet::new(), has_synced: false }
     }
 
     /// Takes in one event.
     pub(crate) fn saw(&mut self, event: Event<Pod>) {
-        let rounds = self.eyes.rounds.clone();
+        let rounds = self.watches.rounds.clone();
         match event {
             Event::Init => {
                 self.round = rounds.store.begin_list();
@@ -54,72 +54,72 @@ impl PodEye {
             }
             Event::Apply(pod) => self.applied(pod),
             Event::Delete(pod) => {
-                if self.eyes.looks_after(pod.pod_namespace()) {
-                    rounds.hands.ledger.saw_gone(&pod);
-                    self.eyes.wake_pod(rounds.store.remove_pod(&pod));
+                if self.watches.looks_after(pod.pod_namespace()) {
+                    rounds.writer.ledger.saw_gone(&pod);
+                    self.watches.wake_pod(rounds.store.remove_pod(&pod));
                 }
             }
             Event::InitDone => {
                 rounds.store.end_pod_list(self.round);
-                rounds.hands.ledger.only_these_exist(&self.seen);
-                self.eyes.wake_all();
-                self.eyes.count_sync(&mut self.has_synced);
+                rounds.writer.ledger.only_these_exist(&self.seen);
+                self.watches.wake_all();
+                self.watches.count_sync(&mut self.has_synced);
             }
         }
     }
 
     fn applied(&self, pod: Pod) {
-        if self.eyes.looks_after(pod.pod_namespace()) {
-            self.eyes.rounds.hands.ledger.saw(&pod);
-            self.eyes.wake_pod(self.eyes.rounds.store.put_pod(pod));
+        if self.watches.looks_after(pod.pod_namespace()) {
+            self.watches.rounds.writer.ledger.saw(&pod);
+            self.watches.wake_pod(self.watches.rounds.store.put_pod(pod));
         }
     }
 }
 
 /// The state of one watch of one kind of set.
-pub(crate) struct SetEye {
-    eyes: Eyes,
+pub(crate) struct SetWatch {
+    watches: Watches,
     kind: SetKind,
     round: u64,
     has_synced: bool,
 }
 
-impl SetEye {
-    pub(crate) fn new(eyes: Eyes, kind: SetKind) -> Self {
-        Self { eyes, kind, round: 0, has_synced: false }
+impl SetWatch {
+    pub(crate) fn new(watches: Watches, kind: SetKind) -> Self {
+        Self { watches, kind, round: 0, has_synced: false }
     }
 
     /// Takes in one event.
     pub(crate) fn saw(&mut self, event: Event<DynamicObject>) {
-        let store = &self.eyes.rounds.store;
+        let store = &self.watches.rounds.store;
         match event {
             Event::Init => self.round = store.begin_list(),
             Event::InitApply(object) | Event::Apply(object) => {
                 if let Some(view) = self.view(&object) {
                     let (key, controller) = (view.key.clone(), view.controller.clone());
                     store.put_set(view);
-                    self.eyes.wake_sets(key, controller.as_deref());
+                    self.watches.wake_sets(key, controller.as_deref());
                 }
             }
             Event::Delete(object) => {
                 if let Some(view) = self.view(&object) {
                     store.remove_set(&view.key, &view.uid);
-                    self.eyes.wake_sets(view.key, view.controller.as_deref());
+                    self.watches.wake_sets(view.key, view.controller.as_deref());
                 }
             }
             Event::InitDone => {
                 store.end_set_list(self.kind, self.round);
-                self.eyes.count_sync(&mut self.has_synced);
+                self.watches.count_sync(&mut self.has_synced);
             }
         }
     }
 
     fn view(&self, object: &DynamicObject) -> Option<SetView> {
-        SetView::read(self.kind, object).filter(|view| self.eyes.looks_after(&view.key.namespace))
+        SetView::read(self.kind, object).filter(|view| self.watches.looks_after(&view.key.namespace))
     }
 }
 
-impl Eyes {
+impl Watches {
     fn looks_after(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(namespace)
     }
@@ -127,15 +127,15 @@ impl Eyes {
     /// Wakes everything, for instance after a brake was taken off.
     pub(crate) fn wake_all(&self) {
         for pod in self.rounds.store.pods() {
-            self.queue.add(Key::Pod(place_of(&pod)), Duration::ZERO);
+            self.queue.add(WorkKey::Pod(place_of(&pod)), Duration::ZERO);
         }
         for key in self.rounds.store.set_keys() {
             self.wake_set(key);
         }
     }
 
-    fn wake_pod(&self, pod: Stored) {
-        self.queue.add(Key::Pod(pod.place), Duration::ZERO);
+    fn wake_pod(&self, pod: StoredPod) {
+        self.queue.add(WorkKey::Pod(pod.place), Duration::ZERO);
         if let Some(key) = self.rounds.store.lineage(pod.owner.as_deref()).into_iter().next() {
             self.wake_set(key);
         }
@@ -150,8 +150,8 @@ impl Eyes {
 
     /// Controllers react after a moment; changes within it cost one round together.
     fn wake_set(&self, key: SetKey) {
-        let moment = self.rounds.hands.dice.between(self.rounds.timings.react, &["react", &key.to_string()]);
-        self.queue.add(Key::Set(key), moment);
+        let moment = self.rounds.writer.random.between(self.rounds.timings.react, &["react", &key.to_string()]);
+        self.queue.add(WorkKey::Set(key), moment);
     }
 
     fn count_sync(&self, has_synced: &mut bool) {

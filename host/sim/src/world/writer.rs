@@ -1,4 +1,4 @@
-//! Performs acts on sets. Takes an act that somebody decided, yields whether the server accepted it; replies go to
+//! Performs actions on sets. Takes an action that somebody decided, yields whether the server accepted it; replies go to
 //! the store at once, so that no decision is made on a view older than the world's own writes. It may not decide.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,24 +11,24 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::action::{Act, PodName, Sprout};
+use super::action::{Action, NewPod, PodName};
 use super::deciders::collaset::pod_labels;
 use super::labels;
 use super::ledger::Ledger;
 use super::new_objects::{pod_of, replica_set_of};
-use super::random::Dice;
+use super::random::SeededRandom;
 use super::sets::{SetKey, SetView};
-use super::store::{Place, Store};
+use super::store::{Place, WorldStore};
 
 /// Requests in flight at once; more only adds latency on a small API server.
 pub(crate) const IN_FLIGHT: usize = 16;
 
-/// How often a drawn name may be taken already before the act is left to the next round.
+/// How often a drawn name may be taken already before the action is left to the next round.
 const NAME_DRAWS: usize = 8;
 
 /// A write of the world that the server did not accept.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ActFailed {
+pub(crate) enum WriteFailed {
     #[error("failed to create pod {name}")]
     CreatePod { name: String, source: kube::Error },
     #[error("failed to label pod {name}")]
@@ -46,48 +46,48 @@ pub(crate) enum ActFailed {
 }
 
 /// The world's only way to write.
-pub(crate) struct Hands {
+pub(crate) struct Writer {
     pub(crate) client: Client,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<WorldStore>,
     pub(crate) ledger: Ledger,
-    pub(crate) dice: Dice,
+    pub(crate) random: SeededRandom,
     pub(crate) nodes: usize,
     permits: Semaphore,
     drawn: Mutex<HashMap<String, u64>>,
 }
 
-/// What hands are made of.
-pub(crate) struct HandsParts {
+/// Parts of a [`Writer`].
+pub(crate) struct WriterParts {
     pub(crate) client: Client,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<WorldStore>,
     pub(crate) ledger: Ledger,
-    pub(crate) dice: Dice,
+    pub(crate) random: SeededRandom,
     pub(crate) nodes: usize,
 }
 
-impl Hands {
-    pub(crate) fn new(parts: HandsParts) -> Self {
-        let HandsParts { client, store, ledger, dice, nodes } = parts;
+impl Writer {
+    pub(crate) fn new(parts: WriterParts) -> Self {
+        let WriterParts { client, store, ledger, random, nodes } = parts;
         let (permits, drawn) = (Semaphore::new(IN_FLIGHT), Mutex::default());
-        Self { client, store, ledger, dice, nodes, permits, drawn }
+        Self { client, store, ledger, random, nodes, permits, drawn }
     }
 
-    /// Performs one act of a set.
-    pub(crate) async fn perform(&self, set: &SetView, act: Act) -> Result<(), ActFailed> {
-        match act {
-            Act::CreatePod(sprout) => self.create_pod(set, &sprout).await,
-            Act::ReplaceOrigin { origin, id } => self.replace_origin(set, origin, id).await,
-            Act::LabelPod { pod, labels } => self.label_pod(&set.key.namespace, &pod, &labels).await,
-            Act::DeletePod { pod, cause } => {
+    /// Performs one action of a set.
+    pub(crate) async fn perform(&self, set: &SetView, action: Action) -> Result<(), WriteFailed> {
+        match action {
+            Action::CreatePod(new) => self.create_pod(set, &new).await,
+            Action::ReplaceOrigin { origin, id } => self.replace_origin(set, origin, id).await,
+            Action::LabelPod { pod, labels } => self.label_pod(&set.key.namespace, &pod, &labels).await,
+            Action::DeletePod { pod, cause } => {
                 self.ledger.announce(&pod.uid, cause);
                 self.delete_pod(&set.key.namespace, &pod).await
             }
-            Act::CreateReplicaSet { name, hash, replicas } => {
+            Action::CreateReplicaSet { name, hash, replicas } => {
                 let object = replica_set_of(set, &name, &hash, replicas);
                 self.create_replica_set(set, name, object).await
             }
-            Act::Resize { set: key, uid, replicas } => self.resize(&key, &uid, replicas).await,
-            Act::WriteStatus(status) => self.write_set_status(set, &status).await,
+            Action::Resize { set: key, uid, replicas } => self.resize(&key, &uid, replicas).await,
+            Action::WriteStatus(status) => self.write_set_status(set, &status).await,
         }
     }
 
@@ -109,29 +109,29 @@ impl Hands {
     /// The node on which a pod of this name runs.
     pub(crate) fn node_for(&self, place: &Place) -> String {
         let count = u64::try_from(self.nodes.max(1)).unwrap_or(1);
-        format!("node-{}", self.dice.roll(&["node", &place.0, &place.1]) % count)
+        format!("node-{}", self.random.draw(&["node", &place.0, &place.1]) % count)
     }
 
-    async fn create_pod(&self, set: &SetView, sprout: &Sprout) -> Result<(), ActFailed> {
-        let mut result = self.create_named(set, sprout).await;
+    async fn create_pod(&self, set: &SetView, new: &NewPod) -> Result<(), WriteFailed> {
+        let mut result = self.create_named(set, new).await;
         for _ in 1..NAME_DRAWS {
-            let is_taken = matches!(&result, Err(ActFailed::CreatePod { source, .. }) if is_already_there(source));
-            if !is_taken || sprout.name.is_some() {
+            let is_taken = matches!(&result, Err(WriteFailed::CreatePod { source, .. }) if is_already_there(source));
+            if !is_taken || new.name.is_some() {
                 break;
             }
-            result = self.create_named(set, sprout).await;
+            result = self.create_named(set, new).await;
         }
         result
     }
 
-    async fn create_named(&self, set: &SetView, sprout: &Sprout) -> Result<(), ActFailed> {
+    async fn create_named(&self, set: &SetView, new: &NewPod) -> Result<(), WriteFailed> {
         let namespace = &set.key.namespace;
-        let name = sprout.name.clone().unwrap_or_else(|| self.draw_name(&set.key));
+        let name = new.name.clone().unwrap_or_else(|| self.draw_name(&set.key));
         let node = self.node_for(&(namespace.clone(), name.clone()));
-        let pod = pod_of(set, sprout, name.clone(), node);
+        let pod = pod_of(set, new, name.clone(), node);
         let (api, parameters) = (self.pods(namespace), PostParams::default());
         let created = self.within_bound(api.create(&parameters, &pod)).await;
-        self.store.put_pod(created.map_err(|source| ActFailed::CreatePod { name, source })?);
+        self.store.put_pod(created.map_err(|source| WriteFailed::CreatePod { name, source })?);
         Ok(())
     }
 
@@ -140,13 +140,13 @@ impl Hands {
         let mut drawn = self.drawn.lock();
         let count = drawn.entry(key.to_string()).or_default();
         *count += 1;
-        format!("{}-{}", key.name, self.dice.suffix(&["pod", &key.to_string(), &count.to_string()]))
+        format!("{}-{}", key.name, self.random.suffix(&["pod", &key.to_string(), &count.to_string()]))
     }
 
-    async fn replace_origin(&self, set: &SetView, origin: PodName, id: u64) -> Result<(), ActFailed> {
+    async fn replace_origin(&self, set: &SetView, origin: PodName, id: u64) -> Result<(), WriteFailed> {
         let mut labels = pod_labels(set, id);
         labels.insert(labels::PAIR_ORIGIN_NAME.to_owned(), origin.name.clone());
-        self.create_pod(set, &Sprout { name: None, labels }).await?;
+        self.create_pod(set, &NewPod { name: None, labels }).await?;
         let pairing = BTreeMap::from([(labels::PAIR_NEW_ID.to_owned(), Some(id.to_string()))]);
         self.label_pod(&set.key.namespace, &origin, &pairing).await
     }
@@ -156,47 +156,47 @@ impl Hands {
         namespace: &str,
         pod: &PodName,
         labels: &BTreeMap<String, Option<String>>,
-    ) -> Result<(), ActFailed> {
+    ) -> Result<(), WriteFailed> {
         let body = json!({ "metadata": { "uid": pod.uid, "labels": labels } });
         let (api, parameters) = (self.pods(namespace), PatchParams::default());
         let patched = self.within_bound(api.patch(&pod.name, &parameters, &Patch::Merge(body))).await;
-        self.store.put_pod(patched.map_err(|source| ActFailed::LabelPod { name: pod.name.clone(), source })?);
+        self.store.put_pod(patched.map_err(|source| WriteFailed::LabelPod { name: pod.name.clone(), source })?);
         Ok(())
     }
 
-    async fn delete_pod(&self, namespace: &str, pod: &PodName) -> Result<(), ActFailed> {
+    async fn delete_pod(&self, namespace: &str, pod: &PodName) -> Result<(), WriteFailed> {
         let api = self.pods(namespace);
         let parameters = only_if(&pod.uid, DeleteParams::default());
         let deleted = self.within_bound(api.delete(&pod.name, &parameters)).await;
-        deleted.map_err(|source| ActFailed::DeletePod { name: pod.name.clone(), source })?;
+        deleted.map_err(|source| WriteFailed::DeletePod { name: pod.name.clone(), source })?;
         self.store.mark_leaving(&pod.uid);
         Ok(())
     }
 
-    async fn create_replica_set(&self, set: &SetView, name: String, object: DynamicObject) -> Result<(), ActFailed> {
+    async fn create_replica_set(&self, set: &SetView, name: String, object: DynamicObject) -> Result<(), WriteFailed> {
         let kind = super::sets::SetKind::ReplicaSet;
         let key = SetKey::new(kind, set.key.namespace.clone(), name.clone());
         let (api, parameters) = (self.sets(&key), PostParams::default());
         let created = self.within_bound(api.create(&parameters, &object)).await;
-        let created = created.map_err(|source| ActFailed::CreateReplicaSet { name, source })?;
+        let created = created.map_err(|source| WriteFailed::CreateReplicaSet { name, source })?;
         self.remember_set(&key, &created);
         Ok(())
     }
 
-    async fn resize(&self, key: &SetKey, uid: &str, replicas: usize) -> Result<(), ActFailed> {
+    async fn resize(&self, key: &SetKey, uid: &str, replicas: usize) -> Result<(), WriteFailed> {
         let body = json!({ "metadata": { "uid": uid }, "spec": { "replicas": replicas } });
         let (api, parameters) = (self.sets(key), PatchParams::default());
         let patched = self.within_bound(api.patch(&key.name, &parameters, &Patch::Merge(body))).await;
-        let patched = patched.map_err(|source| ActFailed::Resize { set: key.clone(), source })?;
+        let patched = patched.map_err(|source| WriteFailed::Resize { set: key.clone(), source })?;
         self.remember_set(key, &patched);
         Ok(())
     }
 
-    async fn write_set_status(&self, set: &SetView, status: &Value) -> Result<(), ActFailed> {
+    async fn write_set_status(&self, set: &SetView, status: &Value) -> Result<(), WriteFailed> {
         let body = json!({ "status": status });
         let (api, parameters) = (self.sets(&set.key), PatchParams::default());
         let patched = self.within_bound(api.patch_status(&set.key.name, &parameters, &Patch::Merge(body))).await;
-        let patched = patched.map_err(|source| ActFailed::WriteSetStatus { set: set.key.clone(), source })?;
+        let patched = patched.map_err(|source| WriteFailed::WriteSetStatus { set: set.key.clone(), source })?;
         self.remember_set(&set.key, &patched);
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
-use oarlock_sim::world::{Effect, Verdict};
+use oarlock_sim::world::{Effect, LedgerCheck};
 
 use super::screen::Screen;
 use super::snapshot::Snapshot;
@@ -112,7 +112,7 @@ impl Demo {
     }
 
     /// Asks the ledger, which saw pods and never a status.
-    pub(super) async fn verdict(&self) -> anyhow::Result<Verdict> {
+    pub(super) async fn verdict(&self) -> anyhow::Result<LedgerCheck> {
         let ledger = self.stage.ledger();
         let all_gone = |entries: &[oarlock_sim::world::Entry]| {
             self.replaced.iter().all(|(_, uid)| entries.iter().any(|e| e.uid == *uid && e.effect == Effect::PodGone))

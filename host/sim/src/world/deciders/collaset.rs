@@ -1,11 +1,11 @@
 //! Decides for a CollaSet as KusionStack's controller does: a pod marked `to-replace` gets a partner first and is
-//! deleted once the partner serves. Takes the set, its pods and the scene, yields acts. Pure; no clock, no client.
+//! deleted once the partner serves. Takes the set, its pods and the context, yields actions. Pure; no clock, no client.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
-use crate::world::action::{Act, Member, PodName, Scene, Sprout};
+use crate::world::action::{Action, Member, NewPod, PodName, SetContext};
 use crate::world::labels;
 use crate::world::ledger::Cause;
 use crate::world::pod_facts::PodFacts;
@@ -13,23 +13,23 @@ use crate::world::random::text_hash;
 use crate::world::sets::SetView;
 
 /// All that is to be done for the set now.
-pub(crate) fn collaset(set: &SetView, members: &[Member], scene: Scene) -> Vec<Act> {
+pub(crate) fn collaset(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let pairs = Pairs::of(members);
-    let mut next_id = scene.next_id;
-    let mut acts = replacements(members, &pairs, scene, &mut next_id);
-    acts.extend(members.iter().filter_map(|member| relabel(member, &pairs)));
-    acts.extend(
+    let mut next_id = context.next_id;
+    let mut actions = replacements(members, &pairs, context, &mut next_id);
+    actions.extend(members.iter().filter_map(|member| relabel(member, &pairs)));
+    actions.extend(
         members
             .iter()
             .filter(|m| m.pod.bears(labels::TO_DELETE) && !m.is_leaving)
-            .map(|member| Act::DeletePod { pod: PodName::of(&member.pod), cause: Cause::MarkedToDelete }),
+            .map(|member| Action::DeletePod { pod: PodName::of(&member.pod), cause: Cause::MarkedToDelete }),
     );
-    acts.extend(scale(set, members, &pairs, Scene { next_id, ..scene }));
+    actions.extend(scale(set, members, &pairs, SetContext { next_id, ..context }));
     let status = status(set, members);
     if !set.status_says(&status) {
-        acts.push(Act::WriteStatus(status));
+        actions.push(Action::WriteStatus(status));
     }
-    acts
+    actions
 }
 
 /// The name of the set's present revision, such as `foo-7bdb974bc7`.
@@ -81,25 +81,25 @@ impl<'a> Pairs<'a> {
 
 /// Partners for marked pods that have none. A partner that exists although its origin does not name it was
 /// made by a step that was cut off: only the label is missing.
-fn replacements(members: &[Member], pairs: &Pairs<'_>, scene: Scene, next_id: &mut u64) -> Vec<Act> {
-    let mut acts = Vec::new();
+fn replacements(members: &[Member], pairs: &Pairs<'_>, context: SetContext, next_id: &mut u64) -> Vec<Action> {
+    let mut actions = Vec::new();
     for member in members {
         let pod = &member.pod;
         if !pod.bears(labels::TO_REPLACE) || pairs.origin_of(member).is_some() || pairs.partner_of(member).is_some() {
             continue;
         }
         if let Some(id) = pairs.by_origin.get(pod.pod_name()).and_then(|new| new.pod.label(labels::INSTANCE_ID)) {
-            acts.push(label(member, labels::PAIR_NEW_ID, Some(id)));
-        } else if !scene.creation_held {
-            acts.push(Act::ReplaceOrigin { origin: PodName::of(pod), id: *next_id });
+            actions.push(label(member, labels::PAIR_NEW_ID, Some(id)));
+        } else if !context.creation_held {
+            actions.push(Action::ReplaceOrigin { origin: PodName::of(pod), id: *next_id });
             *next_id += 1;
         }
     }
-    acts
+    actions
 }
 
 /// The label changes that end, finish or cancel a replacement. At most one per pod: the next look does the rest.
-fn relabel(member: &Member, pairs: &Pairs<'_>) -> Option<Act> {
+fn relabel(member: &Member, pairs: &Pairs<'_>) -> Option<Action> {
     let pod = &member.pod;
     if pod.bears(labels::PAIR_ORIGIN_NAME) && pairs.origin_of(member).is_none() {
         return Some(label(member, labels::PAIR_ORIGIN_NAME, None));
@@ -124,14 +124,14 @@ fn is_marked(member: &Member) -> bool {
     member.pod.label(labels::TO_REPLACE).is_some_and(|value| !value.is_empty())
 }
 
-fn label(member: &Member, key: &str, value: Option<&str>) -> Act {
+fn label(member: &Member, key: &str, value: Option<&str>) -> Action {
     let labels = BTreeMap::from([(key.to_owned(), value.map(str::to_owned))]);
-    Act::LabelPod { pod: PodName::of(&member.pod), labels }
+    Action::LabelPod { pod: PodName::of(&member.pod), labels }
 }
 
 /// Pods that are missing or too many. A pair counts once; a leaving pod counts as long as it is marked for
 /// replacement, since its partner takes its place.
-fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, scene: Scene) -> Vec<Act> {
+fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, context: SetContext) -> Vec<Action> {
     let counted: Vec<&Member> = members.iter().filter(|m| !m.is_leaving || m.pod.bears(labels::TO_REPLACE)).collect();
     let names: BTreeSet<&str> = counted.iter().map(|m| m.pod.pod_name()).collect();
     let is_second = |m: &&Member| {
@@ -143,9 +143,9 @@ fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, scene: Scene) -> 
     };
     let mut places: Vec<&Member> = counted.into_iter().filter(|m| !is_second(m)).collect();
     if let Some(missing) = set.replicas.checked_sub(places.len()) {
-        let missing = if scene.creation_held || set.is_terminating { 0 } else { missing };
-        let ids = (scene.next_id..).take(missing);
-        return ids.map(|id| Act::CreatePod(Sprout { name: None, labels: pod_labels(set, id) })).collect();
+        let missing = if context.creation_held || set.is_terminating { 0 } else { missing };
+        let ids = (context.next_id..).take(missing);
+        return ids.map(|id| Action::CreatePod(NewPod { name: None, labels: pod_labels(set, id) })).collect();
     }
     // The youngest go first, and those that no replacement involves before those in a pair.
     places.sort_by_key(|m| {
@@ -156,7 +156,7 @@ fn scale(set: &SetView, members: &[Member], pairs: &Pairs<'_>, scene: Scene) -> 
     let leaving = places.into_iter().rev().take(surplus);
     let pairs_too = leaving.flat_map(|m| [Some(m), pairs.partner_of(m)]).flatten();
     let going = pairs_too.filter(|m| !m.is_leaving && !m.pod.bears(labels::TO_DELETE));
-    going.map(|m| Act::DeletePod { pod: PodName::of(&m.pod), cause: Cause::ScaledDown }).collect()
+    going.map(|m| Action::DeletePod { pod: PodName::of(&m.pod), cause: Cause::ScaledDown }).collect()
 }
 
 fn status(set: &SetView, members: &[Member]) -> serde_json::Value {
@@ -185,33 +185,33 @@ mod tests {
     use crate::world::samples::{pod, set_of};
     use crate::world::sets::SetKind;
 
-    const FREE: Scene = Scene { next_id: 10, creation_held: false };
+    const FREE: SetContext = SetContext { next_id: 10, creation_held: false };
 
-    fn decide(replicas: usize, members: &[Member], scene: Scene) -> Vec<Act> {
-        let acts = collaset(&set_of(SetKind::CollaSet, "foo", replicas), members, scene);
-        acts.into_iter().filter(|act| !matches!(act, Act::WriteStatus(_))).collect()
+    fn decide(replicas: usize, members: &[Member], context: SetContext) -> Vec<Action> {
+        let actions = collaset(&set_of(SetKind::CollaSet, "foo", replicas), members, context);
+        actions.into_iter().filter(|action| !matches!(action, Action::WriteStatus(_))).collect()
     }
 
-    fn label_act(name: &str, key: &str, value: Option<&str>) -> Act {
+    fn label_action(name: &str, key: &str, value: Option<&str>) -> Action {
         label(&pod(name).member(), key, value)
     }
 
-    fn delete(name: &str, cause: Cause) -> Act {
-        Act::DeletePod { pod: PodName::of(&pod(name).member().pod), cause }
+    fn delete(name: &str, cause: Cause) -> Action {
+        Action::DeletePod { pod: PodName::of(&pod(name).member().pod), cause }
     }
 
     #[test]
     fn a_marked_pod_gets_one_partner_and_no_more() {
         let origin = pod("a").label(labels::INSTANCE_ID, "0").label(labels::TO_REPLACE, "true");
-        let acts = decide(1, &[origin.clone().member()], FREE);
-        assert_eq!(acts, [Act::ReplaceOrigin { origin: PodName::of(&origin.clone().member().pod), id: 10 }]);
+        let actions = decide(1, &[origin.clone().member()], FREE);
+        assert_eq!(actions, [Action::ReplaceOrigin { origin: PodName::of(&origin.clone().member().pod), id: 10 }]);
 
-        let held = decide(1, &[origin.clone().member()], Scene { creation_held: true, ..FREE });
+        let held = decide(1, &[origin.clone().member()], SetContext { creation_held: true, ..FREE });
         assert_eq!(held, []);
 
         let partner = pod("b").label(labels::INSTANCE_ID, "10").label(labels::PAIR_ORIGIN_NAME, "a");
         let named = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
-        assert_eq!(named, [label_act("a", labels::PAIR_NEW_ID, Some("10"))]);
+        assert_eq!(named, [label_action("a", labels::PAIR_NEW_ID, Some("10"))]);
 
         let paired = decide(1, &[origin.label(labels::PAIR_NEW_ID, "10").member(), partner.member()], FREE);
         assert_eq!(paired, []);
@@ -224,27 +224,27 @@ mod tests {
             .label(labels::INSTANCE_ID, "1")
             .label(labels::PAIR_ORIGIN_NAME, "a")
             .label(labels::SERVICE_AVAILABLE, "true");
-        let acts = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
-        assert_eq!(acts, [label_act("a", labels::TO_DELETE, Some("true"))]);
+        let actions = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(actions, [label_action("a", labels::TO_DELETE, Some("true"))]);
 
         let marked = origin.label(labels::TO_DELETE, "true");
-        let acts = decide(1, &[marked.clone().member(), partner.clone().member()], FREE);
-        assert_eq!(acts, [delete("a", Cause::MarkedToDelete)]);
+        let actions = decide(1, &[marked.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(actions, [delete("a", Cause::MarkedToDelete)]);
 
         assert_eq!(decide(1, &[marked.terminating().member(), partner.clone().member()], FREE), []);
         let alone = decide(1, &[partner.member()], FREE);
-        assert_eq!(alone, [label_act("b", labels::PAIR_ORIGIN_NAME, None)]);
+        assert_eq!(alone, [label_action("b", labels::PAIR_ORIGIN_NAME, None)]);
     }
 
     #[test]
     fn a_replacement_is_cancelled_by_taking_the_mark_away() {
         let origin = pod("a").label(labels::PAIR_NEW_ID, "1");
         let partner = pod("b").label(labels::INSTANCE_ID, "1").label(labels::PAIR_ORIGIN_NAME, "a");
-        let acts = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
-        assert_eq!(acts, [label_act("b", labels::TO_DELETE, Some("true"))]);
+        let actions = decide(1, &[origin.clone().member(), partner.clone().member()], FREE);
+        assert_eq!(actions, [label_action("b", labels::TO_DELETE, Some("true"))]);
 
         let alone = decide(1, &[origin.clone().member()], FREE);
-        assert_eq!(alone, [label_act("a", labels::PAIR_NEW_ID, None)]);
+        assert_eq!(alone, [label_action("a", labels::PAIR_NEW_ID, None)]);
 
         let serving = partner.label(labels::SERVICE_AVAILABLE, "true").member();
         assert_eq!(decide(1, &[origin.member(), serving], FREE), []);
@@ -253,15 +253,15 @@ mod tests {
     #[test]
     fn a_terminating_marked_pod_is_replaced_by_its_partner_alone() {
         let origin = pod("a").label(labels::TO_REPLACE, "true").terminating();
-        let acts = decide(1, &[origin.clone().member()], FREE);
-        assert_eq!(acts, [Act::ReplaceOrigin { origin: PodName::of(&origin.member().pod), id: 10 }]);
+        let actions = decide(1, &[origin.clone().member()], FREE);
+        assert_eq!(actions, [Action::ReplaceOrigin { origin: PodName::of(&origin.member().pod), id: 10 }]);
     }
 
     #[test]
     fn an_unmarked_pod_that_leaves_is_made_anew() {
-        let acts = decide(2, &[pod("a").terminating().member(), pod("b").member()], FREE);
+        let actions = decide(2, &[pod("a").terminating().member(), pod("b").member()], FREE);
         let labels = pod_labels(&set_of(SetKind::CollaSet, "foo", 2), 10);
-        assert_eq!(acts, [Act::CreatePod(Sprout { name: None, labels })]);
+        assert_eq!(actions, [Action::CreatePod(NewPod { name: None, labels })]);
     }
 
     #[test]
@@ -272,17 +272,20 @@ mod tests {
             .label(labels::TO_REPLACE, "true");
         let origin = pod("a").label(labels::TO_REPLACE, "true").label(labels::PAIR_NEW_ID, "1").terminating();
         assert_eq!(decide(1, &[origin.member(), partner.clone().member()], FREE), []);
-        let acts = decide(1, &[partner.clone().member()], FREE);
-        assert!(acts.contains(&Act::ReplaceOrigin { origin: PodName::of(&partner.member().pod), id: 10 }), "{acts:?}");
+        let actions = decide(1, &[partner.clone().member()], FREE);
+        assert!(
+            actions.contains(&Action::ReplaceOrigin { origin: PodName::of(&partner.member().pod), id: 10 }),
+            "{actions:?}"
+        );
     }
 
     #[test]
     fn a_surplus_pod_goes_with_its_partner_and_unpaired_ones_go_first() {
         let origin = pod("a").label(labels::TO_REPLACE, "true").label(labels::PAIR_NEW_ID, "1").member();
         let partner = pod("b").label(labels::INSTANCE_ID, "1").label(labels::PAIR_ORIGIN_NAME, "a").member();
-        let acts = decide(1, &[origin.clone(), partner.clone(), pod("c").member()], FREE);
-        assert_eq!(acts, [delete("c", Cause::ScaledDown)]);
-        let acts = decide(0, &[origin, partner], FREE);
-        assert_eq!(acts, [delete("a", Cause::ScaledDown), delete("b", Cause::ScaledDown)]);
+        let actions = decide(1, &[origin.clone(), partner.clone(), pod("c").member()], FREE);
+        assert_eq!(actions, [delete("c", Cause::ScaledDown)]);
+        let actions = decide(0, &[origin, partner], FREE);
+        assert_eq!(actions, [delete("a", Cause::ScaledDown), delete("b", Cause::ScaledDown)]);
     }
 }

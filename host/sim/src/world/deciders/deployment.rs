@@ -1,30 +1,30 @@
-//! Decides for a Deployment. Takes the Deployment and its ReplicaSets, yields acts: one ReplicaSet per template,
+//! Decides for a Deployment. Takes the Deployment and its ReplicaSets, yields actions: one ReplicaSet per template,
 //! the present one at full size. Pure. A changed template switches at once, there is no rolling update.
 
 use serde_json::json;
 
 use super::replicas::push_status;
-use crate::world::action::Act;
+use crate::world::action::Action;
 use crate::world::random::text_hash;
 use crate::world::sets::SetView;
 
 /// All that is to be done for the Deployment now.
-pub(crate) fn deployment(set: &SetView, replica_sets: &[SetView]) -> Vec<Act> {
+pub(crate) fn deployment(set: &SetView, replica_sets: &[SetView]) -> Vec<Action> {
     let hash = text_hash(&serde_json::to_string(&set.template).unwrap_or_default());
     let name = format!("{}-{hash}", set.key.name);
-    let mut acts = Vec::new();
+    let mut actions = Vec::new();
     let is_known = replica_sets.iter().any(|child| child.key.name == name);
     if !is_known && !set.is_terminating {
-        acts.push(Act::CreateReplicaSet { name: name.clone(), hash, replicas: set.replicas });
+        actions.push(Action::CreateReplicaSet { name: name.clone(), hash, replicas: set.replicas });
     }
     for child in replica_sets {
         let replicas = if child.key.name == name { set.replicas } else { 0 };
         if child.replicas != replicas && !set.is_terminating {
-            acts.push(Act::Resize { set: child.key.clone(), uid: child.uid.clone(), replicas });
+            actions.push(Action::Resize { set: child.key.clone(), uid: child.uid.clone(), replicas });
         }
     }
-    push_status(&mut acts, set, status(set, replica_sets, &name));
-    acts
+    push_status(&mut actions, set, status(set, replica_sets, &name));
+    actions
 }
 
 fn status(set: &SetView, replica_sets: &[SetView], present: &str) -> serde_json::Value {
@@ -51,14 +51,14 @@ mod tests {
     #[test]
     fn a_deployment_makes_one_replica_set_and_keeps_its_size() {
         let web = set_of(SetKind::Deployment, "web", 3);
-        let acts = deployment(&web, &[]);
-        let [Act::CreateReplicaSet { name, replicas: 3, .. }, Act::WriteStatus(_)] = acts.as_slice() else {
-            panic!("{acts:?}")
+        let actions = deployment(&web, &[]);
+        let [Action::CreateReplicaSet { name, replicas: 3, .. }, Action::WriteStatus(_)] = actions.as_slice() else {
+            panic!("{actions:?}")
         };
         let present = set_of(SetKind::ReplicaSet, name, 1);
         let old = set_of(SetKind::ReplicaSet, "web-old", 2);
-        let resized = |set: &SetView, replicas| Act::Resize { set: set.key.clone(), uid: set.uid.clone(), replicas };
-        let acts = deployment(&web, &[present.clone(), old.clone()]);
-        assert_eq!(acts[..2], [resized(&present, 3), resized(&old, 0)]);
+        let resized = |set: &SetView, replicas| Action::Resize { set: set.key.clone(), uid: set.uid.clone(), replicas };
+        let actions = deployment(&web, &[present.clone(), old.clone()]);
+        assert_eq!(actions[..2], [resized(&present, 3), resized(&old, 0)]);
     }
 }

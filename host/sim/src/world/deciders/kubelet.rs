@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
-use crate::world::random::{Dice, Span};
+use crate::world::random::{SeededRandom, Span};
 
 /// How long the stages of a pod's life take.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +82,8 @@ fn waits_for_label(pod: &Pod) -> bool {
 }
 
 /// How long a pod stays in a stage.
-pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, dice: Dice) -> Duration {
-    let of = |span: Span, word: &str| dice.between(span, &[word, pod.pod_namespace(), pod.pod_name()]);
+pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, random: SeededRandom) -> Duration {
+    let of = |span: Span, word: &str| random.between(span, &[word, pod.pod_namespace(), pod.pod_name()]);
     match stage {
         Stage::Unscheduled | Stage::Failing | Stage::Settled => Duration::ZERO,
         Stage::Starting => of(timings.start, "start"),
@@ -141,7 +141,7 @@ fn set_condition(conditions: &mut Vec<PodCondition>, kind: &str, status: &str, n
 
 /// An address from the private range, drawn from the pod's identity; nobody connects to it.
 fn address_of(pod: &Pod) -> String {
-    let [a, b, c, ..] = Dice::new(0).roll(&[pod.uid()]).to_le_bytes();
+    let [a, b, c, ..] = SeededRandom::new(0).draw(&[pod.uid()]).to_le_bytes();
     format!("10.{a}.{b}.{c}")
 }
 
@@ -200,6 +200,6 @@ mod tests {
         let mut subject = pod("a").terminating().0;
         subject.metadata.deletion_grace_period_seconds = Some(1);
         let timings = Timings { terminate: Span::millis(60_000, 90_000), ..Timings::default() };
-        assert_eq!(stay(&subject, Stage::Terminating, &timings, Dice::new(1)), Duration::from_secs(1));
+        assert_eq!(stay(&subject, Stage::Terminating, &timings, SeededRandom::new(1)), Duration::from_secs(1));
     }
 }

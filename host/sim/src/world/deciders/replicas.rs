@@ -1,61 +1,61 @@
-//! Decides for a ReplicaSet and a StatefulSet. Takes the set, its pods and the scene, yields acts. Pure.
+//! Decides for a ReplicaSet and a StatefulSet. Takes the set, its pods and the context, yields actions. Pure.
 //! Pods of a StatefulSet are made all at once (`podManagementPolicy: Parallel`); no rolling update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::world::action::{Act, Member, PodName, Scene, Sprout};
+use crate::world::action::{Action, Member, NewPod, PodName, SetContext};
 use crate::world::labels;
 use crate::world::ledger::Cause;
 use crate::world::pod_facts::PodFacts;
 use crate::world::sets::SetView;
 
 /// A ReplicaSet replaces a pod as soon as it terminates or has ended.
-pub(crate) fn replica_set(set: &SetView, members: &[Member], scene: Scene) -> Vec<Act> {
+pub(crate) fn replica_set(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let mut active = active(members);
-    let mut acts = Vec::new();
+    let mut actions = Vec::new();
     if let Some(missing) = set.replicas.checked_sub(active.len()) {
-        let missing = if scene.creation_held || set.is_terminating { 0 } else { missing };
-        acts.extend(std::iter::repeat_with(|| Act::CreatePod(Sprout::default())).take(missing));
+        let missing = if context.creation_held || set.is_terminating { 0 } else { missing };
+        actions.extend(std::iter::repeat_with(|| Action::CreatePod(NewPod::default())).take(missing));
     } else {
         // Those that do not serve go first, then the youngest.
         active.sort_by_key(|m| {
             let age = m.pod.meta().creation_timestamp.as_ref().map(|time| time.0);
             (m.pod.is_ready(), std::cmp::Reverse(age), m.pod.pod_name().to_owned())
         });
-        acts.extend(active.iter().take(active.len() - set.replicas).map(|m| scaled_down(m)));
+        actions.extend(active.iter().take(active.len() - set.replicas).map(|m| scaled_down(m)));
     }
-    push_status(&mut acts, set, pod_counts(set, members, "fullyLabeledReplicas"));
-    acts
+    push_status(&mut actions, set, pod_counts(set, members, "fullyLabeledReplicas"));
+    actions
 }
 
 /// A StatefulSet makes a name anew once the old pod of that name is gone.
-pub(crate) fn stateful_set(set: &SetView, members: &[Member], scene: Scene) -> Vec<Act> {
+pub(crate) fn stateful_set(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let present: BTreeSet<&str> = members.iter().map(|m| m.pod.pod_name()).collect();
     let wanted: BTreeMap<String, usize> =
         (0..set.replicas).map(|ordinal| (format!("{}-{ordinal}", set.key.name), ordinal)).collect();
-    let mut acts = Vec::new();
-    if !scene.creation_held && !set.is_terminating {
+    let mut actions = Vec::new();
+    if !context.creation_held && !set.is_terminating {
         let missing = wanted.iter().filter(|(name, _)| !present.contains(name.as_str()));
-        acts.extend(missing.map(|(name, ordinal)| {
+        actions.extend(missing.map(|(name, ordinal)| {
             let labels = BTreeMap::from([
                 (labels::STATEFUL_POD.to_owned(), name.clone()),
                 (labels::POD_INDEX.to_owned(), ordinal.to_string()),
             ]);
-            Act::CreatePod(Sprout { name: Some(name.clone()), labels })
+            Action::CreatePod(NewPod { name: Some(name.clone()), labels })
         }));
     }
     let surplus = members.iter().filter(|m| !m.is_leaving && !wanted.contains_key(m.pod.pod_name()));
-    acts.extend(surplus.map(scaled_down));
-    push_status(&mut acts, set, pod_counts(set, members, "currentReplicas"));
-    acts
+    actions.extend(surplus.map(scaled_down));
+    push_status(&mut actions, set, pod_counts(set, members, "currentReplicas"));
+    actions
 }
 
-/// Adds the status act if the stored status differs.
-pub(crate) fn push_status(acts: &mut Vec<Act>, set: &SetView, status: Value) {
+/// Adds the status action if the stored status differs.
+pub(crate) fn push_status(actions: &mut Vec<Action>, set: &SetView, status: Value) {
     if !set.status_says(&status) {
-        acts.push(Act::WriteStatus(status));
+        actions.push(Action::WriteStatus(status));
     }
 }
 
@@ -63,8 +63,8 @@ fn active(members: &[Member]) -> Vec<&Member> {
     members.iter().filter(|m| !m.is_leaving && !m.pod.is_finished()).collect()
 }
 
-fn scaled_down(member: &Member) -> Act {
-    Act::DeletePod { pod: PodName::of(&member.pod), cause: Cause::ScaledDown }
+fn scaled_down(member: &Member) -> Action {
+    Action::DeletePod { pod: PodName::of(&member.pod), cause: Cause::ScaledDown }
 }
 
 fn pod_counts(set: &SetView, members: &[Member], own_count: &str) -> Value {
@@ -88,18 +88,18 @@ mod tests {
     use crate::world::samples::{pod, set_of};
     use crate::world::sets::SetKind;
 
-    const FREE: Scene = Scene { next_id: 0, creation_held: false };
-    const HELD: Scene = Scene { next_id: 0, creation_held: true };
+    const FREE: SetContext = SetContext { next_id: 0, creation_held: false };
+    const HELD: SetContext = SetContext { next_id: 0, creation_held: true };
 
-    fn without_status(acts: Vec<Act>) -> Vec<Act> {
-        acts.into_iter().filter(|act| !matches!(act, Act::WriteStatus(_))).collect()
+    fn without_status(actions: Vec<Action>) -> Vec<Action> {
+        actions.into_iter().filter(|action| !matches!(action, Action::WriteStatus(_))).collect()
     }
 
     #[test]
     fn a_replica_set_replaces_a_terminating_pod_at_once() {
         let set = set_of(SetKind::ReplicaSet, "web", 2);
         let members = [pod("a").member(), pod("b").terminating().member()];
-        assert_eq!(without_status(replica_set(&set, &members, FREE)), [Act::CreatePod(Sprout::default())]);
+        assert_eq!(without_status(replica_set(&set, &members, FREE)), [Action::CreatePod(NewPod::default())]);
         assert_eq!(without_status(replica_set(&set, &members, HELD)), []);
     }
 
@@ -107,8 +107,8 @@ mod tests {
     fn a_replica_set_gives_up_unready_pods_first() {
         let set = set_of(SetKind::ReplicaSet, "web", 1);
         let unready = pod("b").condition("Ready", "False", None).member();
-        let acts = without_status(replica_set(&set, &[pod("a").member(), unready.clone()], FREE));
-        assert_eq!(acts, [Act::DeletePod { pod: PodName::of(&unready.pod), cause: Cause::ScaledDown }]);
+        let actions = without_status(replica_set(&set, &[pod("a").member(), unready.clone()], FREE));
+        assert_eq!(actions, [Action::DeletePod { pod: PodName::of(&unready.pod), cause: Cause::ScaledDown }]);
     }
 
     #[test]
@@ -116,15 +116,18 @@ mod tests {
         let set = set_of(SetKind::StatefulSet, "db", 2);
         let members = [pod("db-0").member(), pod("db-1").terminating().member()];
         assert_eq!(without_status(stateful_set(&set, &members, FREE)), []);
-        let acts = without_status(stateful_set(&set, &members[..1], FREE));
-        assert!(matches!(acts.as_slice(), [Act::CreatePod(s)] if s.name.as_deref() == Some("db-1")), "{acts:?}");
+        let actions = without_status(stateful_set(&set, &members[..1], FREE));
+        assert!(
+            matches!(actions.as_slice(), [Action::CreatePod(s)] if s.name.as_deref() == Some("db-1")),
+            "{actions:?}"
+        );
     }
 
     #[test]
     fn a_status_that_says_the_same_is_not_written_again() {
         let mut set = set_of(SetKind::ReplicaSet, "web", 1);
-        let acts = replica_set(&set, &[pod("a").member()], FREE);
-        let [Act::WriteStatus(status)] = acts.as_slice() else { panic!("{acts:?}") };
+        let actions = replica_set(&set, &[pod("a").member()], FREE);
+        let [Action::WriteStatus(status)] = actions.as_slice() else { panic!("{actions:?}") };
         set.status = status.clone();
         assert_eq!(replica_set(&set, &[pod("a").member()], FREE), []);
     }

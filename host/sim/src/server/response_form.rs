@@ -12,7 +12,7 @@ use crate::{
     object,
     printing::table,
     server::{routing::Call, status::Refusal},
-    storage::Version,
+    storage::ObjectVersion,
 };
 
 /// The form of objects in a reply.
@@ -36,7 +36,7 @@ enum Include {
 
 /// The form that one request asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Shape {
+pub(crate) struct ResponseForm {
     form: Form,
     kind: Arc<Kind>,
 }
@@ -62,7 +62,7 @@ impl ListMeta {
     }
 }
 
-impl Shape {
+impl ResponseForm {
     /// The first form in the Accept header that is known here.
     pub(crate) fn wanted(call: &Call) -> Result<Self, Refusal> {
         let form = call.accept.split(',').find_map(|media| form(media, call));
@@ -73,7 +73,7 @@ impl Shape {
     }
 
     /// One object.
-    pub(crate) fn one(&self, version: &Version, now: Timestamp) -> Bytes {
+    pub(crate) fn one(&self, version: &ObjectVersion, now: Timestamp) -> Bytes {
         match self.form {
             Form::Full => full(&self.kind, version),
             Form::Metadata => to_bytes(&partial(version)),
@@ -85,7 +85,7 @@ impl Shape {
     }
 
     /// A list of objects.
-    pub(crate) fn list(&self, items: &[Arc<Version>], meta: &ListMeta, now: Timestamp) -> Bytes {
+    pub(crate) fn list(&self, items: &[Arc<ObjectVersion>], meta: &ListMeta, now: Timestamp) -> Bytes {
         let (kind, api_version) = match self.form {
             Form::Full => (self.kind.list_kind.clone(), self.kind.api_version()),
             Form::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
@@ -109,7 +109,7 @@ impl Shape {
     }
 
     /// One object in a list: those of built-in kinds do not repeat what kind they are of.
-    fn item(&self, version: &Version, now: Timestamp) -> Bytes {
+    fn item(&self, version: &ObjectVersion, now: Timestamp) -> Bytes {
         let whole = self.one(version, now);
         if self.form != Form::Full || self.kind.custom.is_some() {
             return whole;
@@ -125,12 +125,12 @@ impl Shape {
     }
 
     /// One line of a watch.
-    pub(crate) fn event(&self, change: &str, version: &Version, now: Timestamp) -> Bytes {
+    pub(crate) fn event(&self, change: &str, version: &ObjectVersion, now: Timestamp) -> Bytes {
         self.line(change, &self.one(version, now))
     }
 
     /// One line of a watch that is not its first: a table says only once what its columns are.
-    pub(crate) fn later_event(&self, change: &str, version: &Version, now: Timestamp) -> Bytes {
+    pub(crate) fn later_event(&self, change: &str, version: &ObjectVersion, now: Timestamp) -> Bytes {
         let Form::Table(include) = self.form else { return self.event(change, version, now) };
         let meta = json!({"resourceVersion": object::meta(&version.value, "resourceVersion")});
         let mut table = self.table(&[version], &meta, (include, now));
@@ -146,8 +146,8 @@ impl Shape {
         out.freeze()
     }
 
-    fn table(&self, items: &[&Version], meta: &Value, (include, now): (Include, Timestamp)) -> Value {
-        let row = |version: &&Version| {
+    fn table(&self, items: &[&ObjectVersion], meta: &Value, (include, now): (Include, Timestamp)) -> Value {
+        let row = |version: &&ObjectVersion| {
             let object = match include {
                 Include::Nothing => Value::Null,
                 Include::Metadata => partial(version),
@@ -180,14 +180,14 @@ fn form(media: &str, call: &Call) -> Option<Form> {
     }
 }
 
-fn partial(version: &Version) -> Value {
+fn partial(version: &ObjectVersion) -> Value {
     json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": version.value.get("metadata"),
     })
 }
 
 /// The whole object in the version that was asked for. Versions of a kind differ in nothing but their name.
-fn full(kind: &Kind, version: &Version) -> Bytes {
+fn full(kind: &Kind, version: &ObjectVersion) -> Bytes {
     if version.value.get("apiVersion").and_then(Value::as_str) == Some(kind.api_version().as_str()) {
         return version.json();
     }
