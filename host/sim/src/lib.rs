@@ -61,7 +61,6 @@ mod lifecycle {
 mod merge {
     pub(crate) mod apply_merge;
     pub(crate) mod field_set;
-    pub(crate) mod json_merge;
     pub(crate) mod managed_fields;
     pub(crate) mod strategic_merge;
 }

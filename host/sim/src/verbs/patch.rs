@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     lifecycle::normalise,
-    merge::{json_merge, managed_fields, strategic_merge},
+    merge::{managed_fields, strategic_merge},
     object,
     server::{
         cluster::State, decode, handle::key, reply::Reply, response_form::converted, routing::Call, status::Refusal,
@@ -67,7 +67,7 @@ fn patched(media: &str, call: &Call, mut object: Value) -> Result<Value, Refusal
         ));
     }
     if media == MERGE {
-        json_merge::merge(&mut object, &patch);
+        json_patch::merge(&mut object, &patch);
         return Ok(object);
     }
     managed_fields::with_schema(&call.kind, |schema| strategic_merge::merge(schema, &mut object, &patch))?;

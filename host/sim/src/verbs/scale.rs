@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::{
     kinds::registry::Kind,
-    merge::json_merge,
     object::{self, at, str_at},
     server::{
         cluster::State,
@@ -63,7 +62,7 @@ pub(crate) fn scale(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         Verb::Update => decode::body(call)?,
         Verb::Patch => {
             let mut patched = shown.clone();
-            json_merge::merge(&mut patched, &decode::yaml_text(&call.body)?);
+            json_patch::merge(&mut patched, &decode::yaml_text(&call.body)?);
             patched
         }
         _ => return Err(Refusal::method_not_allowed()),
