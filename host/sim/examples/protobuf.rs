@@ -1,6 +1,5 @@
-//! Takes the folder of Go modules (`k8s.io` in the module cache, with the version that the schemas are of), yields
-//! `schemas/protobuf.json`: field numbers, names and types of the messages whose schemas are in `schemas/builtin.json`, one
-//! message a line. May not change a name.
+//! Writes `schemas/protobuf.json`: field numbers, names and types of the messages whose schemas are in
+//! `schemas/builtin.json`, one message a line. FOLDER is `k8s.io` in Go's module cache, the version that of the schemas.
 //!
 //! `cargo run -p oarlock-sim --example protobuf -- FOLDER v0.36.3 > host/sim/schemas/protobuf.json`
 

@@ -1,6 +1,5 @@
-//! Takes the folder of OpenAPI v3 documents of a Kubernetes release (`api/openapi-spec/v3` of the module
-//! `k8s.io/kubernetes`), yields `schemas/builtin.json`: the schemas of the built-in kinds and of everything they refer
-//! to, word for word, one a line. May not change a schema.
+//! Writes `schemas/builtin.json`: the schemas of the built-in kinds and of everything they refer to, unchanged, one a line.
+//! FOLDER has the OpenAPI v3 documents of a Kubernetes release: `api/openapi-spec/v3` of the module `k8s.io/kubernetes`.
 //!
 //! `cargo run -p oarlock-sim --example schemas -- FOLDER > host/sim/schemas/builtin.json`
 

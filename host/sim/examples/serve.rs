@@ -1,6 +1,6 @@
-//! Takes files of Kubernetes objects, serves an in-memory cluster that holds them on a free loopback port until it is
-//! interrupted. For trying kubectl by hand: `cargo run -p oarlock-sim --example serve -- crd.yaml`, then
-//! `kubectl --server http://127.0.0.1:PORT get pods`. May not be used as a server for anything that matters.
+//! Serves an in-memory cluster with the objects of some files on a free loopback port, until it is interrupted. For trying
+//! kubectl by hand: `cargo run -p oarlock-sim --example serve -- crd.yaml`, then
+//! `kubectl --server http://127.0.0.1:PORT get pods`.
 
 use std::sync::Arc;
 

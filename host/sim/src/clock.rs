@@ -1,9 +1,9 @@
-//! Takes nothing, yields the time that the in-memory API stamps on objects. May not read the machine's clock unless
-//! it was constructed to do so: under tokio's paused time the default clock is a function of the schedule alone.
+//! The clocks of the in-memory API. Under tokio's paused time the default clock is a function of the schedule alone;
+//! only `RealClock` reads the machine's clock.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::strtime};
 
-/// Where the API server's time comes from.
+/// Source of the API server's time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The present moment.
     fn now(&self) -> Timestamp;

@@ -1,6 +1,6 @@
 //! An in-memory Kubernetes API: a tower service that the ordinary client is constructed on, with the real server's
-//! status codes, conflicts, watches and deletions. It takes requests and a clock, yields responses, and may not use
-//! sockets, the wall clock or chance unless it is told to.
+//! status codes, conflicts, watches and deletions. It uses no sockets, no wall clock and no randomness of its own
+//! unless a caller asks for them.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -10,7 +10,7 @@
 //! # }
 //! ```
 
-/// Reads requests, answers them, and says no as the real server does.
+/// Reads requests, and answers or refuses them as the real server does.
 mod server {
     pub(crate) mod cluster;
     pub(crate) mod decode;

@@ -1,5 +1,5 @@
-//! Takes a Kubernetes object as JSON, yields and sets the few parts that every object has. May not panic on an object
-//! of any shape: what is missing reads as absent.
+//! Reads and sets the few fields that every Kubernetes object has. Missing fields read as absent; no shape of JSON
+//! makes it panic.
 
 use serde_json::{Map, Value, json};
 
@@ -66,7 +66,7 @@ pub(crate) fn set_meta(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// Copies `metadata.<field>` from one object to another; what is absent there becomes absent here.
+/// Copies `metadata.<field>` from one object to another, or removes it if the first has none.
 pub(crate) fn copy_meta(from: &Value, to: &mut Value, field: &str) {
     set_meta(to, field, meta(from, field).cloned().unwrap_or(Value::Null));
 }
@@ -85,7 +85,7 @@ pub(crate) fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
     meta(object, "finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// Whether deletion has begun.
+/// True once deletion has begun.
 pub(crate) fn is_deleting(object: &Value) -> bool {
     meta(object, "deletionTimestamp").is_some()
 }

@@ -1,5 +1,4 @@
-//! Takes a seed, yields the UIDs and name suffixes of a cluster. May not use any other source of chance: the same
-//! seed and the same requests give the same objects.
+//! UIDs and name suffixes of a cluster, from a seed: the same seed and the same requests give the same objects.
 
 /// SplitMix64: small, and good enough for names.
 #[derive(Debug, Clone)]

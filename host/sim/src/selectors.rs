@@ -1,5 +1,5 @@
-//! Takes label and field selectors as text or as LabelSelector objects, yields predicates over objects. May not
-//! match what it does not understand: an unknown field or operator is an error that names it.
+//! Label and field selectors, parsed from text or from LabelSelector objects. An unknown field or operator is an error
+//! that names it.
 
 use serde_json::Value;
 
@@ -176,7 +176,7 @@ fn unknown_field(kind: &Kind, field: &str) -> String {
     format!("field label not supported: {field}")
 }
 
-/// Where the stored object keeps a selectable field: both faces of Event are stored as core/v1.
+/// Path of a selectable field in the stored object: both faces of Event are stored as core/v1.
 fn stored_path(kind: &Kind, field: &str) -> Vec<String> {
     let field = match (kind.kind.as_str(), field) {
         ("Event", "reportingController" | "source") => "reportingComponent".to_owned(),

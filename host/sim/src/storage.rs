@@ -1,6 +1,6 @@
-//! Takes objects, yields versions of them: one table per kind, one resourceVersion for all, one log of what happened.
-//! May not judge an object; what is put here was decided elsewhere. Every write is exactly one log entry, and its
-//! resourceVersion is the entry's number, so that any past state can be found again by walking the log backwards.
+//! The store of a cluster: one table per kind, one resourceVersion for all, one log of writes. Every write is exactly
+//! one log entry, and its resourceVersion is the entry's number, so any past state can be found by walking the log
+//! backwards.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -49,7 +49,7 @@ impl ObjectVersion {
     }
 }
 
-/// What happened to an object.
+/// Kind of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It came into being.
@@ -65,11 +65,11 @@ pub enum Change {
 pub struct LogEntry {
     /// resourceVersion of the write.
     pub rv: u64,
-    /// What kind of write.
+    /// Kind of the write.
     pub change: Change,
-    /// Where the object is kept.
+    /// Table of the object's kind.
     pub table: TableId,
-    /// Which object.
+    /// Key of the object.
     pub key: Key,
     /// The object after the write (its last state for a deletion, with the deletion's resourceVersion).
     pub object: Arc<ObjectVersion>,
@@ -108,7 +108,7 @@ impl Store {
         self.rv
     }
 
-    /// Wakes whoever waits for a write.
+    /// A signal that moves with each write.
     pub(crate) fn subscribe(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -141,7 +141,7 @@ impl Store {
         objects.take_while(move |(key, _)| own.as_ref().is_none_or(|own| *own == key.namespace))
     }
 
-    /// The objects of a kind as they were at `rv`, or none if that is no longer known.
+    /// The objects of a kind as they were at `rv`, or none if the log does not reach back to it.
     pub(crate) fn at(&self, table: TableId, rv: u64) -> Option<BTreeMap<Key, Arc<ObjectVersion>>> {
         if rv < self.compacted() {
             return None;
@@ -156,7 +156,7 @@ impl Store {
         Some(objects)
     }
 
-    /// The writes after `rv`, oldest first; none if some of them are no longer known.
+    /// The writes after `rv`, oldest first; none if the log lacks some of them.
     pub(crate) fn since(&self, rv: u64) -> Option<impl Iterator<Item = &Arc<LogEntry>>> {
         if rv < self.compacted() {
             return None;
@@ -179,7 +179,7 @@ impl Store {
         version
     }
 
-    /// Removes an object. Watchers are told its last stored state, under the deletion's resourceVersion.
+    /// Removes an object. Watches show its last stored state, under the deletion's resourceVersion.
     pub(crate) fn remove(&mut self, table: TableId, key: &Key) -> Option<Arc<ObjectVersion>> {
         let previous = self.tables.get_mut(table.0)?.remove(key)?;
         let rv = self.rv + 1;
@@ -208,7 +208,7 @@ impl Store {
         self.changed.send_replace(self.rv);
     }
 
-    /// Forgets what is older than the window. Not done while controllers still read the log.
+    /// Forgets the writes before the window. Not called while controllers still read the log.
     pub(crate) fn trim(&mut self) {
         let excess = self.log.len().saturating_sub(self.window);
         self.log.drain(..excess);

@@ -1,14 +1,14 @@
-//! The simulated world: everything in a cluster that is not the API server. Takes an ordinary client, so that the
-//! same world lives on the in-memory API and on a real server; yields pods that become scheduled, ready and gone,
-//! workloads that replace them, and a ledger of what physically happened. It waits by tokio's time alone and draws
-//! every chance from one seed. It may not read the machine's clock, nor know the host that is under test.
+//! The simulated world: everything in a cluster that is not the API server. Its scheduler, kubelets and workload
+//! controllers use an ordinary client, so the same world lives on the in-memory API and on a real server; its ledger
+//! lists the physical effects. It waits by tokio's time alone and draws every chance from one seed. It does not know
+//! the host that is under test.
 //!
 //! ```text
 //! watches -> store, ledger
 //!     \-> queue -> round: look (store) -> decide (deciders) -> act (writer) -> API
 //! ```
 
-/// Pure functions that say what comes next for a pod or a workload.
+/// Pure functions that decide the next step of a pod or a workload.
 mod deciders {
     pub(crate) mod collaset;
     pub(crate) mod deployment;
@@ -69,18 +69,18 @@ use store::WorldStore;
 use watches::{PodWatch, SetWatch, Watches};
 use writer::{IN_FLIGHT, Writer, WriterParts};
 
-/// How a world is made.
+/// Settings of a world.
 #[derive(Clone, Debug)]
 pub struct WorldOptions {
     /// Fixes every chance: names, nodes, delays.
     pub seed: u64,
-    /// How long the stages of a pod's life take.
+    /// Durations of the stages of a pod's life.
     pub timings: Timings,
     /// Namespaces that the world looks after; none means all.
     pub namespaces: Vec<String>,
-    /// How many nodes there are, named `node-0` and so on.
+    /// Number of nodes, named `node-0` and so on.
     pub nodes: usize,
-    /// Where the timestamps in conditions come from; the same as the server's, lest conditions lie.
+    /// Source of the timestamps in conditions; the server's clock, lest conditions lie.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -91,7 +91,7 @@ impl WorldOptions {
     }
 }
 
-/// Why a world did not start.
+/// Error of [`World::start`].
 #[derive(Debug, thiserror::Error)]
 pub enum StartFailed {
     /// The cluster could not be prepared.
@@ -109,8 +109,8 @@ pub struct World {
 }
 
 impl World {
-    /// Prepares the cluster and starts kubelets and controllers. Yields once every watch has delivered its first
-    /// list.
+    /// Prepares the cluster and starts kubelets and controllers. Returns once every watch has delivered its
+    /// first list.
     ///
     /// # Errors
     /// `StartFailed` if the cluster cannot be prepared or watched.

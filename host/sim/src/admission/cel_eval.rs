@@ -1,5 +1,4 @@
-//! Takes CEL expressions and JSON values, yields what the expressions say about them. May not read anything but the
-//! variables it is given. Programs are compiled once in the life of the process.
+//! Evaluates CEL expressions on JSON values. Programs are compiled once in the life of the process.
 
 use std::{
     collections::HashMap,
@@ -18,7 +17,7 @@ use serde_json::Value;
 
 use crate::admission::cel_macros;
 
-/// The standard library and what Kubernetes adds to it that is needed here.
+/// The standard library, and the extensions of Kubernetes that are needed here.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     // Only a name that is already taken could be refused, and none of these is.
@@ -30,7 +29,7 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 
 static PROGRAMS: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
 
-/// Compiles an expression, or says why it does not.
+/// Compiles an expression, or returns the reason that it does not.
 pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
     if let Some(known) = PROGRAMS.lock().get(source) {
         return Ok(Arc::clone(known));
@@ -43,7 +42,7 @@ pub(crate) fn compile(source: &str) -> Result<Arc<Program>, String> {
 /// The variables of an evaluation. They borrow the objects they show.
 pub(crate) struct Variables<'v> {
     context: Context<'v, 'v>,
-    /// Variables that could not be evaluated, with the reason: an error only for who refers to them.
+    /// Variables that could not be evaluated, with the reason: an error only for expressions that refer to them.
     broken: HashMap<String, String>,
 }
 
@@ -57,7 +56,7 @@ impl<'v> Variables<'v> {
         self.context.add_variable_as_val(name, to_val(value));
     }
 
-    /// Binds a variable to what an expression yields.
+    /// Binds a variable to the value of an expression.
     pub(crate) fn bind_expression(&mut self, name: &str, source: &str) {
         let outcome = compile(source).and_then(|program| {
             let value = cel::Value::resolve_val(program.expression(), &self.context).map_err(|error| describe(&error));
@@ -69,7 +68,7 @@ impl<'v> Variables<'v> {
         }
     }
 
-    /// Whether an expression holds. Anything but a boolean is an error.
+    /// Evaluates a condition. Any result but a boolean is an error.
     pub(crate) fn holds(&self, source: &str) -> Result<bool, String> {
         match self.evaluate(source)? {
             cel::Value::Bool(holds) => Ok(holds),
@@ -77,7 +76,7 @@ impl<'v> Variables<'v> {
         }
     }
 
-    /// The text that an expression yields, none if it is something else.
+    /// The text that an expression evaluates to, none if it is something else.
     pub(crate) fn text(&self, source: &str) -> Option<String> {
         match self.evaluate(source) {
             Ok(cel::Value::String(text)) => Some(text.trim().to_owned()),

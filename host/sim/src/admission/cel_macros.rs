@@ -1,6 +1,6 @@
-//! Takes nothing, yields `transformMapEntry`, the macro of cel-go's two-variable comprehensions that the `cel` crate
-//! lacks. `l.transformMapEntry(i, x, {k: v})` becomes a merge of the maps that the body yields for each element; a key
-//! that comes twice is an error that names it. May not evaluate anything else.
+//! `transformMapEntry`, the macro of cel-go's two-variable comprehensions that the `cel` crate lacks.
+//! `l.transformMapEntry(i, x, {k: v})` becomes a merge of the maps that the body yields for each element; a duplicate
+//! key is an error that names it.
 
 use std::collections::HashMap;
 

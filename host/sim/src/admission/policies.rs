@@ -1,5 +1,4 @@
-//! Takes a write and the ValidatingAdmissionPolicies in the store, yields a denial or nothing. May not change the
-//! object: there are no mutating policies here.
+//! Evaluates the stored ValidatingAdmissionPolicies on a write. There are no mutating policies.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::{
 };
 
 const GROUP: &str = "admissionregistration.k8s.io";
-/// Message expressions that yield more than this fall back to the plain message.
+/// Longer results of message expressions fall back to the plain message.
 const MESSAGE_LIMIT: usize = 5 * 1024;
 
 /// A write as admission sees it.
@@ -217,7 +216,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Why a policy refuses.
+/// Denial of a policy.
 struct Denial {
     reason: &'static str,
     message: String,
@@ -227,7 +226,7 @@ fn items<'p>(policy: &'p Value, field: &str) -> impl Iterator<Item = &'p Value> 
     at(policy, &["spec", field]).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// What policies may see of a namespace.
+/// The fields of a namespace that policies may see.
 fn visible_namespace(namespace: &Value) -> Value {
     let mut metadata = namespace.get("metadata").cloned().unwrap_or_default();
     object::as_map(&mut metadata).retain(|field, _| field != "managedFields");

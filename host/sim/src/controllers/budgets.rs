@@ -1,4 +1,4 @@
-//! Takes pods and PodDisruptionBudgets, yields the budgets' status: the disruption controller. May not evict.
+//! The disruption controller: keeps the status of PodDisruptionBudgets up to date.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use crate::{
     storage::{Key, LogEntry, ObjectVersion},
 };
 
-/// How long an accepted eviction counts as a disruption although the pod shows no deletion.
+/// Time for which an accepted eviction counts as a disruption although the pod shows no deletion.
 const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
-/// Notes which namespaces' budgets a write concerns.
+/// Notes the namespace of a write if it concerns budgets.
 pub(crate) fn observe(state: &State, entry: &LogEntry, dirty: &mut BTreeSet<String>) {
     let table = |group: &str, plural: &str| state.kinds.by_path(group, "v1", plural).map(|kind| kind.table);
     let concerns = if Some(entry.table) == table("", "pods") {
@@ -34,7 +34,7 @@ pub(crate) fn observe(state: &State, entry: &LogEntry, dirty: &mut BTreeSet<Stri
     }
 }
 
-/// What of a pod a budget depends on.
+/// The facts of a pod that a budget depends on.
 fn standing(pod: &Value) -> (bool, bool, Option<&Value>) {
     (pods::is_ready(pod), object::is_deleting(pod), object::meta(pod, "labels"))
 }
@@ -51,8 +51,8 @@ pub(crate) fn update(state: &mut State, namespace: &str) {
     }
 }
 
-/// Counts a namespace's budgets anew if one of them still holds a disruption that never came about. The real controller
-/// looks again when its time is over; here nothing but an eviction can notice, so an eviction looks.
+/// Counts a namespace's budgets again if one of them still holds a disruption that never came about. The real
+/// controller looks again when its time is over; here nothing but an eviction can notice, so an eviction looks.
 pub(crate) fn expire(state: &mut State, namespace: &str) {
     let Some(kind) = state.kinds.by_path("policy", "v1", "poddisruptionbudgets") else { return };
     let stale = |time: &Value| {
@@ -68,7 +68,7 @@ pub(crate) fn expire(state: &mut State, namespace: &str) {
     }
 }
 
-/// What a budget's status says.
+/// Contents of a budget's status.
 struct Count {
     expected: i64,
     healthy: i64,

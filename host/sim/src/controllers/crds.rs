@@ -1,4 +1,4 @@
-//! Takes writes of CustomResourceDefinitions, yields served kinds. May not validate a definition; a request does that.
+//! The controller of CustomResourceDefinitions: adds, replaces and removes the kinds that they define.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     storage::{Change, LogEntry},
 };
 
-/// Serves, changes or stops serving what a definition defines.
+/// Serves the kinds of a definition, serves them changed, or stops serving them.
 pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
     let Some(kind) = state.kinds.by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions").cloned() else {
         return;

@@ -1,5 +1,4 @@
-//! Takes a change that the server itself makes, as its controllers do, yields the stored object. May not be used for
-//! what a client sent: nothing is validated here.
+//! Writes of the server's own controllers. Nothing is validated here, so client requests go through `verbs`.
 
 use serde_json::Value;
 

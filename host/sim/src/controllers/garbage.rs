@@ -1,5 +1,5 @@
-//! Takes every write, yields the deletions that owner references call for: the garbage collector. May not guess: an
-//! owner of a kind that is not served counts as alive.
+//! The garbage collector: deletes the dependents of deleted owners. An owner of a kind that is not served counts as
+//! alive.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
 
 type ObjectRef = (TableId, Key);
 
-/// Who is alive, and who depends on whom.
+/// UIDs of the living objects, and the dependents of each.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     alive: BTreeSet<String>,
@@ -123,7 +123,7 @@ fn dependents_first(state: &mut State, place: &ObjectRef) {
         let options = DeleteOptions { propagation: Some("Foreground".into()), ..DeleteOptions::default() };
         let deleting = state.store.get(dependent.0, &dependent.1).is_none_or(|found| object::is_deleting(&found.value));
         if !deleting {
-            // What is gone already needs no deletion.
+            // The error can only be that it is gone already.
             drop(delete::remove(state, &kind, &dependent.1, options));
         }
     }

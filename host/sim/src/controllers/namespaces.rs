@@ -1,5 +1,4 @@
-//! Takes writes of Namespaces and of what is in them, yields the emptying of those that are being deleted.
-//! May not remove a namespace that still holds something.
+//! The namespace controller: empties a deleted namespace, then removes it.
 
 use crate::{
     object,

@@ -1,6 +1,5 @@
-//! Takes the log since the last request, yields what the cluster's own controllers do about it: definitions become
-//! served kinds, dependents of deleted owners go, namespaces empty themselves, budgets are counted. May not leave work
-//! for later: when a request is answered, its consequences are in the store.
+//! Runs the cluster's own controllers on the log since the last request. They finish within the request, so its
+//! consequences are in the store when it is answered.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +15,7 @@ use crate::{
     storage::{Key, LogEntry},
 };
 
-/// How far the controllers have read.
+/// Position of the controllers in the log, and the garbage collector's graph.
 #[derive(Debug, Default)]
 pub(crate) struct Controllers {
     rv: u64,
@@ -26,7 +25,7 @@ pub(crate) struct Controllers {
 /// The namespaces of a new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Makes what every cluster has from the beginning.
+/// Creates the namespaces of a new cluster.
 pub(crate) fn bootstrap(state: &mut State) {
     let time = state.time();
     let Some(table) = state.kinds.by_path("", "v1", "namespaces").map(|kind| kind.table) else { return };

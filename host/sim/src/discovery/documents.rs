@@ -1,5 +1,4 @@
-//! Takes a path that names no object, yields the document there: versions, groups, resources. May not list what is not
-//! served: every document is computed from the kinds of the moment.
+//! Discovery documents: versions, groups and resources, computed from the kinds served at the moment.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Takes the kinds that are served, yields OpenAPI v3 documents of them: enough for `kubectl explain`, for
-//! `kubectl apply` and for clients that look up merge keys. May not describe what is not served.
+//! For `kubectl explain`, `kubectl apply` and clients that look up merge keys: OpenAPI v3 documents of the served
+//! kinds.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,4 @@
-//! Takes a CustomResourceDefinition object, yields the kinds that it makes the API serve. May not store anything:
-//! the definition's conditions are computed here and written by the caller.
+//! The kinds that a CustomResourceDefinition object defines, and the status that a served one has.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use crate::{
     object::{at, str_at},
 };
 
-/// What only custom kinds have.
+/// Properties of a custom kind that built-in kinds lack.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CustomVersion {
     /// The schema as written, for OpenAPI.

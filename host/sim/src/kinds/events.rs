@@ -1,5 +1,5 @@
-//! Takes an Event as one of its two APIs spells it, yields it as the other does. Stored is the core/v1 form, so that
-//! `kubectl describe` and events.k8s.io clients see the same objects. May not lose a field.
+//! Translates Events between their two APIs. The core/v1 form is stored, so `kubectl describe` and events.k8s.io
+//! clients see the same objects.
 
 use serde_json::{Map, Value};
 

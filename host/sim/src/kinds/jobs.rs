@@ -1,4 +1,4 @@
-//! Takes new batch Jobs and Events, yields what the server adds to them or has against them. May not run anything.
+//! Selectors that the server gives to new batch Jobs, and the rules for new Events.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
 const BY_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
 const BY_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
-/// Gives a job the selector that no other job's pods match, unless it brings its own.
+/// Gives a job a selector that matches its pods alone, unless it brings its own.
 pub(crate) fn prepare_create(job: &mut Value) {
     if at(job, &["spec", "manualSelector"]) == Some(&json!(true)) {
         return;
@@ -36,7 +36,8 @@ pub(crate) fn prepare_create(job: &mut Value) {
     }
 }
 
-/// What is wrong with a new event. Those with `eventTime` say who reports, does and why; the others are of the old kind.
+/// Errors of a new event. With `eventTime` it must name its reporter, action and reason; without, it is of the old
+/// kind.
 pub(crate) fn event_errors(event: &Value, strict: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if at(event, &["eventTime"]).is_some() {

@@ -1,5 +1,4 @@
-//! Takes pods on their way to the store, yields them with what the server fills in and says what may not change. May not
-//! schedule or run anything; that is the world's part.
+//! Defaults and rules of pods and pod templates. Scheduling and running pods is up to the world.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +15,7 @@ const CONTAINER_DEFAULTS: [(&str, &str); 3] = [
     ("imagePullPolicy", "IfNotPresent"),
 ];
 
-/// Fills in what the server fills in for a new pod.
+/// Fills in the fields that the server sets on a new pod.
 pub(crate) fn prepare_create(pod: &mut Value) {
     let spec = map_at(pod, "spec");
     spec.entry("enableServiceLinks").or_insert_with(|| json!(true));
@@ -65,7 +64,7 @@ fn default_container(container: &mut Value) {
     }
 }
 
-/// Whether an image is pulled each time: it has no tag, or the tag `latest`, and no digest.
+/// True for an image that is pulled each time: no tag or the tag `latest`, and no digest.
 fn untagged(image: &str) -> bool {
     let last = image.rsplit('/').next().unwrap_or_default();
     !last.contains('@') && last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
@@ -101,7 +100,7 @@ fn qos_class(pod: &Value) -> &'static str {
     if containers.iter().all(guaranteed) { "Guaranteed" } else { "Burstable" }
 }
 
-/// What is wrong with a new pod.
+/// Errors of a new pod.
 pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let containers = at(pod, &["spec", "containers"]).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -126,7 +125,7 @@ pub(crate) fn create_errors(pod: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a change of a pod: next to nothing of its spec may change.
+/// Errors of a change of a pod: next to nothing of its spec may change.
 pub(crate) fn update_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = create_errors(new);
     if old.get("spec") != new.get("spec") && frozen(old) != frozen(new) {
@@ -170,7 +169,7 @@ pub(crate) fn complete_status(pod: &mut Value) {
     }
 }
 
-/// Whether a pod's Ready condition is True.
+/// True if the pod's Ready condition is.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = at(pod, &["status", "conditions"]).and_then(Value::as_array).into_iter().flatten();
     conditions.into_iter().any(|one| str_at(one, &["type"]) == "Ready" && str_at(one, &["status"]) == "True")

@@ -1,15 +1,16 @@
-//! Takes the built-in kinds and every CustomResourceDefinition, yields what is served under which path. May not know
-//! about requests: a kind says what it is called and how it behaves, not what is done with it.
+//! The table of served kinds, built in or defined by CustomResourceDefinitions: their names, their paths and their
+//! traits.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::kinds::crd_kinds::CustomVersion;
 
-/// Index of the table that keeps the objects of a kind. Versions of one kind share it, and so do the two faces of Event.
+/// Index of the table that keeps the objects of a kind. Versions of one kind share it, and so do the two faces of
+/// Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub(crate) usize);
 
-/// How a kind differs from the generic behaviour.
+/// Differences of a kind from the generic behaviour.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Traits {
     /// Has a status subresource.
@@ -45,7 +46,7 @@ pub(crate) struct Kind {
     pub(crate) short_names: Vec<String>,
     /// Categories for kubectl, `all`.
     pub(crate) categories: Vec<String>,
-    /// Whether objects live in namespaces.
+    /// Objects live in namespaces.
     pub(crate) namespaced: bool,
     pub(crate) traits: Traits,
     pub(crate) table: TableId,
@@ -68,7 +69,7 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether this is the kind `name` of `group`, whatever the version.
+    /// True for the kind `name` of `group` in any version.
     pub(crate) fn is(&self, group: &str, name: &str) -> bool {
         self.group == group && self.kind == name
     }
@@ -105,7 +106,8 @@ impl Kinds {
         kinds
     }
 
-    /// The table of a kind, a new one for a kind never seen before. Tables outlive a deleted CRD, so that a watch on it can end.
+    /// The table of a kind, a new one for a kind never seen before. Tables outlive a deleted CRD, so that a watch on it
+    /// can end.
     pub(crate) fn table(&mut self, group: &str, plural: &str) -> TableId {
         // core/v1 and events.k8s.io/v1 are two faces of the same objects.
         let group = if plural == "events" && group == "events.k8s.io" { "" } else { group };

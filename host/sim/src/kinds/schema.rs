@@ -1,5 +1,4 @@
-//! Takes an OpenAPI v3 schema, of a CRD or of a built-in kind, yields the form in which objects are pruned, defaulted,
-//! validated and merged. May not look at objects.
+//! OpenAPI v3 schemas of CRDs and built-in kinds, parsed for pruning, defaulting, validating and merging.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +17,7 @@ use crate::{
 /// The shape of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Shape {
-    /// Nothing is said about it.
+    /// Any value.
     #[default]
     Any,
     Object,
@@ -33,7 +32,7 @@ pub(crate) enum Shape {
     Quantity,
 }
 
-/// Which elements of a list are the same element.
+/// Identity of the elements of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum ListType {
     /// The list is one value.
@@ -101,7 +100,7 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Whether there is a rule anywhere in it.
+    /// True if there is a rule anywhere in it.
     pub(crate) fn has_rules(&self) -> bool {
         let mut below = self.properties.values().chain(&self.additional).chain(&self.items);
         !self.rules.is_empty() || below.any(|one| one.has_rules())
@@ -154,7 +153,7 @@ pub(crate) fn definition(name: &str) -> Arc<Schema> {
     if let Some(known) = PARSED.lock().get(name) {
         return Arc::clone(known);
     }
-    // Schemas of schemas refer to themselves: whatever is in them is kept.
+    // Schemas of schemas refer to themselves: all of their content is kept.
     let recursive = name.ends_with("JSONSchemaProps");
     let parsed = match DEFINITIONS.get(name).filter(|_| !recursive) {
         Some(schema) => Arc::new(special(name).unwrap_or_else(|| parse(schema))),

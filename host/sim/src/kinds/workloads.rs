@@ -1,5 +1,5 @@
-//! Takes objects of the workload kinds, of budgets, definitions and policies, yields what is wrong with them beyond
-//! their schema. Only the mistakes that people make; the real server knows more. May not change an object.
+//! Rules beyond the schema for workloads, budgets, definitions and policies. It covers the mistakes that people make;
+//! the real server knows more.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::{
     server::status::FieldError,
 };
 
-/// What is wrong with a new object.
+/// Errors of a new object.
 pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
@@ -31,7 +31,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with a change.
+/// Errors of a change.
 pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = create_errors(kind, new);
     let frozen: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {

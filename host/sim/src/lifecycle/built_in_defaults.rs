@@ -1,5 +1,5 @@
-//! Takes objects of built-in kinds, yields them with the defaults that the real server fills in when it decodes them.
-//! May not overwrite what the client said.
+//! The defaults that the real server fills in when it decodes objects of built-in kinds. Values of the client are
+//! kept.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};

@@ -1,5 +1,5 @@
-//! Takes an object of a custom kind, its schema and the object before, yields what the schema's CEL rules have against
-//! it. May not change the object; rules about a change are skipped where there is nothing to compare with.
+//! Checks an object of a custom kind against the CEL rules of its schema. Rules about a change are skipped if there is
+//! no old object.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     server::status::FieldError,
 };
 
-/// What the rules have against a value and everything in it.
+/// Errors of the rules for a value and everything in it.
 pub(crate) fn errors(schema: &Schema, pair: Pair<'_>, path: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
     visit(schema, pair, path, &mut found);
@@ -22,7 +22,7 @@ fn visit(schema: &Schema, (new, old): Pair<'_>, path: &str, found: &mut Vec<Fiel
         return;
     }
     for rule in &schema.rules {
-        // A rule about a change needs something to compare with; any other is not held against what did not change.
+        // A rule about a change needs an old value; any other is skipped for an unchanged value.
         let skipped = if rule.transition { old.is_none() } else { old == Some(new) };
         if skipped {
             continue;

@@ -1,5 +1,5 @@
-//! Takes the metadata of objects, yields what is wrong with it: names, labels, owners, finalizers, and what may not
-//! change. The texts are the real server's. May not know any kind beyond how it is named.
+//! Rules for the metadata of all kinds: names, labels, owners, finalizers, immutable fields. The texts are the real
+//! server's.
 
 use std::sync::LazyLock;
 
@@ -42,7 +42,7 @@ fn fits(regex: &LazyLock<Option<Regex>>, text: &str) -> bool {
     regex.as_ref().is_some_and(|regex| regex.is_match(text))
 }
 
-/// What is wrong with a name under the rules of its kind.
+/// Errors of a name under the rules of its kind.
 fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
     let field = "metadata.name";
     if kind.group == "rbac.authorization.k8s.io" {
@@ -56,14 +56,14 @@ fn name_errors(kind: &Kind, name: &str) -> Vec<FieldError> {
         errors.push(FieldError::invalid(field, &json!(name), &detail));
     }
     if !fits(regex, name) {
-        // A name that only has dots too many is told so.
+        // A name whose only fault is its dots gets a text of its own.
         let dotted = limit == 63 && fits(&SUBDOMAIN_RE, name);
         errors.push(FieldError::invalid(field, &json!(name), if dotted { "must not contain dots" } else { rule }));
     }
     errors
 }
 
-/// What is wrong with a DNS label, such as the name of a container.
+/// Error of a DNS label, such as the name of a container.
 pub(crate) fn label_name_error(field: &str, name: &str) -> Option<FieldError> {
     let dotted = fits(&SUBDOMAIN_RE, name);
     let detail = if dotted { "must not contain dots" } else { LABEL };
@@ -75,7 +75,7 @@ fn path_segment_errors(field: &str, name: &str) -> Vec<FieldError> {
     bad.map(|c| FieldError::invalid(field, &json!(name), &format!("may not contain '{c}'"))).collect()
 }
 
-/// What is wrong with the metadata of any object.
+/// Errors of the metadata of an object.
 pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let name = object::name(object);
     if name.is_empty() {
@@ -97,7 +97,7 @@ pub(crate) fn errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with labels.
+/// Errors of labels.
 pub(crate) fn label_errors(object: &Value, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in meta(object, "labels").and_then(Value::as_object).into_iter().flatten() {
@@ -127,7 +127,7 @@ fn annotation_errors(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with `prefix/name`.
+/// Errors of a `prefix/name`.
 fn qualified_errors(field: &str, key: &str) -> Vec<FieldError> {
     if key.matches('/').count() > 1 {
         let rule = QUALIFIED.strip_prefix("name part ").unwrap_or_default();
@@ -184,7 +184,7 @@ fn owner_errors(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a change of metadata.
+/// Errors of a change of metadata.
 pub(crate) fn change_errors(old: &Value, new: &Value) -> Vec<FieldError> {
     let immutable =
         ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
@@ -235,7 +235,7 @@ pub(crate) fn strip_for_create(object: &mut Value) {
     }
 }
 
-/// Fills in and keeps what an update cannot change, as the real server does before it validates.
+/// Fills in and keeps the fields that an update cannot change, as the real server does before it validates.
 pub(crate) fn keep_for_update(old: &Value, new: &mut Value) {
     object::copy_meta(old, new, "generation");
     if meta_str(new, "uid").is_empty() {

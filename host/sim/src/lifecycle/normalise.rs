@@ -1,5 +1,5 @@
-//! Takes a decoded object, yields it as its kind stores it: unknown fields dropped, empty ones too where Go's structs
-//! have none, defaults filled in. May not judge values beyond what decoding would: wrong types of built-in kinds.
+//! Brings a decoded object into its stored form: unknown fields dropped, empty ones too where Go's structs have none,
+//! defaults filled in. Values are checked only as far as Go's decoder does: wrong types of built-in kinds.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::{
     server::{query::Query, status::Refusal},
 };
 
-/// What to do about fields that nobody knows.
+/// Treatment of unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnknownFields {
     Ignore,
@@ -31,7 +31,7 @@ impl UnknownFields {
     }
 }
 
-/// Brings an object into its stored form; yields warnings about what was dropped.
+/// Brings an object into its stored form; returns warnings about dropped fields.
 pub(crate) fn normalise(kind: &Kind, object: &mut Value, unknown: UnknownFields) -> Result<Vec<String>, Refusal> {
     let mut dropped = Vec::new();
     let meta = schema::object_meta();
@@ -71,7 +71,7 @@ fn built_in(kind: &Kind, object: &mut Value, dropped: &mut Vec<String>) -> Resul
     Ok(())
 }
 
-/// Refuses what Go could not decode into the kind's struct.
+/// Refuses values that Go could not decode into the kind's struct.
 fn type_check(kind: &Kind, schema: &Schema, value: &Value, path: &str) -> Result<(), Refusal> {
     let wrong = mismatch(schema, value, path);
     wrong.map_or(Ok(()), |(place, wanted)| {

@@ -1,5 +1,5 @@
-//! Takes an object on its way to the store, yields it as its kind wants it: status on the status path only, generation,
-//! what the server fills in. May not refuse for reasons of metadata, which are the same for all kinds.
+//! Prepares an object for the store as its kind demands, and checks it: status on the status path only, generation,
+//! fields that the server fills in. `metadata` has the rules that are the same for all kinds.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
     server::status::FieldError,
 };
 
-/// Makes a new object what the server stores.
+/// Brings a new object into the form that the server stores.
 pub(crate) fn for_create(kind: &Kind, object: &mut Value) {
     if kind.traits.status && !kind.is("", "Node") {
         as_map(object).shift_remove("status");
@@ -43,7 +43,8 @@ pub(crate) fn for_create(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Keeps what the path of an update does not reach: status on the main resource, all else on the status path.
+/// Keeps the fields that the path of an update does not reach: status on the main resource, all else on the status
+/// path.
 pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut Value) {
     if subresource == "status" {
         return keep_for_status(kind, old, new);
@@ -98,8 +99,8 @@ fn same_intent(kind: &Kind, old: &Value, new: &Value) -> bool {
     fields(old) == fields(new) && new.as_object().into_iter().flatten().filter(|(field, _)| counts(field)).all(same)
 }
 
-/// What schema and rules have against an object of a custom kind. Rules run only on what has the right shape; the status
-/// path looks at nothing but status.
+/// Errors of an object of a custom kind by schema and rules. Rules run only on objects of the right shape; the status
+/// path checks nothing but status.
 fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<FieldError> {
     let mut found = Vec::new();
     if subresource == "status" {
@@ -123,7 +124,7 @@ fn schema_errors(schema: &Schema, new: &Value, old: Option<&Value>, subresource:
     found
 }
 
-/// What is wrong with a new object of a built-in kind.
+/// Errors of a new object.
 pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if let Some(custom) = &kind.custom {
         return schema_errors(&custom.root, object, None, "");
@@ -135,7 +136,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
     }
 }
 
-/// What is wrong with a change of an object of a built-in kind.
+/// Errors of a change of an object.
 pub(crate) fn update_errors(kind: &Kind, subresource: &str, old: &Value, new: &Value) -> Vec<FieldError> {
     if let Some(custom) = &kind.custom {
         return schema_errors(&custom.root, new, Some(old), subresource);

@@ -1,5 +1,4 @@
-//! Takes an object and its schema, yields the object without what the schema does not know, and the paths of what was
-//! dropped. May not validate: a value of the wrong type is left for the validator to complain about.
+//! Drops fields that a schema does not know, and lists their paths. Values of a wrong type are left for `validate`.
 
 use serde_json::{Map, Value};
 
@@ -37,7 +36,7 @@ fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, unknown:
     });
 }
 
-/// Drops what Go's `omitempty` does not write: nulls, and optional lists, maps and texts that are empty. Only for
+/// Drops the values that Go's `omitempty` does not write: nulls, and empty optional lists, maps and texts. Only for
 /// built-in kinds and metadata, which the real server keeps as Go structs.
 pub(crate) fn drop_empty(schema: &Schema, value: &mut Value) {
     match value {

@@ -1,5 +1,5 @@
-//! Takes an object of a custom kind and its schema, yields the object with the schema's defaults. A null where null is
-//! not allowed counts as absent: it takes the default, or is dropped. May not validate.
+//! The defaults of a custom kind's schema. A null where null is not allowed counts as absent: it takes the default, or
+//! is dropped.
 
 use serde_json::{Map, Value};
 

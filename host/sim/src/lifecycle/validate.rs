@@ -1,5 +1,4 @@
-//! Takes an object of a custom kind and its schema, yields what is wrong with it, in the real server's words. May not
-//! change the object.
+//! Checks an object of a custom kind against its schema, in the real server's words.
 
 use serde_json::Value;
 
@@ -11,8 +10,8 @@ use crate::{
 /// A value, and the one that it replaces where there is one.
 pub(crate) type Pair<'a> = (&'a Value, Option<&'a Value>);
 
-/// Everything that is wrong with a value. What did not change is not complained about: an object that a newer schema
-/// would refuse can still be written.
+/// Collects all errors of a value. Unchanged values have none: an object that a newer schema would refuse can still be
+/// written.
 pub(crate) fn errors(schema: &Schema, (value, old): Pair<'_>, path: &str, found: &mut Vec<FieldError>) {
     if old == Some(value) || (value.is_null() && (schema.nullable || schema.shape == Shape::Any)) {
         return;
@@ -208,8 +207,8 @@ fn range_error(schema: &Schema, value: &Value, path: &str) -> Option<FieldError>
     }
     let kind = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
     let detail = format!("Checked value must be of type integer {kind} in {path}");
-    // Where the type was complained about with its field, the real server says this once more without one. Where this is
-    // the only complaint it names no field either; here it does, since nobody could find the number otherwise.
+    // Where the type was complained about with its field, the real server says this once more without one. Where this
+    // is the only complaint it names no field either; here it does, since the number could not be found otherwise.
     let field = if whole.is_none() && value.is_f64() { "<nil>" } else { path };
     Some(FieldError::invalid(field, &Value::String(String::new()), &detail))
 }

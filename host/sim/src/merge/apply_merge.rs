@@ -1,5 +1,5 @@
-//! Takes two objects and their schema, yields their union and their difference the way server-side apply sees them:
-//! fields one by one, list elements by their keys, atomic values whole. May not know who owns what.
+//! Union and difference of two objects as server-side apply sees them: fields one by one, list elements by their keys,
+//! atomic values whole.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::{
     merge::field_set::FieldSet,
 };
 
-/// How a value is taken apart.
+/// A value, taken apart.
 enum Parts<'v> {
     /// Not at all.
     Whole,
@@ -78,7 +78,7 @@ pub(crate) fn fields_of(schema: Option<&Schema>, value: &Value) -> FieldSet {
     set
 }
 
-/// What differs between two values.
+/// Difference between two values.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
     /// Added or changed.
@@ -158,7 +158,7 @@ fn insert(set: &mut FieldSet, step: &str, inner: FieldSet) {
     }
 }
 
-/// Puts what `config` says into `live`.
+/// Merges `config` into `live`.
 pub(crate) fn merge(schema: Option<&Schema>, live: &mut Value, config: &Value) {
     match (parts(schema, config), live) {
         (Parts::Map(fields), Value::Object(map)) => {

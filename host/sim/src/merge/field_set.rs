@@ -1,5 +1,5 @@
-//! Takes paths into objects, yields sets of them in the form of `managedFields`: `f:` a field, `k:` a list element by
-//! its keys, `v:` an element of a set. May not know objects or schemas.
+//! Sets of field paths in the form of `managedFields`: `f:` a field, `k:` a list element by its keys, `v:` an element
+//! of a set.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct FieldSet {
 }
 
 impl FieldSet {
-    /// `FieldsV1` as stored. What is not an object is an empty set.
+    /// Reads a stored `FieldsV1`. Anything but an object is an empty set.
     pub(crate) fn decode(value: &Value) -> Self {
         let mut set = Self::default();
         for (step, below) in value.as_object().into_iter().flatten() {
@@ -67,7 +67,7 @@ impl FieldSet {
         self.children.retain(|_, below| !below.is_empty());
     }
 
-    /// Takes away the paths that another set holds or leads through: what is below them is still wanted.
+    /// Takes away the paths that another set holds or leads through, but not those below them.
     pub(crate) fn subtract_above(&mut self, other: &Self) {
         self.own &= other.is_empty();
         for (step, below) in &mut self.children {

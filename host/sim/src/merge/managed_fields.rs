@@ -1,5 +1,4 @@
-//! Takes a write and who wrote, yields the object's `managedFields`: who owns which field since when. May not refuse a
-//! write; only apply has conflicts.
+//! Keeps an object's `managedFields`: the owner of each field, and since when. Only apply has conflicts.
 
 use serde_json::{Value, json};
 
@@ -47,7 +46,7 @@ const NOBODYS: [&[&str]; 13] = [
 /// More `Update` entries than this are folded into one.
 const MOST_UPDATERS: usize = 10;
 
-/// Takes away what nobody owns.
+/// Takes away the fields that have no owner.
 pub(crate) fn strip(fields: &mut FieldSet) {
     for path in NOBODYS {
         fields.drop_below(path);
@@ -91,7 +90,7 @@ pub(crate) fn store(object: &mut Value, owners: &[FieldOwner]) {
     object::set_meta(object, "managedFields", if list.is_empty() { Value::Null } else { list.into() });
 }
 
-/// The name of who writes: said by the request, else the program in the user agent.
+/// The writer's name: given by the request, else the program in the user agent.
 pub(crate) fn manager(call: &Call) -> String {
     let agent = call.user_agent.split('/').next().unwrap_or_default();
     let named = call.query.get("fieldManager").unwrap_or(agent);
@@ -106,7 +105,7 @@ pub(crate) fn with_schema<T>(kind: &Kind, work: impl FnOnce(Option<&Schema>) -> 
     }
 }
 
-/// Notes that the writer of a plain write owns what it changed; everybody else loses what was changed or removed.
+/// Makes the writer of a plain write the owner of the fields it changed; other owners lose changed and removed fields.
 pub(crate) fn track(call: &Call, old: Option<&Value>, new: &mut Value, time: &str) {
     let mut owners = match (object::meta(new, "managedFields"), old) {
         (Some(_), _) => owners(new),
@@ -141,7 +140,7 @@ fn is_same(one: &FieldOwner, other: &FieldOwner) -> bool {
         && (one.operation == "Apply" || one.api_version == other.api_version)
 }
 
-/// Takes what changed away from all owners but the one who may keep it; what is gone nobody owns.
+/// Takes changed fields away from all owners but the one that may keep them, and removed fields from all.
 pub(crate) fn disown(owners: &mut Vec<FieldOwner>, change: &Difference, keeps: impl Fn(&FieldOwner) -> bool) {
     for owner in owners.iter_mut() {
         owner.fields.subtract_below(&change.removed);

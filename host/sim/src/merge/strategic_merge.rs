@@ -1,11 +1,10 @@
-//! Takes an object and a strategic merge patch, yields the merged object. Lists whose elements have a merge key are
-//! merged element by element. May not be used for custom kinds, whose lists have no merge keys.
+//! Strategic merge patches: lists with a merge key are merged element by element. Custom kinds have no merge keys.
 
 use serde_json::{Map, Value, json};
 
 use crate::{kinds::schema::Schema, object::as_map, server::status::Refusal};
 
-/// How a list is merged.
+/// Way to merge a list.
 enum ListMerge<'s> {
     /// The patch's list replaces the object's.
     Replace,
@@ -156,7 +155,7 @@ fn delete_from_set(object: &mut Map<String, Value>, field: &str, gone: &Value) {
     }
 }
 
-/// What makes an element of a merged list the same element.
+/// Identity of an element of a merged list.
 fn identity(schema: Option<&Schema>, element: &Value) -> Option<Value> {
     match list_merge(schema) {
         ListMerge::ByKey(key) => element.get(key).cloned(),

@@ -1,4 +1,4 @@
-//! Takes a span of time, yields it as kubectl's tables show it: two units at most. May not read a clock.
+//! Spans of time as kubectl's tables show them: two units at most.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Takes the JSON paths of printer columns, yields the values they lead to. The part of the language that columns use:
-//! fields, indexes, `[*]` and `[?(@.a=="b")]`. May not fail: a path that leads nowhere yields nothing.
+//! The part of JSONPath that printer columns use: fields, indexes, `[*]` and `[?(@.a=="b")]`. A path that leads
+//! nowhere finds nothing.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(crate) fn find<'v>(value: &'v Value, path: &str) -> Vec<&'v Value> {
     found
 }
 
-/// The first step of a path and what comes after it.
+/// The first step of a path, and the rest.
 fn step(path: &str) -> (&str, &str) {
     if path.starts_with('[') {
         let end = path.find(']').map_or(path.len(), |end| end + 1);

@@ -1,5 +1,4 @@
-//! Takes objects of built-in kinds, yields the cells that the real server's printers show. May not be asked for custom
-//! kinds, whose definitions name their columns.
+//! Columns and cells of the built-in kinds, as the real server prints them.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

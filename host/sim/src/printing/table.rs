@@ -1,5 +1,5 @@
-//! Takes objects, yields the rows that `kubectl get` prints: the columns that a definition names for its kind, and for
-//! the built-in kinds the ones that the real server prints. May not be relied on by programs.
+//! The tables that `kubectl get` prints: columns of built-in kinds, and the ones that definitions name for their
+//! kinds.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ impl Column {
     }
 }
 
-/// What the real server says about a column: most of it in the words of the field that the column shows.
+/// The real server's description of a column: for most, the description of the field that it shows.
 fn describe(column: &str) -> &'static str {
     let pod = |part: &str, field: &str| field_description(&format!("io.k8s.api.core.v1.Pod{part}"), field);
     match column {
@@ -100,7 +100,7 @@ fn custom_column(column: &Value) -> Column {
 
 /// The cells of an object's row.
 pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
-    // What is listed of events is what happened; their names say nothing.
+    // Rows of events have no name.
     if kind.kind == "Event" && kind.custom.is_none() {
         return rows::cells(kind, object, now);
     }

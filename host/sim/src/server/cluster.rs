@@ -1,5 +1,5 @@
-//! Takes HTTP requests, yields HTTP responses: the whole API server as one value that is cheap to clone. May not do
-//! anything by itself; every change of state happens inside a request, under one lock, in the order of arrival.
+//! The whole API server as one value that is cheap to clone. Every change of state happens inside a request, under one
+//! lock, in the order of arrival.
 
 use std::{
     collections::BTreeMap,
@@ -30,14 +30,14 @@ use crate::{
     storage::{LogEntry, Store},
 };
 
-/// How a cluster is made.
+/// Settings of a cluster.
 #[derive(Debug)]
 pub struct Options {
-    /// Where timestamps come from.
+    /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
     /// Fixes every UID and every generated name.
     pub seed: u64,
-    /// How many writes a watch can be told of later; older resourceVersions are answered with 410.
+    /// Number of past writes that a watch can start from; older resourceVersions are answered with 410.
     pub window: usize,
     /// Keep every write for [`Cluster::history`]. Memory grows without bound.
     pub history: bool,
@@ -49,7 +49,7 @@ impl Default for Options {
     }
 }
 
-/// What is counted: one combination of request and answer.
+/// One combination of request and answer, by which requests are counted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKind {
     /// Verb.
@@ -119,7 +119,7 @@ impl Cluster {
         ApiService { cluster: self.clone() }
     }
 
-    /// How many requests of each kind were answered so far.
+    /// Number of requests of each kind answered so far.
     pub fn requests(&self) -> BTreeMap<RequestKind, u64> {
         self.inner.requests.lock().clone()
     }

@@ -1,5 +1,4 @@
-//! Takes the body of a write, yields the object in it. May not change what the client said beyond filling in kind and
-//! apiVersion where the path already says them.
+//! Decodes the body of a write into an object. It fills in kind and apiVersion from the path and changes nothing else.
 
 use serde_json::{Value, json};
 
@@ -14,10 +13,10 @@ use crate::{
     },
 };
 
-/// How much of a body that cannot be read is shown.
+/// Characters that an error shows of an unreadable body.
 const SUMMARY: usize = 30;
 
-/// The body as JSON, whatever of the known formats it is in.
+/// The body as JSON, from any known format.
 pub(crate) fn body(call: &Call) -> Result<Value, Refusal> {
     let media = call.content_type.split(';').next().unwrap_or_default().trim();
     match media {
@@ -44,7 +43,7 @@ pub(crate) fn yaml_text(body: &[u8]) -> Result<Value, Refusal> {
     serde_saphyr::from_str(text).map_err(|cause| Refusal::bad_request(format!("error decoding YAML: {cause}")))
 }
 
-/// An object as a client sent it, ready to be stored, and what the client should be told about it.
+/// A client's object, ready to be stored, and the warnings for the client.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) object: Value,
@@ -62,7 +61,7 @@ pub(crate) fn finish(call: &Call, mut value: Value) -> Result<Decoded, Refusal> 
     Ok(Decoded { object: stored_form(&call.kind, value), warnings })
 }
 
-/// Checks that a value is an object of the call's kind and brings it into shape; yields warnings.
+/// Checks that a value is an object of the call's kind and brings it into shape; returns warnings.
 pub(crate) fn normalise(call: &Call, value: &mut Value) -> Result<Vec<String>, Refusal> {
     typed(&call.kind, value)?;
     normalise::normalise(&call.kind, value, UnknownFields::wanted(&call.query))
@@ -93,7 +92,7 @@ pub(crate) fn typed(kind: &Kind, value: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks the kind and apiVersion that a value says it has.
+/// Checks the kind and apiVersion in a value.
 fn named(kind: &Kind, value: &Value) -> Result<(), Refusal> {
     let (said_kind, said_version) = (object::str_at(value, &["kind"]), object::str_at(value, &["apiVersion"]));
     if kind.custom.is_some() && said_kind.is_empty() {

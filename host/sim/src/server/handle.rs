@@ -1,5 +1,4 @@
-//! Takes a routed request, yields its reply: the table of what is done for which verb and subresource. May not do any of
-//! it itself.
+//! Dispatches a routed request to the function for its verb and subresource.
 
 use http::StatusCode;
 
@@ -75,7 +74,7 @@ pub(crate) fn key(call: &Call) -> Key {
     Key::new(call.namespace.clone(), call.name.clone())
 }
 
-/// The reply that shows one object in the form the client asked for.
+/// The reply with one object in the form that the client asked for.
 pub(crate) fn shown(state: &State, call: &Call, code: StatusCode, version: &ObjectVersion) -> Result<Reply, Refusal> {
     let form = ResponseForm::wanted(call)?;
     Ok(Reply::Json(code, form.one(version, state.now)))

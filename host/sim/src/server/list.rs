@@ -1,5 +1,5 @@
-//! Takes a list request, yields the objects that match, whole or page by page. Pages of one list show one moment, the
-//! first page's, as long as the log reaches back to it. May not change state.
+//! Answers lists, whole or page by page. All pages of a list show the moment of the first page, as long as the log
+//! reaches back to it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
     storage::{Key, ObjectVersion},
 };
 
-/// Which objects a list, watch or deletecollection is about.
+/// Selectors of a list, watch or deletecollection.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
     namespace: String,
@@ -58,13 +58,13 @@ impl Selection {
     }
 }
 
-/// The refusal of a page whose moment was forgotten.
+/// The refusal of a page whose moment the log has lost.
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
     new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
     results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or \
     deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Where the next page begins.
+/// Beginning of the next page.
 struct Continue {
     rv: u64,
     after: Key,
@@ -135,7 +135,7 @@ fn page(
     selection: &Selection,
     (from, limit): (Continue, Option<u64>),
 ) -> Result<Cut, Refusal> {
-    // A token without a moment continues a list whose moment was forgotten: with what is there now.
+    // A token without a moment continues a list whose moment the log has lost, with the present objects.
     let rv = if from.rv == 0 { state.store.rv() } else { from.rv };
     let Some(objects) = state.store.at(call.kind.table, rv) else {
         let token = Continue { rv: 0, after: from.after }.encode();
@@ -151,7 +151,7 @@ impl Selection {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let mut meta = ListMeta { rv, next: None, remaining: None };
         if found.len() > limit {
-            // How many are left of a selection is not said.
+            // The number left is told for unselected lists alone.
             let everything = self.labels == LabelSelector::default() && self.fields == FieldSelector::default();
             meta.remaining = everything.then_some(found.len() - limit);
             found.truncate(limit);

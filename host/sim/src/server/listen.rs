@@ -1,5 +1,5 @@
-//! Takes a listener and a service, yields HTTP/1.1 connections on it, so that kubectl can talk to the in-memory API.
-//! May not know what the service answers, and ends every connection when it is dropped.
+//! Serves HTTP/1.1 connections of a listener, so that kubectl can talk to the in-memory API. Dropping the future ends
+//! every connection.
 
 use std::{convert::Infallible, io};
 

@@ -1,4 +1,4 @@
-//! Takes the parameters of a request, yields what is wrong with them. May not look at the body or at objects.
+//! Refuses invalid query parameters, before any object is read.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Takes a body in Kubernetes' protobuf form, as typed clients of Go send it, yields the object in it as JSON. May not
-//! write protobuf: answers are JSON, which every such client reads as well.
+//! For kubectl and other typed clients of Go, which send built-in kinds as protobuf: decodes such bodies to JSON.
+//! Answers are JSON, which all of these clients read.
 
 use std::sync::LazyLock;
 
@@ -106,7 +106,7 @@ fn message(name: &str, mut bytes: &[u8]) -> Option<Value> {
         else {
             continue;
         };
-        // What JSON does not know by name is written in place: Go embeds it.
+        // A field whose name JSON lacks is embedded in Go, so it is written in place.
         let embedded = known.is_some_and(|known| known.get(own).is_none()) && kind.contains('.');
         if let (true, Wire::Bytes(inner)) = (embedded, &wire) {
             let Value::Object(inner) = message(kind, inner)? else { continue };

@@ -1,4 +1,4 @@
-//! Takes the query string of a request, yields its parameters. May not reject what the real server ignores.
+//! The query parameters of a request. Unknown ones are ignored, as the real server does.
 
 use crate::server::status::Refusal;
 
@@ -23,7 +23,7 @@ impl Query {
         value.is_some_and(|value| value != "false" && value != "0")
     }
 
-    /// A number, or a refusal that says what the parameter was.
+    /// A number, or a refusal that shows the parameter.
     pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         let parse = |value: &str| {
             value.parse().map_err(|_bad| {
@@ -33,7 +33,7 @@ impl Query {
         self.get(name).map(parse).transpose()
     }
 
-    /// Whether the request asks to be tried only.
+    /// True for a dry run.
     pub(crate) fn dry_run(&self) -> bool {
         self.get("dryRun").is_some()
     }

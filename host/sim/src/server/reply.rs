@@ -1,4 +1,4 @@
-//! Takes what a handler found, yields the HTTP response. May not decide status codes beyond what it is given.
+//! Turns replies and refusals into HTTP responses.
 
 use std::convert::Infallible;
 

@@ -1,5 +1,4 @@
-//! Takes stored versions, yields them in the form that a client asked for: whole, metadata only, or as a table. May not
-//! change what is stored.
+//! Shows stored objects in the form that the client asked for: whole, metadata only, or as a table.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ enum Form {
     Table(Include),
 }
 
-/// What a row of a table carries beside its cells.
+/// Part of the object that a table row carries beside its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Include {
     Nothing,
@@ -41,7 +40,7 @@ pub(crate) struct ResponseForm {
     kind: Arc<Kind>,
 }
 
-/// What a list says about itself.
+/// `metadata` of a list.
 #[derive(Debug, Default)]
 pub(crate) struct ListMeta {
     pub(crate) rv: u64,
@@ -108,7 +107,7 @@ impl ResponseForm {
         out.freeze()
     }
 
-    /// One object in a list: those of built-in kinds do not repeat what kind they are of.
+    /// One object in a list: those of built-in kinds do not repeat their kind.
     fn item(&self, version: &ObjectVersion, now: Timestamp) -> Bytes {
         let whole = self.one(version, now);
         if self.form != Form::Full || self.kind.custom.is_some() {
@@ -129,7 +128,7 @@ impl ResponseForm {
         self.line(change, &self.one(version, now))
     }
 
-    /// One line of a watch that is not its first: a table says only once what its columns are.
+    /// One line of a watch after its first: a table names its columns only once.
     pub(crate) fn later_event(&self, change: &str, version: &ObjectVersion, now: Timestamp) -> Bytes {
         let Form::Table(include) = self.form else { return self.event(change, version, now) };
         let meta = json!({"resourceVersion": object::meta(&version.value, "resourceVersion")});

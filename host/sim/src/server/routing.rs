@@ -1,4 +1,4 @@
-//! Takes method, path and query of a request, yields what it asks for. May not look at objects or bodies.
+//! Reads method, path and query of a request: verb, kind, namespace, name and subresource.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     server::{query::Query, status::Refusal},
 };
 
-/// What is done with a resource.
+/// Verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// One object is read.
@@ -46,7 +46,7 @@ impl Verb {
         }
     }
 
-    /// Whether the verb changes state.
+    /// True if the verb changes state.
     pub fn writes(self) -> bool {
         !matches!(self, Self::Get | Self::List | Self::Watch)
     }
@@ -70,7 +70,7 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
 }
 
-/// Where a path leads.
+/// Target of a path.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// To objects.
@@ -96,7 +96,7 @@ struct PathParts {
     subresource: String,
 }
 
-/// Finds out what a request is about.
+/// Finds the object or document that a request is about.
 pub(crate) fn route(incoming: Incoming<'_>, kinds: &Kinds) -> Result<Route, Refusal> {
     let segments = segments(incoming.uri.path())?;
     let text = segments.iter().map(String::as_str).collect::<Vec<_>>();

@@ -1,11 +1,10 @@
-//! Takes what went wrong with a request, yields the `Status` object that the real API server answers. May not decide
-//! anything: which refusal applies is the caller's business, how it is spelled is this file's.
+//! Refusals, and the `Status` objects by which the real API server words them.
 
 use serde_json::{Map, Value, json};
 
 use crate::kinds::registry::Kind;
 
-/// A request that was not carried out, as the client is told.
+/// The server's refusal of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Refusal {
     /// HTTP status code.
@@ -78,7 +77,7 @@ impl FieldError {
         Self::new(field, "FieldValueNotSupported", text)
     }
 
-    /// Whether rules are not run on an object with this complaint.
+    /// True if rules are not run on an object with this complaint.
     pub(crate) fn blocks_rules(&self) -> bool {
         !matches!(self.reason, "FieldValueInvalid" | "FieldValueDuplicate" | "FieldValueForbidden")
     }
@@ -104,7 +103,7 @@ fn quoted(value: &Value) -> String {
     value.to_string()
 }
 
-/// All complaints as one text. What is complained about twice is said once.
+/// All complaints as one text, each once.
 fn sentences(errors: &[FieldError]) -> String {
     let mut all: Vec<String> = Vec::new();
     for sentence in errors.iter().map(FieldError::sentence) {

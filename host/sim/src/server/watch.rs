@@ -1,5 +1,4 @@
-//! Takes a watch request, yields the stream of what happens to the selected objects. May not change state, and keeps
-//! nothing but its position in the cluster's log.
+//! Watches. A watch keeps its position in the cluster's log and streams the later changes of the selected objects.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -23,10 +22,10 @@ use crate::{
     storage::{Change, LogEntry, ObjectVersion},
 };
 
-/// How long a watch lasts that names no time: the real server draws from 30 to 60 minutes.
+/// Duration of a watch that names none: the real server draws from 30 to 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
-/// How often a quiet watch that wants bookmarks gets one, as the real server's watch cache does.
+/// Interval of the bookmarks of a quiet watch, as in the real server's watch cache.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// A running watch.
@@ -37,7 +36,7 @@ pub(crate) struct Watch {
     selection: Selection,
     /// The last write that was considered.
     position: u64,
-    /// Whether an object was sent already.
+    /// An object was sent already.
     begun: bool,
     changed: Receiver<u64>,
     ready: VecDeque<Bytes>,
@@ -153,7 +152,7 @@ impl Watch {
         let (change, object) = match (before, after) {
             (None, true) => ("ADDED", Arc::clone(&entry.object)),
             (Some(_), true) => ("MODIFIED", Arc::clone(&entry.object)),
-            // What leaves the selection is shown as it was when it was last in it, under the new resourceVersion.
+            // An object that leaves the selection is shown as it last was in it, under the new resourceVersion.
             (Some(_), false) if entry.change == Change::Deleted => ("DELETED", Arc::clone(&entry.object)),
             (Some(previous), false) => ("DELETED", Arc::new(restamped(previous, entry.rv))),
             (None, false) => return None,

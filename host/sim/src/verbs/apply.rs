@@ -1,6 +1,6 @@
-//! Takes a server-side apply, yields the stored object: what the manager says is merged in, what it no longer says is
-//! taken out, and what belongs to somebody else is a conflict unless force says otherwise. May not default the
-//! configuration before it is owned: only what was said is owned.
+//! Server-side apply: merges the configuration in, removes fields that its manager gave up, and refuses to take over
+//! another manager's fields without `force`. The configuration is not defaulted before it is owned: a manager owns
+//! only the fields that it sent.
 
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ fn merge(call: &Call, live: &Value, config: &Value, time: &str) -> Result<(Value
         managed_fields::strip(&mut change.written);
         refuse_conflicts(call, &owners, &mine, &change.written)?;
         managed_fields::disown(&mut owners, &change, mine);
-        // An apply that says the same as before leaves even its time alone.
+        // An apply of the same fields keeps even its time.
         let unchanged = last.filter(|last| last.fields == said && last.api_version == applier.api_version);
         let entry =
             FieldOwner { time: unchanged.map_or_else(|| applier.time.clone(), |last| last.time), ..applier.clone() };

@@ -1,4 +1,4 @@
-//! Takes a POST, yields the stored object. May not store anything that validation or admission refused.
+//! Answers a POST: validates, admits and stores a new object.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ pub(crate) fn insert(
     shown(state, call, StatusCode::CREATED, &stored)
 }
 
-/// Puts the object where the path says, or says why it does not belong there.
+/// Sets the object's namespace to the path's, or refuses another one.
 fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
     let said = object::namespace(object);
     if !call.kind.namespaced {
@@ -103,7 +103,7 @@ fn name(state: &mut State, object: &mut Value) {
     }
 }
 
-/// Nothing is created in a namespace that is absent or going away.
+/// Refuses creations in a namespace that is absent or being deleted.
 fn namespace_admits(state: &State, call: &Call, name: &str) -> Result<(), Refusal> {
     if !call.kind.namespaced {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Takes a DELETE, yields what became of the object: gone, or marked and waiting for its grace period and finalizers.
-//! May not touch dependents; the garbage collector sees the deletion in the log.
+//! Answers a DELETE: the object goes at once, or waits for its grace period and finalizers. The garbage collector
+//! deletes its dependents.
 
 use http::StatusCode;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -28,7 +28,7 @@ pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 /// Dependents lose their reference and stay.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What a client says about how to delete.
+/// Options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
@@ -81,7 +81,7 @@ impl DeleteOptions {
     }
 }
 
-/// What became of a deleted object.
+/// Result of a deletion.
 pub(crate) enum Outcome {
     /// It is gone; its last state.
     Gone(ObjectVersion),
@@ -123,7 +123,7 @@ pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
     let form = ResponseForm::wanted(call)?;
     let mut items = Vec::new();
     for (key, version) in selected {
-        // What somebody else just deleted counts as deleted.
+        // An object that is gone by now counts as deleted.
         match remove(state, &call.kind, &key, options.clone()) {
             Err(refusal) if refusal.code != 404 => return Err(refusal),
             _ => items.push(version),
@@ -202,7 +202,7 @@ pub(crate) fn preconditions(kind: &Kind, object: &Value, options: &DeleteOptions
     Ok(())
 }
 
-/// What a deletion means for the grace period.
+/// Effect of a deletion on the grace period.
 enum Step {
     /// The kind knows no grace period, or it is over.
     Now,
@@ -259,7 +259,7 @@ fn raise_generation(object: &mut Value) {
     }
 }
 
-/// Adds or takes away the finalizers that say what becomes of dependents.
+/// Adds or removes the finalizers that decide the fate of dependents.
 fn propagate(kind: &Kind, object: &mut Value, policy: Option<&str>) {
     // Jobs keep their pods unless told otherwise, as they did before there was a garbage collector.
     let default = if kind.is("batch", "Job") { Some("Orphan") } else { None };

@@ -1,5 +1,5 @@
-//! Takes a POST to `pods/x/eviction`, yields a deletion that respects disruption budgets. In the real server's order,
-//! its known trap included: the budget is spent first, UID and resourceVersion are looked at after.
+//! Answers a POST to `pods/x/eviction`: a deletion that respects disruption budgets. It keeps the real server's order
+//! and its trap: the budget is spent first, UID and resourceVersion are checked after.
 
 use http::StatusCode;
 use serde_json::{Value, json};

@@ -1,5 +1,4 @@
-//! Takes a PATCH, yields the stored object. The patch is applied to the present object and goes down the one path of
-//! updates. May not retry: the lock is held, so nothing comes between reading and writing.
+//! Answers a PATCH: applies it to the stored object and updates that. The lock is held, so nothing is retried.
 
 use json_patch::PatchOperation;
 use serde_json::Value;
@@ -78,7 +77,7 @@ fn json_patch(call: &Call, mut object: Value) -> Result<Value, Refusal> {
     let operations: json_patch::Patch = serde_json::from_slice(&call.body)
         .map_err(|cause| Refusal::bad_request(format!("error decoding patch: {cause}")))?;
     for operation in operations.0 {
-        // Replacing what is not there adds it.
+        // Replacing an absent value adds it.
         let operation = match operation {
             PatchOperation::Replace(replace) if object.pointer(replace.path.as_str()).is_none() => {
                 PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value })

@@ -1,5 +1,5 @@
-//! Takes requests for the `scale` subresource, yields Scale objects made of the fields that a kind names for it. May
-//! not store anything but the wanted number of replicas.
+//! For `kubectl scale` and for plugins that are granted it: the `scale` subresource, made of the fields that a kind
+//! names for it.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Where a kind keeps what a Scale shows.
+/// Paths of a Scale's fields in an object of a kind.
 struct Paths {
     wanted: Vec<String>,
     actual: Vec<String>,

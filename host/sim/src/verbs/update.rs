@@ -1,5 +1,5 @@
-//! Takes a PUT, or the outcome of a patch, yields the stored object: the one path by which an existing object changes.
-//! May not write when nothing changed, and finishes a deletion once the last finalizer is gone.
+//! Answers a PUT, and stores the result of a patch or an apply: the one path by which an existing object changes.
+//! Equal objects are not written, and a deletion is completed with the last finalizer.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -65,12 +65,12 @@ fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
     )
 }
 
-/// How the owners of fields follow from a write.
+/// Source of the field owners after a write.
 #[derive(Debug)]
 pub(crate) enum Managed {
-    /// The writer owns what it changed.
+    /// The writer owns the fields it changed.
     Track,
-    /// Apply has worked them out.
+    /// Apply has computed them.
     By(Vec<FieldOwner>),
 }
 

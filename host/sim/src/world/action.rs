@@ -1,5 +1,5 @@
-//! What a workload's controller may do, as data. Decisions yield actions; only `writer` performs them. Actions of one
-//! decision are independent of each other and may be performed in any order.
+//! Actions of a workload's controller, as data: deciders return them, `writer` performs them. Actions of one decision
+//! are independent and may be performed in any order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub(crate) struct Member {
     pub(crate) is_leaving: bool,
 }
 
-/// What a set's controller knows beside the set and its pods.
+/// Inputs of a set's decider besides the set and its pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SetContext {
     /// The lowest instance id that was never used in the set.

@@ -1,5 +1,4 @@
-//! Prepares a cluster for a world. Takes a client, yields once the CollaSet is served and the nodes are there. What
-//! exists already is left as it is.
+//! Prepares a cluster for a world: CollaSet's definition and the nodes. Existing objects are left unchanged.
 
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::writer::is_already_there;
 /// A server takes a second or two to serve a new kind; longer means that it never will.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why the cluster could not be prepared.
+/// Error of preparing a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareFailed {
     /// The CollaSet's definition was refused.
@@ -38,7 +37,7 @@ pub enum PrepareFailed {
     /// The constant definition in this crate is not a valid object.
     #[error("failed to read the CollaSet's definition")]
     ReadDefinition {
-        /// What is wrong with it.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
@@ -53,7 +52,7 @@ pub enum PrepareFailed {
     },
 }
 
-/// Creates what is missing and waits until it is served.
+/// Creates missing definitions and nodes and waits until CollaSets are served.
 pub(crate) async fn prepare(client: &Client, nodes: usize, now: &str) -> Result<(), PrepareFailed> {
     install_collaset(client).await?;
     for index in 0..nodes {

@@ -1,4 +1,4 @@
-//! The CollaSet's CustomResourceDefinition, reduced to what the world honours. Yields JSON; nothing else.
+//! CollaSet's CustomResourceDefinition, reduced to the fields that the world honours.
 
 use serde_json::{Value, json};
 

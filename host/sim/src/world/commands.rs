@@ -1,5 +1,5 @@
-//! What a scenario may ask of a world. Takes commands, yields once the server accepted them. A command changes
-//! circumstances; it may not touch the store or the ledger behind the back of the watches.
+//! Commands of a scenario to a world. They change the cluster and the pauses; store and ledger learn of it from the
+//! watches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::sets::{SetKey, SetKind};
 use super::wait_until::{Overdue, wait_until};
 use super::writer::only_if;
 
-/// A pod without finalizers is gone at once; one that hangs on them is not made anew.
+/// A pod without finalizers is gone at once; one with finalizers cannot be made again.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why a request was not fulfilled.
+/// Error of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandFailed {
     /// The world knows no such pod.
@@ -55,7 +55,7 @@ pub enum CommandFailed {
     AwaitGone {
         /// The pod.
         name: String,
-        /// How long was waited.
+        /// The wait that ended.
         #[source]
         source: Overdue,
     },
@@ -71,13 +71,13 @@ pub enum CommandFailed {
 }
 
 impl World {
-    /// Puts a brake on.
+    /// Begins a pause.
     pub fn hold(&self, brake: Brake, scope: Scope) {
         self.watches.rounds.pauses.put_on(brake, scope);
         self.watches.wake_all();
     }
 
-    /// Takes a brake off.
+    /// Ends a pause.
     pub fn release(&self, brake: Brake, scope: Scope) {
         self.watches.rounds.pauses.take_off(brake, scope);
         self.watches.wake_all();
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// Deletes a pod at once and makes another one of the same name, owner and labels. Its set makes no pods
-    /// meanwhile. Yields the new pod's uid.
+    /// meanwhile. Returns the new pod's uid.
     ///
     /// # Errors
     /// `CommandFailed` if there is no such pod, or it does not go, or the server refuses.
@@ -136,7 +136,7 @@ impl World {
     /// Waits until the pods satisfy a condition.
     ///
     /// # Errors
-    /// `Overdue` names what was awaited, once the deadline has passed.
+    /// `Overdue` once the deadline has passed.
     pub async fn until(
         &self,
         what: &str,

@@ -1,5 +1,5 @@
-//! The history of objects. Takes watches of some kinds, yields every version in the order of resource versions, and
-//! sweeps invariants over it: what must hold at each version of the whole cluster, not only at the end.
+//! Records every version of the objects of some kinds, in the order of resource versions, and checks invariants at
+//! each of them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -33,7 +33,7 @@ pub struct Version {
     pub uid: String,
     /// The whole object; at a deletion, its last version.
     pub object: Arc<Value>,
-    /// Whether this version is the end of the object.
+    /// The object was deleted at this version.
     pub is_end: bool,
 }
 
@@ -51,11 +51,11 @@ pub type Snapshot = BTreeMap<(String, String, String), Version>;
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breach {
-    /// Where in history.
+    /// Resource version at which it did not hold.
     pub resource_version: u64,
     /// The object whose version broke it.
     pub object: String,
-    /// What is wrong.
+    /// Reason given by the check.
     pub reason: String,
 }
 
@@ -97,7 +97,7 @@ impl History {
     /// Waits until the versions satisfy a condition; they come in the order of their arrival.
     ///
     /// # Errors
-    /// `Overdue` names what was awaited, once the deadline has passed.
+    /// `Overdue` once the deadline has passed.
     pub async fn until(
         &self,
         what: &str,
@@ -143,7 +143,7 @@ fn enter(cluster: &mut Snapshot, version: &Version) {
     }
 }
 
-/// Takes events of one kind down.
+/// Records the events of one kind.
 struct Recorder {
     plural: String,
     versions: Arc<Mutex<Vec<Version>>>,
@@ -186,7 +186,7 @@ impl Recorder {
         self.append(version);
     }
 
-    /// A list that follows a gap in the watch lacks what ended within the gap; when is not known any more.
+    /// A list after a gap in the watch lacks the objects deleted within it; the time of their deletion is unknown.
     fn end_unlisted(&mut self) {
         let missing: Vec<Version> =
             self.alive.values().filter(|version| !self.listed.contains(&version.uid)).cloned().collect();

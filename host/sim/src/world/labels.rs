@@ -1,5 +1,5 @@
-//! The labels, annotations and condition types by which controllers of the world speak to each other. Constants
-//! only; their meaning follows the CollaSet of KusionStack and the workloads of Kubernetes.
+//! Labels, condition types and API names that the world's controllers use: those of KusionStack's CollaSet and of
+//! Kubernetes.
 
 /// Asks for the replacement of a pod; an empty value counts as absent when its replacement is judged.
 pub const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";

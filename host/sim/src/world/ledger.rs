@@ -1,6 +1,5 @@
-//! The ledger of physical effects. Takes versions of pods as a watch delivers them, yields an append-only list of
-//! what happened and a verdict on it. It is built from watch history alone, so it works on every API server; it
-//! may not speak to a server. Why a pod was deleted is known only for deletions that the world itself announced.
+//! The ledger: an append-only list of the physical effects on pods. It is built from watch events alone, so it works
+//! on every API server. The cause of a deletion is known if the world announced it or the eviction API noted it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,22 +16,22 @@ use super::ledger_check::{LedgerCheck, judge};
 use super::pod_facts::PodFacts;
 use super::wait_until::{Overdue, wait_until};
 
-/// Why a pod was told to go.
+/// Cause of a pod's deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The eviction API, as its `DisruptionTarget` condition says.
+    /// The eviction API, which sets the condition `DisruptionTarget`.
     Evicted,
     /// A CollaSet's pod that bore the label `to-delete`.
     MarkedToDelete,
     /// Its set became smaller.
     ScaledDown,
-    /// A scenario made the pod anew under its own name.
+    /// A scenario made the pod again under its own name.
     Recreated,
-    /// Somebody else deleted it.
+    /// Another client deleted it.
     Unknown,
 }
 
-/// What happened to a pod.
+/// Physical effect on a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It appeared.
@@ -40,7 +39,7 @@ pub enum Effect {
         /// The uid of the workload that made it.
         owner: Option<String>,
         /// The uid of the pod whose place it takes: named by its label, of its own name, or the pod of the same
-        /// owner that was lost first and that nobody replaced yet.
+        /// owner that was lost first and has no replacement yet.
         for_origin: Option<String>,
     },
     /// Its containers ran for the first time.
@@ -49,12 +48,12 @@ pub enum Effect {
     PodReady,
     /// The eviction API accepted its eviction.
     PodEvicted,
-    /// It was told to go.
+    /// Its deletion began.
     PodTerminating {
-        /// Why, as far as is known.
+        /// Cause, as far as is known.
         cause: Cause,
     },
-    /// It is no more.
+    /// It is gone.
     PodGone,
 }
 
@@ -69,7 +68,7 @@ pub struct Entry {
     pub name: String,
     /// The pod's identity.
     pub uid: String,
-    /// What happened to it.
+    /// The effect.
     pub effect: Effect,
 }
 
@@ -104,7 +103,7 @@ impl Default for Ledger {
 }
 
 impl Ledger {
-    /// Everything that happened so far, in the order in which the watch told it.
+    /// All effects so far, in the order of the watch.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         self.book.lock().entries.clone()
@@ -119,7 +118,7 @@ impl Ledger {
     /// Waits until the entries satisfy a condition.
     ///
     /// # Errors
-    /// `Overdue` names what was awaited, once the deadline has passed.
+    /// `Overdue` once the deadline has passed.
     pub async fn until(
         &self,
         what: &str,
@@ -131,17 +130,17 @@ impl Ledger {
         wait_until(what, deadline, self.length.subscribe(), held).await
     }
 
-    /// Announces why a pod will be deleted.
+    /// Announces the cause of a deletion to come.
     pub(crate) fn announce(&self, uid: &str, cause: Cause) {
         self.book.lock().announced.insert(uid.to_owned(), cause);
     }
 
-    /// Writes down what a new version of a pod tells.
+    /// Records the effects that a new version of a pod shows.
     pub(crate) fn saw(&self, pod: &Pod) {
         self.write(|book, time| book.saw(pod, time));
     }
 
-    /// Writes down that a pod is no more; its last version may tell more.
+    /// Records that a pod is gone, and the effects that its last version shows.
     pub(crate) fn saw_gone(&self, pod: &Pod) {
         self.write(|book, time| {
             book.saw(pod, time);
@@ -149,7 +148,7 @@ impl Ledger {
         });
     }
 
-    /// Writes down the end of every pod that a full list did not show.
+    /// Records the end of every pod that a full list lacks.
     pub(crate) fn only_these_exist(&self, uids: &HashSet<String>) {
         self.write(|book, time| {
             let mut missing: Vec<String> = book
@@ -172,7 +171,7 @@ impl Ledger {
     }
 }
 
-/// What the ledger knows of one pod.
+/// State of one pod in the ledger.
 #[derive(Clone, Debug, Default)]
 struct Life {
     namespace: String,
@@ -192,7 +191,7 @@ struct Book {
     entries: Vec<Entry>,
     lives: HashMap<String, Life>,
     named: HashMap<(String, String), Vec<String>>,
-    /// Lost pods that nobody replaced yet, by owner, first lost first.
+    /// Lost pods without a replacement, by owner, first lost first.
     lost: HashMap<String, Vec<String>>,
     announced: HashMap<String, Cause>,
 }

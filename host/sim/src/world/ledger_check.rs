@@ -1,44 +1,43 @@
-//! Judges a ledger. Takes its entries and the targets of an operation, yields a verdict with a text for people.
-//! Pure; it may not forgive: whatever is not exactly right is named.
+//! Checks a ledger: was each target of an operation replaced exactly once, and was no other pod lost?
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::ledger::{Cause, Effect, Entry};
 
-/// What became of one target.
+/// Effects on one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetOutcome {
     /// The target's name.
     pub name: String,
     /// The target's identity.
     pub uid: String,
-    /// How often it went; once is right.
+    /// Number of times it went; one is right.
     pub times_gone: usize,
     /// Names and uids of the pods that were made in its place; one is right.
     pub replacements: Vec<(String, String)>,
 }
 
 impl TargetOutcome {
-    /// Whether the target went once and was replaced once.
+    /// True if the target went once and was replaced once.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.times_gone == 1 && self.replacements.len() == 1
     }
 }
 
-/// A judgment on the physical effects of an operation.
+/// Result of checking the physical effects of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerCheck {
     /// The targets, in the order in which they were given.
     pub targets: Vec<TargetOutcome>,
     /// Pods that were lost although they were no targets, their set did not become smaller and no scenario made
-    /// them anew.
+    /// them again.
     pub others_lost: Vec<(String, String)>,
 }
 
 impl LedgerCheck {
-    /// Whether each target was replaced exactly once and nothing else was lost.
+    /// True if each target was replaced exactly once and nothing else was lost.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.others_lost.is_empty() && self.targets.iter().all(TargetOutcome::is_right)

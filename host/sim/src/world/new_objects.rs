@@ -1,4 +1,4 @@
-//! New objects. Takes a set and what a decision asked for, yields the pod or ReplicaSet to be posted. Pure.
+//! The pods and ReplicaSets that the world creates, as pure functions of a set.
 
 use std::collections::BTreeMap;
 

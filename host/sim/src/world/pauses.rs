@@ -1,5 +1,4 @@
-//! What a scenario holds back. Takes pauses with a scope, yields whether one applies to a pod or a set. It may not
-//! know how the pauses are obeyed.
+//! Pauses of a scenario: which stages of pods and sets do not advance, and for which of them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +7,7 @@ use parking_lot::Mutex;
 use super::sets::SetKey;
 use super::store::Place;
 
-/// What is held back.
+/// A step that a scenario can hold back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Brake {
     /// Sets make no pods.
@@ -17,20 +16,20 @@ pub enum Brake {
     Readiness,
     /// Pods are not ready, those that were lose it.
     Health,
-    /// Pods that were told to go do not end.
+    /// Deleted pods do not end.
     Termination,
-    /// A set makes no pods while one of its pods is made anew under its name; the world puts this one on itself.
+    /// A set makes no pods while a command makes one of its pods again under its name; the world sets this one itself.
     Recreation,
 }
 
-/// For whom it is held back.
+/// The pods and sets that a pause applies to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// For all.
     World,
     /// For one set and, if it is a Deployment, for its ReplicaSets.
     Set(SetKey),
-    /// For the pod of this namespace and name, whoever bears the name.
+    /// For any pod of this namespace and name.
     Pod(String, String),
 }
 
@@ -49,7 +48,7 @@ impl Pauses {
         self.on.lock().remove(&(brake, scope));
     }
 
-    /// Whether a brake is on for a pod or for any set of a lineage.
+    /// True if a pause is on for a pod or for any set of a lineage.
     pub(crate) fn hold(&self, brake: Brake, pod: Option<&Place>, lineage: &[SetKey]) -> bool {
         let on = self.on.lock();
         let is_on = |scope: Scope| on.contains(&(brake, scope));

@@ -1,4 +1,4 @@
-//! What a pod says about itself. Takes a pod, yields single facts; it may not judge what follows from them.
+//! Accessors for the fields of a pod that the world's controllers read.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};

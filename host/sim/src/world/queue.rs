@@ -1,6 +1,5 @@
-//! A work queue with keys. Takes keys with delays, yields each key to a worker when it is due: never twice at
-//! once, never more than a limit at the same time, and the earliest of several requests for a key counts. A request
-//! that arrives while the key is worked on makes it run again.
+//! A work queue with keys: a key never runs twice at once, a limit bounds the keys that run at the same time, and the
+//! earliest of several requests for a key counts. A request for a key that runs makes it run again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -36,7 +35,8 @@ impl<K> Queue<K> {
     }
 }
 
-/// Works keys off until every queue end is gone or the future is dropped. The work says when it wants the key back.
+/// Runs keys until every queue end is gone or the future is dropped. The work returns the delay after which its key is
+/// due again.
 pub(crate) async fn run<K, F>(mut arrivals: mpsc::UnboundedReceiver<(K, Instant)>, limit: usize, work: impl Fn(K) -> F)
 where
     K: Clone + Eq + Hash + Send + 'static,
@@ -61,7 +61,7 @@ where
             },
             Some(done) = workers.join_next() => match done {
                 Ok((key, again)) => agenda.done(key, again.map(|delay| Instant::now() + delay)),
-                // A worker that panicked shows in the test; its key stays busy, since nobody knows which it was.
+                // A worker that panicked shows in the test; its key is unknown and stays busy.
                 Err(failure) => tracing::error!(%failure, "a worker of the world ended early"),
             },
             () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
@@ -69,11 +69,11 @@ where
     }
 }
 
-/// Which key is due when.
+/// Keys by the time at which they are due.
 struct Agenda<K> {
     due: BTreeMap<(Instant, u64), K>,
     planned: HashMap<K, (Instant, u64)>,
-    /// Keys that are worked on, with the time for which they were requested again meanwhile.
+    /// Keys that run, with the time for which they were requested again meanwhile.
     busy: HashMap<K, Option<Instant>>,
     count: u64,
 }

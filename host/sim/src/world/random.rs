@@ -1,6 +1,5 @@
-//! Seeded chance. Takes a seed and the words that name a decision, yields the same number, duration or name
-//! suffix for the same words every time. It keeps no state, so the order in which tasks ask changes nothing.
-//! It may not read a clock or any other source of randomness.
+//! Seeded draws. The same seed and words give the same number, duration or suffix; there is no state, so the order in
+//! which tasks draw does not matter.
 
 use std::time::Duration;
 

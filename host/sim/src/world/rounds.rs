@@ -1,5 +1,5 @@
-//! One round for one pod or one set: look, decide, act. Takes a key from the queue, yields when the key wants to be
-//! looked at again. Deciding is left to pure functions and acting to `writer`; this file only joins them.
+//! One round for one pod or one set: look (store), decide (deciders), act (writer). It returns the delay after which
+//! the key wants another round.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::clock::Clock;
 /// After a refused write the view is usually a moment old; looking again at once would repeat the refusal.
 const AFTER_FAILURE: Duration = Duration::from_millis(200);
 
-/// What is worked on.
+/// A pod or a set, as a key of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WorkKey {
     /// A pod: scheduler and kubelet.
@@ -51,7 +51,7 @@ pub(crate) struct Rounds {
     next_ids: Mutex<HashMap<String, u64>>,
 }
 
-/// What rounds are made of.
+/// Parts of [`Rounds`].
 pub(crate) struct RoundsParts {
     pub(crate) writer: Writer,
     pub(crate) timings: Timings,
@@ -98,7 +98,7 @@ impl Rounds {
         told(self.advance(&pod, stage).await)
     }
 
-    /// When the pod was first seen in this stage.
+    /// Time at which the pod was first seen in this stage.
     fn entered_at(&self, place: &Place, pod: &Pod, stage: Stage) -> Instant {
         let mut entered = self.entered.lock();
         let now = (pod.uid().to_owned(), stage, Instant::now());
@@ -151,7 +151,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// The kubelet's last word: containers have ended, the object may go.
+    /// The kubelet's last request: containers have ended, the object may go.
     async fn finish(&self, pod: &Pod) -> Result<(), WriteFailed> {
         let (api, parameters) = (self.writer.pods(pod.pod_namespace()), DeleteParams::default().grace_period(0));
         let parameters = only_if(pod.uid(), parameters);
@@ -195,8 +195,8 @@ impl Rounds {
     }
 }
 
-/// When to look again after an attempt. A refusal is no news: the object moved or went, or a scenario's server
-/// is out of order; anything that lasts shows as a scenario that does not end.
+/// Delay after an attempt. A refusal is not reported: the object moved or went, or a scenario's server is out of
+/// order; a lasting one shows as a scenario that does not end.
 fn told(result: Result<(), WriteFailed>) -> Option<Duration> {
     let failure = result.err()?;
     let cause = std::error::Error::source(&failure).map(ToString::to_string).unwrap_or_default();

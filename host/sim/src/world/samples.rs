@@ -1,4 +1,4 @@
-//! Small pods and sets for the unit tests of this module. Takes a few words, yields objects; test code only.
+//! Small pods and sets for the unit tests of the world.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Workloads as the world sees them. Takes API objects of four kinds, yields one view with the fields that
-//! decisions need. It may not decide or speak to a server.
+//! Workloads as the world sees them: one view of four kinds, with the fields that decisions read.
 
 use std::fmt;
 
@@ -17,7 +16,7 @@ pub enum SetKind {
     Deployment,
     /// `apps/v1` ReplicaSet: replaces a pod as soon as it terminates.
     ReplicaSet,
-    /// `apps/v1` StatefulSet: makes the same name anew once the old pod is gone.
+    /// `apps/v1` StatefulSet: makes the same name again once the old pod is gone.
     StatefulSet,
     /// `apps.kusionstack.io/v1alpha1` CollaSet: replaces first, deletes after.
     CollaSet,
@@ -38,7 +37,7 @@ impl SetKind {
         }
     }
 
-    /// How a client addresses the kind.
+    /// The kind as a client addresses it.
     #[must_use]
     pub fn resource(self) -> ApiResource {
         let (group, version, plural) = match self {
@@ -51,7 +50,7 @@ impl SetKind {
     }
 }
 
-/// Which workload is meant.
+/// Kind, namespace and name of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetKey {
     /// The kind of workload.
@@ -75,7 +74,7 @@ impl fmt::Display for SetKey {
     }
 }
 
-/// A workload, reduced to what decisions read.
+/// A workload, reduced to the fields that deciders read.
 #[derive(Clone, Debug)]
 pub(crate) struct SetView {
     pub(crate) key: SetKey,
@@ -91,8 +90,8 @@ pub(crate) struct SetView {
 }
 
 impl SetView {
-    /// Reads a view off an object; none if it lacks an identity or its template cannot be read, since a set
-    /// that nobody can read must not stop the others.
+    /// Reads a view off an object; none if it lacks an identity or its template cannot be read, since an
+    /// unreadable set must not stop the others.
     pub(crate) fn read(kind: SetKind, object: &DynamicObject) -> Option<Self> {
         let meta = &object.metadata;
         let spec = object.data.get("spec")?;
@@ -124,7 +123,7 @@ impl SetView {
         }
     }
 
-    /// Whether the stored status already says all of this.
+    /// True if the stored status has all of these fields.
     pub(crate) fn status_says(&self, wanted: &Value) -> bool {
         let Some(wanted) = wanted.as_object() else { return true };
         // A zero count may be stored as absent, since Go leaves empty numbers out.

@@ -1,6 +1,5 @@
-//! The world's memory of the cluster. Takes versions of pods and sets from watches and from replies to its own
-//! writes, yields pods by owner and sets by key. A newer version is never overwritten by an older one, and a pod
-//! that is gone does not come back. It may not speak to a server.
+//! The world's memory of pods and sets, filled by its watches and by the replies to its own writes. A newer version is
+//! never overwritten by an older one, and a deleted pod does not come back.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ struct Memory {
     /// Pods whose deletion was sent; the watch may not show it yet.
     leaving: HashSet<String>,
     gone: HashSet<String>,
-    /// Raised when a list begins; what a list does not show keeps an older number and is dropped at its end.
+    /// Raised when a list begins; objects that a list lacks keep an older number and are dropped at its end.
     round: u64,
 }
 
@@ -61,14 +60,14 @@ impl WorldStore {
         self.changes.subscribe()
     }
 
-    /// Takes in a version of a pod.
+    /// Stores a version of a pod.
     pub(crate) fn put_pod(&self, pod: Pod) -> StoredPod {
         let stored = StoredPod::of(&pod);
         self.change(|memory| memory.put_pod(pod));
         stored
     }
 
-    /// Takes in that a pod is no more.
+    /// Notes that a pod is gone.
     pub(crate) fn remove_pod(&self, pod: &Pod) -> StoredPod {
         self.change(|memory| {
             memory.gone.insert(pod.uid().to_owned());
@@ -77,14 +76,14 @@ impl WorldStore {
         StoredPod::of(pod)
     }
 
-    /// Takes in that a pod's deletion was accepted.
+    /// Notes that a pod's deletion was accepted.
     pub(crate) fn mark_leaving(&self, uid: &str) {
         self.change(|memory| {
             memory.leaving.insert(uid.to_owned());
         });
     }
 
-    /// Takes in a version of a set.
+    /// Stores a version of a set.
     pub(crate) fn put_set(&self, view: SetView) {
         self.change(|memory| {
             let known = memory.sets.get(&view.key);
@@ -100,7 +99,7 @@ impl WorldStore {
         });
     }
 
-    /// Takes in that a set is no more.
+    /// Notes that a set is gone.
     pub(crate) fn remove_set(&self, key: &SetKey, uid: &str) {
         self.change(|memory| {
             memory.set_of.remove(uid);
@@ -110,14 +109,14 @@ impl WorldStore {
         });
     }
 
-    /// A full list begins; yields the number to end it with.
+    /// Begins a full list; returns the number to end it with.
     pub(crate) fn begin_list(&self) -> u64 {
         let mut memory = self.memory.lock();
         memory.round += 1;
         memory.round
     }
 
-    /// A full list of pods ended: whatever was not seen since its beginning is no more.
+    /// A full list of pods ended: pods not seen since its beginning are gone.
     pub(crate) fn end_pod_list(&self, round: u64) {
         self.change(|memory| {
             let stale = memory.pods.iter().filter(|(_, known)| known.round < round);
@@ -230,7 +229,7 @@ impl StoredPod {
     }
 }
 
-/// Where a pod is found.
+/// Namespace and name of a pod.
 pub(crate) fn place_of(pod: &Pod) -> Place {
     (pod.pod_namespace().to_owned(), pod.pod_name().to_owned())
 }

@@ -1,5 +1,5 @@
-//! Waiting for a condition with a deadline. Takes a signal of change and a condition, yields when it holds. It
-//! never polls on its own: the condition is asked once at the start and after changes, those of one moment together.
+//! Waits for a condition, with a deadline. It never polls: the condition is evaluated at the start and after each
+//! burst of changes.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ const MOMENT: Duration = Duration::from_millis(1);
 #[derive(Debug, thiserror::Error)]
 #[error("waited {waited:?} for {what}, in vain")]
 pub struct Overdue {
-    /// What was awaited.
+    /// The condition, in words.
     pub what: String,
-    /// For how long.
+    /// The time waited.
     pub waited: Duration,
 }
 

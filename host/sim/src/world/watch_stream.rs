@@ -1,5 +1,4 @@
-//! Watches. Takes an API and a sink, yields every version of its objects to the sink for as long as it is polled.
-//! It may not judge what it delivers; `managedFields` are dropped, since they dominate memory.
+//! Streams the events of one API to a closure. It drops `managedFields`, which dominate memory.
 
 use std::fmt::Debug;
 

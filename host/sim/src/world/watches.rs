@@ -1,5 +1,5 @@
-//! The world's watches. Takes events of pods and sets, yields entries in the store and the ledger and keys in the
-//! queue. It may not decide: each change merely wakes the pod, its set and the set's own controller.
+//! The world's watches: put events of pods and sets into store and ledger, and wake the pod, its set and the set's own
+//! controller.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::rounds::{Rounds, WorkKey};
 use super::sets::{SetKey, SetKind, SetView};
 use super::store::{StoredPod, place_of};
 
-/// What all watches share.
+/// State that all watches share.
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) queue: Queue<WorkKey>,
     /// Namespaces that the world looks after; none means all.
     pub(crate) namespaces: Arc<HashSet<String>>,
-    /// How many watches have delivered their first list.
+    /// Number of watches that have delivered their first list.
     pub(crate) synced: Arc<watch::Sender<usize>>,
 }
 
@@ -40,7 +40,7 @@ impl PodWatch {
         Self { watches, round: 0, seen: HashSet::new(), has_synced: false }
     }
 
-    /// Takes in one event.
+    /// Handles one event.
     pub(crate) fn saw(&mut self, event: Event<Pod>) {
         let rounds = self.watches.rounds.clone();
         match event {
@@ -89,7 +89,7 @@ impl SetWatch {
         Self { watches, kind, round: 0, has_synced: false }
     }
 
-    /// Takes in one event.
+    /// Handles one event.
     pub(crate) fn saw(&mut self, event: Event<DynamicObject>) {
         let store = &self.watches.rounds.store;
         match event {
@@ -124,7 +124,7 @@ impl Watches {
         self.namespaces.is_empty() || self.namespaces.contains(namespace)
     }
 
-    /// Wakes everything, for instance after a brake was taken off.
+    /// Wakes everything, for instance after a pause ended.
     pub(crate) fn wake_all(&self) {
         for pod in self.rounds.store.pods() {
             self.queue.add(WorkKey::Pod(place_of(&pod)), Duration::ZERO);

@@ -1,5 +1,5 @@
-//! Plants workloads. Takes a client and a few words, yields the keys of sets that the world then brings to life. What
-//! exists already is left as it is, so that a scenario can be run again on a server that is kept.
+//! Creates workloads for a scenario. Existing ones are left unchanged, so a scenario can run again on a server that is
+//! kept.
 
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use kube::{Api, Client};

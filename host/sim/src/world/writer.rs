@@ -1,5 +1,5 @@
-//! Performs actions on sets. Takes an action that somebody decided, yields whether the server accepted it; replies go to
-//! the store at once, so that no decision is made on a view older than the world's own writes. It may not decide.
+//! Performs actions on sets. Replies go to the store at once, so no decision is made on a view older than the world's
+//! own writes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::store::{Place, WorldStore};
 /// Requests in flight at once; more only adds latency on a small API server.
 pub(crate) const IN_FLIGHT: usize = 16;
 
-/// How often a drawn name may be taken already before the action is left to the next round.
+/// Names drawn for one pod before the action is left to the next round.
 const NAME_DRAWS: usize = 8;
 
 /// A write of the world that the server did not accept.
@@ -213,7 +213,7 @@ pub(crate) fn only_if(uid: &str, parameters: DeleteParams) -> DeleteParams {
     parameters.preconditions(Preconditions { uid: Some(uid.to_owned()), resource_version: None })
 }
 
-/// Whether a server refused a create because the name is taken.
+/// True if a server refused a create because the name is taken.
 pub(crate) fn is_already_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
 }

@@ -1,4 +1,4 @@
-//! Shows server-side apply: who owns what, what a conflict says, what goes when it is no longer said.
+//! Server-side apply: owners of fields, conflicts, and the removal of fields that a manager gave up.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{

@@ -1,5 +1,4 @@
-//! Takes the product's own definitions and admission policy, shows that the in-memory API enforces them as a real
-//! server does. May not look inside.
+//! The product's own definitions and admission policy on the in-memory API, enforced as by a real server.
 
 use kube::{
     Api, Client,

@@ -1,5 +1,4 @@
-//! Takes disruption budgets and evictions through the ordinary client, shows the real server's answers. May not look
-//! inside.
+//! Evictions and disruption budgets, with the real server's answers.
 
 use http::Request;
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};

@@ -1,5 +1,4 @@
-//! Takes the in-memory API through the ordinary client, shows that it behaves as a real API server does. May not look
-//! inside.
+//! The in-memory API, through the ordinary client, behaves as a real API server does.
 
 #[cfg(test)]
 mod applied;

@@ -1,4 +1,4 @@
-//! Shows that objects are stored, listed, watched, patched and deleted as a real server does it.
+//! Objects are stored, listed, watched, patched and deleted as on a real server.
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::{

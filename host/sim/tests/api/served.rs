@@ -1,4 +1,4 @@
-//! Shows the in-memory API on a port, in real time: what kubectl asks for is there.
+//! The in-memory API on a port, in real time, as kubectl uses it.
 
 use futures::TryStreamExt;
 use http::Request;

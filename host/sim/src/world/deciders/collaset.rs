@@ -1,5 +1,5 @@
-//! Decides for a CollaSet as KusionStack's controller does: a pod marked `to-replace` gets a partner first and is
-//! deleted once the partner serves. Takes the set, its pods and the context, yields actions. Pure; no clock, no client.
+//! Decides for a CollaSet as KusionStack's controller does: a pod labelled `to-replace` gets a partner first and is
+//! deleted once the partner serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::world::pod_facts::PodFacts;
 use crate::world::random::text_hash;
 use crate::world::sets::SetView;
 
-/// All that is to be done for the set now.
+/// The actions that the set needs now.
 pub(crate) fn collaset(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let pairs = Pairs::of(members);
     let mut next_id = context.next_id;
@@ -53,7 +53,7 @@ pub(crate) fn next_id(members: &[Member]) -> u64 {
     named(labels::INSTANCE_ID).chain(named(labels::PAIR_NEW_ID)).max().map_or(0, |id| id + 1)
 }
 
-/// Who is whose partner, by name and by instance id.
+/// Origins and partners, by name and by instance id.
 struct Pairs<'a> {
     by_name: BTreeMap<&'a str, &'a Member>,
     by_id: BTreeMap<&'a str, &'a Member>,

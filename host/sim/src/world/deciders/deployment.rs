@@ -1,5 +1,5 @@
-//! Decides for a Deployment. Takes the Deployment and its ReplicaSets, yields actions: one ReplicaSet per template,
-//! the present one at full size. Pure. A changed template switches at once, there is no rolling update.
+//! Decides for a Deployment: one ReplicaSet per template, the present one at full size. A changed template switches at
+//! once, there is no rolling update.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use crate::world::action::Action;
 use crate::world::random::text_hash;
 use crate::world::sets::SetView;
 
-/// All that is to be done for the Deployment now.
+/// The actions that the Deployment needs now.
 pub(crate) fn deployment(set: &SetView, replica_sets: &[SetView]) -> Vec<Action> {
     let hash = text_hash(&serde_json::to_string(&set.template).unwrap_or_default());
     let name = format!("{}-{hash}", set.key.name);

@@ -1,5 +1,4 @@
-//! Decides for scheduler and kubelet: which stage a pod is in, how long it stays there, what its next status is.
-//! Takes a pod, yields a stage, a delay or a status. Pure: the time that goes into conditions is handed in.
+//! Decides for scheduler and kubelet: the stage of a pod, the time it stays there, and its next status.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
 use crate::world::random::{SeededRandom, Span};
 
-/// How long the stages of a pod's life take.
+/// Durations of the stages of a pod's life.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
     /// From a change to the reaction of a workload's controller.
@@ -39,7 +38,7 @@ impl Default for Timings {
     }
 }
 
-/// Where a pod is in its life, named after what comes next.
+/// Stage of a pod's life, named after the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     /// No node yet.
@@ -50,9 +49,9 @@ pub(crate) enum Stage {
     Unready,
     /// Ready, but a scenario wants it to fail.
     Failing,
-    /// Ready pod of a CollaSet, without the label that says so.
+    /// Ready pod of a CollaSet, without the label `service-available`.
     Unavailable,
-    /// Told to go.
+    /// Being deleted.
     Terminating,
     /// Nothing to do.
     Settled,
@@ -81,7 +80,7 @@ fn waits_for_label(pod: &Pod) -> bool {
     pod.bears(labels::INSTANCE_ID) && !pod.bears(labels::SERVICE_AVAILABLE)
 }
 
-/// How long a pod stays in a stage.
+/// Time that a pod stays in a stage.
 pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, random: SeededRandom) -> Duration {
     let of = |span: Span, word: &str| random.between(span, &[word, pod.pod_namespace(), pod.pod_name()]);
     match stage {
@@ -139,7 +138,7 @@ fn set_condition(conditions: &mut Vec<PodCondition>, kind: &str, status: &str, n
     }));
 }
 
-/// An address from the private range, drawn from the pod's identity; nobody connects to it.
+/// An address from the private range, drawn from the pod's identity; nothing connects to it.
 fn address_of(pod: &Pod) -> String {
     let [a, b, c, ..] = SeededRandom::new(0).draw(&[pod.uid()]).to_le_bytes();
     format!("10.{a}.{b}.{c}")

@@ -1,5 +1,5 @@
-//! Decides for a ReplicaSet and a StatefulSet. Takes the set, its pods and the context, yields actions. Pure.
-//! Pods of a StatefulSet are made all at once (`podManagementPolicy: Parallel`); no rolling update.
+//! Decides for a ReplicaSet and a StatefulSet. A StatefulSet makes its pods all at once (`podManagementPolicy:
+//! Parallel`); there is no rolling update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(crate) fn replica_set(set: &SetView, members: &[Member], context: SetContext
     actions
 }
 
-/// A StatefulSet makes a name anew once the old pod of that name is gone.
+/// A StatefulSet makes a name again once the old pod of that name is gone.
 pub(crate) fn stateful_set(set: &SetView, members: &[Member], context: SetContext) -> Vec<Action> {
     let present: BTreeSet<&str> = members.iter().map(|m| m.pod.pod_name()).collect();
     let wanted: BTreeMap<String, usize> =
