@@ -18,7 +18,7 @@ use kube::Client;
 use kube::api::DynamicObject;
 use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Interceptor, WriteRecord};
-use oarlock_sim::world::{Brake, LedgerCheck, Scope, SetKey, Version};
+use oarlock_sim::world::{LedgerCheck, Pause, Scope, SetKey, Version};
 use oarlock_wasm::Plugins;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -174,9 +174,9 @@ impl Stage {
     /// Resolves once pods become ready again, where that was held back.
     async fn slow_pods(&self) {
         let Some(Trouble::SlowPods(time)) = self.script.trouble else { return std::future::pending().await };
-        self.rig.world.hold(Brake::Readiness, Scope::World);
+        self.rig.world.hold(Pause::Readiness, Scope::World);
         tokio::time::sleep(time).await;
-        self.rig.world.release(Brake::Readiness, Scope::World);
+        self.rig.world.release(Pause::Readiness, Scope::World);
         std::future::pending().await
     }
 

@@ -55,7 +55,7 @@ pub use deciders::kubelet::Timings;
 pub use history::{Breach, History, Snapshot, Version};
 pub use ledger::{Cause, Effect, Entry, Ledger};
 pub use ledger_check::{LedgerCheck, TargetOutcome};
-pub use pauses::{Brake, Scope};
+pub use pauses::{Pause, Scope};
 pub use random::Span;
 pub use sets::{SetKey, SetKind};
 pub use wait_until::Overdue;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DeleteParams, EvictParams, GroupVersionKind, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use oarlock_sim::world::{Brake, Cause, Effect, History, Scope, Seedbed, SetKey, SetKind, World, WorldOptions, labels};
+use oarlock_sim::world::{Cause, Effect, History, Pause, Scope, Seedbed, SetKey, SetKind, World, WorldOptions, labels};
 use oarlock_sim::{Cluster, Options, Verb};
 use serde_json::json;
 
@@ -125,7 +125,7 @@ async fn a_marked_pod_of_a_collaset_is_replaced_once_and_then_goes() {
 async fn the_partner_serves_before_the_origin_is_told_to_go() {
     let (stage, set) = Stage::with_collaset(1).await;
     let targets = stage.targets();
-    stage.world.hold(Brake::Readiness, Scope::Set(set.clone()));
+    stage.world.hold(Pause::Readiness, Scope::Set(set.clone()));
     stage.mark(&targets[0].0, Some("true")).await;
     let paired = |pods: &[Arc<Pod>]| {
         let id = named(pods, &targets[0].0).and_then(|pod| pod.labels().get(labels::PAIR_NEW_ID));
@@ -134,7 +134,7 @@ async fn the_partner_serves_before_the_origin_is_told_to_go() {
     stage.world.until("a partner", SOON, paired).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(named(&stage.world.pods(), &targets[0].0).unwrap().metadata.deletion_timestamp.is_none());
-    stage.world.release(Brake::Readiness, Scope::Set(set.clone()));
+    stage.world.release(Pause::Readiness, Scope::Set(set.clone()));
     stage.world.until("one pod", SOON, |pods| pods.len() == 1).await.unwrap();
     stage.world.settled(&set, SOON).await.unwrap();
     assert!(stage.world.ledger().verdict(&targets).is_clean());
@@ -144,11 +144,11 @@ async fn the_partner_serves_before_the_origin_is_told_to_go() {
 async fn taking_the_mark_away_deletes_the_partner_and_keeps_the_origin() {
     let (stage, set) = Stage::with_collaset(1).await;
     let targets = stage.targets();
-    stage.world.hold(Brake::Readiness, Scope::Set(set.clone()));
+    stage.world.hold(Pause::Readiness, Scope::Set(set.clone()));
     stage.mark(&targets[0].0, Some("true")).await;
     stage.world.until("a partner", SOON, |pods| pods.len() == 2).await.unwrap();
     stage.mark(&targets[0].0, None).await;
-    stage.world.release(Brake::Readiness, Scope::Set(set.clone()));
+    stage.world.release(Pause::Readiness, Scope::Set(set.clone()));
     stage.world.settled(&set, SOON).await.unwrap();
     assert_eq!(stage.targets(), targets);
 }
@@ -220,25 +220,25 @@ async fn failing_health_takes_readiness_away_until_it_is_released() {
     let stage = Stage::new(6).await;
     let set = stage.seedbed.replica_set("web", 1).await.unwrap();
     stage.world.settled(&set, SOON).await.unwrap();
-    stage.world.hold(Brake::Health, Scope::Set(set.clone()));
+    stage.world.hold(Pause::Health, Scope::Set(set.clone()));
     let unready = |pods: &[Arc<Pod>]| pods.len() == 1 && !is_ready(&pods[0]);
     stage.world.until("failure", SOON, unready).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(unready(&stage.world.pods()));
-    stage.world.release(Brake::Health, Scope::Set(set.clone()));
+    stage.world.release(Pause::Health, Scope::Set(set.clone()));
     stage.world.settled(&set, SOON).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_held_creation_makes_no_pod_until_it_is_released() {
     let (stage, set) = Stage::with_collaset(2).await;
-    stage.world.hold(Brake::Creation, Scope::Set(set.clone()));
+    stage.world.hold(Pause::Creation, Scope::Set(set.clone()));
     let targets = stage.targets();
     stage.pods().delete(&targets[0].0, &DeleteParams::default()).await.unwrap();
     stage.world.until("the pod to go", SOON, |pods| pods.len() == 1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(stage.world.pods().len(), 1);
-    stage.world.release(Brake::Creation, Scope::Set(set.clone()));
+    stage.world.release(Pause::Creation, Scope::Set(set.clone()));
     stage.world.settled(&set, SOON).await.unwrap();
     assert!(stage.world.ledger().verdict(&targets[..1]).is_clean());
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
-use oarlock_sim::world::{Brake, Scope};
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
 use super::{all_replaced, holds, is_held, names, settled_collaset};
@@ -28,7 +28,7 @@ fn is_leaving(pod: &DynamicObject) -> bool {
 /// A CollaSet of one pod that is marked by job `a` and whose new pod does not come yet. Yields the pod.
 async fn marked(rig: &mut Rig) -> anyhow::Result<(String, String)> {
     let pods = settled_collaset(rig, 1).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     rig.create_job("a", replace(&names(&pods), json!({}))).await?;
     let pod = pods.into_iter().next().context("a CollaSet of one has a pod")?;
@@ -48,7 +48,7 @@ pub async fn a_deleted_job_takes_its_marks_off_a_pod_in_flight(rig: &mut Rig) ->
     rig.delete_job("a").await?;
     rig.until_gone("a").await?;
     ensure!(rig.leftovers().await?.is_empty(), "{:?}", rig.leftovers().await?);
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     let pod = rig.pods().get(&name).await?;
     ensure!(pod.metadata.uid.as_deref() == Some(&uid), "the pod stays as it was");
     Ok(())
@@ -90,7 +90,7 @@ pub async fn marks_of_two_jobs_stay_until_the_second_ends(rig: &mut Rig) -> anyh
     rig.delete_job("a").await?;
     rig.until_gone("a").await?;
     rig.until_pod(&pod.0, "held and marked for one", |pod| holds(pod) == 1 && is_marked(pod) && is_kept(pod)).await?;
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     rig.until_progress("b", "Succeeded").await?;
     all_replaced(rig, &[pod]).await
 }
@@ -98,7 +98,7 @@ pub async fn marks_of_two_jobs_stay_until_the_second_ends(rig: &mut Rig) -> anyh
 /// A24: what a user marked stays marked, whatever becomes of the job.
 pub async fn labels_that_a_user_set_stay(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 2).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     for (name, _) in &pods {
         user_labels(rig, name, json!("true")).await?;
     }
@@ -121,7 +121,7 @@ pub async fn labels_that_a_user_set_stay(rig: &mut Rig) -> anyhow::Result<()> {
 pub async fn a_pod_that_is_itself_a_replacement_waits_and_is_replaced_then(rig: &mut Rig) -> anyhow::Result<()> {
     let mut pods = settled_collaset(rig, 1).await?;
     let origin = pods.first().map(|(name, _)| name.clone()).unwrap_or_default();
-    rig.world.hold(Brake::Readiness, Scope::World);
+    rig.world.hold(Pause::Readiness, Scope::World);
     user_labels(rig, &origin, json!("true")).await?;
     let two = |pods: &[std::sync::Arc<k8s_openapi::api::core::v1::Pod>]| pods.len() == 2;
     rig.world.until("the new pod to appear", super::SETTLED, two).await?;
@@ -131,7 +131,7 @@ pub async fn a_pod_that_is_itself_a_replacement_waits_and_is_replaced_then(rig: 
     rig.create_job("n", replace(std::slice::from_ref(&new.0), json!({}))).await?;
     let job = rig.until("n", "not allowed", |job| told_origin(job).is_some()).await?;
     ensure!(told_origin(&job).as_deref() == Some(&origin) && job.progress() == "Processing", "{:?}", job.data);
-    rig.world.release(Brake::Readiness, Scope::World);
+    rig.world.release(Pause::Readiness, Scope::World);
     let job = rig.until_progress("n", "Succeeded").await?;
     ensure!(told_origin(&job).is_none(), "the extra is dropped: {:?}", job.data);
     pods.push(new);
@@ -152,13 +152,13 @@ pub async fn one_of_two_jobs_lets_go_and_the_other_still_gets_its_new_pod(rig: &
     let pod = marked(rig).await?;
     rig.create_job("b", replace(std::slice::from_ref(&pod.0), json!({}))).await?;
     rig.until_pod(&pod.0, "held by both", |pod| holds(pod) == 2).await?;
-    rig.world.hold(Brake::Readiness, Scope::World);
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Readiness, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     rig.until("a", "with its new pod", |job| new_pod(job).is_some()).await?;
     rig.delete_job("a").await?;
     rig.until_gone("a").await?;
     rig.until_pod(&pod.0, "kept for b", |pod| holds(pod) == 1 && is_kept(pod)).await?;
-    rig.world.release(Brake::Readiness, Scope::World);
+    rig.world.release(Pause::Readiness, Scope::World);
     let job = rig.until_progress("b", "Succeeded").await?;
     ensure!(new_pod(&job).is_some(), "{:?}", job.data);
     all_replaced(rig, &[pod]).await
@@ -169,7 +169,7 @@ pub async fn the_old_pod_stays_until_its_new_pod_is_stored(rig: &mut Rig) -> any
     let pod = marked(rig).await?;
     let wire = rig.running()?.wire.clone();
     wire.order(http::Method::PATCH, "/operationjobs/a/status", Fate::Refused(http::StatusCode::INTERNAL_SERVER_ERROR));
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     rig.until_pod(&pod.0, "terminating", is_leaving).await?;
     rig.pass(std::time::Duration::from_secs(20)).await;
     crate::rig::patiently("a status write is refused", async || Ok(wire.caught() > 0)).await?;
@@ -199,7 +199,7 @@ pub async fn holds_of_a_job_that_vanished_are_let_go(rig: &mut Rig) -> anyhow::R
 /// A47: the outcome was recorded, and the host was killed before it could let go of a pod that is going.
 pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> anyhow::Result<()> {
     let (name, uid) = settled_collaset(rig, 1).await?.into_iter().next().context("a CollaSet of one has a pod")?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     let target = std::slice::from_ref(&name);
     rig.create_job("o", replace(target, json!({"activeDeadlineSeconds": 4}))).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use http::Method;
-use oarlock_sim::world::{Brake, Scope};
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -48,7 +48,7 @@ pub async fn a_time_to_live_that_was_raised_at_the_last_moment_counts(rig: &mut 
 /// The deadline is each target's own; what it leaves behind is nothing.
 pub async fn a_target_whose_time_is_over_fails_and_leaves_nothing(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 3).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     rig.create_job("d", replace(&names(&pods), json!({"activeDeadlineSeconds": 3, "partition": 2}))).await?;
     let job = rig.until("d", "out of time", |job| job.count("failed") == 2).await?;
@@ -70,14 +70,14 @@ pub async fn the_last_look_finds_a_success_that_the_watch_did_not_show(rig: &mut
     let pods = settled_deployment(rig, 1).await?;
     rig.start_host().await?;
     let wire = rig.running()?.wire.clone();
-    rig.world.hold(Brake::Termination, Scope::World);
+    rig.world.hold(Pause::Termination, Scope::World);
     rig.create_job("l", replace(&names(&pods), json!({"activeDeadlineSeconds": 6}))).await?;
     let evicted = |pods: &[std::sync::Arc<k8s_openapi::api::core::v1::Pod>]| {
         pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some())
     };
     rig.world.until("the pod to be evicted", super::SETTLED, evicted).await?;
     wire.freeze("pods");
-    rig.world.release(Brake::Termination, Scope::World);
+    rig.world.release(Pause::Termination, Scope::World);
     let job = rig.until("l", "ended", |job| ["Succeeded", "Failed"].contains(&job.progress())).await?;
     ensure!(job.progress() == "Succeeded", "{:?}", job.data);
     wire.thaw();

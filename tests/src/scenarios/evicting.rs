@@ -115,12 +115,12 @@ pub async fn a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod(rig: &mut Rig
     let name = names(target).join("");
     rig.create_job("b", replace(&names(target), json!({}))).await?;
     rig.until("b", "blocked", |job| job.target(&name) == "Processing/EvictionBlocked").await?;
-    rig.world.hold(oarlock_sim::world::Brake::Readiness, oarlock_sim::world::Scope::World);
+    rig.world.hold(oarlock_sim::world::Pause::Readiness, oarlock_sim::world::Scope::World);
     rig.world.scale(&set, 3).await?;
     rig.world.until("the third pod", SETTLED, |all| all.len() == 3).await?;
     let scaled: Vec<String> =
         rig.pod_names("web").await?.into_iter().filter(|name| !names(&pods).contains(name)).collect();
-    rig.world.release(oarlock_sim::world::Brake::Readiness, oarlock_sim::world::Scope::World);
+    rig.world.release(oarlock_sim::world::Pause::Readiness, oarlock_sim::world::Scope::World);
     rig.world.settled(&set, SETTLED).await?;
     let job = rig.until_progress("b", "Succeeded").await?;
     ensure!(new_pods(&job).iter().all(|name| !scaled.contains(name)), "{:?} took {scaled:?}", new_pods(&job));
@@ -170,9 +170,9 @@ pub async fn a_namesake_that_came_later_is_never_touched(rig: &mut Rig) -> anyho
 
 /// The Deployment goes after the eviction and before it made a new pod: none will come.
 pub async fn a_target_whose_deployment_is_gone_does_not_wait_for_its_deadline(rig: &mut Rig) -> anyhow::Result<()> {
-    use oarlock_sim::world::{Brake, Scope};
+    use oarlock_sim::world::{Pause, Scope};
     let pods = settled_deployment(rig, 1).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     let name = names(&pods).join("");
     rig.create_job("o", replace(&names(&pods), json!({}))).await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use http::Method;
-use oarlock_sim::world::{Brake, Scope};
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::json;
 
 use super::ending::begun;
@@ -31,7 +31,7 @@ pub async fn a_host_that_starts_without_its_api_server_waits_for_it(rig: &mut Ri
 /// The wire is cut while targets are in flight, for so long that the lease is lost.
 pub async fn an_outage_in_the_middle_costs_nothing(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 3).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     let mut begin = rig.host_named("host");
     begin.lease = Duration::from_secs(6);
     rig.start(begin).await?;
@@ -41,7 +41,7 @@ pub async fn an_outage_in_the_middle_costs_nothing(rig: &mut Rig) -> anyhow::Res
     }
     let wire = rig.running()?.wire.clone();
     wire.cut();
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     patiently("the host has stepped down", async || Ok(!rig.running()?.leads())).await?;
     rig.pass(Duration::from_secs(120)).await;
     wire.mend();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_sim::world::{Brake, Scope};
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
 use super::ending::begun;
@@ -47,12 +47,12 @@ pub async fn a_host_that_was_killed_after_an_eviction_finds_the_new_pod(rig: &mu
 }
 
 async fn killed_after_eviction(rig: &mut Rig, pods: &[(String, String)]) -> anyhow::Result<()> {
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.create_job("k", replace(&names(pods), json!({"TTLSecondsAfterFinished": 5}))).await?;
     let gone = |all: &[std::sync::Arc<k8s_openapi::api::core::v1::Pod>]| all.is_empty();
     rig.world.until("the pods to be evicted", super::SETTLED, gone).await?;
     rig.kill_host("host").await?;
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     rig.world.until("new pods", super::SETTLED, |all| all.len() == pods.len()).await?;
     rig.start(rig.host_named("host")).await?;
     let job = rig.until_progress("k", "Succeeded").await?;
@@ -68,14 +68,14 @@ async fn killed_after_eviction(rig: &mut Rig, pods: &[(String, String)]) -> anyh
 /// The marks of the first host are the second one's.
 pub async fn a_host_that_was_killed_after_marking_finishes(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 3).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     rig.create_job("k", replace(&names(&pods), json!({}))).await?;
     for (name, _) in &pods {
         begun(rig, name).await?;
     }
     rig.kill_host("host").await?;
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     rig.start_host().await?;
     rig.until_progress("k", "Succeeded").await?;
     all_replaced(rig, &pods).await
@@ -94,13 +94,13 @@ pub async fn of_two_hosts_one_acts_and_the_other_takes_over(rig: &mut Rig) -> an
     rig.create_job("two", replace(&names(&pods), json!({"partition": 2}))).await?;
     rig.until("two", "half done", |job| job.count("succeeded") == 2).await?;
     ensure!(!rig.running()?.leads() && rig.running()?.wire.writes().is_empty(), "the second only watches");
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.edit_job("two", json!({"partition": 4})).await?;
     for (name, _) in pods.get(2..).unwrap_or_default() {
         begun(rig, name).await?;
     }
     rig.kill_host("first").await?;
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     let job = rig.until_progress("two", "Succeeded").await?;
     ensure!(rig.running()?.leads(), "the second leads");
     ensure!(job.data.pointer("/status/epoch") == Some(&json!(2)), "a term each: {:?}", job.data);

@@ -144,11 +144,11 @@ pub async fn garbage_in_a_status_costs_nothing(rig: &mut Rig) -> anyhow::Result<
 
 /// Somebody clears the status of a job that has marked its pod.
 pub async fn a_cleared_status_is_rebuilt_from_what_is_held(rig: &mut Rig) -> anyhow::Result<()> {
-    use oarlock_sim::world::{Brake, Scope};
+    use oarlock_sim::world::{Pause, Scope};
     rig.meddles();
     let set = rig.seedbed.collaset("foo", 1).await?;
     rig.world.settled(&set, SETTLED).await?;
-    rig.world.hold(Brake::Creation, Scope::World);
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     let names = rig.pod_names("foo").await?;
     let targets = identities(rig, &names).await?;
@@ -157,7 +157,7 @@ pub async fn a_cleared_status_is_rebuilt_from_what_is_held(rig: &mut Rig) -> any
     rig.until_pod(&name, "marked", super::is_held).await?;
     write_status(rig, "c", Value::Null).await?;
     rig.until("c", "begun again", |job| job.progress() == "Processing").await?;
-    rig.world.release(Brake::Creation, Scope::World);
+    rig.world.release(Pause::Creation, Scope::World);
     rig.until_progress("c", "Succeeded").await?;
     all_replaced(rig, &targets).await
 }

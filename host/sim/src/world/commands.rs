@@ -12,7 +12,7 @@ use super::World;
 use super::labels;
 use super::ledger::Cause;
 use super::new_objects::anew;
-use super::pauses::{Brake, Scope};
+use super::pauses::{Pause, Scope};
 use super::pod_facts::PodFacts;
 use super::sets::{SetKey, SetKind};
 use super::wait_until::{Overdue, wait_until};
@@ -72,14 +72,14 @@ pub enum CommandFailed {
 
 impl World {
     /// Begins a pause.
-    pub fn hold(&self, brake: Brake, scope: Scope) {
-        self.watches.rounds.pauses.put_on(brake, scope);
+    pub fn hold(&self, pause: Pause, scope: Scope) {
+        self.watches.rounds.pauses.begin(pause, scope);
         self.watches.wake_all();
     }
 
     /// Ends a pause.
-    pub fn release(&self, brake: Brake, scope: Scope) {
-        self.watches.rounds.pauses.take_off(brake, scope);
+    pub fn release(&self, pause: Pause, scope: Scope) {
+        self.watches.rounds.pauses.end(pause, scope);
         self.watches.wake_all();
     }
 
@@ -105,13 +105,13 @@ impl World {
         let old = rounds.store.pod(&place);
         let old = old.ok_or_else(|| CommandFailed::FindPod { namespace: place.0.clone(), name: place.1.clone() })?;
         let owner = rounds.store.lineage(old.controller().map(|owner| owner.uid.as_str())).into_iter().next();
-        let brake = owner.map(|set| (Brake::Recreation, Scope::Set(set)));
-        if let Some((brake, scope)) = brake.clone() {
-            rounds.pauses.put_on(brake, scope);
+        let pause = owner.map(|set| (Pause::Recreation, Scope::Set(set)));
+        if let Some((pause, scope)) = pause.clone() {
+            rounds.pauses.begin(pause, scope);
         }
         let made = self.make_anew(&old).await;
-        if let Some((brake, scope)) = brake {
-            self.release(brake, scope);
+        if let Some((pause, scope)) = pause {
+            self.release(pause, scope);
         }
         made
     }

@@ -9,7 +9,7 @@ use super::store::Place;
 
 /// A step that a scenario can hold back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Brake {
+pub enum Pause {
     /// Sets make no pods.
     Creation,
     /// Pods that run do not become ready.
@@ -36,22 +36,22 @@ pub enum Scope {
 /// The pauses that are on.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses {
-    on: Mutex<BTreeSet<(Brake, Scope)>>,
+    on: Mutex<BTreeSet<(Pause, Scope)>>,
 }
 
 impl Pauses {
-    pub(crate) fn put_on(&self, brake: Brake, scope: Scope) {
-        self.on.lock().insert((brake, scope));
+    pub(crate) fn begin(&self, pause: Pause, scope: Scope) {
+        self.on.lock().insert((pause, scope));
     }
 
-    pub(crate) fn take_off(&self, brake: Brake, scope: Scope) {
-        self.on.lock().remove(&(brake, scope));
+    pub(crate) fn end(&self, pause: Pause, scope: Scope) {
+        self.on.lock().remove(&(pause, scope));
     }
 
     /// True if a pause is on for a pod or for any set of a lineage.
-    pub(crate) fn hold(&self, brake: Brake, pod: Option<&Place>, lineage: &[SetKey]) -> bool {
+    pub(crate) fn hold(&self, pause: Pause, pod: Option<&Place>, lineage: &[SetKey]) -> bool {
         let on = self.on.lock();
-        let is_on = |scope: Scope| on.contains(&(brake, scope));
+        let is_on = |scope: Scope| on.contains(&(pause, scope));
         is_on(Scope::World)
             || pod.is_some_and(|(namespace, name)| is_on(Scope::Pod(namespace.clone(), name.clone())))
             || lineage.iter().any(|key| is_on(Scope::Set(key.clone())))
@@ -64,16 +64,16 @@ mod tests {
     use crate::world::sets::SetKind;
 
     #[test]
-    fn a_brake_holds_within_its_scope_until_it_is_taken_off() {
+    fn a_pause_holds_within_its_scope_until_it_ends() {
         let pauses = Pauses::default();
         let foo = SetKey::new(SetKind::CollaSet, "demo", "foo");
         let pod = ("demo".to_owned(), "a".to_owned());
-        pauses.put_on(Brake::Readiness, Scope::Set(foo.clone()));
-        assert!(pauses.hold(Brake::Readiness, Some(&pod), std::slice::from_ref(&foo)));
-        assert!(!pauses.hold(Brake::Creation, Some(&pod), std::slice::from_ref(&foo)));
-        assert!(!pauses.hold(Brake::Readiness, Some(&pod), &[]));
-        pauses.take_off(Brake::Readiness, Scope::Set(foo.clone()));
-        pauses.put_on(Brake::Readiness, Scope::Pod("demo".into(), "a".into()));
-        assert!(pauses.hold(Brake::Readiness, Some(&pod), &[foo]));
+        pauses.begin(Pause::Readiness, Scope::Set(foo.clone()));
+        assert!(pauses.hold(Pause::Readiness, Some(&pod), std::slice::from_ref(&foo)));
+        assert!(!pauses.hold(Pause::Creation, Some(&pod), std::slice::from_ref(&foo)));
+        assert!(!pauses.hold(Pause::Readiness, Some(&pod), &[]));
+        pauses.end(Pause::Readiness, Scope::Set(foo.clone()));
+        pauses.begin(Pause::Readiness, Scope::Pod("demo".into(), "a".into()));
+        assert!(pauses.hold(Pause::Readiness, Some(&pod), &[foo]));
     }
 }

@@ -20,7 +20,7 @@ use super::deciders::deployment::deployment;
 use super::deciders::kubelet::{self, Stage, Timings};
 use super::deciders::replicas::{replica_set, stateful_set};
 use super::labels;
-use super::pauses::{Brake, Pauses};
+use super::pauses::{Pause, Pauses};
 use super::pod_facts::PodFacts;
 use super::sets::{SetKey, SetKind, SetView};
 use super::store::{Place, WorldStore};
@@ -80,11 +80,11 @@ impl Rounds {
             return None;
         };
         let lineage = self.store.lineage(pod.controller().map(|owner| owner.uid.as_str()));
-        let holds = |brake| self.pauses.hold(brake, Some(place), &lineage);
-        let stage = kubelet::stage(&pod, holds(Brake::Health));
+        let holds = |pause| self.pauses.hold(pause, Some(place), &lineage);
+        let stage = kubelet::stage(&pod, holds(Pause::Health));
         let is_held = match stage {
-            Stage::Unready => holds(Brake::Readiness),
-            Stage::Terminating => holds(Brake::Termination),
+            Stage::Unready => holds(Pause::Readiness),
+            Stage::Terminating => holds(Pause::Termination),
             _ => false,
         };
         if is_held {
@@ -172,7 +172,7 @@ impl Rounds {
         let members = self.store.members(&set.uid);
         let lineage = self.store.lineage(Some(&set.uid));
         let creation_held =
-            [Brake::Creation, Brake::Recreation].into_iter().any(|brake| self.pauses.hold(brake, None, &lineage));
+            [Pause::Creation, Pause::Recreation].into_iter().any(|pause| self.pauses.hold(pause, None, &lineage));
         let context = SetContext { next_id: self.next_id(set, &members), creation_held };
         let actions = match set.key.kind {
             SetKind::Deployment => deployment(set, &self.store.replica_sets(&set.uid)),
