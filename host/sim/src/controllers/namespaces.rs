@@ -1,42 +1,69 @@
-//! The namespace controller: empties a deleted namespace, then removes it.
+//! The namespace controller: empties a deleted namespace, pods before other kinds, then removes it.
+
+use serde_json::{Value, json};
 
 use crate::{
+    controllers::edit,
+    kinds::registry::Kind,
     object,
     server::cluster::State,
     storage::{Change, Key, LogEntry},
     verbs::delete::{self, DeleteOptions},
 };
 
-/// Empties a namespace that is being deleted, and removes it once it is empty.
+/// The finalizer in a namespace's spec that this controller removes once the namespace is empty.
+const FINALIZER: &str = "kubernetes";
+
+/// Works on the namespace of a write if the namespace is being deleted.
 pub(crate) fn observe(state: &mut State, entry: &LogEntry) {
-    let Some(table) = state.kinds.by_path("", "v1", "namespaces").map(|kind| kind.table) else { return };
-    let name = if entry.table == table { &entry.key.name } else { &entry.key.namespace };
+    let Some(namespaces) = state.kinds.by_path("", "v1", "namespaces").cloned() else { return };
+    let is_namespace = entry.table == namespaces.table;
+    if !is_namespace && entry.change != Change::Deleted {
+        return;
+    }
+    let name = if is_namespace { &entry.key.name } else { &entry.key.namespace };
     let key = Key::new("", name.clone());
-    let deleting = state.store.get(table, &key).is_some_and(|namespace| object::is_deleting(&namespace.value));
-    if !deleting {
+    if !state.store.get(namespaces.table, &key).is_some_and(|found| object::is_deleting(&found.value)) {
         return;
     }
-    if entry.table == table {
-        empty(state, name);
-    } else if entry.change != Change::Deleted {
-        return;
+    let pods = state.kinds.by_path("", "v1", "pods").map(|kind| kind.table);
+    let has_pods = pods.is_some_and(|pods| state.store.scan(pods, Some(name)).next().is_some());
+    if is_namespace || (Some(entry.table) == pods && !has_pods) {
+        delete_content(state, name, |kind| !has_pods || kind.is("", "Pod"));
     }
-    let left =
+    let has_content =
         state.kinds.all().any(|kind| kind.namespaced && state.store.scan(kind.table, Some(name)).next().is_some());
-    let held = state.store.get(table, &key).is_some_and(|found| object::finalizers(&found.value).next().is_some());
-    if !left && !held {
-        state.store.remove(table, &key);
+    if !has_content {
+        finalize(state, &namespaces, &key);
     }
 }
 
-fn empty(state: &mut State, name: &str) {
-    let kinds = state.kinds.all().filter(|kind| kind.namespaced).cloned().collect::<Vec<_>>();
+fn delete_content(state: &mut State, namespace: &str, wanted: impl Fn(&Kind) -> bool) {
+    let kinds = state.kinds.all().filter(|kind| kind.namespaced && wanted(kind)).cloned().collect::<Vec<_>>();
     for kind in kinds {
-        let keys = state.store.scan(kind.table, Some(name)).map(|(key, _)| key.clone()).collect::<Vec<_>>();
+        let keys = state.store.scan(kind.table, Some(namespace)).map(|(key, _)| key.clone()).collect::<Vec<_>>();
         for key in keys {
             let options = DeleteOptions { propagation: Some("Background".into()), ..DeleteOptions::default() };
             // An object that is already gone needs no deletion, and nothing else can be refused here.
             drop(delete::remove(state, &kind, &key, options));
         }
     }
+}
+
+/// Removes an empty namespace, or only this controller's finalizer if other finalizers hold it.
+fn finalize(state: &mut State, namespaces: &Kind, key: &Key) {
+    let Some(found) = state.store.get(namespaces.table, key).cloned() else { return };
+    let own = object::at(&found.value, &["spec", "finalizers"]).and_then(Value::as_array).into_iter().flatten();
+    let left = own.filter(|one| *one != FINALIZER).cloned().collect::<Vec<_>>();
+    if left.is_empty() && object::finalizers(&found.value).next().is_none() {
+        state.store.remove(namespaces.table, key);
+        return;
+    }
+    edit::edit(state, namespaces, key, |namespace| {
+        let spec = object::map_at(namespace, "spec");
+        spec.shift_remove("finalizers");
+        if !left.is_empty() {
+            spec.insert("finalizers".into(), json!(left));
+        }
+    });
 }

@@ -54,8 +54,11 @@ pub(crate) fn for_update(kind: &Kind, subresource: &str, old: &Value, new: &mut 
     }
     if kind.is("", "Namespace") && subresource != "finalize" {
         copy_field(old, new, "status");
-        let finalizers = object::at(old, &["spec", "finalizers"]).cloned().unwrap_or(Value::Null);
-        map_at(new, "spec").insert("finalizers".into(), finalizers);
+        copy_field(
+            old.get("spec").unwrap_or(&Value::Null),
+            as_map(new).entry("spec").or_insert(Value::Null),
+            "finalizers",
+        );
     }
 }
 

@@ -49,13 +49,13 @@ pub(crate) fn insert(
         return Err(Refusal::plain(500, "", "resourceVersion should not be set on objects to be created"));
     }
     let dry_run = call.query.dry_run();
+    namespace_admits(state, call, named(&object))?;
     metadata::strip_for_create(&mut object);
     name(state, &mut object);
     let time = state.time();
     object::set_meta(&mut object, "creationTimestamp", json!(time));
     let uid = state.random.uid();
     object::set_meta(&mut object, "uid", json!(uid));
-    namespace_admits(state, call, object::name(&object))?;
     prepare::for_create(kind, &mut object);
     let key = Key::new(object::namespace(&object), object::name(&object));
     let mut errors = metadata::errors(kind, &object);
@@ -103,8 +103,14 @@ fn name(state: &mut State, object: &mut Value) {
     }
 }
 
-/// Refuses creations in a namespace that is absent or being deleted.
-fn namespace_admits(state: &State, call: &Call, name: &str) -> Result<(), Refusal> {
+/// The name of an object whose name may not be generated yet.
+fn named(object: &Value) -> &str {
+    let name = object::name(object);
+    if name.is_empty() { object::meta_str(object, "generateName") } else { name }
+}
+
+/// Refuses creations in a namespace that is absent or being deleted, also those of a subresource such as an eviction.
+pub(crate) fn namespace_admits(state: &State, call: &Call, name: &str) -> Result<(), Refusal> {
     if !call.kind.namespaced {
         return Ok(());
     }

@@ -147,7 +147,9 @@ pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteO
     let held = object::finalizers(&new).next().is_some() || held_namespace(kind, &new);
     if held && !object::is_deleting(&new) {
         object::set_meta(&mut new, "deletionTimestamp", json!(state.time()));
-        object::set_meta(&mut new, "deletionGracePeriodSeconds", json!(0));
+        if !kind.is("", "Namespace") {
+            object::set_meta(&mut new, "deletionGracePeriodSeconds", json!(0));
+        }
         raise_generation(&mut new);
     }
     if kind.is("", "Namespace") && held {
@@ -175,7 +177,7 @@ fn copy(version: &ObjectVersion) -> ObjectVersion {
 }
 
 /// A namespace waits until its content is gone.
-fn held_namespace(kind: &Kind, object: &Value) -> bool {
+pub(crate) fn held_namespace(kind: &Kind, object: &Value) -> bool {
     let finalizers = object::at(object, &["spec", "finalizers"]).and_then(Value::as_array);
     kind.is("", "Namespace") && finalizers.is_some_and(|all| !all.is_empty())
 }

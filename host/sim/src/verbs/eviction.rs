@@ -11,7 +11,10 @@ use crate::{
     selectors::LabelSelector,
     server::{cluster::State, decode, handle::key, reply::Reply, routing::Call, status::Refusal},
     storage::{Key, ObjectVersion},
-    verbs::delete::{self, DeleteOptions},
+    verbs::{
+        create,
+        delete::{self, DeleteOptions},
+    },
 };
 
 /// More evictions than this may not wait for the disruption controller.
@@ -21,6 +24,7 @@ const CANNOT: &str = "Cannot evict pod as it would violate the pod's disruption 
 /// Answers an eviction.
 pub(crate) fn evict(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     let eviction = decode::body(call)?;
+    create::namespace_admits(state, call, &call.name)?;
     let said = object::name(&eviction);
     if said != call.name {
         return Err(Refusal::bad_request("name in URL does not match name in Eviction object"));

@@ -19,7 +19,10 @@ use crate::{
         status::Refusal,
     },
     storage::{Key, ObjectVersion},
-    verbs::create::{self, name_matches, version_required},
+    verbs::{
+        create::{self, name_matches, version_required},
+        delete,
+    },
 };
 
 /// Answers a PUT.
@@ -113,7 +116,7 @@ pub(crate) fn change(
     if dry_run || new == old.value {
         return shown(state, call, StatusCode::OK, &ObjectVersion::new(old.rv, new));
     }
-    if deletion_is_complete(&old.value, &new) {
+    if deletion_is_complete(kind, &old.value, &new) {
         state.store.remove(kind.table, &key(call));
         return shown(state, call, StatusCode::OK, &ObjectVersion::new(old.rv, new));
     }
@@ -137,7 +140,10 @@ fn same_place(call: &Call, new: &mut Value) -> Result<(), Refusal> {
 }
 
 /// An object that is being deleted goes with its last finalizer, unless its grace period still runs.
-fn deletion_is_complete(old: &Value, new: &Value) -> bool {
+fn deletion_is_complete(kind: &Kind, old: &Value, new: &Value) -> bool {
     let grace = object::meta(old, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
-    object::is_deleting(old) && grace == 0 && object::finalizers(new).next().is_none()
+    object::is_deleting(old)
+        && grace == 0
+        && object::finalizers(new).next().is_none()
+        && !delete::held_namespace(kind, new)
 }
