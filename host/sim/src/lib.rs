@@ -29,6 +29,7 @@ mod server {
 /// One file for each request that writes.
 mod verbs {
     pub(crate) mod apply;
+    pub(crate) mod binding;
     pub(crate) mod create;
     pub(crate) mod delete;
     pub(crate) mod eviction;

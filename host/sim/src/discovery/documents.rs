@@ -81,6 +81,7 @@ fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
     let own = [kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()];
     let mut all: Vec<Subresource<'_>> = Vec::new();
     if kind.is("", "Pod") {
+        all.push(("binding", ["", "v1", "Binding"], &["create"]));
         all.push(("eviction", ["policy", "v1", "Eviction"], &["create"]));
     }
     if kind.traits.scale {
@@ -110,7 +111,7 @@ fn subresource_entry(kind: &Kind, (name, [group, version, own], verbs): Subresou
         "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
         "kind": own, "verbs": verbs,
     });
-    if own != kind.kind {
+    if (group, version) != (kind.group.as_str(), kind.version.as_str()) {
         crate::object::as_map(&mut entry)
             .extend([("group".to_owned(), json!(group)), ("version".to_owned(), json!(version))]);
     }

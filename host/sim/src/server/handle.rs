@@ -25,7 +25,9 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
     let mut state = cluster.lock();
     let reply = match call.verb {
         _ if call.subresource == "scale" => scale::scale(&mut state, call),
-        Verb::Get | Verb::Update | Verb::Patch if call.subresource == "eviction" => Err(Refusal::method_not_allowed()),
+        Verb::Get | Verb::Update | Verb::Patch if matches!(call.subresource.as_str(), "binding" | "eviction") => {
+            Err(Refusal::method_not_allowed())
+        }
         Verb::Get => get(&state, call),
         Verb::List => list::list(&state, call),
         Verb::Watch => watch::start(cluster, &state, call),
@@ -52,7 +54,7 @@ fn known_subresource(call: &Call) -> Result<(), Refusal> {
         "" => true,
         "status" => traits.status,
         "scale" => traits.scale,
-        "eviction" => call.kind.is("", "Pod"),
+        "binding" | "eviction" => call.kind.is("", "Pod"),
         "finalize" => call.kind.is("", "Namespace"),
         _ => false,
     };

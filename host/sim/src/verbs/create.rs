@@ -16,7 +16,7 @@ use crate::{
         status::{FieldError, Refusal},
     },
     storage::{Key, ObjectVersion},
-    verbs::{eviction, update::Managed},
+    verbs::{binding, eviction, update::Managed},
 };
 
 /// Names that a generateName may take before the suffix: 63 characters in all.
@@ -25,6 +25,7 @@ const GENERATED_BASE: usize = 58;
 /// Answers a POST.
 pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     match (call.subresource.as_str(), call.name.is_empty()) {
+        ("binding", _) => return binding::bind(state, call),
         ("eviction", _) => return eviction::evict(state, call),
         ("", true) => {}
         _ if call.kind.custom.is_some() => return Err(Refusal::not_supported(&call.kind, "create")),

@@ -53,7 +53,7 @@ pub(crate) fn replace(state: &mut State, call: &Call) -> Result<Reply, Refusal> 
     Ok(change(state, call, &old, (new, Managed::Track))?.warned(warnings))
 }
 
-fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
+pub(crate) fn uid_precondition(call: &Call, said: &str, found: &str) -> Refusal {
     let kind = &call.kind;
     let group = if kind.custom.is_some() { format!("{}/", kind.group) } else { String::new() };
     let namespace = if kind.namespaced { format!("{}/", call.namespace) } else { String::new() };

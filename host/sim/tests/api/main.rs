@@ -11,4 +11,6 @@ mod namespaces;
 #[cfg(test)]
 mod objects;
 #[cfg(test)]
+mod pods;
+#[cfg(test)]
 mod served;
