@@ -244,6 +244,33 @@ async fn a_held_creation_makes_no_pod_until_it_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_wait_without_a_node_while_scheduling_is_held_and_end_at_once() {
+    let stage = Stage::new(10).await;
+    stage.world.hold(Pause::Scheduling, Scope::World);
+    let web = stage.seedbed.deployment("web", 3).await.unwrap();
+    stage.world.until("three pods", SOON, |pods| pods.len() == 3).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let waits = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        pod.spec.as_ref().unwrap().node_name.is_none() && phase == Some("Pending")
+    };
+    assert!(stage.world.pods().iter().all(|pod| waits(pod)));
+    let targets = stage.targets();
+    stage.pods().delete(&targets[0].0, &DeleteParams::default()).await.unwrap();
+    stage.pods().evict(&targets[1].0, &EvictParams::default()).await.unwrap();
+    for (name, _) in &targets[..2] {
+        assert!(stage.pods().get_opt(name).await.unwrap().is_none(), "{name} takes no grace");
+    }
+    let replaced =
+        |pods: &[Arc<Pod>]| pods.len() == 3 && targets[..2].iter().all(|(name, _)| named(pods, name).is_none());
+    stage.world.until("others in their place", SOON, replaced).await.unwrap();
+    assert!(stage.world.pods().iter().all(|pod| waits(pod)));
+    stage.world.release(Pause::Scheduling, Scope::World);
+    stage.world.settled(&web, SOON).await.unwrap();
+    assert!(stage.world.ledger().verdict(&targets[..2]).is_clean());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_seed_gives_the_same_ledger() {
     let mut ledgers = Vec::new();
     for seed in [11, 11, 12] {

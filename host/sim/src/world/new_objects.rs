@@ -12,8 +12,8 @@ use super::labels;
 use super::sets::{SetKind, SetView};
 
 /// The pod that a set makes, under a name, on a node. The node is named at once: the world is scheduler too, and
-/// a pod without one would be deleted without grace.
-pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: String) -> Pod {
+/// a deletion ends a pod without a node at once.
+pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: Option<String>) -> Pod {
     let template = set.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
     labels.extend(new.labels.clone());
@@ -27,7 +27,7 @@ pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: String) ->
             owner_references: Some(vec![set.as_owner()]),
             ..ObjectMeta::default()
         },
-        spec: Some(PodSpec { node_name: Some(node), ..spec }),
+        spec: Some(PodSpec { node_name: node, ..spec }),
         status: None,
     }
 }

@@ -12,6 +12,8 @@ use super::store::Place;
 pub enum Pause {
     /// Sets make no pods.
     Creation,
+    /// Pods get no node: they stay Pending, and a deletion ends them at once.
+    Scheduling,
     /// Pods that run do not become ready.
     Readiness,
     /// Pods are not ready, those that were lose it.

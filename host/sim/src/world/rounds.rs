@@ -43,7 +43,7 @@ pub(crate) enum WorkKey {
 pub(crate) struct Rounds {
     pub(crate) store: Arc<WorldStore>,
     pub(crate) writer: Writer,
-    pub(crate) pauses: Pauses,
+    pub(crate) pauses: Arc<Pauses>,
     pub(crate) timings: Timings,
     pub(crate) clock: Arc<dyn Clock>,
     entered: Mutex<HashMap<Place, (String, Stage, Instant)>>,
@@ -61,9 +61,9 @@ pub(crate) struct RoundsParts {
 impl Rounds {
     pub(crate) fn new(parts: RoundsParts) -> Self {
         let RoundsParts { writer, timings, clock } = parts;
-        let store = writer.store.clone();
+        let (store, pauses) = (writer.store.clone(), writer.pauses.clone());
         let (entered, next_ids) = (Mutex::default(), Mutex::default());
-        Self { store, writer, pauses: Pauses::default(), timings, clock, entered, next_ids }
+        Self { store, writer, pauses, timings, clock, entered, next_ids }
     }
 
     /// One round.
@@ -83,6 +83,7 @@ impl Rounds {
         let holds = |pause| self.pauses.hold(pause, Some(place), &lineage);
         let stage = kubelet::stage(&pod, holds(Pause::Health));
         let is_held = match stage {
+            Stage::Unscheduled => holds(Pause::Scheduling),
             Stage::Unready => holds(Pause::Readiness),
             Stage::Terminating => holds(Pause::Termination),
             _ => false,

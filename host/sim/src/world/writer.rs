@@ -16,6 +16,7 @@ use super::deciders::collaset::pod_labels;
 use super::labels;
 use super::ledger::Ledger;
 use super::new_objects::{pod_of, replica_set_of};
+use super::pauses::{Pause, Pauses};
 use super::random::SeededRandom;
 use super::sets::{SetKey, SetView};
 use super::store::{Place, WorldStore};
@@ -52,6 +53,7 @@ pub(crate) struct Writer {
     pub(crate) ledger: Ledger,
     pub(crate) random: SeededRandom,
     pub(crate) nodes: usize,
+    pub(crate) pauses: Arc<Pauses>,
     permits: Semaphore,
     drawn: Mutex<HashMap<String, u64>>,
 }
@@ -68,8 +70,8 @@ pub(crate) struct WriterParts {
 impl Writer {
     pub(crate) fn new(parts: WriterParts) -> Self {
         let WriterParts { client, store, ledger, random, nodes } = parts;
-        let (permits, drawn) = (Semaphore::new(IN_FLIGHT), Mutex::default());
-        Self { client, store, ledger, random, nodes, permits, drawn }
+        let (pauses, permits, drawn) = (Arc::default(), Semaphore::new(IN_FLIGHT), Mutex::default());
+        Self { client, store, ledger, random, nodes, pauses, permits, drawn }
     }
 
     /// Performs one action of a set.
@@ -127,7 +129,9 @@ impl Writer {
     async fn create_named(&self, set: &SetView, new: &NewPod) -> Result<(), WriteFailed> {
         let namespace = &set.key.namespace;
         let name = new.name.clone().unwrap_or_else(|| self.draw_name(&set.key));
-        let node = self.node_for(&(namespace.clone(), name.clone()));
+        let place = (namespace.clone(), name.clone());
+        let is_held = self.pauses.hold(Pause::Scheduling, Some(&place), &self.store.lineage(Some(&set.uid)));
+        let node = (!is_held).then(|| self.node_for(&place));
         let pod = pod_of(set, new, name.clone(), node);
         let (api, parameters) = (self.pods(namespace), PostParams::default());
         let created = self.within_bound(api.create(&parameters, &pod)).await;
