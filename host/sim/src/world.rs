@@ -22,6 +22,7 @@ mod commands;
 mod history;
 pub mod labels;
 mod ledger;
+mod ledger_book;
 mod ledger_check;
 mod new_objects;
 mod pauses;

@@ -1,7 +1,7 @@
 //! The ledger: an append-only list of the physical effects on pods. It is built from watch events alone, so it works
 //! on every API server. The cause of a deletion is known if the world announced it or the eviction API noted it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::labels;
+use super::ledger_book::Book;
 use super::ledger_check::{LedgerCheck, judge};
 use super::pod_facts::PodFacts;
 use super::wait_until::{Overdue, wait_until};
@@ -151,13 +151,7 @@ impl Ledger {
     /// Records the end of every pod that a full list lacks.
     pub(crate) fn only_these_exist(&self, uids: &HashSet<String>) {
         self.write(|book, time| {
-            let mut missing: Vec<String> = book
-                .lives
-                .iter()
-                .filter(|(uid, life)| !life.gone && !uids.contains(*uid))
-                .map(|(u, _)| u.clone())
-                .collect();
-            missing.sort();
+            let missing = book.missing(uids);
             missing.iter().for_each(|uid| book.gone(uid, time));
         });
     }
@@ -171,132 +165,10 @@ impl Ledger {
     }
 }
 
-/// State of one pod in the ledger.
-#[derive(Clone, Debug, Default)]
-struct Life {
-    namespace: String,
-    name: String,
-    owner: Option<String>,
-    owner_keeps_names: bool,
-    started: bool,
-    ready: bool,
-    evicted: bool,
-    terminating: bool,
-    gone: bool,
-    replaced: bool,
-}
-
-#[derive(Debug, Default)]
-struct Book {
-    entries: Vec<Entry>,
-    lives: HashMap<String, Life>,
-    named: HashMap<(String, String), Vec<String>>,
-    /// Lost pods without a replacement, by owner, first lost first.
-    lost: HashMap<String, Vec<String>>,
-    announced: HashMap<String, Cause>,
-}
-
-impl Book {
-    fn saw(&mut self, pod: &Pod, time: Duration) {
-        let uid = pod.uid();
-        if !self.lives.contains_key(uid) {
-            self.created(pod, time);
-        }
-        let Some(life) = self.lives.get_mut(uid) else { return };
-        let mut news = Vec::new();
-        let mut note = |known: &mut bool, now: bool, effect: Effect| {
-            if now && !std::mem::replace(known, true) {
-                news.push(effect);
-            }
-        };
-        note(&mut life.started, pod.phase() == "Running", Effect::PodStarted);
-        note(&mut life.ready, pod.is_ready(), Effect::PodReady);
-        note(&mut life.evicted, pod.is_evicted(), Effect::PodEvicted);
-        let cause = if life.evicted { Some(Cause::Evicted) } else { self.announced.get(uid).copied() };
-        let terminating = Effect::PodTerminating { cause: cause.unwrap_or(Cause::Unknown) };
-        note(&mut life.terminating, pod.is_terminating(), terminating);
-        for effect in news {
-            let was_lost = matches!(effect, Effect::PodTerminating { .. });
-            self.append(uid, effect, time);
-            if was_lost {
-                self.lose(uid, cause);
-            }
-        }
-    }
-
-    fn created(&mut self, pod: &Pod, time: Duration) {
-        let owner = pod.controller().map(|owner| owner.uid.clone());
-        let life = Life {
-            namespace: pod.pod_namespace().to_owned(),
-            name: pod.pod_name().to_owned(),
-            owner_keeps_names: pod.controller().is_some_and(|owner| owner.kind == "StatefulSet"),
-            owner: owner.clone(),
-            ..Life::default()
-        };
-        let for_origin = self.origin_of(pod, &life);
-        if let Some(origin) = &for_origin {
-            self.replace(origin);
-        }
-        let place = (life.namespace.clone(), life.name.clone());
-        self.named.entry(place).or_default().push(pod.uid().to_owned());
-        self.lives.insert(pod.uid().to_owned(), life);
-        self.append(pod.uid(), Effect::PodCreated { owner, for_origin }, time);
-    }
-
-    /// The pod whose place a new one takes.
-    fn origin_of(&self, pod: &Pod, life: &Life) -> Option<String> {
-        let latest = |name: &str| self.named.get(&(life.namespace.clone(), name.to_owned()))?.last().cloned();
-        if let Some(name) = pod.label(labels::PAIR_ORIGIN_NAME) {
-            return latest(name);
-        }
-        // Drawn names come up again: a namesake that has its replacement already is a coincidence.
-        let is_open = |uid: &String| self.lives.get(uid).is_some_and(|life| !life.replaced);
-        if let Some(namesake) = latest(&life.name).filter(is_open) {
-            return Some(namesake);
-        }
-        let lost = self.lost.get(life.owner.as_ref()?)?;
-        if life.owner_keeps_names { None } else { lost.first().cloned() }
-    }
-
-    fn replace(&mut self, origin: &str) {
-        let Some(life) = self.lives.get_mut(origin) else { return };
-        life.replaced = true;
-        if let Some(lost) = life.owner.as_ref().and_then(|owner| self.lost.get_mut(owner)) {
-            lost.retain(|uid| uid != origin);
-        }
-    }
-
-    /// A pod that leaves awaits a replacement, unless it has one or its set wanted it to go.
-    fn lose(&mut self, uid: &str, cause: Option<Cause>) {
-        let Some(life) = self.lives.get(uid) else { return };
-        let awaits_one = !life.replaced && cause != Some(Cause::ScaledDown);
-        if let Some(owner) = life.owner.as_ref().filter(|_| awaits_one) {
-            self.lost.entry(owner.clone()).or_default().push(uid.to_owned());
-        }
-    }
-
-    fn gone(&mut self, uid: &str, time: Duration) {
-        let Some(life) = self.lives.get_mut(uid) else { return };
-        if std::mem::replace(&mut life.gone, true) {
-            return;
-        }
-        let was_told = life.terminating;
-        self.append(uid, Effect::PodGone, time);
-        if !was_told {
-            self.lose(uid, self.announced.get(uid).copied());
-        }
-    }
-
-    fn append(&mut self, uid: &str, effect: Effect, time: Duration) {
-        let Some(Life { namespace, name, .. }) = self.lives.get(uid) else { return };
-        let (namespace, name) = (namespace.clone(), name.clone());
-        self.entries.push(Entry { time, namespace, name, uid: uid.to_owned(), effect });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::labels;
     use crate::world::samples::pod;
 
     fn origins(ledger: &Ledger) -> Vec<(String, Option<String>)> {
