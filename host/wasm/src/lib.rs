@@ -1,44 +1,54 @@
 //! Finds, vets, compiles, serves and calls plugins: the Plugins port on wasmtime.
 //!
-//! Takes files with WebAssembly components and visits; yields answers. May not know a cluster: what a plugin reads is
-//! handed in, and what it proposes is handed out.
+//! May not know a cluster: the caller hands in what a plugin reads, and gets back what it proposes. Imports run one
+//! way, in the order in which the modules stand here.
 
-mod annotate;
-mod bindings;
-mod cache;
-mod call;
-mod compile;
-mod contract;
-mod document;
-mod engine;
-mod grants;
-mod guest;
-mod inputs;
-mod inspect;
-mod journal;
-mod limits;
-mod load;
+mod rejection;
+
+/// Running plugins: the engine, instances, host functions and limits.
+mod run {
+    pub(crate) mod bindings;
+    pub(crate) mod convert;
+    pub(crate) mod engine;
+    pub(crate) mod guest;
+    pub(crate) mod host_functions;
+    pub(crate) mod limits;
+    pub(crate) mod object_json;
+    pub(crate) mod plugin_log;
+    pub(crate) mod ticker;
+    pub(crate) mod warm_instance;
+    pub(crate) mod wasi;
+}
+
 mod plugin;
+
+/// Turning files into plugins: watching the directory, vetting, compiling and granting.
+mod load {
+    pub(crate) mod annotate;
+    pub(crate) mod cache;
+    pub(crate) mod compile;
+    pub(crate) mod grants;
+    pub(crate) mod inspect;
+    pub(crate) mod loader;
+    pub(crate) mod vet;
+    pub(crate) mod watch;
+}
+
+mod dry_run;
 mod plugins;
 mod registry;
-mod rejection;
-mod ticker;
-mod verdict;
-mod vet;
-mod wasi;
-mod watch;
 
-pub use annotate::annotate;
-pub use cache::{CacheError, default_cache_dir};
-pub use call::Wave;
-pub use compile::{CompileWith, CompileWorkerError, compile_worker};
-pub use engine::EngineError;
-pub use grants::{GrantsError, parse_grants};
-pub use inspect::{Facts, MANIFEST_SECTION, Section, digest, inspect};
-pub use limits::{CAPS, DEFAULTS, Effective};
+pub use dry_run::{Verdict, verdict};
+pub use load::annotate::annotate;
+pub use load::cache::{CacheError, default_cache_dir};
+pub use load::compile::{CompileWith, CompileWorkerError, compile_worker};
+pub use load::grants::{GrantsError, parse_grants};
+pub use load::inspect::{Facts, MANIFEST_SECTION, Section, digest, inspect};
+pub use load::vet::MAX_BYTES;
 pub use plugin::{Declared, DeclaredKind};
 pub use plugins::{Options, Plugins, PluginsError};
 pub use registry::{PluginState, PluginStatus};
 pub use rejection::Rejection;
-pub use verdict::{Verdict, verdict};
-pub use vet::MAX_BYTES;
+pub use run::engine::EngineError;
+pub use run::limits::{CAPS, DEFAULTS, Effective};
+pub use run::warm_instance::Wave;

@@ -12,10 +12,10 @@ use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::RelationKey;
 
-use crate::bindings::ActionPre;
-use crate::call::Setting;
-use crate::engine::Engine;
-use crate::guest::{Guest, Terms};
+use crate::run::bindings::ActionPre;
+use crate::run::engine::Engine;
+use crate::run::guest::{Guest, Terms};
+use crate::run::warm_instance::Setting;
 
 /// A component that is ready to be instantiated, whatever it is granted.
 pub(crate) struct Compiled {

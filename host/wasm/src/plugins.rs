@@ -15,18 +15,18 @@ use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 
-use crate::cache::{Cache, CacheError};
-use crate::call::Wave;
-use crate::compile::CompileWith;
-use crate::engine::{Engine, EngineError};
-use crate::grants::{GrantsError, read_grants};
-use crate::inspect::digest;
-use crate::limits::{CAPS, Effective};
-use crate::load::Loader;
+use crate::load::cache::{Cache, CacheError};
+use crate::load::compile::CompileWith;
+use crate::load::grants::{GrantsError, read_grants};
+use crate::load::inspect::digest;
+use crate::load::loader::Loader;
+use crate::load::watch::{Watched, watch};
 use crate::plugin::Declared;
 use crate::registry::{Entry, Outcome, PluginStatus, Published, Registry};
 use crate::rejection::{Rejection, causes};
-use crate::watch::{Watched, watch};
+use crate::run::engine::{Engine, EngineError};
+use crate::run::limits::{CAPS, Effective};
+use crate::run::warm_instance::Wave;
 
 /// How plugins are found and run.
 #[derive(Clone, Debug)]

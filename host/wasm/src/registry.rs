@@ -12,7 +12,7 @@ use oarlock_core::plugin::manifest::Manifest;
 use semver::Version;
 use serde::Serialize;
 
-use crate::load::Admission;
+use crate::load::loader::Admission;
 use crate::plugin::{Compiled, Declared, Plugin, union};
 use crate::rejection::Rejection;
 

@@ -14,9 +14,9 @@ mod generated {
         imports: { default: trappable },
         exports: { default: async },
         with: {
-            "oarlock:host/cluster.object": crate::inputs::ObjectHandle,
-            "oarlock:host/jobs.job": crate::inputs::JobHandle,
-            "oarlock:host/jobs.target": crate::inputs::TargetHandle,
+            "oarlock:host/cluster.object": crate::run::host_functions::ObjectHandle,
+            "oarlock:host/jobs.job": crate::run::host_functions::JobHandle,
+            "oarlock:host/jobs.target": crate::run::host_functions::TargetHandle,
         },
     });
 }

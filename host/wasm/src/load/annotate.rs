@@ -5,7 +5,7 @@
 
 use oarlock_core::plugin::manifest::Manifest;
 
-use crate::inspect::{MANIFEST_SECTION, inspect, truncated};
+use crate::load::inspect::{MANIFEST_SECTION, inspect, truncated};
 use crate::rejection::{Rejection, causes};
 
 /// Length of the header before the first section.

@@ -13,14 +13,14 @@ use wasmtime::component::Resource;
 use wasmtime::{PoolConcurrencyLimitError, Store, UpdateDeadline};
 use wasmtime_wasi::I32Exit;
 
-use crate::bindings::{Action, action};
-use crate::contract;
-use crate::engine::Engine;
-use crate::guest::{Guest, Terms};
-use crate::inputs::{JobHandle, TargetHandle};
-use crate::limits::LimitExceeded;
 use crate::plugin::{Compiled, Plugin};
 use crate::rejection::causes;
+use crate::run::bindings::{Action, action};
+use crate::run::convert;
+use crate::run::engine::Engine;
+use crate::run::guest::{Guest, Terms};
+use crate::run::host_functions::{JobHandle, TargetHandle};
+use crate::run::limits::LimitExceeded;
 
 /// How many calls an instance serves: the handles of past calls stay in its table.
 const CALLS_PER_INSTANCE: u32 = 64;
@@ -206,14 +206,14 @@ impl Live {
                 Function::Operate => proposed(handler.call_operate(&mut *store, job, target).await?),
                 Function::Release => proposed(handler.call_release(&mut *store, job, target).await?),
                 Function::Progress => {
-                    let report = |report| contract::report(report).map(|(report, size)| (Said::Report(report), size));
+                    let report = |report| convert::report(report).map(|(report, size)| (Said::Report(report), size));
                     answer(handler.call_progress(&mut *store, job, target).await?, report)
                 }
                 Function::Setup => Err("`setup` is not called for a target".to_owned()),
             }
         } else {
             answer(handler.call_setup(&mut *store).await?, |registration| {
-                contract::registration(registration).map(|(asked, size)| (Said::Registration(asked), size))
+                convert::registration(registration).map(|(asked, size)| (Said::Registration(asked), size))
             })
         };
         Ok(match sized {
@@ -234,14 +234,14 @@ fn answer<T>(from: Result<T, action::Failure>, convert: impl FnOnce(T) -> Result
     match from {
         Ok(said) => convert(said).map(|(said, bytes)| (Ok(said), bytes)),
         Err(failure) => {
-            let (failure, bytes) = contract::failure(failure);
+            let (failure, bytes) = convert::failure(failure);
             Ok((Err(failure), bytes))
         }
     }
 }
 
 fn proposed(from: Result<action::Proposal, action::Failure>) -> Weighed {
-    answer(from, |proposal| contract::proposal(proposal).map(|(proposal, size)| (Said::Proposal(proposal), size)))
+    answer(from, |proposal| convert::proposal(proposal).map(|(proposal, size)| (Said::Proposal(proposal), size)))
 }
 
 /// Waits for a call. The engine's clock stops what computes; this stops what waits, should there ever be such a thing.

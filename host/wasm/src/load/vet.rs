@@ -6,7 +6,7 @@
 use semver::Version;
 use wasmparser::{Validator, WasmFeatures};
 
-use crate::inspect::{Facts, inspect, malformed};
+use crate::load::inspect::{Facts, inspect, malformed};
 use crate::rejection::Rejection;
 
 /// The largest component. CPython with a plugin has 18 MB.

@@ -158,8 +158,9 @@ impl ResourceLimiter for Meter {
     }
 
     fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > crate::engine::TABLE_ELEMENTS {
-            self.refused = Some(format!("it needs a table of more than {} entries", crate::engine::TABLE_ELEMENTS));
+        if desired > crate::run::engine::TABLE_ELEMENTS {
+            self.refused =
+                Some(format!("it needs a table of more than {} entries", crate::run::engine::TABLE_ELEMENTS));
             return Ok(false);
         }
         Ok(true)

@@ -5,7 +5,7 @@
 use oarlock_core::plugin::grant::Grant;
 use serde::Serialize;
 
-use crate::inspect::{Facts, inspect};
+use crate::load::inspect::{Facts, inspect};
 use crate::plugins::{Options, Plugins, PluginsError};
 use crate::registry::PluginStatus;
 

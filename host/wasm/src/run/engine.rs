@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::bindings::{cluster, config, jobs, log};
-use crate::guest::Guest;
-use crate::ticker::Ticker;
-use crate::wasi;
+use crate::run::bindings::{cluster, config, jobs, log};
+use crate::run::guest::Guest;
+use crate::run::ticker::Ticker;
+use crate::run::wasi;
 
 /// The largest table; CPython needs it.
 pub(crate) const TABLE_ELEMENTS: usize = 20_000;

@@ -15,9 +15,9 @@ use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::load::vet;
 use crate::plugins::Shelf;
 use crate::rejection::Rejection;
-use crate::vet;
 
 /// How often the directory is looked at without an event.
 const RESCAN: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::limits::TICK_MS;
+use crate::run::limits::TICK_MS;
 
 /// How many steps the clock goes on after the last call, so that a busy host does not wake it again and again.
 const LINGER: u32 = 500;

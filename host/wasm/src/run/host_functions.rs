@@ -11,9 +11,9 @@ use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;
 
-use crate::bindings::{cluster, config, jobs};
-use crate::document;
-use crate::guest::Guest;
+use crate::run::bindings::{cluster, config, jobs};
+use crate::run::guest::Guest;
+use crate::run::object_json;
 
 /// A job as a plugin holds it. It shows the job as it was when it was handed over.
 #[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
@@ -168,7 +168,7 @@ impl cluster::HostObject for Guest {
         if self.terms.manifest.declares_read(kind, &pointer) {
             return Ok(Ok(select(&object.fields.value(), &pointer)));
         }
-        if let Some(found) = document::metadata(&object, &pointer) {
+        if let Some(found) = object_json::metadata(&object, &pointer) {
             return Ok(Ok(found));
         }
         if !pointer.is_empty() && !pointer.starts_with('/') {
@@ -180,7 +180,7 @@ impl cluster::HostObject for Guest {
 
     fn json(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Result<String, cluster::ReadError>> {
         let object = self.object(&this)?;
-        Ok(Ok(document::whole(&object, &self.terms.manifest).to_string()))
+        Ok(Ok(object_json::whole(&object, &self.terms.manifest).to_string()))
     }
 
     fn drop(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<()> {

@@ -12,18 +12,18 @@ use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::{Registration, RelationKey};
 use wasmtime::component::Component;
 
-use crate::bindings::ActionPre;
-use crate::cache::Cache;
-use crate::call::{Broken, Setting, setup};
-use crate::compile::{CompileWith, compile};
-use crate::engine::Engine;
-use crate::guest::Terms;
-use crate::inspect::Facts;
-use crate::journal::Budget;
-use crate::limits::Effective;
+use crate::load::cache::Cache;
+use crate::load::compile::{CompileWith, compile};
+use crate::load::inspect::Facts;
+use crate::load::vet;
 use crate::plugin::{Compiled, Plugin};
 use crate::rejection::{Rejection, causes};
-use crate::vet;
+use crate::run::bindings::ActionPre;
+use crate::run::engine::Engine;
+use crate::run::guest::Terms;
+use crate::run::limits::Effective;
+use crate::run::plugin_log::Budget;
+use crate::run::warm_instance::{Broken, Setting, setup};
 
 /// Turns files into plugins.
 pub(crate) struct Loader {

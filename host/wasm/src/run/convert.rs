@@ -10,7 +10,7 @@ use oarlock_core::plugin::proposal::{
 };
 use serde_json::Value;
 
-use crate::bindings::action;
+use crate::run::bindings::action;
 
 /// Longest text shown to people; an event's note has the same bound.
 const MESSAGE_CHARS: usize = 1024;

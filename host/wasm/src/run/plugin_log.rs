@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::bindings::log::{Host, Level};
-use crate::guest::Guest;
+use crate::run::bindings::log::{Host, Level};
+use crate::run::guest::Guest;
 
 /// Bytes that all instances of one plugin may log in a second, on average.
 const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;

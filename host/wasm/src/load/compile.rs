@@ -13,9 +13,9 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
-use crate::engine::{self, EngineError};
+use crate::load::vet;
 use crate::rejection::{Rejection, causes};
-use crate::vet;
+use crate::run::engine::{self, EngineError};
 
 /// Address space of the helper. Compiling CPython on many cores needs half of it.
 const HELPER_BYTES: u64 = 4 << 30;

@@ -11,8 +11,8 @@ use wasmtime_wasi::p2::pipe::{ClosedOutputStream, MemoryOutputPipe};
 use wasmtime_wasi::p2::{DynPollable, subscribe};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
-use crate::guest::Guest;
-use crate::limits::LimitExceeded;
+use crate::run::guest::Guest;
+use crate::run::limits::LimitExceeded;
 
 /// What is kept of standard error; a panic says its text there.
 const STDERR_BYTES: usize = 16 * 1024;

@@ -12,9 +12,9 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
 
-use crate::journal::Budget;
-use crate::limits::{Effective, Meter};
-use crate::wasi::{self, Numbers};
+use crate::run::limits::{Effective, Meter};
+use crate::run::plugin_log::Budget;
+use crate::run::wasi::{self, Numbers};
 
 /// On what terms a plugin runs: what it asked for, what it was granted and how it is configured.
 pub(crate) struct Terms {
