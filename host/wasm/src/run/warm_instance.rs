@@ -21,6 +21,7 @@ use crate::run::engine::Engine;
 use crate::run::guest::{Guest, Terms};
 use crate::run::host_functions::{JobHandle, TargetHandle};
 use crate::run::limits::LimitExceeded;
+use crate::run::ticker::Ticking;
 
 /// How many calls an instance serves: the handles of past calls stay in its table.
 const CALLS_PER_INSTANCE: u32 = 64;
@@ -153,12 +154,13 @@ struct Live {
     action: Action,
     calls: u32,
     _place: OwnedSemaphorePermit,
+    _ticking: Ticking,
 }
 
 impl Live {
     async fn start(setting: Setting<'_>) -> Result<Self, Broken> {
         let place = setting.engine.places.clone().acquire_owned().await.map_err(|_| Broken::Busy)?;
-        let _ticking = setting.engine.ticker.keep();
+        let ticking = setting.engine.ticker.keep();
         let mut store = Store::new(&setting.engine.wasm, Guest::new(setting.terms.clone()));
         store.limiter(|guest| &mut guest.meter);
         store.set_hostcall_fuel(store.data().meter.copied_bytes());
@@ -170,7 +172,7 @@ impl Live {
         store.set_epoch_deadline(1);
         let started = within(setting.wall_timeout, setting.compiled.pre.instantiate_async(&mut store)).await;
         match started {
-            Ok(action) => Ok(Self { store, action, calls: 0, _place: place }),
+            Ok(action) => Ok(Self { store, action, calls: 0, _place: place, _ticking: ticking }),
             Err(error) => Err(broken(store.data(), "the start of an instance", &error)),
         }
     }
@@ -181,7 +183,6 @@ impl Live {
         function: Function,
         visit: Option<&Arc<Visit>>,
     ) -> Result<Result<Said, CallFailure>, Broken> {
-        let _ticking = setting.engine.ticker.keep();
         self.calls += 1;
         self.store.data_mut().begin(visit.cloned());
         self.store.set_epoch_deadline(1);
