@@ -19,7 +19,7 @@ use oarlock_core::round::standing::{Standing, facts};
 use oarlock_core::shared::cleanup::Parting;
 use oarlock_core::shared::holds::held;
 use oarlock_core::shared::wake_index::Place;
-use oarlock_wasm::Wave;
+use oarlock_wasm::Session;
 
 use crate::host::Host;
 use crate::term::Term;
@@ -122,7 +122,7 @@ pub async fn visit(
     (planned, verdicts)
 }
 
-async fn make(call: &OneCall<'_>, wave: Option<&mut Wave>, term: &Term, memory: &mut JobMemory) -> Verdict {
+async fn make(call: &OneCall<'_>, wave: Option<&mut Session>, term: &Term, memory: &mut JobMemory) -> Verdict {
     let Some(wave) = wave.filter(|_| call.wants_plugin(memory)) else {
         return call.unanswered();
     };

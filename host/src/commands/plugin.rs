@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use oarlock_core::plugin::manifest::Manifest;
-use oarlock_wasm::{CAPS, CompileWith, Facts, Options, PluginState, Rejection, Verdict};
+use oarlock_wasm::{CAPS, CompileWith, Inspection, Options, PluginState, Rejection, VetReport};
 
 use super::{in_runtime, print};
 
@@ -107,7 +107,7 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
     };
     let compile_with = CompileWith::this_binary().context("cannot tell where this program is, to compile with it")?;
     let options = Options { compile_with, caps: CAPS, ..Options::in_memory() };
-    let Some(verdict) = oarlock_wasm::verdict(bytes, grants, options).await? else {
+    let Some(verdict) = oarlock_wasm::dry_run(bytes, grants, options).await? else {
         bail!("the host would say nothing of {}", args.file.display());
     };
     match args.output {
@@ -134,7 +134,7 @@ fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value).context("cannot write the answer as JSON")? + "\n")
 }
 
-fn verdict_text(file: &Path, verdict: &Verdict) -> String {
+fn verdict_text(file: &Path, verdict: &VetReport) -> String {
     let status = &verdict.status;
     let named = [status.name.as_deref(), status.version.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
     // The message would only repeat the lines below.
@@ -152,7 +152,7 @@ fn verdict_text(file: &Path, verdict: &Verdict) -> String {
     text
 }
 
-fn facts_text(facts: &Facts) -> String {
+fn facts_text(facts: &Inspection) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| text.push_str(&format!("{name:<12} {value}\n"));
     match &facts.manifest {
@@ -219,7 +219,7 @@ mod tests {
             message: "it asks for more than it is granted".into(),
             missing: vec!["read v1 Secret /data".into(), "delete v1 Pod".into()],
         };
-        let text = verdict_text(Path::new("a/greedy.wasm"), &Verdict { facts: None, status });
+        let text = verdict_text(Path::new("a/greedy.wasm"), &VetReport { inspection: None, status });
         assert!(text.starts_with("a/greedy.wasm: AwaitingGrant/AwaitingGrant\n"), "{text}");
         assert!(text.ends_with("  the grant lacks:\n    read v1 Secret /data\n    delete v1 Pod\n"), "{text}");
     }

@@ -1,29 +1,29 @@
-//! What the host would say of a file that is dropped, and why.
+//! A dry run of dropping a file: the state that a plugin would reach, and the reason.
 //!
-//! Takes bytes and grants; yields the state it would come to. It does everything that loading does, `setup` included.
+//! It does everything that loading does, `setup` included.
 
 use oarlock_core::plugin::grant::Grant;
 use serde::Serialize;
 
-use crate::load::inspect::{Facts, inspect};
+use crate::load::inspect::{Inspection, inspect};
 use crate::plugins::{Options, Plugins, PluginsError};
-use crate::registry::PluginStatus;
+use crate::status::PluginStatus;
 
-/// What the host would say.
+/// The result of a dry run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
-    /// What the file says of itself, where it can be read.
-    pub facts: Option<Facts>,
-    /// What would become of it.
+pub struct VetReport {
+    /// The contents of the file, where it can be read.
+    pub inspection: Option<Inspection>,
+    /// The status that the plugin would have.
     pub status: PluginStatus,
 }
 
-/// Says what would become of a component under these grants.
-pub async fn verdict(bytes: Vec<u8>, grants: Vec<Grant>, options: Options) -> Result<Option<Verdict>, PluginsError> {
-    let facts = inspect(&bytes).ok();
+/// Loads a component under these grants, in a registry of its own, and reports its status.
+pub async fn dry_run(bytes: Vec<u8>, grants: Vec<Grant>, options: Options) -> Result<Option<VetReport>, PluginsError> {
+    let inspection = inspect(&bytes).ok();
     let plugins = Plugins::start(Options { dir: None, grants: None, ..options }).await?;
     plugins.set_grants(grants).await;
     let status = plugins.publish("file", bytes).await;
-    Ok(status.map(|status| Verdict { facts, status }))
+    Ok(status.map(|status| VetReport { inspection, status }))
 }

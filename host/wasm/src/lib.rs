@@ -5,9 +5,10 @@
 
 mod rejection;
 
-/// Running plugins: the engine, instances, host functions and limits.
+/// Running plugins: the engine, instances, sessions of calls, host functions and limits.
 mod run {
     pub(crate) mod bindings;
+    pub(crate) mod call_error;
     pub(crate) mod convert;
     pub(crate) mod engine;
     pub(crate) mod guest;
@@ -15,6 +16,7 @@ mod run {
     pub(crate) mod limits;
     pub(crate) mod object_json;
     pub(crate) mod plugin_log;
+    pub(crate) mod session;
     pub(crate) mod ticker;
     pub(crate) mod warm_instance;
     pub(crate) mod wasi;
@@ -34,21 +36,29 @@ mod load {
     pub(crate) mod watch;
 }
 
-mod dry_run;
-mod plugins;
+mod status;
+
+mod snapshot;
+
+mod plugin_set;
+
 mod registry;
 
-pub use dry_run::{Verdict, verdict};
+mod plugins;
+
+mod dry_run;
+
+pub use dry_run::{VetReport, dry_run};
 pub use load::annotate::annotate;
 pub use load::cache::{CacheError, default_cache_dir};
 pub use load::compile::{CompileWith, CompileWorkerError, compile_worker};
 pub use load::grants::{GrantsError, parse_grants};
-pub use load::inspect::{Facts, MANIFEST_SECTION, Section, digest, inspect};
+pub use load::inspect::{Inspection, MANIFEST_SECTION, Section, digest, inspect};
 pub use load::vet::MAX_BYTES;
 pub use plugin::{Declared, DeclaredKind};
 pub use plugins::{Options, Plugins, PluginsError};
-pub use registry::{PluginState, PluginStatus};
 pub use rejection::Rejection;
 pub use run::engine::EngineError;
-pub use run::limits::{CAPS, DEFAULTS, Effective};
-pub use run::warm_instance::Wave;
+pub use run::limits::{CAPS, DEFAULTS, PluginLimits};
+pub use run::session::Session;
+pub use status::{PluginState, PluginStatus};

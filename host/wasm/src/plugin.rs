@@ -1,10 +1,7 @@
-//! One plugin that serves: its code, its terms and what it asked for in `setup`.
-//!
-//! Takes a compiled component and a grant; yields waves of calls. May not change once it is made.
+//! One plugin that serves: its code, its grant and the registration that `setup` returned. It never changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::store::Indexed;
@@ -13,11 +10,11 @@ use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::RelationKey;
 
 use crate::run::bindings::ActionPre;
-use crate::run::engine::Engine;
-use crate::run::guest::{Guest, Terms};
-use crate::run::warm_instance::Setting;
+use crate::run::guest::Guest;
+use crate::run::session::Session;
+use crate::run::warm_instance::CallContext;
 
-/// A component that is ready to be instantiated, whatever it is granted.
+/// A component that can be instantiated. It does not depend on grants.
 pub(crate) struct Compiled {
     pub digest: String,
     pub manifest: Arc<Manifest>,
@@ -27,24 +24,22 @@ pub(crate) struct Compiled {
 /// One plugin that serves.
 pub(crate) struct Plugin {
     pub(crate) compiled: Arc<Compiled>,
-    pub(crate) terms: Arc<Terms>,
-    pub(crate) engine: Arc<Engine>,
     pub(crate) info: Arc<PluginInfo>,
-    pub(crate) wall_timeout: Option<Duration>,
+    pub(crate) context: Arc<CallContext>,
 }
 
-/// What plugins want to see of one kind.
+/// The fields and indexes of one kind that plugins declare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredKind {
     /// JSON Pointers of the fields to keep.
     pub fields: BTreeSet<String>,
-    /// What relations match by.
+    /// Labels and fields that relations match by.
     pub indexed: Indexed,
-    /// Whether it is a target or in a relation, and so has to be watched. Others are read live, by name.
+    /// `true` if the kind is a target or in a relation, and so has to be watched. Others are read live, by name.
     pub watched: bool,
 }
 
-/// What plugins want to see.
+/// The kinds that plugins declare.
 pub type Declared = BTreeMap<Kind, DeclaredKind>;
 
 impl Plugin {
@@ -58,7 +53,12 @@ impl Plugin {
         &self.compiled.digest
     }
 
-    /// What it wants to see.
+    /// Begins calls for one job in one round.
+    pub(crate) fn session(&self) -> Session {
+        Session::new(self.context.clone())
+    }
+
+    /// The kinds that it declares.
     pub(crate) fn declared(&self) -> Declared {
         let mut declared = Declared::new();
         for rule in &self.manifest().reads {
@@ -86,13 +86,9 @@ impl Plugin {
         }
         declared
     }
-
-    pub(crate) fn setting(&self) -> Setting<'_> {
-        Setting { engine: &self.engine, compiled: &self.compiled, terms: &self.terms, wall_timeout: self.wall_timeout }
-    }
 }
 
-/// Everything that any of these plugins wants to see.
+/// Everything that any of these plugins declares.
 pub(crate) fn union<'a>(plugins: impl Iterator<Item = &'a Arc<Plugin>>) -> Declared {
     let mut all = Declared::new();
     for (kind, declared) in plugins.flat_map(|plugin| plugin.declared()) {

@@ -1,335 +1,189 @@
-//! Which plugin serves which action.
+//! Loads plugin files, applies grants, and publishes the resulting snapshot.
 //!
-//! Takes what became of each file; yields one consistent view, swapped whole, that is read without waiting. May not
-//! load anything.
+//! Reading a snapshot never waits; loading happens one file at a time. May not know the directory: a caller reads it
+//! and hands in the files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use oarlock_core::plugin::lookup::Found;
-use oarlock_core::plugin::manifest::Manifest;
-use semver::Version;
-use serde::Serialize;
+use arc_swap::ArcSwap;
+use oarlock_core::plugin::grant::Grant;
+use tokio::sync::{Mutex, watch};
 
-use crate::load::loader::Admission;
-use crate::plugin::{Compiled, Declared, Plugin, union};
-use crate::rejection::Rejection;
+use crate::load::grants::read_grants;
+use crate::load::inspect::digest;
+use crate::load::loader::{Admission, Loader};
+use crate::load::watch::{Directory, Events};
+use crate::plugin_set::{Outcome, PluginSet};
+use crate::rejection::{Rejection, causes};
+use crate::snapshot::Snapshot;
 
-/// How many sweeps a replaced version is kept without anybody asking for it: ten minutes.
-const KEPT_SWEEPS: u32 = 300;
-
-/// How far a plugin is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-pub enum PluginState {
-    /// Seen, and waiting until it stands still.
-    Discovered,
-    /// Serves its action.
-    Serving,
-    /// Serves only jobs that began with it.
-    Draining,
-    /// Not used.
-    Rejected,
-    /// Asks for more than it was granted.
-    AwaitingGrant,
-}
-
-/// What is told of one plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PluginStatus {
-    /// The file, or the name under which it was published.
-    pub source: String,
-    /// Name of the plugin, where its manifest could be read.
-    pub name: Option<String>,
-    /// Its version.
-    pub version: Option<String>,
-    /// The action it implements.
-    pub action: Option<String>,
-    /// `sha256:...`, where the file could be read.
-    pub digest: Option<String>,
-    /// How far it is.
-    pub state: PluginState,
-    /// A CamelCase word for programs.
-    pub reason: String,
-    /// One sentence for people, with the fix where there is one.
-    pub message: String,
-    /// The lines that its grant lacks.
-    pub missing: Vec<String>,
-}
-
-/// What became of one file.
-pub(crate) struct Entry {
-    pub digest: Option<String>,
-    pub compiled: Option<Arc<Compiled>>,
-    pub outcome: Outcome,
-    /// The last plugin of this file that served, for as long as what is there now does not.
-    pub good: Option<Arc<Plugin>>,
-}
-
-/// How far a file came.
-pub(crate) enum Outcome {
-    Unsettled,
-    Rejected(Rejection),
-    Awaiting(Vec<String>),
-    Ready(Arc<Plugin>),
-}
-
-impl From<Admission> for Outcome {
-    fn from(admission: Admission) -> Self {
-        match admission {
-            Admission::Ready(plugin) => Self::Ready(plugin),
-            Admission::Awaiting(lines) => Self::Awaiting(lines),
-            Admission::Rejected(rejection) => Self::Rejected(rejection),
-        }
-    }
-}
-
-struct Draining {
-    plugin: Arc<Plugin>,
-    asked: Arc<AtomicBool>,
-    idle: u32,
-}
-
-/// The files and what is kept beside them. One writer at a time.
-#[derive(Default)]
+/// The plugins of a host, with the means to load more.
 pub(crate) struct Registry {
-    pub entries: BTreeMap<String, Entry>,
-    draining: HashMap<String, Draining>,
-    /// Digests that lost their grant, and so are kept for nobody.
-    revoked: HashSet<String>,
-}
-
-/// One consistent view.
-#[derive(Default)]
-pub(crate) struct Published {
-    serving: BTreeMap<String, Arc<Plugin>>,
-    bound: HashMap<String, (Arc<Plugin>, Arc<AtomicBool>)>,
-    pub list: Vec<PluginStatus>,
-    pub declared: Declared,
-}
-
-impl Published {
-    /// The plugin for a job of `action`: the one it is bound to while that is there, else the serving one.
-    pub(crate) fn find(&self, action: &str, digest: Option<&str>) -> Found {
-        let bound = digest.and_then(|digest| self.bound.get(digest));
-        if let Some((plugin, asked)) = bound.filter(|(plugin, _)| plugin.manifest().action == action) {
-            asked.store(true, Ordering::Relaxed);
-            return Found::Serving(plugin.info.clone());
-        }
-        if let Some(plugin) = self.serving.get(action) {
-            return Found::Serving(plugin.info.clone());
-        }
-        if let Some(status) = self.list.iter().find(|status| status.action.as_deref() == Some(action)) {
-            let reason = if status.state == PluginState::AwaitingGrant { "AwaitingGrant" } else { "NoPlugin" };
-            let (source, why, message) = (&status.source, &status.reason, &status.message);
-            return Found::NotServing { reason, message: format!("{source}: {why}: {message}") };
-        }
-        Found::Unknown { loaded: self.serving.keys().cloned().collect() }
-    }
-
-    /// The plugin of this digest, if it may still be called.
-    pub(crate) fn by_digest(&self, digest: &str) -> Option<Arc<Plugin>> {
-        self.bound.get(digest).map(|(plugin, _)| plugin.clone())
-    }
-
-    /// Whether nobody could tell this view from the other.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let known = |(digest, (plugin, _)): (&String, &(Arc<Plugin>, _))| {
-            other.bound.get(digest).is_some_and(|(same, _)| Arc::ptr_eq(plugin, same))
-        };
-        self.list == other.list
-            && self.bound.len() == other.bound.len()
-            && self.bound.iter().all(known)
-            && self.serving.keys().eq(other.serving.keys())
-    }
-
-    /// Digests of all plugins that may be called.
-    pub(crate) fn digests(&self) -> BTreeSet<String> {
-        self.bound.keys().cloned().collect()
-    }
+    loader: Arc<Loader>,
+    set: Mutex<PluginSet>,
+    snapshot: ArcSwap<Snapshot>,
+    changes: watch::Sender<u64>,
 }
 
 impl Registry {
-    /// Decides anew who serves. `before` is the view until now.
-    pub(crate) fn publish(&mut self, before: &Published) -> Published {
-        let mut candidates: BTreeMap<String, Vec<Arc<Plugin>>> = BTreeMap::new();
-        for plugin in self.entries.values().filter_map(Entry::plugin) {
-            let rivals = candidates.entry(plugin.manifest().action.clone()).or_default();
-            if rivals.iter().all(|rival| rival.digest() != plugin.digest()) {
-                rivals.push(plugin.clone());
-            }
-        }
-        let elected = candidates
-            .into_iter()
-            .filter_map(|(action, rivals)| Some((action.clone(), elect(&rivals, before.serving.get(&action))?)));
-        let serving: BTreeMap<_, _> = elected.collect();
-        self.drain(&serving, before);
-        let list = self.list(&serving);
-        let mut bound = HashMap::new();
-        for plugin in serving.values() {
-            bound.insert(plugin.digest().to_owned(), (plugin.clone(), Arc::new(AtomicBool::new(false))));
-        }
-        for (digest, draining) in &self.draining {
-            bound.insert(digest.clone(), (draining.plugin.clone(), draining.asked.clone()));
-        }
-        let declared = union(bound.values().map(|(plugin, _)| plugin));
-        Published { serving, bound, list, declared }
-    }
-
-    /// Whoever served and no longer does is kept for the jobs that began with it.
-    fn drain(&mut self, serving: &BTreeMap<String, Arc<Plugin>>, before: &Published) {
-        let serves = |digest: &str| serving.values().any(|plugin| plugin.digest() == digest);
-        self.draining.retain(|digest, _| !serves(digest));
-        let revoked = std::mem::take(&mut self.revoked);
-        self.draining.retain(|digest, _| !revoked.contains(digest));
-        let replaced = before.serving.values().filter(|plugin| !serves(plugin.digest()));
-        for plugin in replaced.filter(|plugin| !revoked.contains(plugin.digest())) {
-            let asked = Arc::new(AtomicBool::new(false));
-            self.draining.entry(plugin.digest().to_owned()).or_insert_with(|| Draining {
-                plugin: plugin.clone(),
-                asked,
-                idle: 0,
-            });
+    pub(crate) fn new(loader: Loader) -> Self {
+        Self {
+            loader: Arc::new(loader),
+            set: Mutex::default(),
+            snapshot: ArcSwap::default(),
+            changes: watch::Sender::new(0),
         }
     }
 
-    /// Takes a new grant for the file `source`. Nothing that held by the old one goes on.
-    pub(crate) fn regranted(&mut self, source: &str, admission: Admission) {
-        let Some(entry) = self.entries.get_mut(source) else { return };
-        let digest = entry.compiled.as_ref().map(|compiled| compiled.digest.clone());
-        entry.good = None;
-        entry.outcome = admission.into();
-        if !matches!(entry.outcome, Outcome::Ready(_)) {
-            self.revoked.extend(digest);
-        }
+    /// The present snapshot.
+    pub(crate) fn snapshot(&self) -> arc_swap::Guard<Arc<Snapshot>> {
+        self.snapshot.load()
     }
 
-    /// Replaced versions of the plugin `name`, which a new grant concerns too.
-    pub(crate) fn draining(&self, name: &str) -> Vec<Arc<Compiled>> {
-        let named = self.draining.values().filter(|draining| draining.plugin.manifest().name == name);
-        named.map(|draining| draining.plugin.compiled.clone()).collect()
+    /// A number that rises with each snapshot that differs from the one before.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
-    /// Takes a new grant for a replaced version.
-    pub(crate) fn redrained(&mut self, digest: &str, admission: Admission) {
-        match (admission, self.draining.get_mut(digest)) {
-            (Admission::Ready(plugin), Some(draining)) => draining.plugin = plugin,
-            _ => drop(self.draining.remove(digest)),
-        }
-    }
-
-    /// Retires replaced versions that nobody asked for. Whether any went.
-    pub(crate) fn sweep(&mut self) -> bool {
-        let before = self.draining.len();
-        self.draining.retain(|_, draining| {
-            draining.idle = if draining.asked.swap(false, Ordering::Relaxed) { 0 } else { draining.idle + 1 };
-            draining.idle <= KEPT_SWEEPS
+    /// Loads a component under the name `source`, and replaces the one of that name.
+    pub(crate) async fn load(&self, source: &str, bytes: Vec<u8>) {
+        let loader = self.loader.clone();
+        let digest = digest(&bytes);
+        let prepared = tokio::task::spawn_blocking(move || loader.prepare(&bytes)).await;
+        // A compiler that panics in this process ends its task and nothing else.
+        let prepared = prepared.unwrap_or_else(|_| {
+            Err(Rejection::new("CompileFailed", "the compiler panicked over the component; rebuild it"))
         });
-        self.draining.len() != before
+        self.edit(async |set| {
+            let loaded = match prepared {
+                Ok(compiled) => {
+                    let admission = self.loader.admit(&compiled, &set.grants).await;
+                    Ok((compiled, admission))
+                }
+                Err(rejection) => Err(rejection),
+            };
+            set.set_loaded(source, digest, loaded);
+        })
+        .await;
     }
 
-    fn list(&self, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
-        let mut list: Vec<_> =
-            self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, serving)).collect();
-        for draining in self.draining.values() {
-            let plugin = &draining.plugin;
-            let said = (PluginState::Draining, "Replaced", "it serves jobs that began with it");
-            list.push(of_plugin("", plugin.manifest(), plugin.digest()).with(said));
-        }
-        list
-    }
-}
-
-/// The one of the highest version. Of two that claim the same one, the one that served; else neither.
-fn elect(rivals: &[Arc<Plugin>], incumbent: Option<&Arc<Plugin>>) -> Option<Arc<Plugin>> {
-    let version = |plugin: &Arc<Plugin>| -> Version { plugin.manifest().version.clone() };
-    let highest = rivals.iter().map(version).max()?;
-    let mut top = rivals.iter().filter(|plugin| version(plugin) == highest);
-    match (top.next(), top.next()) {
-        (Some(only), None) => Some(only.clone()),
-        _ => {
-            let served = |plugin: &&Arc<Plugin>| incumbent.is_some_and(|old| old.digest() == plugin.digest());
-            rivals.iter().filter(|plugin| version(plugin) == highest).find(served).cloned()
-        }
-    }
-}
-
-impl Entry {
-    /// The plugin of this file that could serve.
-    pub(crate) fn plugin(&self) -> Option<&Arc<Plugin>> {
-        match &self.outcome {
-            Outcome::Ready(plugin) => Some(plugin),
-            _ => self.good.as_ref(),
-        }
+    /// Removes the file `source`.
+    pub(crate) async fn remove(&self, source: &str) {
+        self.edit(async |set| drop(set.entries.remove(source))).await;
     }
 
-    /// What is told of the file: of what is there now, and of what serves in its place.
-    fn statuses(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
-        let good = self.good.as_ref().filter(|good| serving.values().any(|plugin| Arc::ptr_eq(plugin, good)));
-        let said = (PluginState::Serving, "LastGood", "it serves its action until what replaces it can");
-        let good = good.map(|good| of_plugin(source, good.manifest(), good.digest()).with(said));
-        [self.status(source, serving)].into_iter().chain(good).collect()
-    }
-
-    fn status(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> PluginStatus {
-        let mut status = match &self.compiled {
-            Some(compiled) => of_plugin(source, &compiled.manifest, &compiled.digest),
-            None => PluginStatus { digest: self.digest.clone(), ..unknown(source) },
-        };
-        match &self.outcome {
-            Outcome::Unsettled => status.with((PluginState::Discovered, "Settling", "it is still being written")),
-            Outcome::Rejected(rejection) => status.with((PluginState::Rejected, rejection.reason, &rejection.sentence)),
-            Outcome::Awaiting(missing) => {
-                status.missing = missing.clone();
-                let sentence = format!("its grant lacks: {}", missing.join("; "));
-                status.with((PluginState::AwaitingGrant, "GrantMissing", &sentence))
+    /// Replaces all grants, and loads the plugins whose grant differs with the new one.
+    pub(crate) async fn set_grants(&self, grants: Vec<Grant>) {
+        self.edit(async |set| {
+            let before = std::mem::replace(&mut set.grants, grants.clone());
+            let of = |grants: &[Grant], name: &str| grants.iter().find(|grant| grant.name == name).cloned();
+            let differs = |name: &str| of(&before, name) != of(&grants, name);
+            let known =
+                set.entries.iter().filter_map(|(source, entry)| Some((source.clone(), entry.compiled.clone()?)));
+            let affected: Vec<_> = known.filter(|(_, compiled)| differs(&compiled.manifest.name)).collect();
+            let names: BTreeSet<_> = before.iter().chain(&grants).map(|grant| grant.name.as_str()).collect();
+            let draining: Vec<_> =
+                names.into_iter().filter(|name| differs(name)).flat_map(|name| set.draining(name)).collect();
+            for compiled in draining {
+                let admission = self.loader.admit(&compiled, &grants).await;
+                set.set_draining_admission(&compiled.digest, admission);
             }
-            Outcome::Ready(plugin) => match serving.get(&plugin.manifest().action) {
-                Some(winner) if winner.digest() == plugin.digest() => {
-                    status.with((PluginState::Serving, "Serving", "it serves its action"))
-                }
-                Some(winner) => {
-                    let (name, version) = (&winner.manifest().name, &winner.manifest().version);
-                    let sentence =
-                        format!("{name} {version} serves this action; raise the version, or remove one file");
-                    status.with((PluginState::Rejected, "ActionTaken", &sentence))
-                }
-                None => {
-                    let sentence = "another file claims the same action and version; remove one of them";
-                    status.with((PluginState::Rejected, "ActionTaken", sentence))
-                }
-            },
+            for (source, compiled) in affected {
+                let admission = self.loader.admit(&compiled, &grants).await;
+                set.set_admission(&source, admission);
+            }
+        })
+        .await;
+    }
+
+    /// Reads the file of grants. The previous grants stay in force where it is invalid.
+    pub(crate) async fn read_grants(&self, path: &Path) {
+        match read_grants(path) {
+            Ok(grants) => self.set_grants(grants).await,
+            Err(error) => {
+                let (path, error) = (path.display(), causes(&error));
+                tracing::error!(%path, %error, "failed to read the grants; the previous grants stay in force");
+            }
         }
     }
-}
 
-fn unknown(source: &str) -> PluginStatus {
-    PluginStatus {
-        source: source.to_owned(),
-        name: None,
-        version: None,
-        action: None,
-        digest: None,
-        state: PluginState::Discovered,
-        reason: String::new(),
-        message: String::new(),
-        missing: Vec::new(),
+    /// Scans the plugin directory once and loads its changes. Returns `true` while a file is still being written.
+    pub(crate) async fn scan(&self, directory: &mut Directory) -> bool {
+        if let Some(grants) = directory.changed_grants() {
+            self.read_grants(&grants).await;
+        }
+        let scan = directory.scan(&self.retryable().await);
+        for (source, rejection) in scan.rejected {
+            self.reject(&source, rejection).await;
+        }
+        for source in &scan.unsettled {
+            self.set_unsettled(source).await;
+        }
+        for source in &scan.removed {
+            self.remove(source).await;
+        }
+        let mut unsettled = !scan.unsettled.is_empty();
+        for file in scan.ready {
+            match directory.read(&file) {
+                Ok(Some(bytes)) => self.load(&file.name, bytes).await,
+                Ok(None) => unsettled = true,
+                Err(rejection) => self.reject(&file.name, rejection).await,
+            }
+        }
+        unsettled
     }
-}
 
-fn of_plugin(source: &str, manifest: &Manifest, digest: &str) -> PluginStatus {
-    PluginStatus {
-        name: Some(manifest.name.clone()),
-        version: Some(manifest.version.to_string()),
-        action: Some(manifest.action.clone()),
-        digest: Some(digest.to_owned()),
-        ..unknown(source)
+    /// Follows the plugin directory until the task is dropped.
+    pub(crate) async fn follow(self: Arc<Self>, mut directory: Directory, mut unsettled: bool) {
+        let mut events = Events::subscribe(&directory);
+        loop {
+            let quiet = events.next(&mut directory, unsettled).await;
+            unsettled = self.scan(&mut directory).await;
+            if quiet && self.set.lock().await.sweep() {
+                self.edit(async |_| ()).await;
+            }
+        }
     }
-}
 
-impl PluginStatus {
-    fn with(self, (state, reason, message): (PluginState, &str, &str)) -> Self {
-        Self { state, reason: reason.to_owned(), message: message.to_owned(), ..self }
+    async fn reject(&self, source: &str, rejection: Rejection) {
+        let outcome = Outcome::Loaded(Admission::Rejected(rejection));
+        self.edit(async |set| set.set_outcome(source, outcome)).await;
+    }
+
+    async fn set_unsettled(&self, source: &str) {
+        let known = {
+            let set = self.set.lock().await;
+            set.entries.get(source).is_some_and(|entry| matches!(entry.outcome, Outcome::Unsettled))
+        };
+        if !known {
+            self.edit(async |set| set.set_outcome(source, Outcome::Unsettled)).await;
+        }
+    }
+
+    /// The files to try again though they did not change.
+    async fn retryable(&self) -> BTreeSet<String> {
+        let set = self.set.lock().await;
+        let retryable = set.entries.iter().filter(|(_, entry)| {
+            matches!(&entry.outcome, Outcome::Loaded(Admission::Rejected(rejection)) if rejection.retryable)
+        });
+        retryable.map(|(source, _)| source.clone()).collect()
+    }
+
+    async fn edit(&self, change: impl AsyncFnOnce(&mut PluginSet)) {
+        let mut set = self.set.lock().await;
+        change(&mut set).await;
+        let before = self.snapshot.load_full();
+        let after = set.publish(&before);
+        for status in after.list.iter().filter(|status| !before.list.contains(status)) {
+            let (source, state, reason) = (&status.source, status.state, &status.reason);
+            tracing::info!(plugin = status.name, source, ?state, reason, "{}", status.message);
+        }
+        let same = after.is_same(&before);
+        self.snapshot.store(Arc::new(after));
+        if !same {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
     }
 }

@@ -1,17 +1,15 @@
-//! Why a component is not used.
-//!
-//! Takes what was found; yields a word for programs and a sentence for people that names the fix.
+//! The reason for not using a component: a word for programs, and a sentence for people that names the fix.
 
 use std::fmt;
 
-/// Why a component is not used.
+/// The reason for not using a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// A CamelCase word for programs, the same in events and metrics.
     pub reason: &'static str,
     /// One sentence for people, with the fix.
     pub sentence: String,
-    /// Whether the same component may be accepted later without being changed.
+    /// `true` if the same component may be accepted later without being changed.
     pub retryable: bool,
 }
 

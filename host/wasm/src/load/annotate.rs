@@ -1,7 +1,6 @@
 //! Writes a manifest into a component, for plugins in languages whose linker cannot.
 //!
-//! Takes a component and a manifest; yields the component with the manifest as its own custom section, in place of one
-//! that it had. May not touch anything else.
+//! The manifest becomes a custom section of the component, in place of an earlier one. May not change anything else.
 
 use oarlock_core::plugin::manifest::Manifest;
 
@@ -13,7 +12,7 @@ const HEADER: usize = 8;
 /// The id of custom sections.
 const CUSTOM: u8 = 0;
 
-/// The component with `manifest` as its own.
+/// Returns the component with `manifest` as its own.
 pub fn annotate(component: &[u8], manifest: &[u8]) -> Result<Vec<u8>, Rejection> {
     Manifest::parse(manifest).map_err(|error| Rejection::new("ManifestInvalid", causes(&error)))?;
     let without = strip(component)?;
@@ -29,7 +28,7 @@ pub fn annotate(component: &[u8], manifest: &[u8]) -> Result<Vec<u8>, Rejection>
     Ok(with)
 }
 
-/// The component without a manifest of its own; that of a module inside stays.
+/// Returns the component without a manifest of its own. The manifest of a module inside stays.
 fn strip(component: &[u8]) -> Result<Vec<u8>, Rejection> {
     let (header, mut rest) = component.split_at_checked(HEADER).ok_or_else(truncated)?;
     let mut kept = header.to_vec();
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_manifest_or_no_component_is_refused() {
+    fn an_invalid_manifest_or_component_is_rejected() {
         assert_eq!(annotate(EMPTY, b"{}").unwrap_err().reason, "ManifestInvalid");
         assert_eq!(annotate(b"\0asm", &manifest("one")).unwrap_err().reason, "Truncated");
         assert_eq!(annotate(b"\0asm\x0d\0\x01\0\x07\xff\x7f", &manifest("one")).unwrap_err().reason, "Truncated");

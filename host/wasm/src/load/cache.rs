@@ -1,7 +1,7 @@
-//! Compiled code of components that were seen before.
+//! The cache of compiled code, by the digest of the component.
 //!
-//! Takes a digest; yields code that this host compiled from it. Entries run as native code, so each is authenticated
-//! with a key that only this host has: one that is damaged, renamed or foreign is ignored. May not be shared.
+//! Entries run as native code, so each is authenticated with a key that only this host has: one that is damaged,
+//! renamed or foreign is ignored. May not be shared between hosts.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -24,16 +24,16 @@ pub enum CacheError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// Its key could not be read or made.
-    #[error("failed to read or make the key {path} of the cache; remove it, and entries are built anew")]
+    #[error("failed to read or make the key {path} of the cache; remove it, and the host compiles all plugins again")]
     Key {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -46,7 +46,7 @@ pub(crate) struct Cache {
     fingerprint: String,
 }
 
-/// Where compiled code is kept unless somebody says otherwise: under the user's cache directory.
+/// The default directory of the cache, under the user's cache directory.
 pub fn default_cache_dir() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
@@ -75,7 +75,7 @@ impl Cache {
         Some(code)
     }
 
-    /// Keeps `code`. A failure costs a compilation after the next start and nothing else.
+    /// Keeps `code`. A failure is logged and costs only a compilation after the next start.
     pub(crate) fn store(&self, digest: &str, code: &[u8]) {
         let name = self.name(digest);
         let tag = hmac::sign(&self.key, &signed(&name, code));
@@ -83,7 +83,7 @@ impl Cache {
         let partial = partial(&path);
         let written = write_private(&partial, &[tag.as_ref(), code]).and_then(|()| fs::rename(&partial, &path));
         if let Err(error) = written {
-            tracing::warn!(path = %path.display(), %error, "failed to keep compiled code");
+            tracing::warn!(path = %path.display(), %error, "failed to write compiled code to the cache; the plugin is compiled again at the next start");
         }
     }
 
@@ -97,7 +97,7 @@ fn signed(name: &str, code: &[u8]) -> Vec<u8> {
     [name.as_bytes(), b"\n", code].concat()
 }
 
-/// A name beside `path` that nobody else writes to.
+/// A name beside `path` that no other writer uses.
 fn partial(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     path.with_extension(format!("{}.{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
@@ -122,7 +122,7 @@ fn key(path: &Path) -> io::Result<Vec<u8>> {
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no randomness"))?;
     let partial = partial(path);
     write_private(&partial, &[&key])?;
-    // Whoever made one first wins, and the loser reads that. One of a wrong length is made anew.
+    // The first process to make a key wins, and others read that one. A key of a wrong length is replaced.
     let linked = if path.exists() { fs::rename(&partial, path) } else { fs::hard_link(&partial, path) };
     match linked {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

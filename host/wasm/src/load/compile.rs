@@ -1,7 +1,7 @@
 //! Compiles vetted components in a process of its own.
 //!
-//! Takes a component; yields code, or why there is none. A file that makes the compiler panic, run for ever or eat
-//! memory ends the helper and not the host. May not read the plugin directory.
+//! Takes a component; yields code, or a rejection. A file that makes the compiler panic, run for ever or use too much
+//! memory ends the helper process and not the host. May not read the plugin directory.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -21,10 +21,10 @@ use crate::run::engine::{self, EngineError};
 const HELPER_BYTES: u64 = 4 << 30;
 /// CPU time of the helper. CPython needs a tenth of it.
 const HELPER_SECONDS: u64 = 60;
-/// After this long the helper is ended, whatever it waits for.
+/// The longest that the helper may run or wait.
 const HELPER_WAIT: Duration = Duration::from_secs(120);
 
-/// Who compiles.
+/// The process that compiles.
 #[derive(Clone, Debug)]
 pub enum CompileWith {
     /// A helper process: this program with these arguments, which end in [`compile_worker`].
@@ -52,42 +52,42 @@ pub enum CompileWorkerError {
     /// Its own limits could not be set.
     #[error("failed to limit the compiler")]
     Limit {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The component could not be read from standard input.
     #[error("failed to read the component from standard input")]
     Read {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The compiler did not start.
     #[error("failed to start the compiler")]
     Engine {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: EngineError,
     },
     /// The component does not compile.
     #[error("failed to compile the component")]
     Compile {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: wasmtime::Error,
     },
     /// The code could not be written to standard output.
     #[error("failed to write the code to standard output")]
     Write {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-/// What the hidden subcommand does: limits itself, reads a component from standard input, and writes its code to
-/// standard output.
+/// Runs the helper process: limits itself, reads a component from standard input, and writes its code to standard
+/// output.
 pub fn compile_worker() -> Result<(), CompileWorkerError> {
     for (resource, limit) in [(Resource::As, HELPER_BYTES), (Resource::Cpu, HELPER_SECONDS), (Resource::Core, 0)] {
         let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
@@ -110,7 +110,8 @@ pub(crate) fn compile(with: &CompileWith, engine: &wasmtime::Engine, bytes: &[u8
             let mut command = Command::new(program);
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let child = command.spawn().map_err(|error| {
-                let sentence = format!("the helper {} could not be started: {error}", program.display());
+                let sentence =
+                    format!("the helper {} could not be started: {error}; the host tries again", program.display());
                 Rejection::for_now("CompilerUnavailable", sentence)
             })?;
             through(child, bytes)
@@ -119,14 +120,14 @@ pub(crate) fn compile(with: &CompileWith, engine: &wasmtime::Engine, bytes: &[u8
 }
 
 fn failed(why: &str) -> Rejection {
-    Rejection::new("CompileFailed", format!("the component does not compile: {why}; build it anew"))
+    Rejection::new("CompileFailed", format!("the component does not compile: {why}; rebuild it"))
 }
 
 fn through(mut child: Child, bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
     let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (done, ended) = mpsc::channel();
     std::thread::scope(|scope| {
-        // A helper that ended early reads no more; what it said is below.
+        // A helper that ended early reads no more; its output on standard error is read below.
         scope.spawn(move || input.map(|mut input| input.write_all(bytes)));
         let code = scope.spawn(move || {
             let code = read(output);
@@ -134,36 +135,37 @@ fn through(mut child: Child, bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
             let _ = done.send(());
             code
         });
-        let said = scope.spawn(move || read(errors.map(|errors| errors.take(16 * 1024))));
+        let stderr = scope.spawn(move || read(errors.map(|errors| errors.take(16 * 1024))));
         let late = ended.recv_timeout(HELPER_WAIT).is_err();
         if late {
-            // Nothing is left to do where it ended by itself meanwhile.
+            // This fails only if the helper ended by itself meanwhile.
             let _ = child.kill();
         }
-        let (code, said) = (code.join().unwrap_or_default(), said.join().unwrap_or_default());
+        let (code, stderr) = (code.join().unwrap_or_default(), stderr.join().unwrap_or_default());
         match child.wait() {
             Ok(status) if status.success() && !late => Ok(code),
             Ok(status) if late || status.code().is_none() => {
-                let sentence =
-                    format!("the compiler was ended ({status}) for using too much time or memory; simplify it");
+                let sentence = format!(
+                    "the compiler was ended ({status}) for using too much time or memory; make the component smaller"
+                );
                 Err(Rejection::new("CompileLimitExceeded", sentence))
             }
-            _ => Err(failed(said_of(&said))),
+            _ => Err(failed(reason_of(&stderr))),
         }
     })
 }
 
 fn read(from: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // What could be read is judged by the helper's exit status.
+    // A read error shows in the helper's exit status too.
     let _ = from.map(|mut from| from.read_to_end(&mut bytes));
     bytes
 }
 
-fn said_of(said: &[u8]) -> &str {
-    std::str::from_utf8(said)
+fn reason_of(stderr: &[u8]) -> &str {
+    std::str::from_utf8(stderr)
         .map(str::trim)
         .ok()
-        .filter(|said| !said.is_empty())
+        .filter(|reason| !reason.is_empty())
         .unwrap_or("the compiler gave no reason")
 }

@@ -1,7 +1,7 @@
 //! The file of grants.
 //!
-//! Takes YAML documents; yields grants. The file lies beside the plugin directory, never in it: who may drop a plugin
-//! may not grant it anything. May not guess: one document that is not understood refuses the file.
+//! The file lies beside the plugin directory, never in it: a user who may drop a plugin may not grant it anything. One
+//! invalid document makes the whole file invalid.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,23 +18,23 @@ pub enum GrantsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// It is not YAML.
     #[error("the grants are not YAML; separate documents by a line `---`")]
     Yaml {
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: Box<serde_saphyr::Error>,
     },
     /// A document is not a grant.
-    #[error("document {number} of the grants is refused")]
+    #[error("document {number} of the grants is invalid")]
     Document {
         /// Its number, from 1.
         number: usize,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: GrantError,
     },
@@ -44,9 +44,9 @@ pub enum GrantsError {
         /// Name of the plugin.
         name: String,
     },
-    /// The file lies where plugins are dropped.
+    /// The file lies in the plugin directory.
     #[error(
-        "the grants {path} lie in the plugin directory; put them beside it, for who may drop a plugin may not grant it anything"
+        "the grants {path} lie in the plugin directory; move the file out of it, because users who may drop plugins there must not be able to grant them anything"
     )]
     Inside {
         /// The file.
@@ -54,7 +54,7 @@ pub enum GrantsError {
     },
 }
 
-/// The grants that YAML documents state.
+/// Parses the YAML documents of a file of grants.
 pub fn parse_grants(yaml: &str) -> Result<Vec<Grant>, GrantsError> {
     let documents: Vec<Value> =
         serde_saphyr::from_multiple(yaml).map_err(|source| GrantsError::Yaml { source: Box::new(source) })?;
@@ -69,7 +69,7 @@ pub fn parse_grants(yaml: &str) -> Result<Vec<Grant>, GrantsError> {
     Ok(grants)
 }
 
-/// The grants of a file; none where there is no file.
+/// Reads the grants of a file. A missing file grants nothing.
 pub(crate) fn read_grants(path: &Path) -> Result<Vec<Grant>, GrantsError> {
     match std::fs::read_to_string(path) {
         Ok(yaml) => parse_grants(&yaml),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_not_understood_is_named() {
+    fn an_invalid_document_is_named() {
         assert!(matches!(
             parse_grants(&format!("{ONE}---\nkind: Pod\n")),
             Err(GrantsError::Document { number: 2, .. })

@@ -1,7 +1,6 @@
-//! What can be told of a component without running it.
+//! Reads a component's imports, exports, sections and manifest.
 //!
-//! Takes the bytes of a file; yields its imports, exports, sections and manifest. May not compile or validate: a file
-//! that lies is found out by vetting.
+//! May not compile, run or validate: vetting finds the file that lies.
 
 use oarlock_core::plugin::manifest::{Manifest, ManifestError};
 use serde::Serialize;
@@ -12,13 +11,13 @@ use crate::rejection::{Rejection, causes};
 
 /// The custom section of the manifest.
 pub const MANIFEST_SECTION: &str = "oarlock.manifest";
-/// Nested components deeper than this are made by no tool.
+/// The deepest nesting of components that is accepted. No tool nests them deeper.
 const MAX_DEPTH: usize = 32;
 
-/// What can be told of a component without running it.
+/// Everything that a component's file states, read without running it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Facts {
+pub struct Inspection {
     /// `sha256:` and the digest of the file.
     pub digest: String,
     /// Size of the file.
@@ -27,7 +26,7 @@ pub struct Facts {
     pub imports: Vec<String>,
     /// Names of exported interfaces and functions.
     pub exports: Vec<String>,
-    /// Custom sections, of the component and of what is nested in it.
+    /// Custom sections, of the component and of the modules and components inside.
     pub sections: Vec<Section>,
     /// The manifest, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +40,7 @@ pub struct Section {
     pub name: String,
     /// Its size.
     pub bytes: usize,
-    /// Whether it is the component's own, not that of a module inside.
+    /// `true` if it is the component's own, `false` if it belongs to a module inside.
     pub own: bool,
 }
 
@@ -51,10 +50,10 @@ pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{hex}")
 }
 
-/// Tells what it can of a component.
-pub fn inspect(bytes: &[u8]) -> Result<Facts, Rejection> {
+/// Inspects a component.
+pub fn inspect(bytes: &[u8]) -> Result<Inspection, Rejection> {
     check_header(bytes)?;
-    let mut facts = Facts {
+    let mut inspection = Inspection {
         digest: digest(bytes),
         bytes: bytes.len(),
         imports: Vec::new(),
@@ -66,41 +65,53 @@ pub fn inspect(bytes: &[u8]) -> Result<Facts, Rejection> {
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(|error| malformed(&error))? {
-            Payload::Version { encoding, .. } if depth == 0 && encoding == Encoding::Module => {
-                return Err(Rejection::new(
-                    "CoreModule",
-                    "the file is a core module, not a component; build it with `--target wasm32-wasip2`",
-                ));
+            Payload::Version { encoding: Encoding::Module, .. } if depth == 0 => return Err(core_module()),
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } if depth == MAX_DEPTH => {
+                return Err(Rejection::new("TooDeep", "its components are nested too deeply; rebuild it"));
             }
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
-            Payload::ComponentImportSection(section) if depth == 0 => {
-                for import in section {
-                    facts.imports.push(import.map_err(|error| malformed(&error))?.name.name.to_owned());
-                }
-            }
-            Payload::ComponentExportSection(section) if depth == 0 => {
-                for export in section {
-                    facts.exports.push(export.map_err(|error| malformed(&error))?.name.name.to_owned());
-                }
-            }
             Payload::CustomSection(section) => {
                 let (name, bytes) = (section.name().to_owned(), section.data().len());
                 if name == MANIFEST_SECTION {
                     if depth == 0 { &mut own } else { &mut nested }.push(section.data());
                 }
-                facts.sections.push(Section { name, bytes, own: depth == 0 });
+                inspection.sections.push(Section { name, bytes, own: depth == 0 });
+            }
+            payload if depth == 0 => inspection.add_names(payload).map_err(|error| malformed(&error))?,
+            _ => {}
+        }
+    }
+    // The manifest that `oarlock plugin annotate` added to the component wins over the one that the linker put into a
+    // module.
+    let found = if own.is_empty() { nested } else { own };
+    inspection.manifest = manifest(&found)?;
+    Ok(inspection)
+}
+
+impl Inspection {
+    /// Adds the names in a section of imports or exports.
+    fn add_names(&mut self, payload: Payload<'_>) -> wasmparser::Result<()> {
+        match payload {
+            Payload::ComponentImportSection(section) => {
+                for import in section {
+                    self.imports.push(import?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(section) => {
+                for export in section {
+                    self.exports.push(export?.name.name.to_owned());
+                }
             }
             _ => {}
         }
-        if depth > MAX_DEPTH {
-            return Err(Rejection::new("TooDeep", "its components are nested too deeply; build it anew"));
-        }
+        Ok(())
     }
-    // What `oarlock plugin annotate` added to the component wins over what the linker left in a module.
-    let found = if own.is_empty() { nested } else { own };
-    facts.manifest = manifest(&found)?;
-    Ok(facts)
+}
+
+fn core_module() -> Rejection {
+    let sentence = "the file is a core module, not a component; build it with `--target wasm32-wasip2`";
+    Rejection::new("CoreModule", sentence)
 }
 
 fn check_header(bytes: &[u8]) -> Result<(), Rejection> {
@@ -126,7 +137,7 @@ pub(crate) fn malformed(error: &wasmparser::BinaryReaderError) -> Rejection {
     if text.contains("unexpected end") || text.contains("section too large") || text.contains("out of bounds") {
         return truncated();
     }
-    Rejection::new("Malformed", format!("the file is not valid WebAssembly: {}; build it anew", causes(error)))
+    Rejection::new("Malformed", format!("the file is not valid WebAssembly: {}; rebuild it", causes(error)))
 }
 
 fn manifest(sections: &[&[u8]]) -> Result<Option<Manifest>, Rejection> {

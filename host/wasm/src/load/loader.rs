@@ -1,7 +1,7 @@
 //! Turns the bytes of a file into a plugin that can serve.
 //!
-//! Takes bytes and grants; yields a plugin, or why there is none. Vetting and compiling do not depend on grants, so a
-//! grant that changes costs one call of `setup`. May not decide which of several plugins serves.
+//! Takes bytes and grants; yields a plugin, or a rejection. Vetting and compiling do not depend on grants, so a changed
+//! grant costs one call of `setup`. May not decide which of several plugins serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,42 +14,45 @@ use wasmtime::component::Component;
 
 use crate::load::cache::Cache;
 use crate::load::compile::{CompileWith, compile};
-use crate::load::inspect::Facts;
+use crate::load::inspect::Inspection;
 use crate::load::vet;
 use crate::plugin::{Compiled, Plugin};
 use crate::rejection::{Rejection, causes};
 use crate::run::bindings::ActionPre;
+use crate::run::call_error::CallError;
 use crate::run::engine::Engine;
-use crate::run::guest::Terms;
-use crate::run::limits::Effective;
-use crate::run::plugin_log::Budget;
-use crate::run::warm_instance::{Broken, Setting, setup};
+use crate::run::guest::PluginSettings;
+use crate::run::limits::PluginLimits;
+use crate::run::plugin_log::LogBudget;
+use crate::run::warm_instance::{CallContext, setup};
 
 /// Turns files into plugins.
 pub(crate) struct Loader {
     pub engine: Arc<Engine>,
     pub cache: Option<Cache>,
     pub compile_with: CompileWith,
-    pub caps: Effective,
+    pub caps: PluginLimits,
     pub wall_timeout: Option<Duration>,
 }
 
-/// What became of a compiled component under the grants of now.
+/// The result of loading a component under the present grants.
 pub(crate) enum Admission {
+    /// It can serve.
     Ready(Arc<Plugin>),
-    /// The lines that are missing.
+    /// It asks for more than its grant, which lacks these lines.
     Awaiting(Vec<String>),
+    /// It is not used.
     Rejected(Rejection),
 }
 
 impl Loader {
-    /// Vets and compiles, or takes compiled code from the cache. Takes long: not for a thread that serves others.
+    /// Vets and compiles, or takes compiled code from the cache. Blocks its thread for up to minutes.
     pub(crate) fn prepare(&self, bytes: &[u8]) -> Result<Arc<Compiled>, Rejection> {
-        let facts = vet::check_face(bytes)?;
+        let inspection = vet::check_interface(bytes)?;
         // Code in the cache was vetted whole before it was compiled.
-        let cached = self.cache.as_ref().and_then(|cache| cache.load(&facts.digest));
+        let cached = self.cache.as_ref().and_then(|cache| cache.load(&inspection.digest));
         if let Some(component) = cached.and_then(|code| self.deserialize(&code).ok()) {
-            return self.link(facts, &component);
+            return self.link(inspection, &component);
         }
         vet::check_code(bytes)?;
         let code = compile(&self.compile_with, &self.engine.wasm, bytes)?;
@@ -57,9 +60,9 @@ impl Loader {
             Rejection::new("CompileFailed", format!("the compiled code cannot be loaded: {}", causes(error.as_ref())))
         })?;
         if let Some(cache) = &self.cache {
-            cache.store(&facts.digest, &code);
+            cache.store(&inspection.digest, &code);
         }
-        self.link(facts, &component)
+        self.link(inspection, &component)
     }
 
     #[allow(unsafe_code, reason = "the code comes from our own compiler: from the helper just now, or authenticated")]
@@ -68,7 +71,7 @@ impl Loader {
         unsafe { Component::deserialize(&self.engine.wasm, code) }
     }
 
-    fn link(&self, facts: Facts, component: &Component) -> Result<Arc<Compiled>, Rejection> {
+    fn link(&self, inspection: Inspection, component: &Component) -> Result<Arc<Compiled>, Rejection> {
         let refused = |error: wasmtime::Error| {
             let sentence =
                 format!("it does not fit this host: {}; build it with the SDK of this version", causes(error.as_ref()));
@@ -76,11 +79,11 @@ impl Loader {
         };
         let pre = self.engine.linker.instantiate_pre(component).map_err(refused)?;
         let pre = ActionPre::new(pre).map_err(refused)?;
-        let manifest = facts.manifest.ok_or_else(|| Rejection::new("ManifestMissing", "it has no manifest"))?;
-        Ok(Arc::new(Compiled { digest: facts.digest, manifest: Arc::new(manifest), pre }))
+        let manifest = inspection.manifest.ok_or_else(|| Rejection::new("ManifestMissing", "it has no manifest"))?;
+        Ok(Arc::new(Compiled { digest: inspection.digest, manifest: Arc::new(manifest), pre }))
     }
 
-    /// Holds a component against its grant and calls `setup`.
+    /// Compares a component's requests with its grant and calls `setup`.
     pub(crate) async fn admit(&self, compiled: &Arc<Compiled>, grants: &[Grant]) -> Admission {
         let manifest = &compiled.manifest;
         let grant = grants.iter().find(|grant| grant.name == manifest.name);
@@ -88,14 +91,19 @@ impl Loader {
         let Some(grant) = grant.filter(|_| lines.is_empty()) else { return Admission::Awaiting(lines) };
         let config = grant.config();
         if let Err(why) = manifest.check_config(&config) {
-            let sentence = format!("its configuration is refused: {why}; correct `config` of its grant");
+            let sentence = format!("its configuration is invalid: {why}; correct `config` of its grant");
             return Admission::Rejected(Rejection::new("ConfigInvalid", sentence));
         }
-        let limits = Effective::of(&manifest.limits, &grant.limits, &self.caps);
-        let terms =
-            Arc::new(Terms { manifest: manifest.clone(), grant: grant.clone(), limits, config, log: Budget::full() });
-        let setting = Setting { engine: &self.engine, compiled, terms: &terms, wall_timeout: self.wall_timeout };
-        let registration = match registered(setting).await {
+        let limits = PluginLimits::of(&manifest.limits, &grant.limits, &self.caps);
+        let log = LogBudget::full();
+        let settings = PluginSettings { manifest: manifest.clone(), grant: grant.clone(), limits, config, log };
+        let context = CallContext {
+            engine: self.engine.clone(),
+            pre: compiled.pre.clone(),
+            settings: Arc::new(settings),
+            wall_timeout: self.wall_timeout,
+        };
+        let registration = match registered(&context, manifest).await {
             Ok(registration) => registration,
             Err(rejection) => return Admission::Rejected(rejection),
         };
@@ -105,28 +113,23 @@ impl Loader {
             registration,
             digest: compiled.digest.clone(),
         };
-        Admission::Ready(Arc::new(Plugin {
-            info: Arc::new(info),
-            compiled: compiled.clone(),
-            terms,
-            engine: self.engine.clone(),
-            wall_timeout: self.wall_timeout,
-        }))
+        let (compiled, info, context) = (compiled.clone(), Arc::new(info), Arc::new(context));
+        Admission::Ready(Arc::new(Plugin { compiled, info, context }))
     }
 }
 
-async fn registered(setting: Setting<'_>) -> Result<Registration, Rejection> {
-    match setup(setting).await {
+async fn registered(context: &CallContext, manifest: &Manifest) -> Result<Registration, Rejection> {
+    match setup(context).await {
         Ok(Ok(registration)) => {
-            let checked = check_registration(&registration, &setting.compiled.manifest);
+            let checked = check_registration(&registration, manifest);
             checked.map_err(|why| Rejection::new("RegistrationRefused", why)).map(|()| registration)
         }
         Ok(Err(failure)) => {
             let sentence = format!("its `setup` failed ({}): {}", failure.reason, failure.message);
             Err(Rejection { retryable: failure.retryable, ..Rejection::new("SetupFailed", sentence) })
         }
-        Err(Broken::Trap(trap)) => Err(Rejection::new("SetupTrapped", format!("{}: {}", trap.reason, trap.message))),
-        Err(Broken::Busy) => Err(Rejection::for_now("PluginsBusy", "the host has no room for another instance now")),
+        Err(CallError::Trap(trap)) => Err(Rejection::new("SetupTrapped", format!("{}: {}", trap.reason, trap.message))),
+        Err(CallError::Busy) => Err(Rejection::for_now("PluginsBusy", "the host has no room for another instance now")),
     }
 }
 

@@ -1,24 +1,23 @@
-//! Whether a file may be compiled at all.
+//! Vets a file before any code of the compiler sees it.
 //!
-//! Takes the bytes of a file; yields what it says of itself, or why it is not used. It runs before any code of the
-//! compiler sees the file. May not run or compile anything.
+//! Takes the bytes of a file; yields an inspection, or a rejection. May not run or compile anything.
 
 use semver::Version;
 use wasmparser::{Validator, WasmFeatures};
 
-use crate::load::inspect::{Facts, inspect, malformed};
+use crate::load::inspect::{Inspection, inspect, malformed};
 use crate::rejection::Rejection;
 
 /// The largest component. CPython with a plugin has 18 MB.
 pub const MAX_BYTES: u64 = 64 << 20;
 /// The version of the contract that this host offers.
 const CONTRACT: Version = Version::new(1, 0, 0);
-/// What plugins implement.
+/// The interface that plugins implement.
 const HANDLER: &str = "oarlock:action/handler";
-/// What the host offers beside WASI.
+/// The interfaces that the host offers beside WASI.
 const OFFERED: [&str; 4] = ["oarlock:host/config", "oarlock:host/log", "oarlock:host/cluster", "oarlock:host/jobs"];
 /// The packages of WASI 0.2 that language runtimes link. Each denies everything. Files and sockets are not among them,
-/// so that a plugin that counts on them is refused when it is dropped and not when it is called.
+/// so that a plugin that needs them is rejected when its file is dropped and not when it is called.
 const WASI: [&str; 4] = ["wasi:cli/", "wasi:clocks/", "wasi:io/", "wasi:random/"];
 
 /// Proposals that the engine runs. Threads, 64-bit memories and garbage collection are not among them.
@@ -33,31 +32,34 @@ fn features() -> WasmFeatures {
         | WasmFeatures::CALL_INDIRECT_OVERLONG
 }
 
-/// Refuses a file by its size, before it is read.
+/// Rejects a file by its size, before it is read.
 pub(crate) fn check_size(bytes: u64) -> Result<(), Rejection> {
     if bytes > MAX_BYTES {
         let limit = MAX_BYTES >> 20;
-        return Err(Rejection::new("TooLarge", format!("the file has {} MiB; at most {limit} are taken", bytes >> 20)));
+        return Err(Rejection::new(
+            "TooLarge",
+            format!("the file has {} MiB; a plugin has at most {limit}", bytes >> 20),
+        ));
     }
     Ok(())
 }
 
-/// Looks at everything but the code. Cheap enough for each start of the host.
-pub(crate) fn check_face(bytes: &[u8]) -> Result<Facts, Rejection> {
+/// Checks everything but the code. Cheap enough for each start of the host.
+pub(crate) fn check_interface(bytes: &[u8]) -> Result<Inspection, Rejection> {
     check_size(bytes.len() as u64)?;
-    let facts = inspect(bytes)?;
-    if let Some(import) = facts.imports.iter().find(|import| !is_offered(import)) {
+    let inspection = inspect(bytes)?;
+    if let Some(import) = inspection.imports.iter().find(|import| !is_offered(import)) {
         let sentence = format!(
             "it imports `{import}`, which this host does not offer: plugins have no files and no network; build it without"
         );
         return Err(Rejection::new("ImportNotOffered", sentence));
     }
-    check_exports(&facts.exports)?;
-    if facts.manifest.is_none() {
+    check_exports(&inspection.exports)?;
+    if inspection.manifest.is_none() {
         let sentence = "it has no section `oarlock.manifest`; write it with the SDK or `oarlock plugin annotate`";
         return Err(Rejection::new("ManifestMissing", sentence));
     }
-    Ok(facts)
+    Ok(inspection)
 }
 
 /// Validates all code.
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn imports_are_held_against_what_is_offered() {
+    fn only_offered_imports_are_accepted() {
         for name in ["oarlock:host/log@1.0.0", "oarlock:host/jobs@1.0.7", "wasi:io/streams@0.2.3"] {
             assert!(is_offered(name), "{name}");
         }
@@ -128,8 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_component_is_refused_in_words() {
-        let reason = |bytes: &[u8]| check_face(bytes).unwrap_err().reason;
+    fn a_file_that_is_no_component_is_rejected_with_a_reason() {
+        let reason = |bytes: &[u8]| check_interface(bytes).unwrap_err().reason;
         assert_eq!(reason(b""), "EmptyFile");
         assert_eq!(reason(b"#!/bin/sh\n"), "NotWebAssembly");
         assert_eq!(reason(b"\0as"), "Truncated");

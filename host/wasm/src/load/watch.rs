@@ -1,6 +1,6 @@
-//! Watches the plugin directory and the grants.
+//! Watches the plugin directory and the file of grants.
 //!
-//! Takes file events and a slow rescan; yields files that stand still. May not be fooled by half-written files, links
+//! Takes file events and a slow rescan; yields the files that changed. May not be fooled by half-written files, links
 //! out of the directory, or file systems without events.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,6 @@ use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
@@ -16,15 +15,14 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::load::vet;
-use crate::plugins::Shelf;
 use crate::rejection::Rejection;
 
-/// How often the directory is looked at without an event.
+/// Time between two scans without an event.
 const RESCAN: Duration = Duration::from_secs(2);
-/// How long a file has to stand still.
+/// Time without a change after which a file counts as whole.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What tells one content of a file from another, without reading it.
+/// A fingerprint of a file's content, made without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -44,78 +42,60 @@ impl Stamp {
     }
 }
 
-/// The directory, as last seen.
-pub(crate) struct Watched {
+/// The plugin directory and the file of grants, as last seen.
+pub(crate) struct Directory {
     dir: PathBuf,
     grants: Option<PathBuf>,
-    taken: BTreeMap<String, Stamp>,
-    grants_stamp: Option<Stamp>,
-    /// Files that arrived by rename, and so are whole.
+    seen: BTreeMap<String, Stamp>,
+    grants_seen: Option<Stamp>,
+    /// Files that arrived by rename since the last scan, and so are whole.
     renamed: BTreeSet<String>,
 }
 
-/// What a look at the directory found.
+/// The changes since the last scan.
 #[derive(Default)]
-struct Look {
-    /// Files that changed and stand still.
-    settled: Vec<(String, PathBuf, Stamp)>,
-    /// Whether some file is still being written.
-    unsettled: bool,
-    present: BTreeSet<String>,
+pub(crate) struct Scan {
+    /// Files that may not be used.
+    pub rejected: Vec<(String, Rejection)>,
+    /// Files that are still being written.
+    pub unsettled: Vec<String>,
+    pub removed: Vec<String>,
+    /// Files that can be read.
+    pub ready: Vec<ReadyFile>,
 }
 
-impl Watched {
+/// A file that changed and is whole.
+pub(crate) struct ReadyFile {
+    pub name: String,
+    path: PathBuf,
+    stamp: Stamp,
+}
+
+impl Directory {
     pub(crate) fn new(dir: PathBuf, grants: Option<PathBuf>) -> Self {
-        Self { dir, grants, taken: BTreeMap::new(), grants_stamp: None, renamed: BTreeSet::new() }
+        Self { dir, grants, seen: BTreeMap::new(), grants_seen: None, renamed: BTreeSet::new() }
     }
 
-    /// Looks once, and takes what stands still. Whether some file does not yet.
-    pub(crate) async fn scan(&mut self, shelf: &Arc<Shelf>) -> bool {
-        self.scan_grants(shelf).await;
-        let look = self.look(shelf).await;
-        let gone: Vec<_> = self.taken.keys().filter(|name| !look.present.contains(*name)).cloned().collect();
-        for name in gone {
-            self.taken.remove(&name);
-            shelf.remove(&name).await;
-        }
-        let mut unsettled = look.unsettled;
-        for (name, path, stamp) in look.settled {
-            match read(&path, stamp) {
-                Ok(Some(bytes)) => {
-                    self.taken.insert(name.clone(), stamp);
-                    shelf.take(&name, bytes).await;
-                }
-                // It changed while it was read.
-                Ok(None) => unsettled = true,
-                Err(rejection) => {
-                    self.taken.insert(name.clone(), stamp);
-                    shelf.reject(&name, rejection).await;
-                }
-            }
-        }
-        unsettled
-    }
-
-    async fn scan_grants(&mut self, shelf: &Arc<Shelf>) {
-        let Some(path) = &self.grants else { return };
+    /// The file of grants, if it changed since the last call.
+    pub(crate) fn changed_grants(&mut self) -> Option<PathBuf> {
+        let path = self.grants.as_ref()?;
         let stamp = fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata));
-        if stamp != self.grants_stamp {
-            self.grants_stamp = stamp;
-            shelf.read_grants(path).await;
-        }
+        (std::mem::replace(&mut self.grants_seen, stamp) != stamp).then(|| path.clone())
     }
 
-    async fn look(&mut self, shelf: &Arc<Shelf>) -> Look {
-        let mut look = Look::default();
+    /// Scans the directory. The files in `retry` count as changed.
+    pub(crate) fn scan(&mut self, retry: &BTreeSet<String>) -> Scan {
+        let mut scan = Scan::default();
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(error) => {
-                tracing::warn!(dir = %self.dir.display(), %error, "failed to read the plugin directory");
-                // Not a reason to retire anything.
-                look.present = self.taken.keys().cloned().collect();
-                return look;
+                // No reason to retire any plugin.
+                let dir = self.dir.display();
+                tracing::warn!(%dir, %error, "failed to read the plugin directory; the plugins loaded before stay");
+                return scan;
             }
         };
+        let mut present = BTreeSet::new();
         for entry in entries.flatten() {
             let Ok(name) = entry.file_name().into_string() else { continue };
             if name.starts_with('.') || !name.ends_with(".wasm") {
@@ -124,25 +104,36 @@ impl Watched {
             let path = entry.path();
             // Follows links, as a mounted ConfigMap consists of them.
             let Ok(metadata) = fs::metadata(&path) else { continue };
-            look.present.insert(name.clone());
+            present.insert(name.clone());
             let stamp = Stamp::of(&metadata);
-            if self.taken.get(&name) == Some(&stamp) && !shelf.wants_again(&name).await {
+            if self.seen.get(&name) == Some(&stamp) && !retry.contains(&name) {
                 continue;
             }
             if let Err(rejection) = self.check_place(&path, &metadata) {
-                self.taken.insert(name.clone(), stamp);
-                shelf.reject(&name, rejection).await;
-            } else if self.renamed.remove(&name) || stands_still(&metadata) {
-                look.settled.push((name, path, stamp));
+                self.seen.insert(name.clone(), stamp);
+                scan.rejected.push((name, rejection));
+            } else if self.renamed.remove(&name) || is_settled(&metadata) {
+                scan.ready.push(ReadyFile { name, path, stamp });
             } else {
-                shelf.unsettled(&name).await;
-                look.unsettled = true;
+                scan.unsettled.push(name);
             }
         }
-        look
+        scan.removed = self.seen.keys().filter(|name| !present.contains(*name)).cloned().collect();
+        self.seen.retain(|name, _| present.contains(name));
+        self.renamed.clear();
+        scan
     }
 
-    /// Refuses what is no file, or lies elsewhere.
+    /// Reads a file; `None` if it changed since the scan.
+    pub(crate) fn read(&mut self, file: &ReadyFile) -> Result<Option<Vec<u8>>, Rejection> {
+        let read = read(&file.path, file.stamp);
+        if !matches!(read, Ok(None)) {
+            self.seen.insert(file.name.clone(), file.stamp);
+        }
+        read
+    }
+
+    /// Rejects a directory entry that is no file, or that lies outside the directory.
     fn check_place(&self, path: &Path, metadata: &Metadata) -> Result<(), Rejection> {
         if !metadata.is_file() {
             return Err(Rejection::new("NotAFile", "it is not a file; drop a component here"));
@@ -169,13 +160,13 @@ impl Watched {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "only the wall clock tells how old the last change of a file is")]
-fn stands_still(metadata: &Metadata) -> bool {
+#[allow(clippy::disallowed_methods, reason = "the age of a file's last change is known by the wall clock alone")]
+fn is_settled(metadata: &Metadata) -> bool {
     let age = metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
     age.is_some_and(|age| age >= SETTLE)
 }
 
-/// The bytes of a file; `None` where it is not the one that was looked at.
+/// The bytes of a file; `None` if it has another stamp.
 fn read(path: &Path, stamp: Stamp) -> Result<Option<Vec<u8>>, Rejection> {
     let unreadable = |error: std::io::Error| {
         Rejection::for_now("Unreadable", format!("it cannot be read: {error}; let the host read it"))
@@ -187,54 +178,55 @@ fn read(path: &Path, stamp: Stamp) -> Result<Option<Vec<u8>>, Rejection> {
     Ok(same.then_some(bytes))
 }
 
-/// Watches until it is dropped.
-pub(crate) async fn watch(mut watched: Watched, shelf: Arc<Shelf>, mut unsettled: bool) {
-    let (_watcher, mut events) = subscribe(&watched);
-    loop {
+/// The file events of the directory.
+pub(crate) struct Events {
+    receiver: UnboundedReceiver<Event>,
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Events {
+    /// Subscribes to file events. Without them the rescan finds everything, only later.
+    pub(crate) fn subscribe(directory: &Directory) -> Self {
+        let (sender, receiver) = unbounded_channel();
+        let created = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            let event = event.ok().filter(|event| !is_read(event.kind));
+            // The receiver is gone only while the host stops.
+            let _ = event.map(|event| sender.send(event));
+        });
+        let watcher = created.and_then(|mut watcher| {
+            watcher.watch(&directory.dir, RecursiveMode::NonRecursive)?;
+            if let Some(dir) = directory.grants.as_deref().and_then(Path::parent).filter(|dir| dir.is_dir()) {
+                watcher.watch(dir, RecursiveMode::NonRecursive)?;
+            }
+            Ok(watcher)
+        });
+        let failed = |error| tracing::warn!(%error, "failed to watch the plugin directory; it is scanned every 2 s");
+        Self { receiver, _watcher: watcher.map_err(failed).ok() }
+    }
+
+    /// Waits for an event or for the next rescan. Returns `true` if no file changes or is being written.
+    pub(crate) async fn next(&mut self, directory: &mut Directory, unsettled: bool) -> bool {
         let wait = if unsettled { SETTLE } else { RESCAN };
-        let mut swept = false;
-        match tokio::time::timeout(wait, events.recv()).await {
-            Ok(Some(event)) => watched.note(&event),
+        let mut quiet = !unsettled;
+        match tokio::time::timeout(wait, self.receiver.recv()).await {
+            Ok(Some(event)) => {
+                directory.note(&event);
+                quiet = false;
+            }
+            // There are no events.
             Ok(None) => tokio::time::sleep(wait).await,
-            Err(_) => swept = !unsettled,
+            Err(_) => {}
         }
-        while let Ok(event) = events.try_recv() {
-            watched.note(&event);
+        while let Ok(event) = self.receiver.try_recv() {
+            directory.note(&event);
         }
-        unsettled = watched.scan(&shelf).await;
-        if swept {
-            shelf.sweep().await;
-        }
+        quiet
     }
 }
 
-/// Whether something was only looked at: by the last look at the directory, which would wake the next one for ever.
-fn is_a_look(kind: EventKind) -> bool {
+/// Returns `true` for an event of reading a file, which each scan causes and which would start the next one for ever.
+fn is_read(kind: EventKind) -> bool {
     matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
-}
-
-/// Without events the rescan finds everything, only later.
-fn subscribe(watched: &Watched) -> (Option<RecommendedWatcher>, UnboundedReceiver<Event>) {
-    let (sender, events) = unbounded_channel();
-    let told = notify::recommended_watcher(move |event: notify::Result<Event>| {
-        let event = event.ok().filter(|event| !is_a_look(event.kind));
-        // The receiver is gone only while the host stops.
-        let _ = event.map(|event| sender.send(event));
-    });
-    let watcher = told.and_then(|mut watcher| {
-        watcher.watch(&watched.dir, RecursiveMode::NonRecursive)?;
-        if let Some(dir) = watched.grants.as_deref().and_then(Path::parent).filter(|dir| dir.is_dir()) {
-            watcher.watch(dir, RecursiveMode::NonRecursive)?;
-        }
-        Ok(watcher)
-    });
-    match watcher {
-        Ok(watcher) => (Some(watcher), events),
-        Err(error) => {
-            tracing::warn!(%error, "no file events; the plugin directory is looked at every 2 s");
-            (None, events)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -244,16 +236,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_wakes_nobody_and_whatever_changes_a_file_does() {
-        assert!(is_a_look(EventKind::Access(AccessKind::Open(AccessMode::Any))));
-        assert!(is_a_look(EventKind::Access(AccessKind::Close(AccessMode::Read))));
+    fn reading_a_file_starts_no_scan_and_changing_it_does() {
+        assert!(is_read(EventKind::Access(AccessKind::Open(AccessMode::Any))));
+        assert!(is_read(EventKind::Access(AccessKind::Close(AccessMode::Read))));
         for change in [
             EventKind::Create(CreateKind::File),
             EventKind::Modify(ModifyKind::Data(DataChange::Any)),
             EventKind::Modify(ModifyKind::Name(RenameMode::To)),
             EventKind::Access(AccessKind::Close(AccessMode::Write)),
         ] {
-            assert!(!is_a_look(change), "{change:?}");
+            assert!(!is_read(change), "{change:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Takes the contract in `wit/` and yields its Rust types. May not be edited by hand: all of it is generated.
+//! Rust types of the contract in `wit/`. All of it is generated.
 
 #[allow(
     missing_docs,

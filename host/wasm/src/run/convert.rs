@@ -1,7 +1,7 @@
-//! The contract's types and the host's, each turned into the other. The only file that knows both.
+//! Converts the contract's types into core types. The only file that knows both.
 //!
-//! Takes what a plugin returned; yields core types, or the reason why an answer is garbage. A later version of the
-//! contract is converted here too. May not judge: whether a proposal is allowed is for `core::authorize`.
+//! A later version of the contract is converted here too. May not judge: `core::authorize` decides if a proposal is
+//! allowed.
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::plugin::proposal::{
@@ -15,8 +15,8 @@ use crate::run::bindings::action;
 /// Longest text shown to people; an event's note has the same bound.
 const MESSAGE_CHARS: usize = 1024;
 
-/// What `setup` asked for, and how many bytes of it came from the plugin; an error for a relation that this host does
-/// not know.
+/// A registration, and the number of bytes of it that came from the plugin; an error for a relation that this host
+/// does not know.
 pub(crate) fn registration(from: action::Registration) -> Result<(Registration, usize), String> {
     let relation_bytes =
         |relation: &action::Relation| relation.name.len() + relation.api_version.len() + relation.kind.len() + EACH;
@@ -44,7 +44,7 @@ fn relation(from: action::Relation) -> Result<Relation, String> {
     Ok(Relation { name: from.name, kind: Kind::new(from.api_version, from.kind), by })
 }
 
-/// A proposal, and how many bytes of it came from the plugin.
+/// A proposal, and the number of bytes of it that came from the plugin.
 pub(crate) fn proposal(from: action::Proposal) -> Result<(Proposal, usize), String> {
     let bytes = size(&from);
     let mutations = from.mutations.into_iter().map(mutation).collect::<Result<Vec<_>, _>>()?;
@@ -52,7 +52,7 @@ pub(crate) fn proposal(from: action::Proposal) -> Result<(Proposal, usize), Stri
     Ok((Proposal { mutations, set_extra: from.set_extra, remove_extra: from.remove_extra, events }, bytes))
 }
 
-/// A report, and how many bytes of it came from the plugin.
+/// A report, and the number of bytes of it that came from the plugin.
 pub(crate) fn report(from: action::Report) -> Result<(Report, usize), String> {
     let (proposal, mut bytes) = proposal(from.proposal)?;
     let state = match from.state {
@@ -66,7 +66,7 @@ pub(crate) fn report(from: action::Report) -> Result<(Report, usize), String> {
     Ok((Report { state, proposal, check_after_ms: from.check_after_ms }, bytes))
 }
 
-/// A failure, and how many bytes of it came from the plugin.
+/// A failure, and the number of bytes of it that came from the plugin.
 pub(crate) fn failure(from: action::Failure) -> (CallFailure, usize) {
     let bytes = from.reason.len() + from.message.len();
     let failure = CallFailure {
@@ -129,8 +129,8 @@ fn propagation(from: action::Propagation) -> &'static str {
     }
 }
 
-fn json(what: &str, text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("it proposed {what} that is not JSON: {error}"))
+fn json(object: &str, text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("it proposed {object} that is not JSON: {error}"))
 }
 
 fn event(from: action::Event) -> PluginEvent {
@@ -141,18 +141,18 @@ fn event(from: action::Event) -> PluginEvent {
     }
 }
 
-/// A CamelCase word for programs; what is none becomes one.
+/// A CamelCase word for programs; any other text becomes `PluginGaveNoReason`.
 fn word(text: &str) -> String {
     let kept: String = text.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
     if kept.starts_with(|c: char| c.is_ascii_uppercase()) { kept } else { "PluginGaveNoReason".to_owned() }
 }
 
-/// Text that can be shown to people: without what moves a cursor, and not endless.
+/// Text that can be shown to people: without control characters, and cut to a length.
 fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS).collect()
 }
 
-/// What each entry of a list costs beside its bytes, so that empty ones are not free.
+/// The cost of each entry of a list beside its bytes, so that empty ones are not free.
 const EACH: usize = 64;
 
 fn pairs(pairs: &[(String, String)]) -> usize {

@@ -1,7 +1,5 @@
-//! The one wasmtime engine of the host: its configuration, its clock and what it links into plugins.
-//!
-//! Takes nothing; yields an [`Engine`] that compiles nothing by itself. May not run longer than a plugin's limits: a
-//! thread advances the clock by which calls are stopped, and sleeps while nothing is called.
+//! The one wasmtime engine of the host: its configuration, its clock, its pool of instances and the host functions
+//! that are linked into plugins.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -19,46 +17,46 @@ use crate::run::wasi;
 
 /// The largest table; CPython needs it.
 pub(crate) const TABLE_ELEMENTS: usize = 20_000;
-/// Instances alive at once. Waves are short and wait for a place.
-const LIVE: u32 = 32;
+/// The most instances at once. Sessions are short and wait for one another.
+const MAX_INSTANCES: u32 = 32;
 /// The largest memory of an instance, also the cap of what can be granted.
 const MEMORY_BYTES: usize = 64 << 20;
-/// What is reset by writing instead of by asking the kernel. A plugin in Rust touches less.
+/// Memory that is reset by writing instead of by asking the kernel. A plugin in Rust touches less.
 const KEEP_RESIDENT: usize = 256 << 10;
 
 /// The engine could not be made.
 #[derive(Debug, Error)]
 pub enum EngineError {
     /// The engine refused its configuration, or the machine lacks address space.
-    #[error("failed to start the wasm engine; 64-bit Linux with at least 1 TiB of address space is needed")]
+    #[error("failed to start the wasm engine; run the host on 64-bit Linux with at least 1 TiB of address space")]
     Start {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: wasmtime::Error,
     },
     /// The host's functions could not be linked.
     #[error("failed to link the host's functions")]
     Link {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: wasmtime::Error,
     },
     /// The thread of the clock could not be started.
     #[error("failed to start the thread that stops runaway plugins")]
     Ticker {
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// The engine, with what is linked into each plugin.
+/// The engine, with the host functions for plugins.
 pub(crate) struct Engine {
     pub wasm: wasmtime::Engine,
     pub linker: Linker<Guest>,
     pub ticker: Ticker,
-    /// One permit for each instance that may be alive.
-    pub places: Arc<Semaphore>,
+    /// One permit for each instance that may exist.
+    pub permits: Arc<Semaphore>,
 }
 
 impl Engine {
@@ -68,21 +66,21 @@ impl Engine {
         let wasm = wasmtime::Engine::new(&config).map_err(|source| EngineError::Start { source })?;
         let linker = link(&wasm).map_err(|source| EngineError::Link { source })?;
         let ticker = Ticker::start(&wasm).map_err(|source| EngineError::Ticker { source })?;
-        Ok(Self { wasm, linker, ticker, places: Arc::new(Semaphore::new(LIVE as usize)) })
+        Ok(Self { wasm, linker, ticker, permits: Arc::new(Semaphore::new(MAX_INSTANCES as usize)) })
     }
 
-    /// A word for everything that decides whether compiled code fits this engine.
+    /// A digest of the compiler's version and of every setting that compiled code depends on.
     pub(crate) fn fingerprint(&self) -> String {
-        let mut digest = Digesting(Sha256::new());
+        let mut digest = StableHasher(Sha256::new());
         self.wasm.precompile_compatibility_hash().hash(&mut digest);
         format!("{:016x}", digest.finish())
     }
 }
 
-/// A hasher that gives the same in each process, which those of the standard library do not promise.
-struct Digesting(Sha256);
+/// A hasher with the same result in each process, unlike those of the standard library.
+struct StableHasher(Sha256);
 
-impl Hasher for Digesting {
+impl Hasher for StableHasher {
     fn write(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -107,7 +105,7 @@ fn config_for_compiling() -> Config {
         .wasm_multi_memory(true)
         .wasm_memory64(false)
         .concurrency_support(false)
-        // Said here, since an allocator may choose defaults of its own and the compiled code depends on them.
+        // Stated here, since an allocator may choose defaults of its own and the compiled code depends on them.
         .memory_reservation(4 << 30)
         .memory_guard_size(32 << 20)
         .memory_may_move(false)
@@ -119,11 +117,11 @@ fn config_for_compiling() -> Config {
 
 fn pool() -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(LIVE)
-        .total_core_instances(LIVE * 40)
-        .total_memories(LIVE * 4)
-        .total_tables(LIVE * 40)
-        .total_stacks(LIVE)
+    pool.total_component_instances(MAX_INSTANCES)
+        .total_core_instances(MAX_INSTANCES * 40)
+        .total_memories(MAX_INSTANCES * 4)
+        .total_tables(MAX_INSTANCES * 40)
+        .total_stacks(MAX_INSTANCES)
         .max_core_instances_per_component(40)
         .max_memories_per_component(10)
         .max_tables_per_component(40)
@@ -131,7 +129,7 @@ fn pool() -> PoolingAllocationConfig {
         .table_elements(TABLE_ELEMENTS)
         .max_component_instance_size(1 << 20)
         .max_core_instance_size(1 << 20)
-        // Linux 6.7 and later tell which pages were touched, and only those are reset.
+        // Linux 6.7 and later list the pages that were touched, and only those are reset.
         .pagemap_scan(Enabled::Auto)
         .linear_memory_keep_resident(KEEP_RESIDENT)
         .table_keep_resident(KEEP_RESIDENT)
@@ -142,7 +140,7 @@ fn pool() -> PoolingAllocationConfig {
 fn link(wasm: &wasmtime::Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(wasm);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
-    wasi::stand_still(&mut linker)?;
+    wasi::link_deterministic(&mut linker)?;
     cluster::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;
     jobs::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;
     config::add_to_linker::<_, HasSelf<Guest>>(&mut linker, |guest| guest)?;

@@ -1,6 +1,6 @@
-//! What the host keeps for one running instance.
+//! The data of a running instance.
 //!
-//! Takes a plugin's terms; yields the data of a store. May not outlive a wave.
+//! May not outlive a session.
 
 use std::sync::Arc;
 
@@ -12,80 +12,80 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
 
-use crate::run::limits::{Effective, Meter};
-use crate::run::plugin_log::Budget;
-use crate::run::wasi::{self, Numbers};
+use crate::run::limits::{Meter, PluginLimits};
+use crate::run::plugin_log::LogBudget;
+use crate::run::wasi::{self, SeededRandom};
 
-/// On what terms a plugin runs: what it asked for, what it was granted and how it is configured.
-pub(crate) struct Terms {
+/// The manifest, grant, limits and configuration that all instances of a plugin share.
+pub(crate) struct PluginSettings {
     pub manifest: Arc<Manifest>,
     pub grant: Grant,
-    pub limits: Effective,
+    pub limits: PluginLimits,
     pub config: Value,
-    /// What all instances of the plugin may log together.
-    pub log: Budget,
+    /// Bytes that all instances of the plugin may log together.
+    pub log: LogBudget,
 }
 
 /// The data of a store.
 pub(crate) struct Guest {
-    pub terms: Arc<Terms>,
+    pub settings: Arc<PluginSettings>,
     pub table: ResourceTable,
     pub wasi: WasiCtx,
     pub stderr: MemoryOutputPipe,
     pub meter: Meter,
-    /// Seeded when they are first asked for.
-    numbers: Option<Numbers>,
+    /// Seeded when the running call first asks for it.
+    random: Option<SeededRandom>,
     pub now_ms: u64,
     /// The visit of the running call; `None` during `setup`.
     pub visit: Option<Arc<Visit>>,
-    /// Log lines of this call that were not kept.
+    /// Number of log lines of this call that were dropped.
     pub dropped_lines: u32,
-    /// How much of standard error belongs to earlier calls.
-    stderr_seen: usize,
+    /// Length of the part of standard error that belongs to earlier calls.
+    stderr_before: usize,
 }
 
 impl Guest {
-    pub(crate) fn new(terms: Arc<Terms>) -> Self {
+    pub(crate) fn new(settings: Arc<PluginSettings>) -> Self {
         let (wasi, stderr) = wasi::denied();
-        let meter = Meter::new(terms.limits);
+        let meter = Meter::new(settings.limits);
         Self {
-            terms,
+            settings,
             table: ResourceTable::new(),
             wasi,
             stderr,
             meter,
-            numbers: None,
+            random: None,
             now_ms: 0,
             visit: None,
             dropped_lines: 0,
-            stderr_seen: 0,
+            stderr_before: 0,
         }
     }
 
-    /// Begins a call: fresh budgets, and clocks and numbers that depend on the visit alone.
-    pub(crate) fn begin(&mut self, visit: Option<Arc<Visit>>) {
+    /// Begins a call: fresh budgets, and clocks and randomness that depend on the visit alone.
+    pub(crate) fn begin_call(&mut self, visit: Option<Arc<Visit>>) {
         self.meter.begin();
         self.dropped_lines = 0;
-        self.stderr_seen = self.stderr.contents().len();
+        self.stderr_before = self.stderr.contents().len();
         if let Some(visit) = &visit {
             self.now_ms = visit.job.now_ms;
         }
-        self.numbers = None;
+        self.random = None;
         self.visit = visit;
     }
 
-    /// Numbers that are the same whenever this call is repeated.
-    pub(crate) fn numbers(&mut self) -> &mut Numbers {
-        self.numbers.get_or_insert_with(|| match &self.visit {
-            Some(visit) => Numbers::seeded(&visit.job.uid, &visit.target.name, visit.target.attempt),
-            None => Numbers::seeded("", "", 0),
+    /// Random numbers that are the same each time this call is repeated.
+    pub(crate) fn random(&mut self) -> &mut SeededRandom {
+        self.random.get_or_insert_with(|| match &self.visit {
+            Some(visit) => SeededRandom::new(&visit.job.uid, &visit.target.name, visit.target.attempt),
+            None => SeededRandom::new("", "", 0),
         })
     }
 
-    /// What the running call wrote to standard error, on one line and not endless.
-    pub(crate) fn last_words(&self) -> String {
+    /// The standard error of the running call, cut and on one line.
+    pub(crate) fn stderr_of_call(&self) -> String {
         let contents = self.stderr.contents();
-        let text = String::from_utf8_lossy(contents.get(self.stderr_seen..).unwrap_or_default()).into_owned();
+        let text = String::from_utf8_lossy(contents.get(self.stderr_before..).unwrap_or_default()).into_owned();
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("note: "));
         let joined = lines.collect::<Vec<_>>().join(" ");
         joined.chars().filter(|c| !c.is_control()).take(400).collect()

@@ -1,7 +1,7 @@
-//! What a plugin can read: its job, its target, objects and its configuration.
+//! The host functions by which a plugin reads its job, its target, objects and its configuration.
 //!
-//! Takes the visit of the running call; yields what is declared in the manifest. All of it is in memory, so nothing
-//! here waits, and nothing is copied but what a plugin asks for. May not change anything.
+//! They show the fields that the manifest declares. All of it is in memory, so nothing here waits, and only the values
+//! that a plugin asks for are copied. May not change anything.
 
 use std::sync::Arc;
 
@@ -15,38 +15,38 @@ use crate::run::bindings::{cluster, config, jobs};
 use crate::run::guest::Guest;
 use crate::run::object_json;
 
-/// A job as a plugin holds it. It shows the job as it was when it was handed over.
+/// A plugin's handle on a job. It shows the job as it was when the call began.
 #[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
 pub struct JobHandle(pub(crate) Arc<Visit>);
-/// A target as a plugin holds it.
+/// A plugin's handle on a target.
 #[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
 pub struct TargetHandle(pub(crate) Arc<Visit>);
-/// An object as a plugin holds it.
+/// A plugin's handle on an object.
 #[allow(unreachable_pub, reason = "the generated bindings name it in public items")]
 pub struct ObjectHandle(Arc<Object>);
 
 impl Guest {
-    /// Counts a call of a host function. Each begins with it.
-    fn called(&mut self) -> wasmtime::Result<()> {
+    /// Counts a call of a host function. Each of them begins with this.
+    fn count_call(&mut self) -> wasmtime::Result<()> {
         self.meter.host_call(1).map_err(wasmtime::Error::new)
     }
 
     fn job(&mut self, handle: &Resource<JobHandle>) -> wasmtime::Result<Arc<JobFacts>> {
-        self.called()?;
+        self.count_call()?;
         Ok(self.table.get(handle)?.0.job.clone())
     }
 
     fn target(&mut self, handle: &Resource<TargetHandle>) -> wasmtime::Result<Arc<Visit>> {
-        self.called()?;
+        self.count_call()?;
         Ok(self.table.get(handle)?.0.clone())
     }
 
     fn object(&mut self, handle: &Resource<ObjectHandle>) -> wasmtime::Result<Arc<Object>> {
-        self.called()?;
+        self.count_call()?;
         Ok(self.table.get(handle)?.0.clone())
     }
 
-    fn refused(&self, refusal: ReadRefusal) -> cluster::ReadError {
+    fn read_error(&self, refusal: ReadRefusal) -> cluster::ReadError {
         match refusal {
             ReadRefusal::NotDeclared(message) => not_declared(message),
             ReadRefusal::Unavailable => cluster::ReadError {
@@ -61,7 +61,7 @@ fn not_declared(message: String) -> cluster::ReadError {
     cluster::ReadError { reason: "NotDeclared".to_owned(), message }
 }
 
-/// What `pointer` selects, as JSON text.
+/// The value at `pointer`, as JSON text.
 fn select(document: &Value, pointer: &str) -> Option<String> {
     document.pointer(pointer).map(Value::to_string)
 }
@@ -72,8 +72,8 @@ fn ms(time: Option<k8s_openapi::jiff::Timestamp>) -> Option<u64> {
 
 impl config::Host for Guest {
     fn value(&mut self, pointer: String) -> wasmtime::Result<Option<String>> {
-        self.called()?;
-        Ok(select(&self.terms.config, &pointer))
+        self.count_call()?;
+        Ok(select(&self.settings.config, &pointer))
     }
 }
 
@@ -86,19 +86,20 @@ impl cluster::Host for Guest {
         name: String,
         freshness: cluster::Freshness,
     ) -> wasmtime::Result<Result<Option<Resource<ObjectHandle>>, cluster::ReadError>> {
-        self.called()?;
+        self.count_call()?;
         let Some(visit) = self.visit.clone() else {
             return Ok(Err(not_declared("there is no object to read during `setup`".to_owned())));
         };
         let kind = Kind::new(api_version, kind);
-        if !self.terms.manifest.declares_kind(&kind) {
+        if !self.settings.manifest.declares_kind(&kind) {
             let sentence = format!("the manifest does not declare reads of {} {}", kind.api_version, kind.kind);
             return Ok(Err(not_declared(sentence)));
         }
-        if namespace.as_deref().is_some_and(|ns| ns != visit.job.namespace && !self.terms.grant.allows_namespace(ns)) {
+        if namespace.as_deref().is_some_and(|ns| ns != visit.job.namespace && !self.settings.grant.allows_namespace(ns))
+        {
             return Ok(Err(not_declared(format!("namespace {namespace:?} is not granted to the plugin"))));
         }
-        // Names reach URLs. What cannot be a name names nothing.
+        // Names reach URLs. No object has an invalid name.
         let named = name.len() <= 253 && name.split('.').all(is_dns_label);
         if !named || !namespace.as_deref().is_none_or(is_dns_label) {
             return Ok(Ok(None));
@@ -107,12 +108,12 @@ impl cluster::Host for Guest {
         match visit.reads.get(&ObjectKey { kind, namespace, name }, live) {
             Ok(Some(object)) => Ok(Ok(Some(self.table.push(ObjectHandle(object))?))),
             Ok(None) => Ok(Ok(None)),
-            Err(refusal) => Ok(Err(self.refused(refusal))),
+            Err(refusal) => Ok(Err(self.read_error(refusal))),
         }
     }
 
     fn serves(&mut self, api_version: String, kind: String) -> wasmtime::Result<bool> {
-        self.called()?;
+        self.count_call()?;
         Ok(self.visit.as_ref().is_some_and(|visit| visit.reads.serves(&Kind::new(api_version, kind))))
     }
 }
@@ -165,7 +166,7 @@ impl cluster::HostObject for Guest {
     ) -> wasmtime::Result<Result<Option<String>, cluster::ReadError>> {
         let object = self.object(&this)?;
         let kind = &object.key.kind;
-        if self.terms.manifest.declares_read(kind, &pointer) {
+        if self.settings.manifest.declares_read(kind, &pointer) {
             return Ok(Ok(select(&object.fields.value(), &pointer)));
         }
         if let Some(found) = object_json::metadata(&object, &pointer) {
@@ -180,7 +181,7 @@ impl cluster::HostObject for Guest {
 
     fn json(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Result<String, cluster::ReadError>> {
         let object = self.object(&this)?;
-        Ok(Ok(object_json::whole(&object, &self.terms.manifest).to_string()))
+        Ok(Ok(object_json::whole(&object, &self.settings.manifest).to_string()))
     }
 
     fn drop(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<()> {
@@ -289,12 +290,12 @@ impl jobs::HostTarget for Guest {
                 let handles = objects.into_iter().map(|object| Ok(self.table.push(ObjectHandle(object))?));
                 Ok(Ok(handles.collect::<wasmtime::Result<_>>()?))
             }
-            Err(refusal) => Ok(Err(self.refused(refusal))),
+            Err(refusal) => Ok(Err(self.read_error(refusal))),
         }
     }
 
     fn task(&mut self, this: Resource<TargetHandle>, _name: String) -> wasmtime::Result<Option<jobs::TaskStatus>> {
-        // This host starts no tasks, so there is none of any name.
+        // This host starts no tasks.
         self.target(&this).map(|_| None)
     }
 

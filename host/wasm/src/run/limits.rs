@@ -1,18 +1,17 @@
-//! What one call may use.
+//! The limits of a call, and the meter that counts its use of them.
 //!
-//! Takes what a manifest asks for, what a grant allows and the host's caps; yields the limits that hold, and the meter
-//! of a running call. May not stop anything itself: it says when, and the engine stops.
+//! May not stop anything itself: the engine stops a call when its meter returns an error.
 
 use oarlock_core::plugin::grant::Limits;
 use thiserror::Error;
 use wasmtime::ResourceLimiter;
 
-/// How long one step of the engine's clock is; a call that runs too long is stopped within one more.
+/// Length of one step of the engine's clock; a call that runs too long is stopped within one more.
 pub(crate) const TICK_MS: u32 = 2;
 
-/// The limits that hold for the calls of one plugin.
+/// The limits of the calls of one plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Effective {
+pub struct PluginLimits {
     /// Running time of a call.
     pub call_ms: u32,
     /// Memory of an instance.
@@ -27,9 +26,9 @@ pub struct Effective {
     pub targets_in_flight: u32,
 }
 
-/// What a plugin gets that asks for nothing, and what no plugin gets more of without a grant. A plugin in Rust needs
-/// a tenth of it.
-pub const DEFAULTS: Effective = Effective {
+/// The limits of a plugin that asks for none, and the highest that a plugin gets without a grant. A plugin in Rust
+/// needs a tenth of them.
+pub const DEFAULTS: PluginLimits = PluginLimits {
     call_ms: 100,
     memory_mib: 32,
     output_bytes: 256 * 1024,
@@ -38,9 +37,9 @@ pub const DEFAULTS: Effective = Effective {
     targets_in_flight: 1_000,
 };
 
-/// What no grant raises a limit above: the size of the pool's memories, and times after which a round is no longer
-/// short.
-pub const CAPS: Effective = Effective {
+/// The highest limits that a grant can give: the size of the pool's memories, and times after which a round is no
+/// longer short.
+pub const CAPS: PluginLimits = PluginLimits {
     call_ms: 5_000,
     memory_mib: 64,
     output_bytes: 1024 * 1024,
@@ -49,9 +48,9 @@ pub const CAPS: Effective = Effective {
     targets_in_flight: 10_000,
 };
 
-impl Effective {
-    /// The least of what is asked for, what is granted (else the default) and the cap.
-    pub fn of(asked: &Limits, granted: &Limits, caps: &Effective) -> Self {
+impl PluginLimits {
+    /// The least of the request, the grant (else the default) and the cap.
+    pub fn of(asked: &Limits, granted: &Limits, caps: &PluginLimits) -> Self {
         let least = |asked: Option<u32>, granted: Option<u32>, default: u32, cap: u32| {
             let class = granted.unwrap_or(default);
             asked.unwrap_or(class).min(class).min(cap).max(1)
@@ -77,34 +76,34 @@ impl Effective {
 #[error("{0}")]
 pub(crate) struct LimitExceeded(pub String);
 
-/// What the running call has left.
+/// The rest of a running call's limits.
 pub(crate) struct Meter {
-    limits: Effective,
+    limits: PluginLimits,
     ticks: u32,
     host_calls: u32,
     log_bytes: u32,
     memory: usize,
-    /// The limit on memory or tables that the guest ran into; it traps by itself afterwards, or copes.
+    /// The limit on memory or tables that the guest ran into. Afterwards it traps by itself, or goes on without.
     pub refused: Option<String>,
 }
 
 impl Meter {
     /// A meter for an instance under these limits.
-    pub(crate) fn new(limits: Effective) -> Self {
+    pub(crate) fn new(limits: PluginLimits) -> Self {
         Self { limits, ticks: 0, host_calls: 0, log_bytes: 0, memory: 0, refused: None }
     }
 
-    /// Begins a call. Memory stays counted, for it stays in use.
+    /// Begins a call. Memory stays counted, because it stays in use.
     pub(crate) fn begin(&mut self) {
         // The first step of the clock may come at once.
-        self.ticks = self.limits.call_ms.div_ceil(TICK_MS) + 1;
+        self.ticks = self.limits.call_ms.div_ceil(TICK_MS).saturating_add(1);
         self.host_calls = self.limits.host_calls;
         self.log_bytes = self.limits.log_bytes;
         self.refused = None;
     }
 
     /// Counts one step of the clock that the guest saw. Steps that passed while it was not running count as one, so
-    /// that a busy machine stops nobody.
+    /// that a busy machine stops no call.
     pub(crate) fn tick(&mut self) -> Result<(), LimitExceeded> {
         self.ticks = self.ticks.saturating_sub(1);
         if self.ticks == 0 {
@@ -124,14 +123,14 @@ impl Meter {
         }
     }
 
-    /// How much of a log line of `bytes` may still be kept.
+    /// Takes a log line of `bytes` from the limit, and returns the number of its bytes that may be kept.
     pub(crate) fn log(&mut self, bytes: usize) -> usize {
         let kept = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.log_bytes);
         self.log_bytes -= kept;
         kept as usize
     }
 
-    /// Holds the size of an answer against its limit.
+    /// Compares the size of an answer with its limit.
     pub(crate) fn output(&self, bytes: usize) -> Result<(), LimitExceeded> {
         if bytes > self.limits.output_bytes as usize {
             return Err(LimitExceeded(format!("its answer has more than {} bytes", self.limits.output_bytes)));
@@ -176,7 +175,7 @@ mod tests {
         let of = |asked, granted| {
             let asked = Limits { call_milliseconds: asked, ..Limits::default() };
             let granted = Limits { call_milliseconds: granted, ..Limits::default() };
-            Effective::of(&asked, &granted, &CAPS).call_ms
+            PluginLimits::of(&asked, &granted, &CAPS).call_ms
         };
         assert_eq!(of(None, None), DEFAULTS.call_ms);
         assert_eq!(of(Some(50), None), 50);
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn each_call_has_its_own_budget() {
-        let mut meter = Meter::new(Effective { host_calls: 2, ..DEFAULTS });
+        let mut meter = Meter::new(PluginLimits { host_calls: 2, ..DEFAULTS });
         meter.begin();
         assert!(meter.host_call(2).is_ok() && meter.host_call(1).is_err());
         meter.begin();
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_over_all_memories_of_an_instance() {
-        let mut meter = Meter::new(Effective { memory_mib: 1, ..DEFAULTS });
+        let mut meter = Meter::new(PluginLimits { memory_mib: 1, ..DEFAULTS });
         assert!(meter.memory_growing(0, 600 * 1024, None).unwrap());
         assert!(!meter.memory_growing(0, 600 * 1024, None).unwrap());
         assert!(meter.refused.is_some());

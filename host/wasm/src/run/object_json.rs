@@ -1,20 +1,18 @@
-//! An object as a plugin may see it, as a JSON document.
-//!
-//! Takes an object, which has what any plugin declared, and one plugin's manifest; yields metadata and what this
-//! plugin declared. May not show more.
+//! An object as a plugin may see it, as a JSON document: its metadata, and the fields that the plugin's manifest
+//! declares. The cache has the fields that any plugin declared; this file may not show more of them.
 
 use oarlock_core::cluster::object::{Object, Owner};
 use oarlock_core::plugin::manifest::Manifest;
 use serde_json::{Map, Value, json};
 
-/// What `pointer` selects in the metadata, which each plugin may see, as JSON text; `None` where it points elsewhere.
+/// The value at `pointer` in the metadata, which each plugin may see, as JSON text; `None` where it points elsewhere.
 pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<Option<String>> {
     if let Some(rest) = pointer.strip_prefix("/metadata") {
         if !rest.is_empty() && !rest.starts_with('/') {
             return None;
         }
         let field = rest.strip_prefix('/').map(|path| path.split('/').next().unwrap_or_default());
-        let document = of(object, field);
+        let document = metadata_of(object, field);
         return Some(document.pointer(rest).map(Value::to_string));
     }
     match pointer {
@@ -33,7 +31,7 @@ pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
             copy(&fields, &mut document, field.trim_end_matches("/*"));
         }
     }
-    if let (Value::Object(fields), Value::Object(own)) = (&mut document, of(object, None)) {
+    if let (Value::Object(fields), Value::Object(own)) = (&mut document, metadata_of(object, None)) {
         let slot = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(slot) = slot {
             slot.extend(own);
@@ -43,7 +41,7 @@ pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
 }
 
 /// The metadata, or only `field` of it.
-fn of(object: &Object, field: Option<&str>) -> Value {
+fn metadata_of(object: &Object, field: Option<&str>) -> Value {
     let mut map = Map::new();
     let mut put = |name: &str, value: &dyn Fn() -> Option<Value>| {
         if field.is_none_or(|wanted| wanted == name)
@@ -73,7 +71,7 @@ fn owner(owner: &Owner) -> Value {
         "controller": owner.controller})
 }
 
-/// Copies what `pointer` selects to the same place. Through an array the whole array, as it is stored.
+/// Copies the value at `pointer` to the same place. A pointer into an array copies the whole array, as it is stored.
 fn copy(from: &Value, into: &mut Value, pointer: &str) {
     let Some(rest) = pointer.strip_prefix('/') else { return };
     let (token, below) = rest.find('/').map_or((rest, ""), |end| rest.split_at(end));

@@ -1,7 +1,6 @@
-//! What plugins log.
+//! Log lines of plugins, in the host's log, with the plugin, the job and the target.
 //!
-//! Takes lines of plugins; yields lines in the host's log, with the plugin, the job and the target. May not fail, nor
-//! be flooded: lines beyond a call's bytes or a plugin's rate are dropped and counted.
+//! May not fail, nor be flooded: lines beyond a call's bytes or a plugin's rate are dropped and counted.
 
 use std::time::Instant;
 
@@ -12,13 +11,13 @@ use crate::run::guest::Guest;
 
 /// Bytes that all instances of one plugin may log in a second, on average.
 const BYTES_PER_SECOND: f64 = 64.0 * 1024.0;
-/// What each line costs beside its bytes, so that empty lines are not free.
+/// The cost of each line beside its bytes, so that empty lines are not free.
 const LINE_BYTES: usize = 64;
 
-/// What a plugin may still log.
-pub(crate) struct Budget(Mutex<(Instant, f64)>);
+/// The bytes that a plugin may still log.
+pub(crate) struct LogBudget(Mutex<(Instant, f64)>);
 
-impl Budget {
+impl LogBudget {
     pub(crate) fn full() -> Self {
         Self(Mutex::new((Instant::now(), BYTES_PER_SECOND)))
     }
@@ -56,8 +55,8 @@ impl Host for Guest {
             line.push_str(&format!(" {key}={value:?}"));
         }
         let kept = self.meter.log(line.len() + LINE_BYTES).saturating_sub(LINE_BYTES);
-        if kept == 0 || !self.terms.log.take(kept + LINE_BYTES) {
-            self.dropped_lines += 1;
+        if kept == 0 || !self.settings.log.take(kept + LINE_BYTES) {
+            self.dropped_lines = self.dropped_lines.saturating_add(1);
             return Ok(());
         }
         self.emit(level, &printable(&line, kept));
@@ -66,16 +65,16 @@ impl Host for Guest {
 }
 
 impl Guest {
-    /// Says once for each call how many lines are missing.
-    pub(crate) fn confess_dropped_lines(&mut self) {
+    /// Logs the number of dropped lines, once for each call.
+    pub(crate) fn warn_of_dropped_lines(&mut self) {
         let dropped = std::mem::take(&mut self.dropped_lines);
         if dropped > 0 {
-            tracing::warn!(target: "plugin", plugin = %self.terms.manifest.name, dropped, "log lines dropped");
+            tracing::warn!(target: "plugin", plugin = %self.settings.manifest.name, dropped, "dropped log lines of a plugin that logs more than its limit");
         }
     }
 
     fn emit(&self, level: Level, line: &str) {
-        let plugin = self.terms.manifest.name.as_str();
+        let plugin = self.settings.manifest.name.as_str();
         let visit = self.visit.as_ref();
         let namespace = visit.map_or("", |visit| visit.job.namespace.as_str());
         let job = visit.map_or("", |visit| visit.job.name.as_str());
@@ -113,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_off() {
-        let budget = Budget::full();
+        let budget = LogBudget::full();
         let kept = (0..10_000).filter(|_| budget.take(1024)).count();
         assert!((64..200).contains(&kept), "{kept}");
     }

@@ -1,7 +1,7 @@
 //! WASI for language runtimes, with everything denied and nothing random.
 //!
-//! Takes the round's time and a seed; yields clocks that stand still and numbers that are the same whenever a call is
-//! repeated. May not open files or sockets, read the environment, or wait: who sleeps is woken at once.
+//! Clocks show the round's time and do not advance; random numbers are the same each time a call is repeated. May not
+//! open files or sockets, read the environment, or wait: a plugin that sleeps is woken at once.
 
 use sha2::{Digest, Sha256};
 use wasmtime::component::{HasData, Linker, Resource};
@@ -14,7 +14,7 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use crate::run::guest::Guest;
 use crate::run::limits::LimitExceeded;
 
-/// What is kept of standard error; a panic says its text there.
+/// The part of standard error that is kept; a panic writes its text there.
 const STDERR_BYTES: usize = 16 * 1024;
 /// The most random bytes in one call; a hash map needs 16.
 const RANDOM_BYTES: u64 = 64 * 1024;
@@ -27,12 +27,12 @@ pub(crate) fn denied() -> (WasiCtx, MemoryOutputPipe) {
     (builder.build(), stderr)
 }
 
-/// Numbers that depend on the seed alone (SplitMix64). Nothing secret is made of them.
-pub(crate) struct Numbers(u64);
+/// Random numbers that depend on the seed alone (SplitMix64). Not for secrets.
+pub(crate) struct SeededRandom(u64);
 
-impl Numbers {
-    /// The numbers for one attempt at one target of one job.
-    pub(crate) fn seeded(job_uid: &str, target: &str, attempt: u32) -> Self {
+impl SeededRandom {
+    /// The random numbers of one attempt at one target of one job.
+    pub(crate) fn new(job_uid: &str, target: &str, attempt: u32) -> Self {
         let digest = Sha256::digest(format!("{job_uid}\n{target}\n{attempt}"));
         let first = digest.iter().take(8).fold(0, |seed, byte| (seed << 8) | u64::from(*byte));
         Self(first)
@@ -62,31 +62,32 @@ impl WasiView for Guest {
     }
 }
 
-struct Still;
+/// Clocks and randomness that depend on the visit alone.
+struct Deterministic;
 
-impl HasData for Still {
-    type Data<'a> = StillView<'a>;
+impl HasData for Deterministic {
+    type Data<'a> = DeterministicView<'a>;
 }
 
-pub(crate) struct StillView<'a>(&'a mut Guest);
+pub(crate) struct DeterministicView<'a>(&'a mut Guest);
 
-fn still(guest: &mut Guest) -> StillView<'_> {
-    StillView(guest)
+fn deterministic(guest: &mut Guest) -> DeterministicView<'_> {
+    DeterministicView(guest)
 }
 
-/// Puts clocks and randomness of our own in place of the ordinary ones.
-pub(crate) fn stand_still(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
+/// Replaces the clocks and the randomness of the system by deterministic ones.
+pub(crate) fn link_deterministic(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
-    wall_clock::add_to_linker::<_, Still>(linker, still)?;
-    monotonic_clock::add_to_linker::<_, Still>(linker, still)?;
-    random::add_to_linker::<_, Still>(linker, still)?;
-    insecure::add_to_linker::<_, Still>(linker, still)?;
-    insecure_seed::add_to_linker::<_, Still>(linker, still)?;
+    wall_clock::add_to_linker::<_, Deterministic>(linker, deterministic)?;
+    monotonic_clock::add_to_linker::<_, Deterministic>(linker, deterministic)?;
+    random::add_to_linker::<_, Deterministic>(linker, deterministic)?;
+    insecure::add_to_linker::<_, Deterministic>(linker, deterministic)?;
+    insecure_seed::add_to_linker::<_, Deterministic>(linker, deterministic)?;
     linker.allow_shadowing(false);
     Ok(())
 }
 
-impl wall_clock::Host for StillView<'_> {
+impl wall_clock::Host for DeterministicView<'_> {
     fn now(&mut self) -> wasmtime::Result<wall_clock::Datetime> {
         let now = self.0.now_ms;
         Ok(wall_clock::Datetime { seconds: now / 1000, nanoseconds: (now % 1000) as u32 * 1_000_000 })
@@ -97,7 +98,7 @@ impl wall_clock::Host for StillView<'_> {
     }
 }
 
-impl monotonic_clock::Host for StillView<'_> {
+impl monotonic_clock::Host for DeterministicView<'_> {
     fn now(&mut self) -> wasmtime::Result<u64> {
         Ok(0)
     }
@@ -115,8 +116,8 @@ impl monotonic_clock::Host for StillView<'_> {
     }
 }
 
-impl StillView<'_> {
-    /// Something that is ready at once: time stands still, so nobody can wait for it to pass.
+impl DeterministicView<'_> {
+    /// A pollable that is ready at once: the clocks are frozen, so no time can pass that a plugin could wait for.
     fn ready(&mut self) -> wasmtime::Result<Resource<DynPollable>> {
         self.0.meter.host_call(1).map_err(wasmtime::Error::new)?;
         let closed = self.0.table.push(ClosedOutputStream)?;
@@ -124,28 +125,28 @@ impl StillView<'_> {
     }
 }
 
-impl random::Host for StillView<'_> {
+impl random::Host for DeterministicView<'_> {
     fn get_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
-        self.0.numbers().bytes(len)
+        self.0.random().bytes(len)
     }
 
     fn get_random_u64(&mut self) -> wasmtime::Result<u64> {
-        Ok(self.0.numbers().next())
+        Ok(self.0.random().next())
     }
 }
 
-impl insecure::Host for StillView<'_> {
+impl insecure::Host for DeterministicView<'_> {
     fn get_insecure_random_bytes(&mut self, len: u64) -> wasmtime::Result<Vec<u8>> {
-        self.0.numbers().bytes(len)
+        self.0.random().bytes(len)
     }
 
     fn get_insecure_random_u64(&mut self) -> wasmtime::Result<u64> {
-        Ok(self.0.numbers().next())
+        Ok(self.0.random().next())
     }
 }
 
-impl insecure_seed::Host for StillView<'_> {
+impl insecure_seed::Host for DeterministicView<'_> {
     fn insecure_seed(&mut self) -> wasmtime::Result<(u64, u64)> {
-        Ok((self.0.numbers().next(), self.0.numbers().next()))
+        Ok((self.0.random().next(), self.0.random().next()))
     }
 }

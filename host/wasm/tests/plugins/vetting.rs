@@ -1,6 +1,6 @@
 //! What is refused before it is compiled, and why.
 
-use oarlock_wasm::{MAX_BYTES, PluginStatus, Plugins, annotate, inspect, verdict};
+use oarlock_wasm::{MAX_BYTES, PluginStatus, Plugins, annotate, dry_run, inspect};
 use serde_json::json;
 
 use crate::components::{all_of, component, manifest, options, with_manifest};
@@ -71,9 +71,9 @@ async fn an_annotated_manifest_wins_over_the_linked_one() {
 #[tokio::test]
 async fn a_verdict_says_what_would_come_of_a_file() {
     let bytes = component("replace");
-    let told = verdict(bytes.clone(), Vec::new(), options()).await.unwrap().unwrap();
-    assert_eq!((told.status.reason.as_str(), told.facts.unwrap().bytes), ("GrantMissing", bytes.len()));
-    let told = verdict(bytes.clone(), vec![all_of(&bytes, None)], options()).await.unwrap().unwrap();
+    let told = dry_run(bytes.clone(), Vec::new(), options()).await.unwrap().unwrap();
+    assert_eq!((told.status.reason.as_str(), told.inspection.unwrap().bytes), ("GrantMissing", bytes.len()));
+    let told = dry_run(bytes.clone(), vec![all_of(&bytes, None)], options()).await.unwrap().unwrap();
     assert_eq!(told.status.reason, "Serving");
 }
 
