@@ -61,4 +61,4 @@ pub use rejection::Rejection;
 pub use run::engine::EngineError;
 pub use run::limits::{CAPS, DEFAULTS, PluginLimits};
 pub use run::session::Session;
-pub use status::{PluginState, PluginStatus};
+pub use status::{PluginState, PluginStatus, Unavailable};

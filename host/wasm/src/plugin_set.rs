@@ -13,7 +13,7 @@ use crate::load::loader::Admission;
 use crate::plugin::{Compiled, Plugin, union};
 use crate::rejection::Rejection;
 use crate::snapshot::{Callable, Snapshot};
-use crate::status::{PluginState, PluginStatus};
+use crate::status::{PluginState, PluginStatus, Unavailable};
 
 /// Number of sweeps for which a replaced version is kept after the last lookup: ten minutes.
 const KEPT_SWEEPS: u32 = 300;
@@ -49,6 +49,8 @@ pub(crate) struct PluginSet {
     draining: BTreeMap<String, Draining>,
     /// Digests that lost their grant, which do not drain.
     revoked: HashSet<String>,
+    /// Plugins whose kinds cannot be listed, by digest.
+    unavailable: BTreeMap<String, Unavailable>,
 }
 
 impl PluginSet {
@@ -66,7 +68,6 @@ impl PluginSet {
             .filter_map(|(action, rivals)| Some((action.clone(), elect(&rivals, before.serving.get(&action))?)));
         let serving: BTreeMap<_, _> = elected.collect();
         self.drain(&serving, before);
-        let list = self.list(&serving);
         let mut callable = HashMap::new();
         for plugin in serving.values() {
             let asked = Arc::new(AtomicBool::new(false));
@@ -77,7 +78,9 @@ impl PluginSet {
             callable.insert(digest.clone(), Callable { plugin, asked });
         }
         let declared = union(callable.values().map(|callable| &callable.plugin));
-        Snapshot { serving, callable, list, declared }
+        self.unavailable.retain(|digest, _| callable.contains_key(digest));
+        let list = self.list(&serving);
+        Snapshot { serving, callable, unavailable: self.unavailable.clone(), list, declared }
     }
 
     /// Keeps replaced versions for the jobs that began with them.
@@ -131,6 +134,14 @@ impl PluginSet {
         entry.outcome = Outcome::Loaded(admission);
     }
 
+    /// Marks a plugin as unavailable, or as available again. A mark goes with the plugin.
+    pub(crate) fn set_unavailable(&mut self, digest: &str, unavailable: Option<Unavailable>) {
+        match unavailable {
+            Some(unavailable) => drop(self.unavailable.insert(digest.to_owned(), unavailable)),
+            None => drop(self.unavailable.remove(digest)),
+        }
+    }
+
     /// Replaced versions of the plugin `name`, which a new grant affects too.
     pub(crate) fn draining(&self, name: &str) -> Vec<Arc<Compiled>> {
         let named = self.draining.values().filter(|draining| draining.plugin.manifest().name == name);
@@ -162,6 +173,12 @@ impl PluginSet {
             let plugin = &draining.plugin;
             let state = (PluginState::Draining, "Replaced", "it serves jobs that began with it");
             list.push(PluginStatus::of_plugin("", plugin.manifest(), plugin.digest()).with(state));
+        }
+        for status in list.iter_mut().filter(|status| status.state.is_callable()) {
+            let unavailable = status.digest.as_ref().and_then(|digest| self.unavailable.get(digest));
+            if let Some(Unavailable { reason, message }) = unavailable {
+                *status = status.clone().with((PluginState::Unavailable, reason, message));
+            }
         }
         list
     }

@@ -24,7 +24,7 @@ use crate::registry::Registry;
 use crate::run::engine::{Engine, EngineError};
 use crate::run::limits::{CAPS, PluginLimits};
 use crate::run::session::Session;
-use crate::status::PluginStatus;
+use crate::status::{PluginStatus, Unavailable};
 
 /// Options for finding and running plugins.
 #[derive(Clone, Debug)]
@@ -172,6 +172,13 @@ impl Plugins {
     /// Replaces the grants, where they come from no file.
     pub async fn set_grants(&self, grants: Vec<Grant>) {
         self.registry.set_grants(grants).await;
+    }
+
+    /// Marks the plugin of `digest` as unavailable because a kind that it declares cannot be listed, or with `None` as
+    /// available again. Meanwhile no job finds it, and its kinds stay declared, so that they are listed once they can
+    /// be. Other plugins are unaffected. The mark is lost with the plugin; repeating it changes nothing.
+    pub async fn set_unavailable(&self, digest: &str, unavailable: Option<Unavailable>) {
+        self.registry.set_unavailable(digest, unavailable).await;
     }
 }
 

@@ -18,6 +18,7 @@ use crate::load::watch::{Directory, Events};
 use crate::plugin_set::{Outcome, PluginSet};
 use crate::rejection::{Rejection, causes};
 use crate::snapshot::Snapshot;
+use crate::status::Unavailable;
 
 /// The plugins of a host, with the means to load more.
 pub(crate) struct Registry {
@@ -96,6 +97,11 @@ impl Registry {
             }
         })
         .await;
+    }
+
+    /// Marks the plugin of `digest` as unavailable, or as available again.
+    pub(crate) async fn set_unavailable(&self, digest: &str, unavailable: Option<Unavailable>) {
+        self.edit(async |set| set.set_unavailable(digest, unavailable)).await;
     }
 
     /// Reads the file of grants. The previous grants stay in force where it is invalid.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use oarlock_core::plugin::lookup::Found;
 
 use crate::plugin::{Declared, Plugin};
-use crate::status::{PluginState, PluginStatus};
+use crate::status::{PluginState, PluginStatus, Unavailable};
 
 /// One consistent view.
 #[derive(Default)]
@@ -16,6 +16,8 @@ pub(crate) struct Snapshot {
     pub serving: BTreeMap<String, Arc<Plugin>>,
     /// All plugins that may be called, by digest: those that serve, and replaced versions that jobs still use.
     pub callable: HashMap<String, Callable>,
+    /// Plugins among them whose kinds cannot be listed, by digest.
+    pub unavailable: BTreeMap<String, Unavailable>,
     pub list: Vec<PluginStatus>,
     pub declared: Declared,
 }
@@ -33,10 +35,10 @@ impl Snapshot {
         let bound = digest.and_then(|digest| self.callable.get(digest));
         if let Some(bound) = bound.filter(|bound| bound.plugin.manifest().action == action) {
             bound.asked.store(true, Ordering::Relaxed);
-            return Found::Serving(bound.plugin.info.clone());
+            return self.lookup(&bound.plugin);
         }
         if let Some(plugin) = self.serving.get(action) {
-            return Found::Serving(plugin.info.clone());
+            return self.lookup(plugin);
         }
         if let Some(status) = self.list.iter().find(|status| status.action.as_deref() == Some(action)) {
             let reason = if status.state == PluginState::AwaitingGrant { "AwaitingGrant" } else { "NoPlugin" };
@@ -44,6 +46,13 @@ impl Snapshot {
             return Found::NotServing { reason, message: format!("{source}: {why}: {message}") };
         }
         Found::Unknown { loaded: self.serving.keys().cloned().collect() }
+    }
+
+    fn lookup(&self, plugin: &Plugin) -> Found {
+        match self.unavailable.get(plugin.digest()) {
+            Some(Unavailable { reason, message }) => Found::NotServing { reason, message: message.clone() },
+            None => Found::Serving(plugin.info.clone()),
+        }
     }
 
     /// The plugin of this digest, if it may still be called.
@@ -57,6 +66,7 @@ impl Snapshot {
             other.by_digest(digest).is_some_and(|plugin| Arc::ptr_eq(plugin, &callable.plugin))
         };
         self.list == other.list
+            && self.unavailable == other.unavailable
             && self.callable.len() == other.callable.len()
             && self.callable.iter().all(same)
             && self.serving.keys().eq(other.serving.keys())
