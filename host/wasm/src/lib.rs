@@ -1,7 +1,7 @@
 //! Finds, vets, compiles, serves and calls plugins: the Plugins port on wasmtime.
 //!
-//! May not know a cluster: the caller hands in what a plugin reads, and gets back what it proposes. Imports run one
-//! way, in the order in which the modules stand here.
+//! May not know a cluster: the caller hands in the objects that a plugin reads, and gets back its proposal. Imports run
+//! one way, in the order in which the modules stand here.
 
 mod rejection;
 

@@ -1,6 +1,6 @@
 //! The plugin files, the replaced versions that jobs still use, and the election of the plugin that serves an action.
 //!
-//! Takes the outcome of loading each file; yields a snapshot. May not load anything. It has one writer at a time.
+//! May not load anything: it is told the outcome of loading each file. It has one writer at a time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The plugins of a host: everything the round and the commands ask for.
 //!
-//! Takes a directory, grants and components; yields plugins by action. May not know the purpose of a plugin's
-//! proposals.
+//! It finds plugins by action and calls them. May not know the purpose of a plugin's proposals.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Loads plugin files, applies grants, and publishes the resulting snapshot.
 //!
-//! Reading a snapshot never waits; loading happens one file at a time. May not know the directory: a caller reads it
-//! and hands in the files.
+//! Reading a snapshot never waits. Files are loaded one at a time, so that a large directory needs no more memory than
+//! its largest file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -75,7 +75,7 @@ impl Registry {
         self.edit(async |set| drop(set.entries.remove(source))).await;
     }
 
-    /// Replaces all grants, and loads the plugins whose grant differs with the new one.
+    /// Replaces all grants, and admits again the plugins that have another grant now.
     pub(crate) async fn set_grants(&self, grants: Vec<Grant>) {
         self.edit(async |set| {
             let before = std::mem::replace(&mut set.grants, grants.clone());

@@ -1,6 +1,6 @@
 //! The helper process that compiles, as a program of its own: this one, called again by itself.
 //!
-//! It has no test harness, for what a helper writes to standard output is code and nothing else.
+//! It has no test harness, because a helper writes code and nothing else to standard output.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -67,7 +67,7 @@ impl Loader {
 
     #[allow(unsafe_code, reason = "the code comes from our own compiler: from the helper just now, or authenticated")]
     fn deserialize(&self, code: &[u8]) -> wasmtime::Result<Component> {
-        // Safety: `code` is what `precompile_component` of this program returned, see the two callers.
+        // Safety: `precompile_component` of this program returned `code`, see the two callers.
         unsafe { Component::deserialize(&self.engine.wasm, code) }
     }
 

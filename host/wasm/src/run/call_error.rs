@@ -1,6 +1,4 @@
-//! Reasons why a call gave no answer.
-//!
-//! Tells a trap from an exceeded limit and from a host that is busy. May not count how often a plugin trapped.
+//! The reason why a call gave no answer: a trap, an exceeded limit, garbage, or a host that is busy.
 
 use oarlock_core::plugin::visit::Trap;
 use wasmtime::PoolConcurrencyLimitError;
@@ -23,7 +21,7 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// The error of a call whose answer cannot be converted.
+    /// The error for an answer that cannot be converted.
     pub(crate) fn garbage(function: &str, why: &str) -> Self {
         Self::Trap(Trap { reason: TRAPPED, message: format!("{function} returned garbage: {why}") })
     }

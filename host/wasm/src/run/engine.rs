@@ -19,7 +19,7 @@ use crate::run::wasi;
 pub(crate) const TABLE_ELEMENTS: usize = 20_000;
 /// The most instances at once. Sessions are short and wait for one another.
 const MAX_INSTANCES: u32 = 32;
-/// The largest memory of an instance, also the cap of what can be granted.
+/// The largest memory of an instance, and so the highest that a grant can give.
 const MEMORY_BYTES: usize = 64 << 20;
 /// Memory that is reset by writing instead of by asking the kernel. A plugin in Rust touches less.
 const KEEP_RESIDENT: usize = 256 << 10;

@@ -1,6 +1,4 @@
-//! The data of a running instance.
-//!
-//! May not outlive a session.
+//! The data of a running instance, which ends with its session.
 
 use std::sync::Arc;
 

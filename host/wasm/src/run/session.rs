@@ -1,6 +1,6 @@
 //! Calls the functions of a plugin for the targets of one job.
 //!
-//! Takes visits; yields answers. May not judge answers, nor count how often a plugin trapped.
+//! Takes visits; yields answers. May not judge answers.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! One instance of a plugin, which serves several calls.
 //!
-//! Takes requests; yields outputs, or the error that ended the instance. May not judge outputs.
+//! A trap or an exceeded limit is an error and ends the instance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) enum Output {
     Report(Report),
 }
 
-/// An output or a failure, or a sentence that says why it is garbage.
+/// An output or a failure, or the reason why it is garbage.
 type Answered = Result<Result<Output, CallFailure>, String>;
 /// The same, with the number of bytes that came from the plugin.
 type Measured = Result<(Result<Output, CallFailure>, usize), String>;

@@ -1,4 +1,4 @@
-//! What a good plugin is told, and what it answers.
+//! Calls of a well-behaved plugin, and its answers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::components::{World, pod, serving, visit};
 
 #[tokio::test]
-async fn setup_says_what_the_plugin_wants_to_see() {
+async fn setup_declares_the_kinds_that_the_plugin_reads() {
     let (plugins, info) = serving("replace").await;
     assert!(info.registration.relations.iter().any(|relation| relation.by == RelationKey::SameController));
     assert_eq!(info.registration.exclusive_extras, ["NewPod"]);
@@ -48,36 +48,36 @@ async fn progress_follows_in_the_same_visit_where_operate_has_nothing_to_change(
 }
 
 #[tokio::test]
-async fn what_needs_a_look_first_is_a_failure_that_is_repeated() {
+async fn a_missing_live_read_is_a_failure_that_is_repeated() {
     let (plugins, info) = serving("replace").await;
     let mut gone = visit("Replace", Call::Progress, json!({}));
     gone.target.object = None;
     let related = [("partners", vec![]), ("new-pod", vec![]), ("successors", vec![])];
     let related = related.into_iter().map(|(name, pods)| (name.to_owned(), pods)).collect();
-    gone.reads = Arc::new(World { related, not_looked: true, ..World::default() });
+    gone.reads = Arc::new(World { related, not_read_live: true, ..World::default() });
     let answer = plugins.wave(&info.digest).unwrap().call(gone).await;
     assert!(matches!(&answer, Answer::Failed(failure) if failure.retryable), "{answer:?}");
 }
 
 #[tokio::test]
-async fn one_wave_serves_more_calls_than_one_instance() {
+async fn one_session_serves_more_calls_than_one_instance() {
     let (plugins, info) = serving("replace").await;
-    let mut wave = plugins.wave(&info.digest).unwrap();
+    let mut session = plugins.wave(&info.digest).unwrap();
     for _ in 0..200 {
-        let answer = wave.call(visit("Replace", Call::OperateThenProgress, json!({}))).await;
+        let answer = session.call(visit("Replace", Call::OperateThenProgress, json!({}))).await;
         assert!(matches!(answer, Answer::Proposed(_)), "{answer:?}");
     }
 }
 
 #[tokio::test]
-async fn more_waves_than_places_wait_for_each_other() {
+async fn more_sessions_than_instances_wait_for_each_other() {
     let (plugins, info) = serving("replace").await;
     let mut calls = Vec::new();
     for _ in 0..100 {
         let (plugins, digest) = (plugins.clone(), info.digest.clone());
         calls.push(tokio::spawn(async move {
-            let mut wave = plugins.wave(&digest).unwrap();
-            wave.call(visit("Replace", Call::OperateThenProgress, json!({}))).await
+            let mut session = plugins.wave(&digest).unwrap();
+            session.call(visit("Replace", Call::OperateThenProgress, json!({}))).await
         }));
     }
     for call in calls {

@@ -47,7 +47,7 @@ fn entries(cache: &Path) -> Vec<PathBuf> {
     paths.filter(|path| path.file_name().is_some_and(|name| name != "key")).collect()
 }
 
-/// Without a compiler: whether the cache alone is enough.
+/// Returns `true` if the cache alone is enough, without a compiler.
 async fn from_cache(cache: &Path) -> bool {
     let status = dropped(helper("/nonexistent/oarlock", &[]), Some(cache)).await;
     assert!(["Serving", "CompilerUnavailable"].contains(&status.reason.as_str()), "{status:?}");
@@ -55,14 +55,14 @@ async fn from_cache(cache: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn what_was_compiled_once_is_not_compiled_again() {
+async fn a_component_is_compiled_once() {
     let cache = scratch("cache-once");
     assert_eq!(dropped(CompileWith::InProcess, Some(&cache)).await.reason, "Serving");
     assert!(from_cache(&cache).await);
 }
 
 #[tokio::test]
-async fn a_damaged_entry_is_ignored_and_built_anew() {
+async fn a_damaged_entry_is_ignored_and_replaced() {
     let cache = scratch("cache-damaged");
     dropped(CompileWith::InProcess, Some(&cache)).await;
     let [entry] = entries(&cache).try_into().unwrap();

@@ -1,4 +1,4 @@
-//! What built components are granted, and a small world that they can look at.
+//! Grants for the built components, and a small world of objects that they can read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(crate) fn component(name: &str) -> Vec<u8> {
     crate::folder::component(name).unwrap()
 }
 
-/// When the rounds of these tests began.
+/// The time of the rounds of these tests.
 pub(crate) const NOW_MS: u64 = 1_800_000_000_123;
 
 /// The manifest in a component, as JSON.
@@ -32,7 +32,7 @@ pub(crate) fn with_manifest(bytes: &[u8], edit: impl FnOnce(&mut Value)) -> Vec<
     annotate(bytes, manifest.to_string().as_bytes()).unwrap()
 }
 
-/// All that a component asks for, with this configuration.
+/// A grant of everything that a component asks for, with this configuration.
 pub(crate) fn all_of(bytes: &[u8], config: Option<Value>) -> Grant {
     let manifest = Manifest::parse(manifest(bytes).to_string().as_bytes()).unwrap();
     Grant {
@@ -47,13 +47,13 @@ pub(crate) fn all_of(bytes: &[u8], config: Option<Value>) -> Grant {
     }
 }
 
-/// A host of plugins that are published by hand. What it compiles is kept for the other tests.
+/// A host of plugins that are published by hand. The other tests share its compile cache.
 pub(crate) fn options() -> Options {
     let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
     Options { cache_dir, ..Options::in_memory() }
 }
 
-/// A host that serves this component with all that it asks for.
+/// A host that serves this component, with everything granted that it asks for.
 pub(crate) async fn serving(name: &str) -> (Plugins, Arc<PluginInfo>) {
     let bytes = component(name);
     let plugins = Plugins::start(options()).await.unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn serving(name: &str) -> (Plugins, Arc<PluginInfo>) {
     (plugins, info)
 }
 
-/// The plugin that a job gets, or the sentence why it gets none.
+/// The plugin for a job, or the reason why there is none.
 pub(crate) fn found(plugins: &Plugins, action: &str, bound: Option<&str>) -> Result<Arc<PluginInfo>, String> {
     match plugins.find(action, bound) {
         Found::Serving(info) => Ok(info),
@@ -73,18 +73,18 @@ pub(crate) fn found(plugins: &Plugins, action: &str, bound: Option<&str>) -> Res
     }
 }
 
-/// Objects that a plugin can look at.
+/// Objects that a plugin can read.
 #[derive(Default)]
 pub(crate) struct World {
     pub(crate) related: BTreeMap<String, Vec<Arc<Object>>>,
     pub(crate) objects: BTreeMap<ObjectKey, Arc<Object>>,
-    /// Whether live reads have to wait for a look.
-    pub(crate) not_looked: bool,
+    /// `true` if live reads were not made yet.
+    pub(crate) not_read_live: bool,
 }
 
 impl Reads for World {
     fn related(&self, relation: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
-        if live && self.not_looked {
+        if live && self.not_read_live {
             return Err(ReadRefusal::Unavailable);
         }
         let found = self.related.get(relation).cloned();
@@ -92,7 +92,7 @@ impl Reads for World {
     }
 
     fn get(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal> {
-        if live && self.not_looked {
+        if live && self.not_read_live {
             return Err(ReadRefusal::Unavailable);
         }
         Ok(self.objects.get(key).cloned())

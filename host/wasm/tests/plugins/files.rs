@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-/// Waits until what is told of the plugins is as wanted.
+/// Waits until the statuses of the plugins are as wanted.
 async fn until(plugins: &Plugins, wanted: impl Fn(&[PluginStatus]) -> bool) -> Vec<PluginStatus> {
     let mut changes = plugins.changes();
     let waiting = async {
@@ -93,7 +93,7 @@ async fn a_dropped_file_serves_and_a_removed_one_retires() {
 }
 
 #[tokio::test]
-async fn what_is_there_at_the_start_serves_from_the_start() {
+async fn a_file_that_is_there_at_the_start_serves_from_the_start() {
     let place = Place::granted("start");
     place.put("replace.wasm", &component("replace"));
     let old = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -102,7 +102,7 @@ async fn what_is_there_at_the_start_serves_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_half_written_file_is_told_of_and_serves_once_it_is_whole() {
+async fn a_half_written_file_is_listed_and_serves_once_it_is_whole() {
     let place = Place::granted("half");
     let plugins = place.host().await;
     let whole = component("replace");
@@ -177,7 +177,7 @@ async fn grants_are_read_again_when_they_change() {
     until(&plugins, one(PluginState::AwaitingGrant)).await;
     place.grant();
     until(&plugins, one(PluginState::Serving)).await;
-    // Those of before hold while the file is not understood: the next change shows that it was looked at.
+    // The previous grants stay in force while the file is invalid; the next change shows that it was read.
     fs::write(&place.grants, "kind: [").unwrap();
     place.put("empty.wasm", b"");
     until(&plugins, reason("EmptyFile")).await;

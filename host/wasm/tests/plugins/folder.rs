@@ -1,4 +1,4 @@
-//! Where built components are.
+//! Finds the built components.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Plugins that do what they must not: each misdeed costs its own call at most.
+//! Hostile plugins: each misdeed costs its own call at most.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ async fn asked(plugins: &Plugins, info: &PluginInfo, parameters: Value, call: Ca
     plugins.wave(&info.digest).unwrap().call(visit("Hostile", call, parameters)).await
 }
 
-/// Does a misdeed in each function, and shows that the next call of the same wave is as if nothing had been.
+/// Does a misdeed in each function, and shows that the next call of the same session succeeds.
 async fn in_each_function(what: &str, check: impl Fn(&str, Answer)) {
     let (plugins, info) = serving("hostile").await;
     for (function, call) in FUNCTIONS {
-        let mut wave = plugins.wave(&info.digest).unwrap();
-        check(function, wave.call(visit("Hostile", call, json!({"do": format!("{what}-in-{function}")}))).await);
-        let after = wave.call(visit("Hostile", Call::OperateThenProgress, json!({}))).await;
+        let mut session = plugins.wave(&info.digest).unwrap();
+        check(function, session.call(visit("Hostile", call, json!({"do": format!("{what}-in-{function}")}))).await);
+        let after = session.call(visit("Hostile", Call::OperateThenProgress, json!({}))).await;
         assert!(matches!(&after, Answer::Proposed(proposal) if proposal.mutations.len() == 1), "{after:?}");
     }
 }
@@ -40,7 +40,7 @@ async fn stopped_by_a_limit(what: &str, why: &str) {
 }
 
 #[tokio::test]
-async fn a_trap_says_what_the_plugin_said_last() {
+async fn a_trap_quotes_the_standard_error_of_the_plugin() {
     in_each_function("trap", |function, answer| {
         let trap = trap(answer);
         assert_eq!(trap.reason, "PluginTrapped");
@@ -94,7 +94,7 @@ async fn a_memory_bomb_is_stopped() {
 async fn deep_recursion_is_stopped() {
     in_each_function("deep-recursion", |_, answer| {
         let trap = trap(answer);
-        // Whichever is full first: the engine's stack, or the one that the guest keeps in its memory.
+        // One of the two is full first: the engine's stack, or the one that the guest keeps in its memory.
         assert!(["PluginLimitExceeded", "PluginTrapped"].contains(&trap.reason), "{}", trap.message);
     })
     .await;
@@ -142,7 +142,7 @@ async fn json_that_is_none_is_garbage() {
 }
 
 #[tokio::test]
-async fn what_was_not_declared_is_refused_by_name() {
+async fn an_undeclared_read_is_refused_by_name() {
     let (plugins, info) = serving("hostile").await;
     for (what, named) in [
         ("undeclared-field", "/spec/nodeName"),

@@ -1,6 +1,4 @@
-//! Plugins that were built, in the host that runs them.
-//!
-//! Takes the components of `cargo xtask plugins`; shows how they are found, vetted, granted, called and stopped.
+//! Tests of loading, vetting, granting, calling and stopping the components that `cargo xtask plugins` builds.
 
 #[cfg(test)]
 mod calls;

@@ -1,4 +1,4 @@
-//! Which plugin serves: versions, grants and the jobs that are bound to a digest.
+//! The election of the plugin that serves: versions, grants and the jobs that are bound to a digest.
 
 use oarlock_core::plugin::grant::Grant;
 use oarlock_wasm::{PluginState, Plugins, Unavailable, digest};

@@ -1,4 +1,4 @@
-//! What is refused before it is compiled, and why.
+//! Files that are rejected before they are compiled.
 
 use oarlock_wasm::{MAX_BYTES, PluginStatus, Plugins, annotate, dry_run, inspect};
 use serde_json::json;
@@ -11,7 +11,7 @@ async fn dropped(bytes: Vec<u8>) -> PluginStatus {
 }
 
 #[tokio::test]
-async fn each_file_that_is_no_plugin_is_refused_in_words() {
+async fn each_file_that_is_no_plugin_is_rejected_with_a_fix() {
     let whole = component("replace");
     let half = whole[..whole.len() / 2].to_vec();
     let mut flipped = whole.clone();
@@ -36,10 +36,10 @@ async fn each_file_that_is_no_plugin_is_refused_in_words() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_is_huge_or_of_the_future_is_refused() {
+async fn a_manifest_that_is_huge_or_of_the_future_is_rejected() {
     let bytes = component("examples/no_manifest");
     let section = |manifest: &[u8]| {
-        // By hand, for `annotate` refuses to write what is refused.
+        // By hand, because `annotate` does not write an invalid manifest.
         let name = b"\x10oarlock.manifest";
         let mut content = [name.as_slice(), manifest].concat();
         let mut length = content.len();
@@ -69,31 +69,31 @@ async fn an_annotated_manifest_wins_over_the_linked_one() {
 }
 
 #[tokio::test]
-async fn a_verdict_says_what_would_come_of_a_file() {
+async fn a_dry_run_reports_the_status_that_a_file_would_have() {
     let bytes = component("replace");
-    let told = dry_run(bytes.clone(), Vec::new(), options()).await.unwrap().unwrap();
-    assert_eq!((told.status.reason.as_str(), told.inspection.unwrap().bytes), ("GrantMissing", bytes.len()));
-    let told = dry_run(bytes.clone(), vec![all_of(&bytes, None)], options()).await.unwrap().unwrap();
-    assert_eq!(told.status.reason, "Serving");
+    let report = dry_run(bytes.clone(), Vec::new(), options()).await.unwrap().unwrap();
+    assert_eq!((report.status.reason.as_str(), report.inspection.unwrap().bytes), ("GrantMissing", bytes.len()));
+    let report = dry_run(bytes.clone(), vec![all_of(&bytes, None)], options()).await.unwrap().unwrap();
+    assert_eq!(report.status.reason, "Serving");
 }
 
 #[tokio::test]
 async fn a_manifest_that_lies_gets_no_more_than_it_says() {
-    // It evicts, and says that it does not.
+    // It evicts, and its manifest asks for no writes.
     let bytes = with_manifest(&component("replace"), |manifest| manifest["writes"] = json!([]));
     let plugins = Plugins::start(options()).await.unwrap();
     plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
     assert_eq!(plugins.publish("liar", bytes).await.unwrap().reason, "Serving");
-    // It registers relations of pods, and says that it reads none.
+    // It registers relations of pods, and its manifest asks for no reads.
     let bytes = with_manifest(&component("replace"), |manifest| manifest["reads"] = json!([]));
     assert_eq!(plugins.publish("liar", bytes).await.unwrap().reason, "RegistrationRefused");
 }
 
 #[test]
-fn facts_of_a_component_name_its_face() {
-    let facts = inspect(&component("replace")).unwrap();
-    assert_eq!(facts.manifest.as_ref().map(|manifest| manifest.action.as_str()), Some("Replace"));
-    assert!(facts.exports.iter().any(|export| export.starts_with("oarlock:action/handler@1.")));
-    assert!(facts.imports.iter().all(|import| import.contains('@')), "{:?}", facts.imports);
+fn an_inspection_lists_imports_exports_and_the_manifest() {
+    let inspection = inspect(&component("replace")).unwrap();
+    assert_eq!(inspection.manifest.as_ref().map(|manifest| manifest.action.as_str()), Some("Replace"));
+    assert!(inspection.exports.iter().any(|export| export.starts_with("oarlock:action/handler@1.")));
+    assert!(inspection.imports.iter().all(|import| import.contains('@')), "{:?}", inspection.imports);
     assert!(annotate(&component("replace"), b"{}").is_err());
 }
