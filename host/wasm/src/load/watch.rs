@@ -8,7 +8,7 @@ use std::fs::{self, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, ModifyKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
@@ -50,6 +50,8 @@ pub(crate) struct Directory {
     grants_seen: Option<Stamp>,
     /// Files that arrived by rename since the last scan, and so are whole.
     renamed: BTreeSet<String>,
+    /// Files with a time of change in the future, with the time when this stamp was first seen.
+    of_future: BTreeMap<String, (Stamp, Instant)>,
 }
 
 /// The changes since the last scan.
@@ -73,7 +75,14 @@ pub(crate) struct ReadyFile {
 
 impl Directory {
     pub(crate) fn new(dir: PathBuf, grants: Option<PathBuf>) -> Self {
-        Self { dir, grants, seen: BTreeMap::new(), grants_seen: None, renamed: BTreeSet::new() }
+        Self {
+            dir,
+            grants,
+            seen: BTreeMap::new(),
+            grants_seen: None,
+            renamed: BTreeSet::new(),
+            of_future: BTreeMap::new(),
+        }
     }
 
     /// The file of grants, if it changed since the last call.
@@ -112,7 +121,7 @@ impl Directory {
             if let Err(rejection) = self.check_place(&path, &metadata) {
                 self.seen.insert(name.clone(), stamp);
                 scan.rejected.push((name, rejection));
-            } else if self.renamed.remove(&name) || is_settled(&metadata) {
+            } else if self.renamed.remove(&name) || self.is_settled(&name, &metadata) {
                 scan.ready.push(ReadyFile { name, path, stamp });
             } else {
                 scan.unsettled.push(name);
@@ -120,6 +129,7 @@ impl Directory {
         }
         scan.removed = self.seen.keys().filter(|name| !present.contains(*name)).cloned().collect();
         self.seen.retain(|name, _| present.contains(name));
+        self.of_future.retain(|name, _| present.contains(name));
         self.renamed.clear();
         scan
     }
@@ -149,6 +159,21 @@ impl Directory {
         vet::check_size(metadata.len())
     }
 
+    /// Returns `true` if a file did not change for a while. A time of change in the future says nothing of that; such a
+    /// file is settled once its stamp stays the same.
+    fn is_settled(&mut self, name: &str, metadata: &Metadata) -> bool {
+        if let Some(age) = age(metadata) {
+            self.of_future.remove(name);
+            return age >= SETTLE;
+        }
+        let (stamp, now) = (Stamp::of(metadata), Instant::now());
+        let first = self.of_future.entry(name.to_owned()).or_insert((stamp, now));
+        if first.0 != stamp {
+            *first = (stamp, now);
+        }
+        now.saturating_duration_since(first.1) >= SETTLE
+    }
+
     fn note(&mut self, event: &Event) {
         if matches!(
             event.kind,
@@ -160,10 +185,10 @@ impl Directory {
     }
 }
 
+/// The time since a file's last change; `None` if that lies in the future.
 #[allow(clippy::disallowed_methods, reason = "the age of a file's last change is known by the wall clock alone")]
-fn is_settled(metadata: &Metadata) -> bool {
-    let age = metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok());
-    age.is_some_and(|age| age >= SETTLE)
+fn age(metadata: &Metadata) -> Option<Duration> {
+    metadata.modified().ok().and_then(|modified| SystemTime::now().duration_since(modified).ok())
 }
 
 /// The bytes of a file; `None` if it has another stamp.

@@ -64,6 +64,7 @@ impl Ticker {
 }
 
 impl Shared {
+    #[allow(clippy::disallowed_methods, reason = "the thread is the clock, and no round runs on it")]
     fn run(&self, mut tick: impl FnMut() -> bool) {
         while self.sleep_until_in_use() {
             let mut idle = 0;

@@ -102,6 +102,16 @@ async fn a_file_that_is_there_at_the_start_serves_from_the_start() {
 }
 
 #[tokio::test]
+async fn a_file_with_a_time_of_change_in_the_future_serves_too() {
+    let place = Place::granted("future");
+    place.put("replace.wasm", &component("replace"));
+    let future = std::time::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+    fs::File::open(place.dir.join("replace.wasm")).unwrap().set_modified(future).unwrap();
+    let plugins = place.host().await;
+    until(&plugins, one(PluginState::Serving)).await;
+}
+
+#[tokio::test]
 async fn a_half_written_file_is_listed_and_serves_once_it_is_whole() {
     let place = Place::granted("half");
     let plugins = place.host().await;
