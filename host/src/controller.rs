@@ -10,8 +10,8 @@ use oarlock_core::cluster::writes::{JobKey, Record};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::target::asked_to_go;
 use oarlock_core::shared::orphans::Sweep;
-use oarlock_kube::feed::News;
-use oarlock_kube::lease::Election;
+use oarlock_kube::watch::watches::WatchEvent;
+use oarlock_kube::lease::LeaderElector;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep_until, timeout};
@@ -43,17 +43,17 @@ struct Finished {
 /// Turns changes into rounds.
 pub struct Controller {
     host: Arc<Host>,
-    news: UnboundedReceiver<News>,
+    news: UnboundedReceiver<WatchEvent>,
 }
 
 impl Controller {
     /// A controller on these ports, which hears this news.
-    pub fn new(host: Arc<Host>, news: UnboundedReceiver<News>) -> Self {
+    pub fn new(host: Arc<Host>, news: UnboundedReceiver<WatchEvent>) -> Self {
         Self { host, news }
     }
 
     /// Leads whenever `election` says so, until `stop`. The lease is given back at the end.
-    pub async fn run(mut self, election: Election, stop: CancellationToken) {
+    pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) {
         let mut leadership = election.leadership();
         let declaring = tokio::spawn(self.host.clone().keep_declared(stop.clone()));
         while !stop.is_cancelled() {
@@ -73,7 +73,7 @@ impl Controller {
     }
 
     /// One term.
-    async fn lead(&mut self, election: &Election, stop: &CancellationToken) {
+    async fn lead(&mut self, election: &LeaderElector, stop: &CancellationToken) {
         let mut leadership = election.leadership();
         let number = leadership.borrow_and_update().term;
         tracing::info!(term = number, "leading");
@@ -142,10 +142,10 @@ impl Lead {
         }
     }
 
-    fn hear(&mut self, news: News) {
+    fn hear(&mut self, news: WatchEvent) {
         match news {
-            News::Job(key) => self.queue.happened(&key, |_| {}),
-            News::Object(change) => {
+            WatchEvent::Job(key) => self.queue.happened(&key, |_| {}),
+            WatchEvent::Object(change) => {
                 self.term.heard(&change);
                 for (key, index) in self.term.concerned(&change, self.host.cluster.store()) {
                     self.queue.happened(&key, |inbox| note(inbox, index, &change));

@@ -16,7 +16,7 @@ use oarlock_core::round::decide::Commit;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::standing::action;
 use oarlock_kube::Cluster;
-use oarlock_kube::feed::Declared;
+use oarlock_kube::watch::watches::Declared;
 use oarlock_wasm::Plugins;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

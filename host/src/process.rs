@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use oarlock_kube::lease::{Candidacy, Election};
+use oarlock_kube::lease::{LeaseConfig, LeaderElector};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::{CAPS, CompileWith, Plugins, PluginsError};
 use tokio_util::sync::CancellationToken;
@@ -48,7 +48,7 @@ pub struct ProcessOptions {
 pub struct Process {
     host: Arc<Host>,
     controller: Controller,
-    election: Election,
+    election: LeaderElector,
     health: Arc<Health>,
 }
 
@@ -63,8 +63,8 @@ impl Process {
         let plugins = start_plugins(plugin_options(plugins, grants)?).await?;
         let (cluster, news) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
-        let candidacy = Candidacy { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
-        let election = Election::stand(&cluster, candidacy);
+        let candidacy = LeaseConfig { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
+        let election = LeaderElector::stand(&cluster, candidacy);
         let health = Arc::new(Health::of(vec![("cache", cache_probe(cluster.clone()))]));
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let host = Arc::new(Host::new(cluster, plugins, metrics));

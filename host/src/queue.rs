@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::writes::JobKey;
+use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
 use tokio::time::{Duration, Instant};
 

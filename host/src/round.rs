@@ -6,7 +6,7 @@
 //! "this round cannot be judged".
 
 use k8s_openapi::jiff::SignedDuration;
-use oarlock_core::cluster::writes::JobKey;
+use oarlock_core::job::key::JobKey;
 use oarlock_core::round::decide::decide;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::plan::plan;

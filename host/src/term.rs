@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use oarlock_core::cluster::object::Object;
 use oarlock_core::cluster::store::{Change, Store};
-use oarlock_core::cluster::writes::JobKey;
+use oarlock_core::job::key::JobKey;
 use oarlock_core::plugin::lookup::Found;
 use oarlock_core::shared::claims::Claims;
 use oarlock_core::shared::wake_index::Interest;

@@ -13,7 +13,7 @@ use oarlock::controller::Controller;
 use oarlock::host::Host;
 use oarlock::metrics::Metrics;
 use oarlock_bed::accounts::Account;
-use oarlock_kube::lease::{Candidacy, Election, Leadership};
+use oarlock_kube::lease::{LeaseConfig, LeaderElector, Leadership};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
 use tokio::sync::watch;
@@ -88,7 +88,7 @@ impl Rig {
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
         let Begin { identity, wire, ahead, plugins: names, grants, lease } = begin;
         let client = wire.client(self.host_client().await?);
-        let clock: oarlock_kube::clock::Clock = match &self.ground {
+        let clock: oarlock_kube::transport::clock::Clock = match &self.ground {
             Ground::Sim(cluster) => {
                 let cluster = cluster.clone();
                 Arc::new(move || cluster.now() + ahead)
@@ -100,8 +100,8 @@ impl Rig {
         let host = Arc::new(Host::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
         let name = format!("oarlock-{}", self.namespace);
         let candidacy =
-            Candidacy { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };
-        let election = Election::stand(&cluster, candidacy);
+            LeaseConfig { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };
+        let election = LeaderElector::stand(&cluster, candidacy);
         let (leadership, stop) = (election.leadership(), CancellationToken::new());
         let task = tokio::spawn(Controller::new(host.clone(), news).run(election, stop.clone()));
         self.wires.push(wire.clone());

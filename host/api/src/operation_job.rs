@@ -77,7 +77,7 @@ pub struct OperationJobSpec {
 }
 
 /// One target as the user names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetRef {
     /// Name of the pod (or node).
@@ -101,7 +101,7 @@ pub struct TargetSelector {
 }
 
 /// Names a controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OwnerSelector {
     /// `apiVersion` of the controller.
@@ -113,7 +113,7 @@ pub struct OwnerSelector {
 }
 
 /// An integer or a percentage.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IntOrPercent {
     /// A count.
@@ -123,7 +123,7 @@ pub enum IntOrPercent {
 }
 
 /// What failures do to the rest of the job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FailurePolicy {
     /// `Continue`, `FailFast` or `Pause`.
@@ -135,7 +135,7 @@ pub struct FailurePolicy {
 }
 
 /// Further attempts for each target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryPolicy {
     /// How many.
@@ -150,7 +150,7 @@ pub struct RetryPolicy {
 }
 
 /// What the host says of a job. Empty values and zero counts are absent; times are RFC 3339, UTC, whole seconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationJobStatus {
     /// The generation this was computed from.
@@ -210,7 +210,7 @@ pub struct OperationJobStatus {
 }
 
 /// One target's detail.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetDetail {
     /// Its name.
@@ -242,7 +242,7 @@ pub struct TargetDetail {
 }
 
 /// Why a target failed or waits.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetError {
     /// A CamelCase word for programs.
@@ -253,7 +253,7 @@ pub struct TargetError {
 }
 
 /// The plugin a job is bound to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PluginBinding {
     /// Its name.
@@ -265,7 +265,7 @@ pub struct PluginBinding {
 }
 
 /// What was frozen at the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Selection {
     /// `Targets` or `Selector`.
@@ -277,7 +277,7 @@ pub struct Selection {
 }
 
 /// A condition as in Kubernetes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Condition {
     /// The type, unique in the list.
@@ -297,7 +297,7 @@ pub struct Condition {
 }
 
 /// How the OperationRecords of a job are cut.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordsSummary {
     /// Number of records.
@@ -307,7 +307,7 @@ pub struct RecordsSummary {
 }
 
 /// Zero-based index ranges, ascending and merged, such as `0-249,251`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Ranges {
     /// Started and not ended; always complete.
@@ -322,7 +322,7 @@ pub struct Ranges {
 }
 
 /// One failure in a job's summary.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Failure {
     /// Zero-based index of the target.

@@ -1,6 +1,6 @@
 //! OperationRecord: the detail of up to 250 targets of a job that has more than its status can hold.
 //!
-//! Source: spec/operationjob.md §2, "Above 250 targets". May not hold behaviour.
+//! Source: docs/operationjob.md 2. May not hold behaviour.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ pub struct OperationRecordSpec {
     pub shard: i32,
     /// Index of its first target: 250 times the shard.
     pub first_index: i32,
+    /// The job's epoch when the record was last written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
     /// Targets that succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub succeeded_pod_count: Option<i32>,
@@ -50,7 +53,7 @@ pub struct OperationRecordSpec {
 }
 
 /// The job a record belongs to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordedJob {
     /// Its name.

@@ -4,14 +4,19 @@
 
 /// What a job is and how it is stored.
 pub mod job {
+    pub mod key;
+    pub mod progress;
     pub mod ranges;
     pub mod spec;
     pub mod state;
+    pub mod time;
 }
 
 /// Objects, the cache of them, and what is asked of a cluster.
 pub mod cluster {
     mod compact;
+    mod kind_cache;
+    pub mod live_reads;
     pub mod object;
     pub mod store;
     pub mod writes;
@@ -34,23 +39,29 @@ pub mod shared {
     pub mod holds;
     pub mod orphans;
     pub mod reads;
+    pub mod tables;
     pub mod wake_index;
+    pub mod write_queue;
 }
 
 /// One pass over one job.
 pub mod round {
+    pub mod agenda;
     pub mod calls;
     pub mod conditions;
+    pub mod context;
     pub mod decide;
     pub mod events;
     pub mod finalize;
     pub mod judge;
     pub mod memory;
-    pub mod mutations;
+    mod mutations;
+    pub mod pace;
     pub mod plan;
     pub mod refresh;
     pub mod results;
-    pub mod standing;
+    pub mod shards;
     pub mod status;
     pub mod target;
+    pub mod target_memory;
 }

@@ -1,52 +1,218 @@
-//! Carrying out what was recorded.
+//! Carrying out what was recorded: the outbox of one term.
 //!
-//! Takes a [`Recorded`]; yields what came of each target's writes. Targets are independent; the writes of one go in
-//! order up to the first that fails. May not decide anything, nor be given what was not recorded.
+//! A [`Recorded`] goes in, and each of its entries comes back as one result, whatever becomes of it. Right before a
+//! request is sent, the term must still lead, the job must be there, and the newest known view of the object must be the
+//! one that was decided on. Nothing is sent twice.
 
-use futures::StreamExt;
-use oarlock_core::cluster::writes::{Applied, Recorded, TargetWrites};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::cluster::Cluster;
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::{Entry, EntryResult, Recorded, Stopped, Write};
+use oarlock_core::job::key::JobKey;
+use oarlock_core::shared::write_queue::WriteQueue;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+
+use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
-use crate::write::Mode;
+use crate::transport::limiter::WritePermit;
+use crate::watch::watches::Author;
 
-/// Targets that are begun at once; the gate lets at most half as many requests through, so none waits for another.
-const TARGETS_AT_ONCE: usize = 64;
+/// How long requests on the wire may take once the term is over.
+const LAST_REQUESTS: Duration = Duration::from_millis(1_500);
+
+/// The writes of one term that wait or are on the wire, and whoever sends them.
+pub struct Outbox {
+    state: Arc<OutboxState>,
+    sender: JoinHandle<()>,
+}
+
+struct OutboxState {
+    link: Link,
+    fence: Fence,
+    queue: Mutex<WriteQueue>,
+    /// Something waits, or something has its result.
+    changed: Notify,
+    results: UnboundedSender<EntryResult>,
+}
 
 impl Cluster {
-    /// Does what was recorded, then emits its events. Nothing is sent once `fence` closes.
-    pub async fn apply(&self, recorded: Recorded, fence: &Fence) -> Vec<Applied> {
-        let Recorded { writes, events, .. } = recorded;
-        let applied = self.all(&writes, Mode::Real, fence).await;
-        self.emit(events);
-        applied
+    /// The outbox of a term, which sends until it is closed or dropped. Results go to `results`.
+    pub fn outbox(&self, fence: &Fence, results: UnboundedSender<EntryResult>) -> Outbox {
+        let (link, fence) = (self.link.clone(), fence.clone());
+        let state =
+            Arc::new(OutboxState { link, fence, queue: Mutex::default(), changed: Notify::new(), results });
+        let sender = tokio::spawn(send_all(state.clone()));
+        Outbox { state, sender }
     }
 
-    /// Asks the API server whether it would accept these writes; none of them is done.
-    pub async fn rehearse(&self, writes: &[TargetWrites], fence: &Fence) -> Vec<Applied> {
-        self.all(writes, Mode::Rehearsal, fence).await
-    }
-
-    async fn all(&self, writes: &[TargetWrites], mode: Mode, fence: &Fence) -> Vec<Applied> {
-        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
-        let each: Vec<_> = writes.iter().map(|target| self.target(target, mode, fence)).collect();
-        let mut applied: Vec<Applied> = futures::stream::iter(each).buffer_unordered(TARGETS_AT_ONCE).collect().await;
-        applied.sort_by_key(|applied| applied.target);
-        applied
-    }
-
-    async fn target(&self, target: &TargetWrites, mode: Mode, fence: &Fence) -> Applied {
-        let TargetWrites { target, writes } = target;
-        let mut done = 0;
-        let mut stopped = None;
+    /// Does writes that belong to no job that exists, in order, and tells nobody of their results.
+    pub async fn clean_up(&self, writes: Vec<Write>, fence: &Fence) {
         for write in writes {
-            if let Err(why) = self.link.write(write, mode, fence).await {
-                tracing::debug!(object = ?write.object(), verb = write.verb(), ?why, "a write was stopped");
-                stopped = Some(why);
-                break;
+            if let Err(why) = self.link.write(&write, fence).await {
+                tracing::debug!(object = ?write.object(), ?why, "a hold of a job that is gone stays for now");
             }
-            done += 1;
         }
-        Applied { target: *target, done, stopped, at: self.clock().now() }
+    }
+}
+
+impl Outbox {
+    /// Puts in the entries of what was recorded.
+    pub fn apply(&self, recorded: Recorded) {
+        let mut queue = self.state.queue.lock();
+        recorded.entries.into_iter().for_each(|entry| queue.push(entry));
+        drop(queue);
+        self.state.changed.notify_one();
+    }
+
+    /// Reads or changes the queue.
+    pub fn queue<T>(&self, with: impl FnOnce(&mut WriteQueue) -> T) -> T {
+        with(&mut self.state.queue.lock())
+    }
+
+    /// Whether a request of the target is on the wire.
+    pub fn is_busy(&self, job_uid: &str, index: u32) -> bool {
+        self.state.queue.lock().is_busy(job_uid, index)
+    }
+
+    /// Drops what waits, and gives what is on the wire a moment to come back.
+    pub async fn close(self) {
+        self.state.queue.lock().withdraw_all();
+        let empty = async {
+            while !self.state.queue.lock().is_empty() {
+                self.state.changed.notified().await;
+            }
+        };
+        if timeout(LAST_REQUESTS, empty).await.is_err() {
+            tracing::warn!("requests were still on the wire when the term ended");
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.sender.abort();
+    }
+}
+
+/// Sends entries as long as there are any, each in a task of its own, as many at once as the limiter lets through.
+async fn send_all(state: Arc<OutboxState>) {
+    let mut sending = JoinSet::new();
+    loop {
+        while let Some(ended) = sending.try_join_next() {
+            log_panic(ended);
+        }
+        if !state.queue.lock().has_next() {
+            tokio::select! {
+                () = state.changed.notified() => {}
+                Some(ended) = sending.join_next() => log_panic(ended),
+            }
+            continue;
+        }
+        let permit = state.link.limiter.enter().await;
+        let next = state.queue.lock().next();
+        if let Some(entry) = next {
+            sending.spawn(Sending::new(state.clone(), entry).run(permit));
+        }
+    }
+}
+
+fn log_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "sending a write ended unexpectedly; its outcome is unknown");
+    }
+}
+
+/// One entry on the wire. It yields its result when it is dropped, at the latest.
+struct Sending {
+    state: Arc<OutboxState>,
+    entry: Option<Entry>,
+    author: Option<Author>,
+    sent: Option<Timestamp>,
+    done: usize,
+}
+
+impl Sending {
+    fn new(state: Arc<OutboxState>, entry: Entry) -> Self {
+        let author = entry.index.map(|index| Author { job_uid: entry.job.uid.clone(), index });
+        Self { state, entry: Some(entry), author, sent: None, done: 0 }
+    }
+
+    async fn run(mut self, permit: WritePermit) {
+        let writes = self.entry.as_ref().map(|entry| entry.writes.clone()).unwrap_or_default();
+        let mut permit = Some(permit);
+        let mut versions: HashMap<ObjectKey, String> = HashMap::new();
+        for mut write in writes {
+            if let Some(version) = versions.get(write.object()) {
+                write.move_version(version);
+            }
+            let permit = match permit.take() {
+                Some(permit) => permit,
+                None => self.state.link.limiter.enter().await,
+            };
+            match self.send(&write, permit).await {
+                Ok(reply) => {
+                    let version = reply.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                    versions.extend(version.map(|version| (write.object().clone(), version.to_owned())));
+                    self.done += 1;
+                }
+                Err(stopped) => {
+                    tracing::debug!(object = ?write.object(), verb = write.verb(), ?stopped, "a write was stopped");
+                    return self.finish(Some(stopped));
+                }
+            }
+        }
+        self.finish(None);
+    }
+
+    async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {
+        if !self.state.fence.allows() {
+            return Err(Stopped::LostLease);
+        }
+        if !self.job_is_there() || !self.view_is_current(write) {
+            return Err(Stopped::NotSent);
+        }
+        let link = self.state.link.clone();
+        self.sent.get_or_insert_with(|| link.transport.clock.now());
+        link.write_with(write, permit, &self.state.fence, self.author.as_ref()).await
+    }
+
+    fn job_is_there(&self) -> bool {
+        let Some(entry) = &self.entry else { return false };
+        self.state.link.jobs.uid(&entry.job.key).as_deref() == Some(&entry.job.uid)
+    }
+
+    fn view_is_current(&self, write: &Write) -> bool {
+        let object = write.object();
+        if object.kind == Kind::job() {
+            let key = JobKey { namespace: object.namespace.clone().unwrap_or_default(), name: object.name.clone() };
+            return self.state.link.jobs.is_current(&key, write.uid(), write.version());
+        }
+        let seen = self.state.link.objects.store.get(object);
+        self.state.link.objects.store.keeps(&object.kind).then(|| write.fits(seen.as_deref())).unwrap_or(true)
+    }
+
+    fn finish(&mut self, stopped: Option<Stopped>) {
+        let Some(entry) = self.entry.take() else { return };
+        let at = self.state.link.transport.clock.now();
+        self.state.queue.lock().finished(&entry.job.uid, entry.index);
+        // Nobody listens any more only while a term ends.
+        let result = EntryResult { entry, sent: self.sent, at, done: self.done, stopped };
+        let _ending = self.state.results.send(result).is_err();
+        self.state.changed.notify_one();
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let message = "the host gave the request up before a reply came".to_owned();
+        self.finish(Some(Stopped::Unknown { message }));
     }
 }

@@ -10,25 +10,26 @@ use std::time::Duration;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::store::Store;
-use oarlock_core::cluster::writes::{EventNote, JobKey};
+use oarlock_core::cluster::writes::EventNote;
+use oarlock_core::job::key::JobKey;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::call::Caller;
-use crate::clock::{Clock, ServerClock};
+use crate::transport::call::Transport;
+use crate::transport::clock::{Clock, ServerClock};
 use crate::events::{EventCounts, Events};
-use crate::feed::{Declared, Feed, News, Objects};
-use crate::gate::Gate;
-use crate::health::KindHealth;
-use crate::jobs::Jobs;
-use crate::requests::Requests;
-use crate::served::Served;
+use crate::watch::watches::{Declared, Objects, WatchEvent, Watches};
+use crate::transport::limiter::WriteLimiter;
+use crate::watch::health::KindHealth;
+use crate::watch::jobs::Jobs;
+use crate::transport::requests::Requests;
+use crate::transport::discovery::Discovery;
 
 /// After this the outcome of a request is unknown (spec section 10).
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a [`Cluster`] is made of.
 pub struct Setup {
-    /// The client; [`crate::client::connect`] makes one that never repeats a request.
+    /// The client; [`crate::transport::client::connect`] makes one that never repeats a request.
     pub client: Client,
     /// The host's own clock.
     pub clock: Clock,
@@ -40,53 +41,70 @@ pub struct Setup {
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) link: Link,
-    feed: Arc<Feed>,
+    watches: Arc<Watches>,
     events: Arc<Events>,
 }
 
 /// What the parts of the port share.
 #[derive(Clone)]
 pub(crate) struct Link {
-    pub(crate) caller: Caller,
-    pub(crate) served: Arc<Served>,
+    pub(crate) transport: Transport,
+    pub(crate) discovery: Arc<Discovery>,
     pub(crate) objects: Objects,
     pub(crate) jobs: Arc<Jobs>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) limiter: Arc<WriteLimiter>,
 }
 
 impl Cluster {
-    /// A port that watches nothing yet, and the news of what it will watch.
-    pub fn open(setup: Setup) -> (Self, UnboundedReceiver<News>) {
+    /// A port that watches nothing yet, and the events of what it will watch.
+    pub fn open(setup: Setup) -> (Self, UnboundedReceiver<WatchEvent>) {
         let Setup { client, clock, identity } = setup;
-        let (news, heard) = unbounded_channel();
-        let caller =
-            Caller { client, clock: ServerClock::new(clock), requests: Arc::default(), timeout: REQUEST_TIMEOUT };
+        let (events, heard) = unbounded_channel();
+        let transport =
+            Transport { client, clock: ServerClock::new(clock), requests: Arc::default(), timeout: REQUEST_TIMEOUT };
         let link = Link {
-            caller,
-            served: Arc::default(),
-            objects: Objects::new(news.clone()),
-            jobs: Arc::new(Jobs::new(news)),
-            gate: Arc::default(),
+            transport,
+            discovery: Arc::default(),
+            objects: Objects::new(events.clone()),
+            jobs: Arc::new(Jobs::new(events)),
+            limiter: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
-        (Self { link, feed: Arc::default(), events }, heard)
+        (Self { link, watches: Arc::default(), events }, heard)
     }
 
-    /// Watches the jobs and exactly these kinds from now on. Resolves once all of them were listed with what is
-    /// declared; until then the [`Store`] shows newly declared kinds and fields incompletely. What was declared alike
-    /// before goes on undisturbed.
+    /// Watches the jobs and exactly these kinds from now on. A kind that was declared alike before goes on undisturbed;
+    /// until another one was listed, the [`Store`] shows its objects and fields incompletely.
     pub async fn declare(&self, declared: Declared) {
-        self.feed.declare(&self.link, declared).await;
+        self.watches.declare(&self.link, declared).await;
     }
 
-    /// Resolves once everything that is watched now was listed.
-    pub async fn synced(&self) {
-        self.feed.synced().await;
+    /// Resolves once the jobs and these kinds were listed with what is declared of them.
+    pub async fn synced(&self, kinds: &[Kind]) {
+        self.watches.synced(kinds).await;
+    }
+
+    /// Rises when the state of a watch changes: listed, not served, or failing.
+    pub fn watch_changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.watches.changes()
+    }
+
+    /// Reads the keys of all jobs from the API server, past the cache.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn list_jobs(&self) -> Result<Vec<JobKey>, String> {
+        self.link.list_jobs().await
+    }
+
+    /// The UID of the job, if there is one of that key.
+    pub fn job_uid(&self, key: &JobKey) -> Option<String> {
+        self.link.jobs.uid(key)
     }
 
     /// How each watch is doing.
     pub fn health(&self) -> Vec<KindHealth> {
-        self.feed.health()
+        self.watches.health()
     }
 
     /// The watched objects.
@@ -111,22 +129,22 @@ impl Cluster {
 
     /// Whether the API server serves a kind, as far as is known: declared kinds are asked for every minute.
     pub fn serves(&self, kind: &Kind) -> bool {
-        self.link.served.serves(kind)
+        self.link.discovery.serves(kind)
     }
 
     /// The time that is compared with timestamps of the API server.
     pub fn clock(&self) -> &ServerClock {
-        &self.link.caller.clock
+        &self.link.transport.clock
     }
 
     /// The requests so far.
     pub fn requests(&self) -> &Arc<Requests> {
-        &self.link.caller.requests
+        &self.link.transport.requests
     }
 
     /// How many writes may be in flight now: fewer than 32 while the API server is busy.
     pub fn writes_allowed(&self) -> usize {
-        self.link.gate.limit()
+        self.link.limiter.limit()
     }
 
     /// Emits events in the background, best effort.
@@ -141,7 +159,7 @@ impl Cluster {
 
     /// Stops watching and waits at most `bound` for events that are still queued.
     pub async fn stop(&self, bound: Duration) {
-        self.feed.stop();
+        self.watches.stop();
         self.events.drain(bound).await;
     }
 }

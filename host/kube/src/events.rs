@@ -18,8 +18,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::address::Resource;
-use crate::call::{Call, CallError, Caller};
+use crate::transport::path::Resource;
+use crate::transport::call::{Call, CallError, Transport};
 use crate::cluster::Link;
 use crate::outcome::{sentence, stopped};
 use crate::write::already_exists;
@@ -52,7 +52,7 @@ pub(crate) struct Events {
     queue: Mutex<Option<Sender<(EventNote, Timestamp)>>>,
     worker: Mutex<Option<JoinHandle<()>>>,
     tally: Arc<Tally>,
-    caller: Caller,
+    transport: Transport,
 }
 
 #[derive(Default)]
@@ -67,15 +67,15 @@ impl Events {
     pub(crate) fn start(link: &Link, identity: String) -> Self {
         let (queue, waiting) = channel(QUEUE);
         let tally = Arc::new(Tally::default());
-        let emitter = Emitter { caller: link.caller.clone(), instance: cut(identity, INSTANCE_BYTES) };
+        let emitter = Emitter { transport: link.transport.clone(), instance: cut(identity, INSTANCE_BYTES) };
         let worker = tokio::spawn(work(emitter, waiting, tally.clone()));
-        Self { queue: Mutex::new(Some(queue)), worker: Mutex::new(Some(worker)), tally, caller: link.caller.clone() }
+        Self { queue: Mutex::new(Some(queue)), worker: Mutex::new(Some(worker)), tally, transport: link.transport.clone() }
     }
 
     /// Queues events, each with the time of now.
     pub(crate) fn emit(&self, notes: Vec<EventNote>) {
         let queue = self.queue.lock();
-        let now = self.caller.clock.now();
+        let now = self.transport.clock.now();
         for note in notes {
             let queued = queue.as_ref().is_some_and(|queue| queue.try_send((note, now)).is_ok());
             if !queued {
@@ -123,7 +123,7 @@ async fn work(emitter: Emitter, mut waiting: Receiver<(EventNote, Timestamp)>, t
 }
 
 struct Emitter {
-    caller: Caller,
+    transport: Transport,
     instance: String,
 }
 
@@ -135,7 +135,7 @@ impl Emitter {
         let mut attempt = 1;
         loop {
             let request = kube::core::Request::new(home.as_str()).create(&PostParams::default(), body.clone());
-            let error = match self.caller.send(Call { verb: "create", resource: "events", request }).await {
+            let error = match self.transport.send(Call { verb: "create", resource: "events", request }).await {
                 Ok(_) => return Ok(()),
                 Err(error) if already_exists(&error) => return Ok(()),
                 Err(error) => error,

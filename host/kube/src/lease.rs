@@ -1,6 +1,6 @@
 //! Leadership: one lease, renewed on the host's monotonic clock.
 //!
-//! Takes a [`Candidacy`]; yields the [`Leadership`] as it changes, and a [`Fence`] for each term. A process that finds its
+//! Takes a [`LeaseConfig`]; yields the [`Leadership`] as it changes, and a [`Fence`] for each term. A process that finds its
 //! own identity in the lease takes it at once, so that a restart costs no lease time; others wait until it was unchanged
 //! for its whole duration on their own clock. May not compare wall clocks of two machines.
 
@@ -13,14 +13,14 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::address::Resource;
-use crate::call::{Call, CallError, Caller};
+use crate::transport::path::Resource;
+use crate::transport::call::{Call, CallError, Transport};
 use crate::cluster::Cluster;
 use crate::outcome::sentence;
 
 /// Who stands for election, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidacy {
+pub struct LeaseConfig {
     /// Namespace of the lease.
     pub namespace: String,
     /// Its name.
@@ -46,6 +46,7 @@ pub struct Leadership {
 #[derive(Clone, Debug)]
 pub struct Fence {
     bound: Option<Bound>,
+    closed: watch::Sender<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -58,36 +59,63 @@ struct Bound {
 impl Fence {
     /// A fence that is always open, for a process that alone can act.
     pub fn open() -> Self {
-        Self { bound: None }
+        Self { bound: None, closed: watch::Sender::new(false) }
     }
 
-    /// Whether this term still leads and renewed within two thirds of the lease's duration.
+    /// Whether this term still leads and renewed within two thirds of the lease's duration. A fence that has closed
+    /// stays closed, also if a late renewal succeeds: what it stopped is found by the next term.
     pub fn allows(&self) -> bool {
-        self.bound.as_ref().is_none_or(|bound| {
+        if *self.closed.borrow() {
+            return false;
+        }
+        let leads = self.bound.as_ref().is_none_or(|bound| {
             let now = *bound.leadership.borrow();
             now.leading && now.term == bound.term && now.renewed.elapsed() < bound.window
-        })
+        });
+        if !leads {
+            self.close();
+        }
+        leads
+    }
+
+    /// Ends the term: nothing more is sent in it.
+    pub fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Resolves once the fence has closed, at the latest when the window of the last renewal is over.
+    pub async fn closed(&self) {
+        let mut closed = self.closed.subscribe();
+        while self.allows() {
+            let left = self.bound.as_ref().map_or(Duration::from_secs(3_600), |bound| {
+                bound.window.saturating_sub(bound.leadership.borrow().renewed.elapsed())
+            });
+            tokio::select! {
+                changed = closed.changed() => if changed.is_err() { return },
+                () = sleep(left.max(Duration::from_millis(1))) => {}
+            }
+        }
     }
 }
 
 /// A process that stands for election until it resigns.
-pub struct Election {
+pub struct LeaderElector {
     leadership: watch::Receiver<Leadership>,
     window: Duration,
     resign: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Election {
+impl LeaderElector {
     /// Stands for election from now on.
-    pub fn stand(cluster: &Cluster, candidacy: Candidacy) -> Self {
-        let window = candidacy.duration * 2 / 3;
+    pub fn stand(cluster: &Cluster, config: LeaseConfig) -> Self {
+        let window = config.duration * 2 / 3;
         let begun = Leadership { leading: false, term: 0, renewed: Instant::now() };
         let (told, leadership) = watch::channel(begun);
         let (resign, resigned) = oneshot::channel();
         // A renewal that hangs must end while another one still fits into the window.
-        let caller = Caller { timeout: candidacy.duration / 3, ..cluster.link.caller.clone() };
-        let candidate = Candidate { caller, candidacy, told, stance: Stance::Following(None) };
+        let transport = Transport { timeout: config.duration / 3, ..cluster.link.transport.clone() };
+        let candidate = LeaseHolder { transport, config, told, role: Role::Following(None) };
         Self { leadership, window, resign, task: tokio::spawn(candidate.run(resigned)) }
     }
 
@@ -99,7 +127,8 @@ impl Election {
     /// The fence of the term that is now; closed for good once that term is over.
     pub fn fence(&self) -> Fence {
         let term = self.leadership.borrow().term;
-        Fence { bound: Some(Bound { leadership: self.leadership.clone(), term, window: self.window }) }
+        let bound = Bound { leadership: self.leadership.clone(), term, window: self.window };
+        Fence { bound: Some(bound), closed: watch::Sender::new(false) }
     }
 
     /// Gives the lease back, so that another process need not wait. Everything that acts must have stopped.
@@ -111,14 +140,14 @@ impl Election {
     }
 }
 
-struct Candidate {
-    caller: Caller,
-    candidacy: Candidacy,
+struct LeaseHolder {
+    transport: Transport,
+    config: LeaseConfig,
     told: watch::Sender<Leadership>,
-    stance: Stance,
+    role: Role,
 }
 
-enum Stance {
+enum Role {
     /// What the lease looked like, and since when.
     Following(Option<Seen>),
     Leading(Box<Lease>),
@@ -130,7 +159,7 @@ struct Seen {
     since: Instant,
 }
 
-impl Candidate {
+impl LeaseHolder {
     async fn run(mut self, mut resigned: oneshot::Receiver<()>) {
         loop {
             let wait = tokio::select! {
@@ -147,12 +176,12 @@ impl Candidate {
 
     /// One look or one renewal; yields how long to wait for the next.
     async fn step(&mut self) -> Duration {
-        match &self.stance {
-            Stance::Leading(lease) => {
+        match &self.role {
+            Role::Leading(lease) => {
                 let lease = Lease::clone(lease);
                 self.renew(lease).await
             }
-            Stance::Following(seen) => {
+            Role::Following(seen) => {
                 let seen = seen.clone();
                 self.follow(seen).await
             }
@@ -161,7 +190,7 @@ impl Candidate {
 
     /// Follows closely: a lease that was given back is taken within two seconds.
     fn poll(&self) -> Duration {
-        self.candidacy.duration / 15
+        self.config.duration / 15
     }
 
     async fn follow(&mut self, seen: Option<Seen>) -> Duration {
@@ -174,7 +203,7 @@ impl Candidate {
             }
         };
         let holder = holder(&lease);
-        if holder.is_empty() || holder == self.candidacy.identity {
+        if holder.is_empty() || holder == self.config.identity {
             return self.take(lease).await;
         }
         let version = lease.metadata.resource_version.clone();
@@ -182,18 +211,18 @@ impl Candidate {
             Some(seen) if seen.version == version => seen.since,
             _ => Instant::now(),
         };
-        let left = patience(&lease, self.candidacy.duration).saturating_sub(since.elapsed());
+        let left = patience(&lease, self.config.duration).saturating_sub(since.elapsed());
         if left.is_zero() {
             tracing::info!(holder, "the lease was not renewed in time");
             return self.take(lease).await;
         }
-        self.stance = Stance::Following(Some(Seen { version, since }));
+        self.role = Role::Following(Some(Seen { version, since }));
         left.min(self.poll())
     }
 
     /// Begins a term with `lease`, if nobody is faster.
     async fn take(&mut self, mut lease: Lease) -> Duration {
-        let now = MicroTime(self.caller.clock.now());
+        let now = MicroTime(self.transport.clock.now());
         let spec = lease.spec.get_or_insert_default();
         // Raised in each term, so that a process which finds its own identity can tell whose term it is.
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
@@ -202,14 +231,14 @@ impl Candidate {
         match self.write(&mut lease).await {
             Ok(()) => {
                 let term = self.told.borrow().term + 1;
-                tracing::info!(identity = self.candidacy.identity, term, "leading");
-                self.stance = Stance::Leading(Box::new(lease));
+                tracing::info!(identity = self.config.identity, term, "leading");
+                self.role = Role::Leading(Box::new(lease));
                 self.told.send_replace(Leadership { leading: true, term, renewed: sent });
-                self.candidacy.duration / 5
+                self.config.duration / 5
             }
             Err(error) => {
                 tracing::debug!(error = %sentence(&error), "did not get the lease");
-                self.stance = Stance::Following(None);
+                self.role = Role::Following(None);
                 self.poll()
             }
         }
@@ -219,21 +248,21 @@ impl Candidate {
         let sent = Instant::now();
         let error = match self.write(&mut lease).await {
             Ok(()) => {
-                self.stance = Stance::Leading(Box::new(lease));
+                self.role = Role::Leading(Box::new(lease));
                 self.told.send_modify(|told| told.renewed = sent);
-                return self.candidacy.duration / 5;
+                return self.config.duration / 5;
             }
             Err(error) => error,
         };
         tracing::warn!(error = %sentence(&error), "failed to renew the lease");
         let renewed = self.told.borrow().renewed;
-        if renewed.elapsed() >= self.candidacy.duration * 2 / 3 {
+        if renewed.elapsed() >= self.config.duration * 2 / 3 {
             return self.step_down("it was not renewed in time");
         }
         // What became of an earlier renewal may be unknown: the lease says whose it is.
         match self.read().await {
             Ok(now) if self.still_ours(&now, &lease) => {
-                self.stance = Stance::Leading(Box::new(now));
+                self.role = Role::Leading(Box::new(now));
                 if error.is(409) { Duration::ZERO } else { self.poll() }
             }
             Ok(_) => self.step_down("somebody else has it"),
@@ -244,23 +273,23 @@ impl Candidate {
 
     fn still_ours(&self, now: &Lease, ours: &Lease) -> bool {
         let transitions = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
-        holder(now) == self.candidacy.identity && transitions(now) == transitions(ours)
+        holder(now) == self.config.identity && transitions(now) == transitions(ours)
     }
 
     fn step_down(&mut self, why: &str) -> Duration {
-        tracing::warn!(identity = self.candidacy.identity, why, "lost the lease");
-        self.stance = Stance::Following(None);
+        tracing::warn!(identity = self.config.identity, why, "lost the lease");
+        self.role = Role::Following(None);
         self.told.send_modify(|told| told.leading = false);
         Duration::ZERO
     }
 
     async fn release(&mut self) {
-        let Stance::Leading(lease) = &self.stance else { return };
+        let Role::Leading(lease) = &self.role else { return };
         let mut lease = Lease::clone(lease);
         self.told.send_modify(|told| told.leading = false);
         if let Some(spec) = lease.spec.as_mut() {
             spec.holder_identity = Some(String::new());
-            spec.renew_time = Some(MicroTime(self.caller.clock.now()));
+            spec.renew_time = Some(MicroTime(self.transport.clock.now()));
         }
         if let Err(error) = self.put(&mut lease).await {
             tracing::warn!(error = %sentence(&error), "failed to give the lease back; it runs out by itself");
@@ -270,22 +299,22 @@ impl Candidate {
     fn home(&self) -> Result<kube::core::Request, CallError> {
         let resource =
             Resource { api_version: "coordination.k8s.io/v1".into(), plural: "leases".into(), namespaced: true };
-        let Candidacy { namespace, name, .. } = &self.candidacy;
+        let LeaseConfig { namespace, name, .. } = &self.config;
         let invalid = |error| CallError::Build(kube::core::request::Error::Validation(sentence(&error)));
         resource.home(Some(namespace), name).map(kube::core::Request::new).map_err(invalid)
     }
 
     async fn read(&self) -> Result<Lease, CallError> {
-        let request = self.home()?.get(&self.candidacy.name, &GetParams::default());
-        self.caller.fetch(Call { verb: "get", resource: "leases", request }).await
+        let request = self.home()?.get(&self.config.name, &GetParams::default());
+        self.transport.fetch(Call { verb: "get", resource: "leases", request }).await
     }
 
     /// Writes the lease as held by this process from now on.
     async fn write(&self, lease: &mut Lease) -> Result<(), CallError> {
         let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
-        spec.holder_identity = Some(self.candidacy.identity.clone());
-        spec.lease_duration_seconds = Some(i32::try_from(self.candidacy.duration.as_secs()).unwrap_or(i32::MAX).max(1));
-        spec.renew_time = Some(MicroTime(self.caller.clock.now()));
+        spec.holder_identity = Some(self.config.identity.clone());
+        spec.lease_duration_seconds = Some(i32::try_from(self.config.duration.as_secs()).unwrap_or(i32::MAX).max(1));
+        spec.renew_time = Some(MicroTime(self.transport.clock.now()));
         self.put(lease).await
     }
 
@@ -293,7 +322,7 @@ impl Candidate {
     async fn put(&self, lease: &mut Lease) -> Result<(), CallError> {
         let home = self.home()?;
         let params = PostParams::default();
-        let Candidacy { namespace, name, .. } = &self.candidacy;
+        let LeaseConfig { namespace, name, .. } = &self.config;
         let created = lease.metadata.resource_version.is_none();
         if created {
             let meta =
@@ -305,7 +334,7 @@ impl Candidate {
             true => ("create", home.create(&params, body)),
             false => ("update", home.replace(name, &params, body)),
         };
-        *lease = self.caller.fetch(Call { verb, resource: "leases", request }).await?;
+        *lease = self.transport.fetch(Call { verb, resource: "leases", request }).await?;
         Ok(())
     }
 }

@@ -1,30 +1,38 @@
 //! The Cluster port on a Kubernetes API: the only crate that writes to a cluster.
 //!
-//! Takes a client and what was decided; yields observations and what came of each write. May not decide, know that
-//! plugins exist, or repeat a write on its own. One file per step: `observe`, `record`, `apply`; the rest serves them.
+//! It does not decide, does not know that plugins exist, and never repeats a write on its own. One file per step:
+//! `observe`, `record`, `apply`; the rest serves them.
 
-mod address;
-mod apply;
-mod call;
-pub mod client;
-pub mod clock;
+/// How requests get to the API server and replies come back.
+pub mod transport {
+    pub(crate) mod call;
+    pub mod client;
+    pub mod clock;
+    pub(crate) mod discovery;
+    pub(crate) mod limiter;
+    pub(crate) mod list;
+    pub(crate) mod path;
+    pub mod requests;
+}
+
+/// The objects in memory, kept up to date by lists and watches.
+pub mod watch {
+    pub mod health;
+    pub(crate) mod jobs;
+    pub(crate) mod projection;
+    pub(crate) mod reflector;
+    pub mod watches;
+}
+
+pub mod apply;
 pub mod cluster;
 pub mod events;
-pub mod feed;
-mod gate;
-pub mod health;
-mod jobs;
 pub mod lease;
-mod list;
-mod looks;
+mod live_reads;
 pub mod observe;
 mod outcome;
 pub mod record;
-mod reflect;
-pub mod requests;
-mod served;
-mod sieve;
 mod write;
 
 pub use cluster::{Cluster, Setup};
-pub use requests::Requests;
+pub use transport::requests::Requests;

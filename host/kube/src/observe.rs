@@ -3,18 +3,20 @@
 //! Takes a job's key and what is to be read live; yields [`Observed`]. The job is never older than the host's own last
 //! write to it. May not fail for a look: that is data.
 
-use oarlock_api::{OPERATION_JOB_API_VERSION, OPERATION_RECORD_API_VERSION, OperationJob, OperationRecord};
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{JobKey, Observed};
-use oarlock_core::plugin::visit::Look;
 use std::sync::Arc;
 
+use oarlock_api::{OperationJob, OperationRecord};
+use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::job::key::JobKey;
+use oarlock_core::round::context::Observed;
+
 use crate::cluster::{Cluster, Link};
-use crate::jobs::{View, read_job};
-use crate::list::{Collection, ListError};
-use crate::looks::absent;
+use crate::watch::jobs::{View, read_job};
+use crate::transport::list::{Collection, ListError};
+use crate::live_reads::absent;
 use crate::outcome::sentence;
-use crate::sieve::Sieve;
+use crate::watch::projection::Projection;
 
 /// The label by which the records of a job are found.
 const JOB_UID_LABEL: &str = "oarlock.dev/job-uid";
@@ -51,17 +53,28 @@ pub enum ObserveError {
 }
 
 impl Cluster {
-    /// What a round begins with.
-    pub async fn observe(&self, key: &JobKey, looks: &[Look], detail: Detail) -> Result<Observed, ObserveError> {
-        let (job, looked) = futures::join!(self.link.job(key), self.link.look(looks));
+    /// The input of a round.
+    ///
+    /// # Errors
+    /// If the job or its records must be read and cannot be. A live read that fails is data.
+    pub async fn observe(&self, key: &JobKey, reads: &[LiveRead], detail: Detail) -> Result<Observed, ObserveError> {
+        let (job, live) = futures::join!(self.link.job(key), self.link.read_live(reads));
         let job = job?;
         let records = match (&job, detail) {
             (Some(job), Detail::Records) => Some(self.link.records(key, job).await?),
             _ => None,
         };
-        // Read last, so that it is not before anything that was seen.
-        let now = self.clock().now();
-        Ok(Observed { now, job, records, looked })
+        let namespace = self.link.objects.store.get(&ObjectKey::namespace(&key.namespace));
+        let discovery = self.link.discovery.clone();
+        Ok(Observed {
+            // Read last, so that it is not before anything that was seen.
+            now: self.clock().now(),
+            job,
+            records,
+            live,
+            served: Arc::new(move |kind| discovery.serves(kind)),
+            namespace_terminating: namespace.is_some_and(|namespace| namespace.terminating()),
+        })
     }
 }
 
@@ -71,21 +84,21 @@ impl Link {
             return Ok(job);
         }
         let failed = |message| ObserveError::ReadJob { key: key.clone(), message };
-        match self.read(&job_object(key)).await.map_err(failed)? {
+        match self.read(&ObjectKey::job(key)).await.map_err(|failure| failed(failure.message))? {
             Ok(document) => {
                 let held = read_job(&document).ok_or_else(|| failed("the reply is no OperationJob".to_owned()))?;
-                Ok(self.jobs.settle(key, Some(held)))
+                Ok(self.jobs.confirm(key, Some(held)))
             }
-            Err(error) if absent(&error, &key.name) => Ok(self.jobs.settle(key, None)),
+            Err(error) if absent(&error, &key.name) => Ok(self.jobs.confirm(key, None)),
             Err(error) => Err(failed(sentence(&error))),
         }
     }
 
     async fn records(&self, key: &JobKey, job: &OperationJob) -> Result<Vec<OperationRecord>, ObserveError> {
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        let kind = Kind::new(OPERATION_RECORD_API_VERSION, "OperationRecord");
+        let kind = Kind::record();
         let failed = |source| ObserveError::ReadRecords { key: key.clone(), source };
-        let resource = self.served.resource(&self.caller, &kind).await.map_err(|e| failed(Box::new(e)))?;
+        let resource = self.discovery.resource(&self.transport, &kind).await.map_err(|e| failed(Box::new(e)))?;
         let labels = format!("{JOB_UID_LABEL}={uid}");
         let from = Collection { resource: &resource, namespace: Some(&key.namespace), labels: Some(&labels) };
         let read = |document| match serde_json::from_value::<OperationRecord>(document) {
@@ -97,18 +110,9 @@ impl Link {
             }
         };
         let listed =
-            self.caller.list(from, &Sieve::everything(), read).await.map_err(|e: ListError| failed(Box::new(e)))?;
+            self.transport.list(from, &Projection::everything(), read).await.map_err(|e: ListError| failed(Box::new(e)))?;
         let mut records = listed.items;
         records.sort_by_key(|record| record.record.shard);
         Ok(records)
-    }
-}
-
-/// The job as an object.
-pub(crate) fn job_object(key: &JobKey) -> ObjectKey {
-    ObjectKey {
-        kind: Kind::new(OPERATION_JOB_API_VERSION, "OperationJob"),
-        namespace: Some(key.namespace.clone()),
-        name: key.name.clone(),
     }
 }

@@ -6,7 +6,7 @@
 use kube::core::Status;
 use oarlock_core::cluster::writes::Stopped;
 
-use crate::call::{CallError, Refusal};
+use crate::transport::call::{CallError, Refusal};
 
 /// What stopped a write.
 pub(crate) fn stopped(error: &CallError) -> Stopped {

@@ -1,41 +1,28 @@
 //! Making durable what a round decided, before anything else of it happens.
 //!
-//! Takes a [`Decided`]; yields the [`Recorded`] that alone can be applied. First the finalizer, then the
+//! Takes a [`Record`]; yields the [`Recorded`] that alone can be applied. First the finalizer, then the
 //! OperationRecords, then the status, at the version that the finalizer's reply showed. May not build or change a
 //! status.
 
-use futures::{StreamExt, TryStreamExt};
-use oarlock_api::OPERATION_RECORD_API_VERSION;
+use std::collections::BTreeMap;
+
+use futures::StreamExt;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{EventNote, JobKey, Record, RecordWrite, Recorded, Stopped, TargetWrites, Write};
+use oarlock_core::cluster::writes::{Entry, Record, Recorded, ShardWrite, Stopped, StoredShard, Write};
+use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
-use crate::observe::job_object;
-use crate::write::Mode;
 
 /// Records in flight for one job: one costs the API server as much as dozens of pod patches.
-const RECORDS_AT_ONCE: usize = 4;
+const SHARDS_AT_ONCE: usize = 4;
 
-/// What a round decided.
-#[derive(Debug)]
-pub struct Decided {
-    /// The job.
-    pub job: JobKey,
-    /// What must be durable first.
-    pub record: Record,
-    /// What is written then.
-    pub writes: Vec<TargetWrites>,
-    /// The events that follow what was recorded.
-    pub events: Vec<EventNote>,
-}
-
-/// Why nothing of what a round decided may be applied.
+/// The record is not known to be durable, so nothing that follows it may be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The round was judged on an old view; the next one sees a newer one.
-    #[error("the {step} of the job {job} was decided on an old view")]
+    #[error("failed to write the {step} of job {job}: the view is out of date (conflict)")]
     Conflict {
         /// The job.
         job: JobKey,
@@ -43,7 +30,7 @@ pub enum RecordError {
         step: &'static str,
     },
     /// It may be durable; the next round reads the job anew.
-    #[error("nobody knows whether the {step} of the job {job} was written: {message}")]
+    #[error("unknown whether the {step} of job {job} was written: {message}")]
     Unknown {
         /// The job.
         job: JobKey,
@@ -53,7 +40,7 @@ pub enum RecordError {
         message: String,
     },
     /// The API server is busy.
-    #[error("the API server is too busy to write the {step} of the job {job}")]
+    #[error("failed to write the {step} of job {job}: the API server is too busy")]
     Throttled {
         /// The job.
         job: JobKey,
@@ -63,7 +50,7 @@ pub enum RecordError {
         retry_after: Option<u32>,
     },
     /// The API server refuses it.
-    #[error("the API server refused to write the {step} of the job {job}: {message}")]
+    #[error("failed to write the {step} of job {job}: the API server refused it: {message}")]
     Refused {
         /// The job.
         job: JobKey,
@@ -73,8 +60,8 @@ pub enum RecordError {
         message: String,
     },
     /// The term of leadership is over; nothing was sent.
-    #[error("the {step} of the job {job} was not written: this process does not lead any more")]
-    Fenced {
+    #[error("did not write the {step} of job {job}: this process no longer leads")]
+    LostLease {
         /// The job.
         job: JobKey,
         /// What was to be written.
@@ -83,82 +70,129 @@ pub enum RecordError {
 }
 
 impl Cluster {
-    /// Makes a round's record durable. What the replies show is in memory by then.
-    pub async fn record(&self, decided: Decided, fence: &Fence) -> Result<Recorded, RecordError> {
-        let Decided { job, record, writes, events } = decided;
-        let failed = |step| {
-            let job = job.clone();
-            move |stopped| error(job, step, stopped)
-        };
+    /// Makes a round's record durable. The replies are in memory by then.
+    ///
+    /// # Errors
+    /// Nothing of `entries` may be applied then.
+    pub async fn record(
+        &self,
+        job: &JobKey,
+        record: Record,
+        entries: Vec<Entry>,
+        fence: &Fence,
+    ) -> Result<Recorded, RecordError> {
+        let failed = |step| move |stopped| error(job.clone(), step, stopped);
         let mut version = None;
         if let Some(body) = &record.finalizer {
-            let write = Write::Patch { object: job_object(&job), subresource: None, body: body.clone() };
-            let reply = self.link.write(&write, Mode::Real, fence).await.map_err(failed("finalizer"))?;
+            let write = Write::patch(&ObjectKey::job(job), body.clone());
+            let reply = self.link.write(&write, fence).await.map_err(failed("finalizer"))?;
             version = reply.pointer("/metadata/resourceVersion").cloned();
         }
-        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
-        let puts: Vec<_> = record.records.iter().map(|write| self.link.put_record(&job, write, fence)).collect();
-        let records = futures::stream::iter(puts);
-        records.buffer_unordered(RECORDS_AT_ONCE).try_collect::<()>().await.map_err(failed("records"))?;
+        let shards = self.link.put_shards(job, &record, fence).await.map_err(failed("records"))?;
         if let Some(status) = &record.status {
             let mut body = status.clone();
             if let (Some(version), Some(meta)) = (version, body.get_mut("metadata").and_then(Value::as_object_mut)) {
                 meta.insert("resourceVersion".to_owned(), version);
             }
             let subresource = Some("status".to_owned());
-            let write = Write::Patch { object: job_object(&job), subresource, body };
-            self.link.write(&write, Mode::Real, fence).await.map_err(failed("status"))?;
+            let write = Write::Patch { object: ObjectKey::job(job), subresource, body };
+            self.link.write(&write, fence).await.map_err(failed("status"))?;
         }
-        Ok(record.confirmed(writes, events))
+        Ok(record.confirmed(entries, shards))
     }
 }
 
 impl Link {
+    async fn put_shards(
+        &self,
+        job: &JobKey,
+        record: &Record,
+        fence: &Fence,
+    ) -> Result<BTreeMap<u32, StoredShard>, Stopped> {
+        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
+        let puts: Vec<_> = record.shards.iter().map(|write| self.put_shard(job, write, fence)).collect();
+        let mut puts = futures::stream::iter(puts).buffer_unordered(SHARDS_AT_ONCE);
+        let mut stored = BTreeMap::new();
+        let mut failed = None;
+        while let Some(put) = puts.next().await {
+            match put {
+                Ok((shard, now)) => drop(stored.insert(shard, now)),
+                // In a namespace that is being deleted nothing can be made any more; the job's ranges say it too.
+                Err(Stopped::Refused { .. } | Stopped::Gone) if record.best_effort_shards => {}
+                Err(stopped) => failed = failed.or(Some(stopped)),
+            }
+        }
+        if failed.is_some() {
+            // What is stored now is read before anything is written again.
+            self.jobs.doubt(job);
+        }
+        failed.map_or(Ok(stored), Err)
+    }
+
     /// Creates a record, or patches it where it is there already and belongs to this job.
-    async fn put_record(&self, job: &JobKey, write: &RecordWrite, fence: &Fence) -> Result<(), Stopped> {
-        let RecordWrite { name, record, patch } = write;
-        let kind = Kind::new(OPERATION_RECORD_API_VERSION, "OperationRecord");
-        let object = ObjectKey { kind, namespace: Some(job.namespace.clone()), name: name.clone() };
+    async fn put_shard(&self, job: &JobKey, write: &ShardWrite, fence: &Fence) -> Result<(u32, StoredShard), Stopped> {
+        let ShardWrite { shard, name, record, patch } = write;
+        let object =
+            ObjectKey { kind: Kind::record(), namespace: Some(job.namespace.clone()), name: name.clone() };
         if let Some(body) = patch {
-            let patch = Write::Patch { object: object.clone(), subresource: None, body: body.clone() };
-            match self.write(&patch, Mode::Real, fence).await {
+            match self.write(&Write::patch(&object, body.clone()), fence).await {
                 // Somebody removed it: it is made anew.
                 Err(Stopped::Gone) => {}
-                outcome => return outcome.map(drop),
+                outcome => return outcome.map(|reply| (*shard, stored(&reply))),
             }
         }
         let body = serde_json::to_value(record).map_err(|error| Stopped::Refused { message: error.to_string() })?;
         let owner_uid = record.record.job.uid.clone();
         let create = Write::Create { object: object.clone(), body: body.clone(), owner_uid };
-        let reply = self.write(&create, Mode::Real, fence).await?;
+        let reply = self.write(&create, fence).await?;
         if says(&reply, &body) {
-            return Ok(());
+            return Ok((*shard, stored(&reply)));
+        }
+        if stored(&reply).epoch > record.record.epoch.unwrap_or(0) {
+            // A later term has written it.
+            return Err(Stopped::Conflict);
         }
         // It was there already and says something older.
-        let update = Write::Patch { object, subresource: None, body: without_metadata(body, &reply) };
-        self.write(&update, Mode::Real, fence).await.map(drop)
+        let update = Write::patch(&object, without_metadata(body, &reply));
+        self.write(&update, fence).await.map(|reply| (*shard, stored(&reply)))
     }
 }
 
-/// Whether `stored` says everything that `wanted` says beside its metadata.
+/// The version that a reply shows.
+fn stored(reply: &Value) -> StoredShard {
+    let text = |pointer| reply.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    StoredShard {
+        uid: text("/metadata/uid"),
+        resource_version: text("/metadata/resourceVersion"),
+        epoch: reply.pointer("/epoch").and_then(Value::as_i64).unwrap_or(0),
+    }
+}
+
+/// Whether `stored` says everything that `wanted` says, its labels included.
 fn says(stored: &Value, wanted: &Value) -> bool {
     let fields = wanted.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
-    fields.into_iter().all(|(name, value)| stored.get(name) == Some(value))
+    let labels = wanted.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let stored_labels = stored.pointer("/metadata/labels");
+    let same_labels = labels.into_iter().all(|(key, value)| stored_labels.and_then(|all| all.get(key)) == Some(value));
+    same_labels && fields.into_iter().all(|(name, value)| stored.get(name) == Some(value))
 }
 
 /// A merge patch that makes `stored` say what `wanted` says, no more and no less.
 fn without_metadata(wanted: Value, stored: &Value) -> Value {
     let mut patch = wanted;
     let Some(fields) = patch.as_object_mut() else { return patch };
-    fields.remove("metadata");
+    let labels = fields.remove("metadata").and_then(|meta| meta.get("labels").cloned());
     for name in stored.as_object().into_iter().flatten().map(|(name, _)| name) {
         if name != "metadata" && !fields.contains_key(name) {
             fields.insert(name.clone(), Value::Null);
         }
     }
-    let precondition = json!({"uid": stored.pointer("/metadata/uid"),
+    let mut metadata = json!({"uid": stored.pointer("/metadata/uid"),
         "resourceVersion": stored.pointer("/metadata/resourceVersion")});
-    fields.insert("metadata".to_owned(), precondition);
+    if let (Some(labels), Some(into)) = (labels, metadata.as_object_mut()) {
+        into.insert("labels".to_owned(), labels);
+    }
+    fields.insert("metadata".to_owned(), metadata);
     patch
 }
 
@@ -168,8 +202,23 @@ fn error(job: JobKey, step: &'static str, stopped: Stopped) -> RecordError {
         Stopped::Gone | Stopped::Conflict => RecordError::Conflict { job, step },
         Stopped::Unknown { message } => RecordError::Unknown { job, step, message },
         Stopped::Throttled { retry_after } => RecordError::Throttled { job, step, retry_after },
-        Stopped::Fenced => RecordError::Fenced { job, step },
+        Stopped::LostLease | Stopped::NotSent => RecordError::LostLease { job, step },
         Stopped::Refused { message } | Stopped::Blocked { message, .. } => RecordError::Refused { job, step, message },
+    }
+}
+
+impl RecordError {
+    /// Seconds to wait before the next try, where the API server names them.
+    pub fn retry_after(&self) -> Option<u32> {
+        match self {
+            Self::Throttled { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Whether the API server refused the write and will again.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused { .. })
     }
 }
 

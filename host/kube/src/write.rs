@@ -1,56 +1,58 @@
 //! One write: from a [`Write`] to a request, and its reply into memory.
 //!
-//! Takes a write and a fence; yields the reply or what stopped it. The fence is asked right before the request goes out.
-//! May not repeat a write, and may not send one for a name that is no name.
+//! The fence is asked right before the request goes out. A write is never repeated here, and none is sent for a name that
+//! is no name.
 
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
-use oarlock_api::OPERATION_JOB_API_VERSION;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{JobKey, Stopped, Write};
+use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
 
-use crate::address::Resource;
-use crate::call::{Call, CallError};
+use crate::transport::path::Resource;
+use crate::transport::call::{Call, CallError};
+use crate::transport::limiter::WritePermit;
+use crate::watch::watches::Author;
 use crate::cluster::Link;
-use crate::jobs::read_job;
+use crate::watch::jobs::read_job;
 use crate::lease::Fence;
-use crate::looks::absent;
+use crate::live_reads::absent;
 use crate::outcome::{sentence, stopped, tested};
 
 /// Who the fields belong to that the host writes.
 const FIELD_MANAGER: &str = "oarlock";
 
-/// Whether a write counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// It is done.
-    Real,
-    /// The server checks it and does nothing.
-    Rehearsal,
-}
 
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 impl Link {
-    /// Does one write.
-    pub(crate) async fn write(&self, write: &Write, mode: Mode, fence: &Fence) -> Result<Value, Stopped> {
+    /// Does one write, once the limiter lets it through.
+    pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
+        let permit = self.limiter.enter().await;
+        self.write_with(write, permit, fence, None).await
+    }
+
+    /// Does one write that the limiter has let through. `author` is the target that it is for.
+    pub(crate) async fn write_with(
+        &self,
+        write: &Write,
+        permit: WritePermit,
+        fence: &Fence,
+        author: Option<&Author>,
+    ) -> Result<Value, Stopped> {
         let object = write.object();
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
-        let outcome = self.request(write, mode, fence).await;
-        if mode == Mode::Rehearsal {
-            return outcome.map_err(|failure| failure.stopped(write));
-        }
-        match outcome {
+        match self.request(write, permit, fence).await {
             Ok(reply) => {
-                self.remember(write, &reply);
+                self.remember(write, &reply, author);
                 Ok(reply)
             }
             Err(failure) => {
                 if let (Failure::Call(error), Some(uid)) = (&failure, shown)
                     && absent(error, &object.name)
                 {
-                    self.objects.tell(self.objects.store.confirm_gone(object, &uid));
+                    self.objects.tell(self.objects.store.confirm_gone(object, &uid), None);
                 }
                 let stopped = failure.stopped(write);
                 let unsure = matches!(stopped, Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. });
@@ -62,19 +64,18 @@ impl Link {
         }
     }
 
-    async fn request(&self, write: &Write, mode: Mode, fence: &Fence) -> Result<Value, Failure> {
+    async fn request(&self, write: &Write, permit: WritePermit, fence: &Fence) -> Result<Value, Failure> {
         let object = write.object();
-        let resource = self.served.resource(&self.caller, &object.kind).await;
+        let resource = self.discovery.resource(&self.transport, &object.kind).await;
         let resource = resource.map_err(|error| Failure::NotSent(sentence(&error)))?;
-        let (label, request) = built(write, &resource, mode)?;
-        let passage = self.gate.enter().await;
+        let (label, request) = built(write, &resource)?;
         if !fence.allows() {
-            return Err(Failure::Fenced);
+            return Err(Failure::LostLease);
         }
-        let reply = self.caller.send(Call { verb: verb(write), resource: &label, request }).await;
-        passage.leave(reply.as_ref().is_err_and(busy));
+        let reply = self.transport.send(Call { verb: verb(write), resource: &label, request }).await;
+        permit.leave(reply.as_ref().is_err_and(busy));
         match reply {
-            Ok(reply) => Ok(self.objects.sieve(&object.kind).read(&reply).map_err(CallError::Unreadable)?),
+            Ok(reply) => Ok(self.objects.projection(&object.kind).read(&reply).map_err(CallError::Unreadable)?),
             Err(error) => match write {
                 Write::Create { object, owner_uid, .. } if already_exists(&error) => {
                     self.ours(object, owner_uid, error).await
@@ -86,7 +87,7 @@ impl Link {
 
     /// What exists under the name of a create is as good as created if it is ours.
     async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: CallError) -> Result<Value, Failure> {
-        let document = self.read(object).await.map_err(Failure::NotSent)??;
+        let document = self.read(object).await.map_err(|failure| Failure::NotSent(failure.message))??;
         let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
         if owners.is_some_and(|owners| owners.iter().any(ours)) {
@@ -96,7 +97,7 @@ impl Link {
         Err(Failure::NotSent(message))
     }
 
-    fn remember(&self, write: &Write, reply: &Value) {
+    fn remember(&self, write: &Write, reply: &Value, author: Option<&Author>) {
         let object = write.object();
         let is_object = reply.get("kind").and_then(Value::as_str) == Some(object.kind.kind.as_str());
         match (job_key(object), write) {
@@ -104,11 +105,14 @@ impl Link {
             (_, Write::Evict { .. }) => {}
             (Some(_), _) if is_object => read_job(reply).into_iter().for_each(|held| self.jobs.reply(held)),
             (None, _) if is_object => {
-                self.objects.slim(reply, &object.kind).into_iter().for_each(|object| self.objects.take(object));
+                let taken = self.objects.slim(reply, &object.kind).and_then(|object| self.objects.store.apply(object));
+                self.objects.tell(taken, author);
             }
             // A Status in reply to a delete: nothing is left of it.
             (Some(key), Write::Delete { uid, .. }) => self.jobs.gone(&key, uid),
-            (None, Write::Delete { uid, .. }) => self.objects.tell(self.objects.store.confirm_gone(object, uid)),
+            (None, Write::Delete { uid, .. }) => {
+                self.objects.tell(self.objects.store.confirm_gone(object, uid), author);
+            }
             _ => {}
         }
     }
@@ -117,7 +121,7 @@ impl Link {
 /// Why a request has no good reply.
 pub(crate) enum Failure {
     NotSent(String),
-    Fenced,
+    LostLease,
     Call(CallError),
 }
 
@@ -131,21 +135,20 @@ impl Failure {
     fn stopped(&self, write: &Write) -> Stopped {
         match self {
             Self::NotSent(message) => Stopped::Refused { message: message.clone() },
-            Self::Fenced => Stopped::Fenced,
+            Self::LostLease => Stopped::LostLease,
             Self::Call(error) if matches!(write, Write::Patch { body: Value::Array(_), .. }) => tested(error),
             Self::Call(error) => stopped(error),
         }
     }
 }
 
-fn built(write: &Write, resource: &Resource, mode: Mode) -> Result<(String, Request), Failure> {
+fn built(write: &Write, resource: &Resource) -> Result<(String, Request), Failure> {
     let ObjectKey { namespace, name, .. } = write.object();
     let home = resource.home(namespace.as_deref(), name).map_err(|error| Failure::NotSent(sentence(&error)))?;
     let home = kube::core::Request::new(home);
-    let dry_run = mode == Mode::Rehearsal;
     let plural = &resource.plural;
-    let post = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
-    let patch = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let post = PostParams { dry_run: false, field_manager: Some(FIELD_MANAGER.to_owned()) };
+    let patch = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     Ok(match write {
         Write::Patch { subresource: None, body, .. } => (plural.clone(), home.patch(name, &patch, &patch_of(body)?)),
         Write::Patch { subresource: Some(sub), body, .. } => {
@@ -156,7 +159,7 @@ fn built(write: &Write, resource: &Resource, mode: Mode) -> Result<(String, Requ
             home.create_subresource("eviction", name, &post, json_bytes(&eviction(write))),
         ),
         Write::Create { body, .. } => (plural.clone(), home.create(&post, json_bytes(body))),
-        Write::Delete { .. } => (plural.clone(), home.delete(name, &delete_params(write, dry_run)?)),
+        Write::Delete { .. } => (plural.clone(), home.delete(name, &delete_params(write)?)),
     })
 }
 
@@ -183,7 +186,7 @@ fn eviction(write: &Write) -> Value {
         "metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": options})
 }
 
-fn delete_params(write: &Write, dry_run: bool) -> Result<DeleteParams, Failure> {
+fn delete_params(write: &Write) -> Result<DeleteParams, Failure> {
     let Write::Delete { uid, resource_version, grace_seconds, propagation, .. } = write else {
         return Ok(DeleteParams::default());
     };
@@ -196,7 +199,7 @@ fn delete_params(write: &Write, dry_run: bool) -> Result<DeleteParams, Failure> 
     };
     let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: resource_version.clone() };
     Ok(DeleteParams {
-        dry_run,
+        dry_run: false,
         grace_period_seconds: *grace_seconds,
         propagation_policy,
         preconditions: Some(preconditions),
@@ -225,7 +228,7 @@ pub(crate) fn already_exists(error: &CallError) -> bool {
 
 /// The key of an object that is an OperationJob.
 fn job_key(object: &ObjectKey) -> Option<JobKey> {
-    let is_job = object.kind == Kind::new(OPERATION_JOB_API_VERSION, "OperationJob");
+    let is_job = object.kind == Kind::job();
     let namespace = object.namespace.clone().filter(|_| is_job)?;
     Some(JobKey { namespace, name: object.name.clone() })
 }
@@ -249,6 +252,6 @@ mod tests {
         let object = ObjectKey::pod("d", "p4/status");
         let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
         let write = Write::Patch { object, subresource: None, body: json!({}) };
-        assert!(matches!(built(&write, &resource, Mode::Real), Err(Failure::NotSent(_))));
+        assert!(matches!(built(&write, &resource), Err(Failure::NotSent(_))));
     }
 }

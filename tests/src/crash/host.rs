@@ -10,8 +10,8 @@ use kube::Client;
 use oarlock::controller::Controller;
 use oarlock::host::Host;
 use oarlock::metrics::Metrics;
-use oarlock_kube::clock::Clock;
-use oarlock_kube::lease::{Candidacy, Election};
+use oarlock_kube::transport::clock::Clock;
+use oarlock_kube::lease::{LeaseConfig, LeaderElector};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
 use tokio::task::JoinHandle;
@@ -33,13 +33,13 @@ impl Mortal {
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: IDENTITY.to_owned() });
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let host = Arc::new(Host::new(cluster.clone(), plugins, metrics));
-        let candidacy = Candidacy {
+        let candidacy = LeaseConfig {
             namespace: "oarlock-system".to_owned(),
             name: "oarlock".to_owned(),
             identity: IDENTITY.to_owned(),
             duration: Duration::from_secs(15),
         };
-        let election = Election::stand(&cluster, candidacy);
+        let election = LeaderElector::stand(&cluster, candidacy);
         let task = tokio::spawn(Controller::new(host, news).run(election, CancellationToken::new()));
         Self { task, cluster }
     }

@@ -3,10 +3,11 @@
 //! Takes the JSON of an object and a list of field pointers; yields an [`Object`]. Everything else is dropped before it
 //! is stored, for it is most of a pod. May not talk to a cluster.
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
 pub use crate::cluster::compact::{Fields, Strings};
+use crate::job::key::JobKey;
 
 /// Names one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +28,21 @@ impl Kind {
     pub fn pod() -> Self {
         Self::new("v1", "Pod")
     }
+
+    /// `v1` `Namespace`.
+    pub fn namespace() -> Self {
+        Self::new("v1", "Namespace")
+    }
+
+    /// The OperationJob.
+    pub fn job() -> Self {
+        Self::new(oarlock_api::OPERATION_JOB_API_VERSION, "OperationJob")
+    }
+
+    /// The OperationRecord.
+    pub fn record() -> Self {
+        Self::new(oarlock_api::OPERATION_RECORD_API_VERSION, "OperationRecord")
+    }
 }
 
 /// Names one object; not the same one for ever, for names are used again.
@@ -44,6 +60,16 @@ impl ObjectKey {
     /// The pod `name` of `namespace`.
     pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::pod(), namespace: Some(namespace.into()), name: name.into() }
+    }
+
+    /// The OperationJob of that key.
+    pub fn job(key: &JobKey) -> Self {
+        Self { kind: Kind::job(), namespace: Some(key.namespace.clone()), name: key.name.clone() }
+    }
+
+    /// The namespace of that name.
+    pub fn namespace(name: &str) -> Self {
+        Self { kind: Kind::namespace(), namespace: None, name: name.to_owned() }
     }
 }
 
@@ -102,6 +128,9 @@ pub const METADATA: [&str; 11] = [
     "deletionGracePeriodSeconds",
 ];
 
+/// Prefix of the annotation by which a job holds an object; the UID of the job follows.
+pub const HOLD: &str = "hold.oarlock.dev/";
+
 /// An annotation that repeats the whole object and that nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -135,6 +164,16 @@ impl Object {
     /// Whether it is being deleted.
     pub fn terminating(&self) -> bool {
         self.deleted.is_some()
+    }
+
+    /// When a terminating object was asked to go: its deletionTimestamp less its grace period. `None` where no grace is
+    /// left (the kubelet's last request shortens it to zero and moves the timestamp to the object's end, by which time
+    /// the new pod is there already), and where the result lies before the object was made: the API server bounds no
+    /// grace period, and its sum wraps around.
+    pub fn asked_to_go(&self) -> Option<Timestamp> {
+        let grace = self.grace_seconds.filter(|seconds| *seconds > 0)?;
+        let asked = self.deleted?.checked_sub(SignedDuration::from_secs(grace)).ok()?;
+        (Some(asked) >= self.created && asked >= Timestamp::UNIX_EPOCH).then_some(asked)
     }
 
     /// The resourceVersion as a number, for comparing two views of one object. 0 where it is none.
@@ -226,6 +265,21 @@ mod tests {
         assert_eq!(object.fields.value(), json!({"spec": {"nodeName": "n"}, "status": {"conditions": []}}));
         assert_eq!(object.annotations.len(), 1);
         assert_eq!(object.version(), 7);
+    }
+
+    #[test]
+    fn a_grace_period_of_any_size_names_a_sensible_time_or_none() {
+        let asked = |deleted: &str, grace: i64| {
+            let document = json!({"metadata": {"name": "a", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "deletionTimestamp": deleted, "deletionGracePeriodSeconds": grace}});
+            let asked = Object::slim(&document, &Kind::pod(), &[]).unwrap().asked_to_go();
+            asked.map(|time| time.to_string())
+        };
+        assert_eq!(asked("2026-01-01T01:00:30Z", 30).as_deref(), Some("2026-01-01T01:00:00Z"));
+        assert_eq!(asked("2057-09-09T02:46:40Z", 1_000_000_000).as_deref(), Some("2026-01-01T01:00:00Z"));
+        for grace in [0, -1, i64::MIN, 1_000_000_000_000, i64::MAX] {
+            assert_eq!(asked("2148-06-12T01:00:00Z", grace), None, "{grace}");
+        }
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! The objects the host watches, in memory, with the indexes that visits need.
 //!
-//! Takes objects from watches, replies and looks; yields the newest view of each. It never goes back to an older view
-//! of an object than the one it has, so the host's own writes are seen at once and no late watch event hides them. May
-//! not talk to a cluster; locking is inside and short.
+//! The store never goes back to an older view of an object than the one it has, so the host's own writes are seen at
+//! once and no late watch event hides them. Its lock is inside and short, and nobody's code runs under it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use k8s_openapi::jiff::Timestamp;
-
+use crate::cluster::kind_cache::{Age, KindCache, Place, place, root_of};
 use crate::cluster::object::{Kind, Object, ObjectKey, Owner};
 
 /// An object before and after a change; `new` is `None` where it is gone.
@@ -20,7 +18,7 @@ pub struct Change {
     pub new: Option<Arc<Object>>,
 }
 
-/// What is to be indexed for one kind.
+/// The indexes of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexed {
     /// Keys of labels that relations match by.
@@ -32,96 +30,82 @@ pub struct Indexed {
 /// The objects the host watches.
 #[derive(Default)]
 pub struct Store {
-    shelves: RwLock<Shelves>,
+    state: RwLock<State>,
 }
 
-type Place = (Option<String>, String);
-type Siblings = BTreeSet<(Option<Timestamp>, String)>;
-
 #[derive(Default)]
-struct Shelves {
-    kinds: HashMap<Kind, Shelf>,
-    /// The root controller of each ReplicaSet that was looked at: its Deployment, or itself.
+struct State {
+    kinds: HashMap<Kind, KindCache>,
+    /// The root controller of each ReplicaSet that was read and has objects here: its Deployment, or itself.
     roots: HashMap<String, Owner>,
-    /// UIDs of objects known to be gone, so that a reply or watch event still under way does not bring one back.
-    gone: HashSet<String>,
+    tombstones: Tombstones,
+}
+
+/// UIDs of objects known to be gone, so that a reply or watch event still under way does not bring one back.
+#[derive(Default)]
+struct Tombstones {
+    uids: HashSet<String>,
     /// The same in the order of their going; the oldest are forgotten.
-    graves: VecDeque<String>,
+    order: VecDeque<String>,
 }
 
 /// More than can go while a reply or a watch event is under way, and less than 2 MB of UIDs.
-const GRAVES: usize = 16_384;
-
-#[derive(Default)]
-struct Shelf {
-    indexed: Indexed,
-    objects: HashMap<Place, Arc<Object>>,
-    labels: NameIndex,
-    fields: NameIndex,
-    /// Names and creation times by namespace and UID of the controller.
-    controlled: HashMap<String, (Option<String>, Owner, Siblings)>,
-}
+const TOMBSTONES: usize = 16_384;
 
 impl Store {
     /// Starts keeping objects of `kind`, with these indexes. Objects already there are indexed anew.
     pub fn keep(&self, kind: &Kind, indexed: Indexed) {
-        self.write(|shelves| {
-            let shelf = shelves.kinds.entry(kind.clone()).or_default();
-            let objects: Vec<_> = shelf.objects.values().cloned().collect();
-            *shelf = Shelf { indexed, ..Shelf::default() };
-            objects.into_iter().for_each(|object| shelf.insert(object));
+        self.write(|state| {
+            let State { kinds, roots, .. } = state;
+            let cache = kinds.entry(kind.clone()).or_default();
+            let old = std::mem::replace(cache, KindCache::new(indexed));
+            old.objects.into_values().for_each(|object| cache.insert(object, roots));
         });
     }
 
     /// Keeps objects of `kind` no longer.
     pub fn forget(&self, kind: &Kind) {
-        self.write(|shelves| shelves.kinds.remove(kind));
+        self.write(|state| state.kinds.remove(kind));
     }
 
     /// Takes a view of an object. `None` where the store has it as new already, or knows that it is gone. A view of the
-    /// same version with other content replaces what is there: it was read after more fields had been declared.
+    /// same version with other content replaces the one that is there: it was read after more fields had been declared.
     pub fn apply(&self, object: Object) -> Option<Change> {
-        self.write(|shelves| {
-            if shelves.gone.contains(&object.uid) {
+        self.write(|state| {
+            if state.tombstones.uids.contains(&object.uid) {
                 return None;
             }
-            let shelf = shelves.kinds.get_mut(&object.key.kind)?;
-            let old = shelf.objects.get(&place(&object.key)).cloned();
+            let old = state.kinds.get(&object.key.kind)?.objects.get(&place(&object.key)).cloned();
             let known = |old: &Object| old.version() > object.version() || *old == object;
             if old.as_deref().is_some_and(known) {
                 return None;
             }
-            old.iter().for_each(|old| shelf.forget(old));
+            let State { kinds, roots, .. } = state;
+            let cache = kinds.get_mut(&object.key.kind)?;
+            let emptied = old.as_ref().and_then(|old| cache.remove(old));
             let new = Arc::new(object);
-            shelf.insert(new.clone());
+            cache.insert(new.clone(), roots);
+            state.forget_root(&new.key.kind, emptied);
             Some(Change { old, new: Some(new) })
         })
     }
 
     /// Takes the last view of an object that a watch saw deleted.
     pub fn remove(&self, last: Object) -> Option<Change> {
-        self.write(|shelves| {
-            shelves.bury(&last.uid);
-            let shelf = shelves.kinds.get_mut(&last.key.kind)?;
-            let old = shelf.objects.get(&place(&last.key)).cloned()?;
+        self.write(|state| {
+            state.tombstones.add(&last.uid);
             // A namesake made since is another object.
-            if old.uid != last.uid {
-                return None;
-            }
-            shelf.forget(&old);
+            state.drop_object(&last.key, &last.uid)?;
             Some(Change { old: Some(Arc::new(last)), new: None })
         })
     }
 
-    /// The API server answered that there is no such object: the one of this `uid`, which the store showed before it
-    /// was asked, is gone. A namesake that a watch showed meanwhile stays, and a watch event of that UID still under way
-    /// changes nothing.
+    /// Takes the API server's word that there is no such object: the one of this `uid`, which the store showed before
+    /// the server was asked, is gone. A namesake that a watch showed meanwhile stays.
     pub fn confirm_gone(&self, key: &ObjectKey, uid: &str) -> Option<Change> {
-        self.write(|shelves| {
-            shelves.bury(uid);
-            let shelf = shelves.kinds.get_mut(&key.kind)?;
-            let old = shelf.objects.get(&place(key)).filter(|old| old.uid == uid).cloned()?;
-            shelf.forget(&old);
+        self.write(|state| {
+            state.tombstones.add(uid);
+            let old = state.drop_object(key, uid)?;
             Some(Change { old: Some(old), new: None })
         })
     }
@@ -131,8 +115,8 @@ impl Store {
     pub fn reset(&self, kind: &Kind, objects: Vec<Object>, version: u64) -> Vec<Change> {
         let listed: HashSet<(Place, String)> = objects.iter().map(|o| (place(&o.key), o.uid.clone())).collect();
         let mut changes: Vec<_> = objects.into_iter().filter_map(|object| self.apply(object)).collect();
-        let stale: Vec<_> = self.read(|shelves| {
-            let held = shelves.kinds.get(kind).into_iter().flat_map(|shelf| shelf.objects.values());
+        let stale: Vec<_> = self.read(|state| {
+            let held = state.kinds.get(kind).into_iter().flat_map(|cache| cache.objects.values());
             let missing = held.filter(|o| o.version() <= version && !listed.contains(&(place(&o.key), o.uid.clone())));
             missing.map(|object| Object::clone(object)).collect()
         });
@@ -142,238 +126,141 @@ impl Store {
 
     /// The object of that name.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.read(|shelves| shelves.kinds.get(&key.kind)?.objects.get(&place(key)).cloned())
+        self.read(|state| state.kinds.get(&key.kind)?.objects.get(&place(key)).cloned())
     }
 
     /// Whether objects of `kind` are kept.
     pub fn keeps(&self, kind: &Kind) -> bool {
-        self.read(|shelves| shelves.kinds.contains_key(kind))
+        self.read(|state| state.kinds.contains_key(kind))
     }
 
-    /// How many objects of `kind` there are.
+    /// The number of objects of `kind`.
     pub fn count(&self, kind: &Kind) -> usize {
-        self.read(|shelves| shelves.kinds.get(kind).map_or(0, |shelf| shelf.objects.len()))
+        self.read(|state| state.kinds.get(kind).map_or(0, |cache| cache.objects.len()))
     }
 
     /// Every object of `kind` in `namespace`, by name.
     pub fn all(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Arc<Object>> {
-        self.read(|shelves| {
-            let held = shelves.kinds.get(kind).into_iter().flat_map(|shelf| shelf.objects.values());
-            let mut found: Vec<_> =
-                held.filter(|o| namespace.is_none() || o.key.namespace.as_deref() == namespace).cloned().collect();
-            found.sort_by(|a, b| a.key.cmp(&b.key));
-            found
-        })
+        let mut found: Vec<_> = self.read(|state| {
+            let held = state.kinds.get(kind).into_iter().flat_map(|cache| cache.objects.values());
+            held.filter(|o| namespace.is_none() || o.key.namespace.as_deref() == namespace).cloned().collect()
+        });
+        found.sort_by(|a: &Arc<Object>, b| a.key.cmp(&b.key));
+        found
     }
 
     /// Objects by the value of an indexed label, sorted by name.
     pub fn labelled(&self, kind: &Kind, namespace: &str, label: &str, value: &str) -> Vec<Arc<Object>> {
         let index = (label.to_owned(), Some(namespace.to_owned()), value.to_owned());
-        self.read(|shelves| {
-            let Some(shelf) = shelves.kinds.get(kind) else { return Vec::new() };
-            shelf.named(&index.1, shelf.labels.get(&index))
-        })
+        self.of(kind, |cache| cache.named(&index.1, cache.labels.get(&index)))
     }
 
     /// Objects by the string at an indexed field, sorted by name.
     pub fn with_field(&self, kind: &Kind, namespace: &str, pointer: &str, value: &str) -> Vec<Arc<Object>> {
         let index = (pointer.to_owned(), Some(namespace.to_owned()), value.to_owned());
-        self.read(|shelves| {
-            let Some(shelf) = shelves.kinds.get(kind) else { return Vec::new() };
-            shelf.named(&index.1, shelf.fields.get(&index))
-        })
+        self.of(kind, |cache| cache.named(&index.1, cache.fields.get(&index)))
     }
 
-    /// Objects whose owner references name `uid`, sorted by namespace and name.
+    /// Objects of a namespace whose owner references name `uid`, sorted by name.
     pub fn owned(&self, kind: &Kind, namespace: &str, uid: &str) -> Vec<Arc<Object>> {
-        self.all(kind, Some(namespace)).into_iter().filter(|o| o.owners.iter().any(|owner| owner.uid == uid)).collect()
+        let mut found = self.of(kind, |cache| cache.owned_by(uid));
+        found.retain(|object| object.key.namespace.as_deref() == Some(namespace));
+        found
     }
 
-    /// Visits objects whose root controller is `root`, made at or after `since`, oldest first, until `take` says
-    /// enough by `false`.
-    pub fn siblings(&self, kind: &Kind, root: &str, since: Timestamp, mut take: impl FnMut(&Arc<Object>) -> bool) {
-        self.read(|shelves| {
-            let Some(shelf) = shelves.kinds.get(kind) else { return };
-            let mut found: BTreeMap<(Option<Timestamp>, String), &Arc<Object>> = BTreeMap::new();
-            for (uid, (namespace, owner, siblings)) in &shelf.controlled {
-                if shelves.root_of(uid, owner).is_none_or(|o| o.uid != root) {
-                    continue;
-                }
-                for sibling in siblings.range((Some(since), String::new())..) {
-                    let object = shelf.objects.get(&(namespace.clone(), sibling.1.clone()));
-                    found.extend(object.map(|object| (sibling.clone(), object)));
-                }
+    /// Objects that a job holds.
+    pub fn held_by(&self, kind: &Kind, job_uid: &str) -> Vec<Arc<Object>> {
+        self.of(kind, |cache| cache.held_by(job_uid))
+    }
+
+    /// UIDs of all jobs that hold objects of a kind.
+    pub fn holders(&self, kind: &Kind) -> BTreeSet<String> {
+        self.read(|state| state.kinds.get(kind).into_iter().flat_map(KindCache::holders).cloned().collect())
+    }
+
+    /// At most `limit` objects whose root controller is `root` and that come after `from` (a creation time and a name),
+    /// oldest first.
+    pub fn siblings(&self, kind: &Kind, root: &str, from: &Age, limit: usize) -> Vec<Arc<Object>> {
+        self.of(kind, |cache| cache.siblings(root, from, limit))
+    }
+
+    /// The root controller of an object: its controller, or the Deployment that controls its ReplicaSet. `Err` names
+    /// a ReplicaSet that was not read yet.
+    pub fn root(&self, object: &Object) -> Result<Option<Owner>, String> {
+        let Some(owner) = object.controller() else { return Ok(None) };
+        self.read(|state| root_of(owner, &state.roots).cloned().map(Some).ok_or_else(|| owner.name.clone()))
+    }
+
+    /// Whether `namespace` has objects of `kind` under ReplicaSets that were not read yet.
+    pub fn has_unresolved(&self, kind: &Kind, namespace: &str) -> bool {
+        self.read(|state| state.kinds.get(kind).is_some_and(|cache| cache.has_unresolved(namespace)))
+    }
+
+    /// The ReplicaSets with objects in `namespace` that were not read yet.
+    pub fn unresolved(&self, kind: &Kind, namespace: &str) -> Vec<Owner> {
+        self.of(kind, |cache| cache.unresolved(namespace))
+    }
+
+    /// Remembers the root of a ReplicaSet: its Deployment, or the ReplicaSet itself. Where it has no objects here, there
+    /// is nothing to remember.
+    pub fn learn_root(&self, replica_set: &str, root: &Owner) {
+        self.write(|state| {
+            let caches = state.kinds.values_mut().filter(|cache| cache.families.contains_key(replica_set));
+            let mut known = false;
+            for cache in caches {
+                cache.resolve(replica_set, &root.uid);
+                known = true;
             }
-            for object in found.into_values() {
-                if !take(object) {
-                    return;
-                }
+            if known {
+                state.roots.insert(replica_set.to_owned(), root.clone());
             }
         });
     }
 
-    /// The root controller of an object: its controller, or the Deployment that controls its ReplicaSet. `Err` names
-    /// a ReplicaSet that was not looked at yet.
-    pub fn root(&self, object: &Object) -> Result<Option<Owner>, String> {
-        let Some(owner) = object.controller() else { return Ok(None) };
-        self.read(|shelves| shelves.root_of(&owner.uid, owner).cloned().map(Some).ok_or_else(|| owner.name.clone()))
+    fn of<T>(&self, kind: &Kind, look: impl FnOnce(&KindCache) -> Vec<T>) -> Vec<T> {
+        self.read(|state| state.kinds.get(kind).map(look).unwrap_or_default())
     }
 
-    /// Whether `namespace` has objects of `kind` under ReplicaSets that were not looked at yet.
-    pub fn unresolved(&self, kind: &Kind, namespace: &str) -> bool {
-        self.read(|shelves| {
-            let Some(shelf) = shelves.kinds.get(kind) else { return false };
-            let mut controllers = shelf.controlled.iter().filter(|(_, (ns, ..))| ns.as_deref() == Some(namespace));
-            controllers.any(|(uid, (_, owner, _))| shelves.root_of(uid, owner).is_none())
-        })
+    fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Remembers the root of a ReplicaSet: its Deployment, or the ReplicaSet itself.
-    pub fn learn_root(&self, replica_set: &str, root: Owner) {
-        self.write(|shelves| shelves.roots.insert(replica_set.to_owned(), root));
-    }
-
-    fn read<T>(&self, look: impl FnOnce(&Shelves) -> T) -> T {
-        look(&self.shelves.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn write<T>(&self, change: impl FnOnce(&mut Shelves) -> T) -> T {
-        change(&mut self.shelves.write().unwrap_or_else(PoisonError::into_inner))
+    fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Shelves {
-    fn bury(&mut self, uid: &str) {
-        if !self.gone.insert(uid.to_owned()) {
+impl State {
+    fn drop_object(&mut self, key: &ObjectKey, uid: &str) -> Option<Arc<Object>> {
+        let cache = self.kinds.get_mut(&key.kind)?;
+        let old = cache.objects.get(&place(key)).filter(|old| old.uid == uid).cloned()?;
+        let emptied = cache.remove(&old);
+        self.forget_root(&key.kind, emptied);
+        Some(old)
+    }
+
+    /// Forgets the root of a controller without objects.
+    fn forget_root(&mut self, kind: &Kind, emptied: Option<String>) {
+        let Some(controller) = emptied else { return };
+        let again = self.kinds.get(kind).is_some_and(|cache| cache.families.contains_key(&controller));
+        if !again {
+            self.roots.remove(&controller);
+        }
+    }
+}
+
+impl Tombstones {
+    fn add(&mut self, uid: &str) {
+        if !self.uids.insert(uid.to_owned()) {
             return;
         }
-        self.graves.push_back(uid.to_owned());
-        if self.graves.len() > GRAVES
-            && let Some(oldest) = self.graves.pop_front()
+        self.order.push_back(uid.to_owned());
+        if self.order.len() > TOMBSTONES
+            && let Some(oldest) = self.order.pop_front()
         {
-            self.gone.remove(&oldest);
+            self.uids.remove(&oldest);
         }
     }
-
-    fn root_of<'a>(&'a self, uid: &str, owner: &'a Owner) -> Option<&'a Owner> {
-        match owner.kind.kind.as_str() {
-            "ReplicaSet" => self.roots.get(uid),
-            _ => Some(owner),
-        }
-    }
-}
-
-impl Shelf {
-    fn insert(&mut self, object: Arc<Object>) {
-        let namespace = object.key.namespace.clone();
-        let name = object.key.name.clone();
-        for key in &self.indexed.labels {
-            if let Some(value) = object.labels.get(key) {
-                let index = (key.clone(), namespace.clone(), value.to_owned());
-                self.labels.entry(index).or_default().insert(name.clone());
-            }
-        }
-        for pointer in &self.indexed.fields {
-            if let Some(value) = object.text(pointer) {
-                let index = (pointer.clone(), namespace.clone(), value);
-                self.fields.entry(index).or_default().insert(name.clone());
-            }
-        }
-        if let Some(owner) = object.controller() {
-            let entry = || (namespace.clone(), owner.clone(), Siblings::new());
-            let family = self.controlled.entry(owner.uid.clone()).or_insert_with(entry);
-            family.2.insert((object.created, name.clone()));
-        }
-        self.objects.insert((namespace, name), object);
-    }
-
-    fn forget(&mut self, object: &Object) {
-        let namespace = object.key.namespace.clone();
-        let name = &object.key.name;
-        for key in &self.indexed.labels {
-            if let Some(value) = object.labels.get(key) {
-                drop_name(&mut self.labels, (key.clone(), namespace.clone(), value.to_owned()), name);
-            }
-        }
-        for pointer in &self.indexed.fields {
-            if let Some(value) = object.text(pointer) {
-                drop_name(&mut self.fields, (pointer.clone(), namespace.clone(), value), name);
-            }
-        }
-        if let Some(owner) = object.controller()
-            && let Some(family) = self.controlled.get_mut(&owner.uid)
-        {
-            family.2.remove(&(object.created, name.clone()));
-            if family.2.is_empty() {
-                self.controlled.remove(&owner.uid);
-            }
-        }
-        self.objects.remove(&(namespace, name.clone()));
-    }
-
-    fn named(&self, namespace: &Option<String>, names: Option<&Names>) -> Vec<Arc<Object>> {
-        let names = names.into_iter().flat_map(Names::iter);
-        names.filter_map(|name| self.objects.get(&(namespace.clone(), name.clone())).cloned()).collect()
-    }
-}
-
-type NameIndex = HashMap<(String, Option<String>, String), Names>;
-
-/// Names in order. Most values of an index have one, and a tree for it would be most of the index.
-#[derive(Default)]
-enum Names {
-    #[default]
-    None,
-    One(String),
-    Many(BTreeSet<String>),
-}
-
-impl Names {
-    fn insert(&mut self, name: String) {
-        *self = match std::mem::take(self) {
-            Self::None => Self::One(name),
-            Self::One(only) if only == name => Self::One(only),
-            Self::One(only) => Self::Many([only, name].into()),
-            Self::Many(mut names) => {
-                names.insert(name);
-                Self::Many(names)
-            }
-        };
-    }
-
-    fn remove(&mut self, name: &str) {
-        match self {
-            Self::One(only) if only == name => *self = Self::None,
-            Self::Many(names) => drop(names.remove(name)),
-            Self::None | Self::One(_) => {}
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.iter().next().is_none()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &String> {
-        let (one, many) = match self {
-            Self::None => (None, None),
-            Self::One(name) => (Some(name), None),
-            Self::Many(names) => (None, Some(names)),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
-    }
-}
-
-fn drop_name(index: &mut NameIndex, key: (String, Option<String>, String), name: &str) {
-    if let Some(names) = index.get_mut(&key) {
-        names.remove(name);
-        if names.is_empty() {
-            index.remove(&key);
-        }
-    }
-}
-
-fn place(key: &ObjectKey) -> Place {
-    (key.namespace.clone(), key.name.clone())
 }
 
 #[cfg(test)]
@@ -448,15 +335,36 @@ mod tests {
     fn siblings_are_found_by_the_deployment_once_their_replica_set_was_looked_at() {
         let store = store();
         store.apply(pod("a", "1", 5, "rs"));
-        assert!(store.unresolved(&Kind::pod(), "d"));
+        assert!(store.has_unresolved(&Kind::pod(), "d"));
         let deployment =
             Owner { kind: Kind::new("apps/v1", "Deployment"), name: "w".into(), uid: "dep".into(), controller: true };
-        store.learn_root("rs", deployment);
-        let mut seen = Vec::new();
-        store.siblings(&Kind::pod(), "dep", Timestamp::UNIX_EPOCH, |object| {
-            seen.push(object.key.name.clone());
-            true
-        });
+        store.learn_root("rs", &deployment);
+        let from = (None, String::new());
+        let seen: Vec<_> = store.siblings(&Kind::pod(), "dep", &from, 9).iter().map(|o| o.key.name.clone()).collect();
         assert_eq!(seen, ["a"]);
+    }
+
+    #[test]
+    fn a_replica_set_without_pods_leaves_nothing_behind() {
+        let store = store();
+        store.apply(pod("a", "1", 5, "rs"));
+        let itself =
+            Owner { kind: Kind::new("apps/v1", "ReplicaSet"), name: "rs".into(), uid: "rs".into(), controller: true };
+        store.learn_root("rs", &itself);
+        assert!(!store.has_unresolved(&Kind::pod(), "d"));
+        store.remove(pod("a", "1", 6, "rs"));
+        store.apply(pod("b", "2", 7, "rs"));
+        assert!(store.has_unresolved(&Kind::pod(), "d"), "its root is read anew");
+    }
+
+    #[test]
+    fn objects_are_found_by_the_job_that_holds_them() {
+        let store = store();
+        let held = json!({"metadata": {"name": "a", "namespace": "d", "uid": "1", "resourceVersion": "5",
+            "annotations": {"hold.oarlock.dev/j": "[]"}}});
+        store.apply(Object::slim(&held, &Kind::pod(), &[]).unwrap());
+        assert_eq!(store.held_by(&Kind::pod(), "j").len(), 1);
+        store.apply(pod("a", "1", 6, "rs"));
+        assert!(store.held_by(&Kind::pod(), "j").is_empty() && store.holders(&Kind::pod()).is_empty());
     }
 }

@@ -1,43 +1,16 @@
-//! What a round wants written, and what came of it.
+//! Writes as data: what must be durable first, what is done to the cluster after that, and the results.
 //!
-//! `core` builds a [`Record`] (what must be durable first) and [`TargetWrites`] (what is done to the cluster then);
-//! `oarlock-kube` carries them out. Only a [`Recorded`] can be applied: it exists only once the record is durable. Data
-//! only; no policy is left to whoever executes it.
+//! `core` builds a [`Record`] and the [`Entry`]s that follow it; `oarlock-kube` carries them out. Only a [`Recorded`] can
+//! be applied, and it exists only once its record is durable. No policy is left to whoever executes a write.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_api::{OperationJob, OperationRecord};
-use serde_json::Value;
+use oarlock_api::OperationRecord;
+use serde_json::{Value, json};
 
-use crate::cluster::object::ObjectKey;
-use crate::plugin::visit::Looked;
-
-/// Names one job.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobKey {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl std::fmt::Display for JobKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// What a round begins with.
-#[derive(Clone, Debug)]
-pub struct Observed {
-    /// The host's clock, corrected by the API server's.
-    pub now: Timestamp,
-    /// The job as stored, never older than the host's own last write to it. `None`: it is gone.
-    pub job: Option<std::sync::Arc<OperationJob>>,
-    /// The records of the job, where they were asked for, by shard.
-    pub records: Option<Vec<OperationRecord>>,
-    /// What the looks found.
-    pub looked: Looked,
-}
+use crate::cluster::object::{Object, ObjectKey};
+use crate::job::key::JobRef;
 
 /// What must be durable before anything else is written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,34 +18,48 @@ pub struct Record {
     /// A merge patch of the job that adds its finalizer, where it is missing.
     pub finalizer: Option<Value>,
     /// The OperationRecords that changed, in order. Written before the status.
-    pub records: Vec<RecordWrite>,
-    /// A merge patch of the job's `status`, as a document with `metadata.uid`, `metadata.resourceVersion` and
-    /// `status`.
+    pub shards: Vec<ShardWrite>,
+    /// The job goes with its namespace: a shard that the API server no longer takes is left out.
+    pub best_effort_shards: bool,
+    /// A merge patch of the job's `status`, with `metadata.uid` and `metadata.resourceVersion`.
     pub status: Option<Value>,
 }
 
 impl Record {
     /// Whether there is nothing to make durable.
     pub fn is_empty(&self) -> bool {
-        self.finalizer.is_none() && self.records.is_empty() && self.status.is_none()
+        self.finalizer.is_none() && self.shards.is_empty() && self.status.is_none()
     }
 
-    /// Yields what may be applied now. Called by `oarlock-kube` alone, after the last write of the record was accepted;
-    /// it takes the record, so that one record allows one application.
-    pub fn confirmed(self, writes: Vec<TargetWrites>, events: Vec<EventNote>) -> Recorded {
-        Recorded { writes, events }
+    /// The entries that may be applied now. Called by `oarlock-kube` alone, after the last write of the record was
+    /// accepted; it takes the record, so that one record allows one application.
+    pub fn confirmed(self, entries: Vec<Entry>, shards: BTreeMap<u32, StoredShard>) -> Recorded {
+        Recorded { entries, shards }
     }
 }
 
 /// One OperationRecord to write.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RecordWrite {
+pub struct ShardWrite {
+    /// Its number.
+    pub shard: u32,
     /// Its name.
     pub name: String,
     /// The whole record, to create it with.
     pub record: OperationRecord,
-    /// A merge patch, where it exists already.
+    /// A merge patch with preconditions, where the record exists already.
     pub patch: Option<Value>,
+}
+
+/// One stored record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StoredShard {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// The epoch in it.
+    pub epoch: i64,
 }
 
 /// The proof that a [`Record`] is durable, with what may be applied now; only [`Record::confirmed`] makes one.
@@ -80,22 +67,60 @@ pub struct RecordWrite {
 #[non_exhaustive]
 pub struct Recorded {
     /// The writes of each target, independent of each other.
-    pub writes: Vec<TargetWrites>,
-    /// Events that follow what was recorded.
-    pub events: Vec<EventNote>,
+    pub entries: Vec<Entry>,
+    /// The shards that were written, as they are stored now.
+    pub shards: BTreeMap<u32, StoredShard>,
+}
+
+/// The order in which entries are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Bumps, which ends wait for.
+    Bump,
+    /// Writes of targets that were operated before.
+    Operated,
+    /// First writes.
+    First,
 }
 
 /// The writes of one target, or of the job itself, in order, up to the first that fails.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TargetWrites {
-    /// Index of the target; `None` for writes to the job itself.
-    pub target: Option<u32>,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The job.
+    pub job: JobRef,
+    /// Index of the target; `None` for writes of the job itself.
+    pub index: Option<u32>,
+    /// UID of the target, empty for the job itself.
+    pub target_uid: String,
+    /// Attempt of the target.
+    pub attempt: u32,
+    /// Epoch of the term that decided it.
+    pub epoch: i64,
+    /// Its place in the order.
+    pub priority: Priority,
     /// The writes.
     pub writes: Vec<Write>,
+    /// Events that follow if all writes were done.
+    pub events: Vec<EventNote>,
+}
+
+/// The result of an [`Entry`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EntryResult {
+    /// The entry.
+    pub entry: Entry,
+    /// When its first request was sent, by the time that is compared with the API server's; `None` if none was.
+    pub sent: Option<Timestamp>,
+    /// When its last reply came, or was given up.
+    pub at: Timestamp,
+    /// How many of its writes were done.
+    pub done: usize,
+    /// Why it stopped; `None` where all writes were done.
+    pub stopped: Option<Stopped>,
 }
 
 /// One request that changes the cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
     /// A PATCH; its preconditions are in its body. An object is a JSON Merge Patch (RFC 7396), with `metadata.uid` and
     /// `metadata.resourceVersion`; an array is a JSON Patch (RFC 6902), with `test` operations.
@@ -143,6 +168,11 @@ pub enum Write {
 }
 
 impl Write {
+    /// A patch of an object itself.
+    pub fn patch(object: &ObjectKey, body: Value) -> Self {
+        Self::Patch { object: object.clone(), subresource: None, body }
+    }
+
     /// The object it changes.
     pub fn object(&self) -> &ObjectKey {
         match self {
@@ -160,23 +190,55 @@ impl Write {
             Self::Delete { .. } => "delete",
         }
     }
-}
 
-/// What came of the writes of one target.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
-    /// Index of the target; `None` for the job itself.
-    pub target: Option<u32>,
-    /// How many of its writes were done.
-    pub done: usize,
-    /// What stopped it; `None` where all were done.
-    pub stopped: Option<Stopped>,
-    /// When its last reply came, or was given up.
-    pub at: Timestamp,
+    /// Whether it asks its object to go.
+    pub fn departs(&self) -> bool {
+        matches!(self, Self::Evict { .. } | Self::Delete { .. })
+    }
+
+    /// The UID of the object it was decided on, where it names one.
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Patch { body, .. } => body.pointer("/metadata/uid").and_then(Value::as_str),
+            Self::Evict { uid, .. } | Self::Delete { uid, .. } => Some(uid),
+            Self::Create { .. } => None,
+        }
+    }
+
+    /// The resourceVersion it was decided on, where it is a precondition.
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            Self::Patch { body, .. } => body.pointer("/metadata/resourceVersion").and_then(Value::as_str),
+            Self::Evict { resource_version, .. } | Self::Delete { resource_version, .. } => resource_version.as_deref(),
+            Self::Create { .. } => None,
+        }
+    }
+
+    /// Makes `version` its precondition, where it has one: an earlier write of the same entry moved the object.
+    pub fn move_version(&mut self, version: &str) {
+        match self {
+            Self::Patch { body, .. } => {
+                if let Some(slot) = body.pointer_mut("/metadata/resourceVersion") {
+                    *slot = json!(version);
+                }
+            }
+            Self::Evict { resource_version: Some(known), .. } | Self::Delete { resource_version: Some(known), .. } => {
+                version.clone_into(known);
+            }
+            Self::Evict { .. } | Self::Delete { .. } | Self::Create { .. } => {}
+        }
+    }
+
+    /// Whether `seen`, the newest known view of its object, is still the one it was decided on.
+    pub fn fits(&self, seen: Option<&Object>) -> bool {
+        let Some(seen) = seen else { return matches!(self, Self::Create { .. }) || self.version().is_none() };
+        let same = |known: Option<&str>, now: &str| known.is_none_or(|known| known == now);
+        same(self.uid(), &seen.uid) && same(self.version(), &seen.resource_version)
+    }
 }
 
 /// Why a write was not done, or is not known to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stopped {
     /// 404: there is no such object.
     Gone,
@@ -205,12 +267,14 @@ pub enum Stopped {
         /// The server's sentence.
         message: String,
     },
-    /// The term of leadership was over; nothing was sent.
-    Fenced,
+    /// Nothing was sent: the view had become old, or the job was gone.
+    NotSent,
+    /// Nothing was sent: the term of leadership was over.
+    LostLease,
 }
 
 /// An event to emit, best effort.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventNote {
     /// `metadata.name`; deterministic, so that a repetition is AlreadyExists.
     pub name: String,

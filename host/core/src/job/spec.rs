@@ -2,7 +2,7 @@
 //!
 //! Takes the spec as stored and yields a [`ValidSpec`] or the first rule that it breaks. The API server's admission
 //! checks the same; this is for what slips in: objects stored before a rule, or while the policy was not there. Every
-//! message names the field. Source: spec/operationjob.md §§1, 2 (reasons of `Valid`), 3.13.
+//! message names the field. Source: docs/operationjob.md 1, 2.6, 3.13.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +13,25 @@ use sha2::{Digest, Sha256};
 /// Longest `parameters`, as JSON text.
 const PARAMETERS_BYTES: usize = 16 * 1024;
 /// Most targets of one job: above, its status no longer stays below etcd's limit.
-const MOST_TARGETS: usize = 10_000;
+pub const MOST_TARGETS: usize = 10_000;
 /// Longest name of a Kubernetes object.
 const NAME_BYTES: usize = 253;
 
 /// A spec that can be acted on, with defaults applied.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ValidSpec {
-    /// The action.
-    pub action: String,
     /// The parameters, a JSON object.
     pub parameters: Value,
     /// Bound on targets ever started.
     pub partition: Option<u32>,
     /// Seconds before the first `operate`; 0 for none.
     pub delay_seconds: i64,
-    /// Seconds each target has.
-    pub deadline_seconds: i64,
     /// Digest over the immutable fields.
     pub digest: String,
 }
 
 /// Why a spec cannot be acted on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Invalid {
     /// Reason of the condition `Valid`.
     pub reason: &'static str,
@@ -52,11 +48,15 @@ pub fn ttl_seconds(spec: Option<&OperationJobSpec>) -> i64 {
     i64::from(spec.and_then(|spec| spec.ttl_seconds_after_finished).filter(|ttl| *ttl > 0).unwrap_or(1800))
 }
 
+/// Seconds each target has; KusionStack's default where the spec has none or a senseless one.
+pub fn deadline_seconds(spec: Option<&OperationJobSpec>) -> i64 {
+    i64::from(spec.and_then(|spec| spec.active_deadline_seconds).filter(|limit| *limit > 0).unwrap_or(10_800))
+}
+
 /// Checks a spec. `selection` is what was frozen when the job began, if it has.
 pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) -> Result<ValidSpec, Invalid> {
     let Some(spec) = spec else { return invalid("InvalidValue", "spec: required") };
-    let action = spec.action.clone().unwrap_or_default();
-    if action.is_empty() {
+    if spec.action.as_deref().unwrap_or_default().is_empty() {
         return invalid("InvalidValue", "spec.action: required");
     }
     unsupported(spec)?;
@@ -75,11 +75,9 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
         return invalid("ImmutableFieldChanged", message);
     }
     Ok(ValidSpec {
-        action,
         parameters,
         partition: spec.partition.and_then(|n| u32::try_from(n).ok()),
         delay_seconds: i64::from(spec.operation_delay_seconds.unwrap_or(0).max(0)),
-        deadline_seconds: i64::from(spec.active_deadline_seconds.unwrap_or(10_800)),
         digest,
     })
 }
@@ -158,7 +156,9 @@ pub fn is_object_name(name: &str) -> bool {
 }
 
 fn digest(spec: &OperationJobSpec) -> String {
-    let frozen = json!([spec.action, spec.targets, spec.parameters]);
+    // `{}` is the default of parameters that are absent, so both are the same.
+    let parameters = spec.parameters.as_ref().filter(|parameters| **parameters != json!({}));
+    let frozen = json!([spec.action, spec.targets, parameters]);
     let hash = Sha256::digest(frozen.to_string().as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
@@ -224,6 +224,16 @@ mod tests {
         let frozen = Selection { digest: spec(value).unwrap().digest, ..Selection::default() };
         let changed = serde_json::from_value(json!({"action": "Replace", "targets": [{"name": "b"}]})).unwrap();
         assert_eq!(validate(Some(&changed), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+    }
+
+    #[test]
+    fn parameters_that_are_absent_and_empty_ones_are_the_same() {
+        let digest = |parameters: Value| {
+            let value = json!({"action": "Replace", "targets": [{"name": "a"}], "parameters": parameters});
+            spec(value).unwrap().digest
+        };
+        assert_eq!(digest(Value::Null), digest(json!({})));
+        assert_ne!(digest(Value::Null), digest(json!({"a": 1})));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use oarlock_api::{
 };
 
 use crate::job::ranges;
+use crate::job::spec::MOST_TARGETS;
+use crate::job::time::{read_time, write_time};
 
 /// Most targets whose detail is kept in the job's own status, and the size of a record. A status of 1,000 details
 /// costs the API server 303 ms a write, one of 250 costs 62 ms.
@@ -58,7 +60,7 @@ impl Progress {
 }
 
 /// One target as it is durably stored, or as it is to be.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TargetState {
     /// How far it is.
     pub progress: Progress,
@@ -86,10 +88,12 @@ pub mod extras {
     pub const EVICTED_AT: &str = "EvictedAt";
     /// `true` once nothing of ours is left on the target.
     pub const RELEASED: &str = "Released";
-    /// Summary of a dry run.
-    pub const PLAN: &str = "Plan";
+    /// The objects that the exclusive extras name, as `<extra>=<kind>/<uid>`, joined by commas.
+    pub const CLAIMED_UID: &str = "ClaimedUID";
+    /// Summary of a dry run; reserved.
+    const PLAN: &str = "Plan";
     /// All of them.
-    pub const HOST: [&str; 5] = [OWNER, NODE, EVICTED_AT, RELEASED, PLAN];
+    pub const HOST: [&str; 6] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, PLAN];
 }
 
 impl TargetState {
@@ -149,7 +153,7 @@ impl TargetState {
 }
 
 /// A job as it is durably stored.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobState {
     /// When the host first wrote.
     pub start: Option<Timestamp>,
@@ -167,24 +171,41 @@ pub struct JobState {
     pub names: Vec<TargetRef>,
     /// The targets, in spec order.
     pub targets: Vec<TargetState>,
+    /// Targets whose record was lost, and whose outcome nothing else shows.
+    pub lost: BTreeSet<u32>,
 }
 
 impl JobState {
     /// The state that `job` and its `records` show. A `startTime` lost between a record and the job's ranges becomes
-    /// `now`.
-    pub fn read(job: &OperationJob, records: &[OperationRecord], now: Timestamp) -> Self {
+    /// `now`. `known` is what this term remembers: it stands for records that are missing.
+    pub fn read(job: &OperationJob, records: &[OperationRecord], now: Timestamp, known: Option<&Self>) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let listed = job.spec.as_ref().and_then(|spec| spec.targets.clone()).unwrap_or_default();
-        let details = details(&status, records, listed.len());
-        let names = frozen(&listed, &details);
+        let details = details(&status, records);
+        let names = frozen(&listed, &details, known);
         let mut targets = vec![TargetState::default(); names.len()];
         for (index, detail) in details {
             if let Some(target) = targets.get_mut(index) {
                 *target = TargetState::read(&detail);
             }
         }
+        let missing = missing_shards(&status, records, targets.len());
+        for shard in &missing {
+            let first = shard.saturating_mul(SHARD);
+            let remembered = known.into_iter().flat_map(|known| known.targets.iter().skip(first).take(SHARD));
+            for (slot, target) in targets.iter_mut().skip(first).zip(remembered) {
+                slot.clone_from(target);
+            }
+        }
         advance(&mut targets, &status, now);
-        let mut state = Self { names, targets, ..Self::default() };
+        let lost = if known.is_some() { BTreeSet::new() } else { lost(&missing, &status, &targets) };
+        for index in &lost {
+            if let Some(target) = targets.get_mut(*index as usize) {
+                target.progress = Progress::Processing;
+                target.start = target.start.or(Some(now));
+            }
+        }
+        let mut state = Self { names, targets, lost, ..Self::default() };
         state.take_job(&status);
         state
     }
@@ -215,33 +236,63 @@ impl JobState {
     }
 }
 
-/// The stored details by index.
-fn details(status: &OperationJobStatus, records: &[OperationRecord], count: usize) -> BTreeMap<usize, TargetDetail> {
+/// The stored details by index. A spec that was cut short later does not make them go.
+fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap<usize, TargetDetail> {
     let inline = status.target_details.iter().flatten().cloned().enumerate();
     let sharded = records.iter().flat_map(|record| {
         let first = usize::try_from(record.record.first_index).unwrap_or(usize::MAX);
-        record
-            .record
-            .targets
-            .iter()
-            .enumerate()
-            .map(move |(offset, detail)| (first.saturating_add(offset), detail.clone()))
+        let targets = record.record.targets.iter().take(SHARD).enumerate();
+        targets.map(move |(offset, detail)| (first.saturating_add(offset), detail.clone()))
     });
-    inline.chain(sharded).filter(|(index, _)| *index < count.max(SHARD)).collect()
+    inline.chain(sharded).filter(|(index, _)| *index < MOST_TARGETS).collect()
 }
 
 /// The frozen list: a target keeps the name under which it was recorded.
-fn frozen(listed: &[TargetRef], details: &BTreeMap<usize, TargetDetail>) -> Vec<TargetRef> {
-    let count = details.keys().next_back().map_or(0, |last| last + 1).max(listed.len());
+fn frozen(
+    listed: &[TargetRef],
+    details: &BTreeMap<usize, TargetDetail>,
+    known: Option<&JobState>,
+) -> Vec<TargetRef> {
+    let remembered = known.map_or(&[][..], |known| &known.names);
+    let recorded = details.keys().next_back().map_or(0, |last| last.saturating_add(1));
+    let started = known.map_or(0, |known| known.targets.iter().rposition(TargetState::started).map_or(0, |at| at + 1));
     let name = |index: usize| -> TargetRef {
         let stored = details.get(&index).map(|detail| detail.name.clone()).filter(|name| !name.is_empty());
-        let listed = listed.get(index).cloned().unwrap_or_default();
+        let listed = listed.get(index).or_else(|| remembered.get(index)).cloned().unwrap_or_default();
         match stored {
             Some(name) if listed.name.as_deref() != Some(&name) => TargetRef { name: Some(name), containers: None },
             _ => listed,
         }
     };
-    (0..count).map(name).collect()
+    (0..recorded.max(listed.len()).max(started)).map(name).collect()
+}
+
+/// The shards that have no record though the status says that there are records.
+fn missing_shards(status: &OperationJobStatus, records: &[OperationRecord], count: usize) -> Vec<usize> {
+    if status.records.is_none() {
+        return Vec::new();
+    }
+    let there: BTreeSet<usize> =
+        records.iter().filter_map(|record| usize::try_from(record.record.shard).ok()).collect();
+    (0..count.div_ceil(SHARD)).filter(|shard| !there.contains(shard)).collect()
+}
+
+/// Targets of missing shards that may have been started: those in flight by the ranges, and where the ranges of ended
+/// targets were cut, all that nothing is known of.
+fn lost(missing: &[usize], status: &OperationJobStatus, targets: &[TargetState]) -> BTreeSet<u32> {
+    let cut = status.ranges_truncated == Some(true);
+    let indexes = missing.iter().flat_map(|shard| {
+        let first = shard.saturating_mul(SHARD);
+        first..first.saturating_add(SHARD).min(targets.len())
+    });
+    let may_have_started = |index: &usize| {
+        targets.get(*index).is_some_and(|target| match target.progress {
+            Progress::Processing => true,
+            Progress::Pending => cut,
+            Progress::Succeeded | Progress::Failed => false,
+        })
+    };
+    indexes.filter(may_have_started).filter_map(|index| u32::try_from(index).ok()).collect()
 }
 
 /// Of the records and the job's ranges the more advanced word wins.
@@ -265,23 +316,30 @@ fn advance(targets: &mut [TargetState], status: &OperationJobStatus, now: Timest
     }
 }
 
+/// `state` at its end.
+pub fn ended(state: &TargetState, progress: Progress, now: Timestamp, error: Option<TargetError>) -> TargetState {
+    let mut next = state.clone();
+    next.start = next.start.or(Some(now));
+    next.end = Some(now);
+    next.progress = progress;
+    next.attempt = next.attempt.max(1);
+    next.error = error.map(|error| TargetError { message: cut(&error.message, 256), ..error });
+    next
+}
+
+/// At most `length` characters of `text`.
+pub fn cut(text: &str, length: usize) -> String {
+    match text.char_indices().nth(length.saturating_sub(1)) {
+        Some((at, _)) if text.get(at..).is_some_and(|rest| rest.chars().count() > 1) => {
+            format!("{}…", text.get(..at).unwrap_or_default())
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// Indexes of the targets for which `which` holds.
 pub fn indexes(targets: &[TargetState], which: impl Fn(&TargetState) -> bool) -> BTreeSet<u32> {
     (0..).zip(targets).filter(|(_, target)| which(target)).map(|(index, _)| index).collect()
-}
-
-/// RFC 3339, UTC, whole seconds.
-pub fn write_time(time: Timestamp) -> String {
-    whole(time).to_string()
-}
-
-/// `time` without its fraction of a second.
-pub fn whole(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
-}
-
-fn read_time(text: Option<&str>) -> Option<Timestamp> {
-    text?.parse().ok()
 }
 
 #[cfg(test)]
@@ -298,7 +356,7 @@ mod tests {
     fn words_nobody_knows_read_as_absent() {
         let job = job(json!({"spec": {"targets": [{"name": "a"}, {"name": "b"}]},
             "status": {"progress": "Fine", "targetDetails": [{"name": "a", "progress": "Great", "startTime": "soon"}]}}));
-        let state = JobState::read(&job, &[], Timestamp::UNIX_EPOCH);
+        let state = JobState::read(&job, &[], Timestamp::UNIX_EPOCH, None);
         assert_eq!(state.targets.len(), 2);
         assert_eq!(state.targets[0].progress, Progress::Pending);
         assert_eq!(state.targets[0].start, None);
@@ -308,7 +366,7 @@ mod tests {
     fn a_target_keeps_the_name_under_which_it_was_recorded() {
         let job = job(json!({"spec": {"targets": [{"name": "changed"}]},
             "status": {"targetDetails": [{"name": "a", "progress": "Processing"}]}}));
-        assert_eq!(JobState::read(&job, &[], Timestamp::UNIX_EPOCH).name(0), "a");
+        assert_eq!(JobState::read(&job, &[], Timestamp::UNIX_EPOCH, None).name(0), "a");
     }
 
     #[test]
@@ -320,9 +378,54 @@ mod tests {
             {"name": "p0", "progress": "Succeeded"}, {"name": "p1", "progress": "Pending"}]}))
         .unwrap();
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        let state = JobState::read(&job, &[record], now);
+        let state = JobState::read(&job, &[record], now, None);
         let words: Vec<_> = state.targets.iter().take(5).map(|t| t.progress.word()).collect();
         assert_eq!(words, ["Succeeded", "Processing", "Processing", "Succeeded", "Pending"]);
         assert_eq!(state.targets[1].start, Some(now));
+    }
+
+    fn sharded(status: serde_json::Value) -> OperationJob {
+        let targets: Vec<_> = (0..600).map(|i| json!({"name": format!("p{i}")})).collect();
+        job(json!({"spec": {"targets": targets}, "status": status}))
+    }
+
+    #[test]
+    fn a_target_of_a_lost_record_that_may_have_started_is_lost_and_the_others_are_pending() {
+        let job = sharded(json!({"records": {"count": 3, "size": 250},
+            "ranges": {"processing": "0,1", "succeeded": "2", "failed": "3"}}));
+        let state = JobState::read(&job, &[], Timestamp::UNIX_EPOCH, None);
+        assert_eq!(state.lost, [0, 1].into());
+        assert_eq!((state.targets[3].progress, state.targets[4].progress), (Progress::Failed, Progress::Pending));
+    }
+
+    #[test]
+    fn where_ranges_were_cut_nothing_of_a_lost_record_is_started_again() {
+        let job = sharded(json!({"records": {"count": 3, "size": 250}, "rangesTruncated": true,
+            "ranges": {"succeeded": "0-248"}}));
+        let record = |shard: i32| OperationRecord {
+            record: oarlock_api::OperationRecordSpec { shard, first_index: shard * 250, ..Default::default() },
+            ..OperationRecord::default()
+        };
+        let state = JobState::read(&job, &[record(1), record(2)], Timestamp::UNIX_EPOCH, None);
+        assert_eq!(state.lost, [249].into());
+    }
+
+    #[test]
+    fn what_this_term_remembers_stands_for_a_record_that_was_deleted() {
+        let job = sharded(json!({"records": {"count": 3, "size": 250}, "ranges": {"processing": "0"}}));
+        let mut known = JobState::read(&job, &[], Timestamp::UNIX_EPOCH, None);
+        known.targets[0].uid = Some("u0".into());
+        let state = JobState::read(&job, &[], Timestamp::UNIX_EPOCH, Some(&known));
+        assert_eq!((state.targets[0].uid.as_deref(), state.lost.len()), (Some("u0"), 0));
+    }
+
+    #[test]
+    fn a_spec_that_was_cut_short_does_not_make_recorded_targets_go() {
+        let record: OperationRecord = serde_json::from_value(json!({"shard": 1, "firstIndex": 250, "targets": [
+            {"name": "p250", "progress": "Processing", "uid": "u"}]}))
+        .unwrap();
+        let job = job(json!({"spec": {"targets": [{"name": "p0"}]}, "status": {"records": {"count": 2, "size": 250}}}));
+        let state = JobState::read(&job, &[record], Timestamp::UNIX_EPOCH, None);
+        assert_eq!((state.targets.len(), state.name(250), state.sharded()), (251, "p250", true));
     }
 }

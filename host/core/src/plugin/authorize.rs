@@ -1,4 +1,4 @@
-//! The one gate: whether a plugin may have what it proposes.
+//! The one authority: whether a plugin may have what it proposes.
 //!
 //! Takes a proposal, what the manifest asks for, what the grant allows and whose target it is; yields nothing, or the
 //! reason for refusing all of it. Every mutation passes here, whatever version of the contract it came through. May
@@ -38,9 +38,9 @@ pub struct Denied {
     pub sentence: String,
 }
 
-/// Whose proposal it is.
+/// What a proposal is checked against.
 #[derive(Clone, Copy)]
-pub struct Gate<'a> {
+pub struct Authority<'a> {
     /// What the plugin asks for.
     pub manifest: &'a Manifest,
     /// What it was granted.
@@ -60,11 +60,11 @@ pub struct Gate<'a> {
 }
 
 /// Whether the plugin may have all of `proposal`. One mutation that is refused refuses it all.
-pub fn authorize(proposal: &Proposal, gate: &Gate<'_>) -> Result<(), Denied> {
-    if !gate.grant.allows_namespace(gate.namespace) {
+pub fn authorize(proposal: &Proposal, authority: &Authority<'_>) -> Result<(), Denied> {
+    if !authority.grant.allows_namespace(authority.namespace) {
         return denied(format!(
             "plugin {} is not granted namespace {}: add it to `namespaces` of its grant",
-            gate.manifest.name, gate.namespace
+            authority.manifest.name, authority.namespace
         ));
     }
     if proposal.mutations.len() > MAX_MUTATIONS {
@@ -76,15 +76,15 @@ pub fn authorize(proposal: &Proposal, gate: &Gate<'_>) -> Result<(), Denied> {
     if proposal.events.len() > MAX_EVENTS {
         return denied(format!("{} events in one proposal; at most {MAX_EVENTS} are taken", proposal.events.len()));
     }
-    proposal.mutations.iter().try_for_each(|mutation| gate.mutation(mutation))?;
-    check_extras(proposal, gate.extras)
+    proposal.mutations.iter().try_for_each(|mutation| authority.mutation(mutation))?;
+    check_extras(proposal, authority.extras)
 }
 
 fn denied(sentence: String) -> Result<(), Denied> {
     Err(Denied { sentence })
 }
 
-impl Gate<'_> {
+impl Authority<'_> {
     fn mutation(&self, mutation: &Mutation) -> Result<(), Denied> {
         match mutation {
             Mutation::Metadata(change) => self.metadata(change),

@@ -1,4 +1,4 @@
-//! What passes the gate and what does not.
+//! What passes the authority and what does not.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -54,7 +54,7 @@ fn widget(key: &ObjectKey) -> Option<Arc<Object>> {
 fn ask_in(namespace: &str, proposal: &Proposal) -> Result<(), String> {
     let (manifest, grant, target) = (manifest(), grant(), ObjectKey::pod("team-a", "p1"));
     let stored = BTreeMap::from([("Owner".to_owned(), "o".repeat(2000)), ("Kept".to_owned(), "k".repeat(500))]);
-    let gate = Gate {
+    let authority = Authority {
         manifest: &manifest,
         grant: &grant,
         namespace,
@@ -64,7 +64,7 @@ fn ask_in(namespace: &str, proposal: &Proposal) -> Result<(), String> {
         extras: &stored,
         seen: &widget,
     };
-    authorize(proposal, &gate).map_err(|denied| denied.to_string())
+    authorize(proposal, &authority).map_err(|denied| denied.to_string())
 }
 
 fn ask(mutation: Mutation) -> Result<(), String> {

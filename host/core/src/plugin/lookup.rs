@@ -21,9 +21,9 @@ pub struct PluginInfo {
     pub digest: String,
 }
 
-/// Which plugin a job's action leads to.
+/// The plugin to which the action of a job leads.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum PluginLookup {
     /// This one: the digest the job is bound to while that can be run, else the serving one.
     Serving(Arc<PluginInfo>),
     /// A plugin for the action is there and not serving.
@@ -38,4 +38,23 @@ pub enum Found {
         /// The actions that are served, sorted.
         loaded: Vec<String>,
     },
+}
+
+impl PluginInfo {
+    /// The most targets in `Processing` at once, of all jobs: the lower of what the plugin asks for and what the grant
+    /// allows, unlimited where neither says.
+    pub fn targets_in_flight(&self) -> usize {
+        let limits = [self.manifest.limits.targets_in_flight, self.grant.limits.targets_in_flight];
+        limits.into_iter().flatten().min().map_or(usize::MAX, |most| most as usize)
+    }
+}
+
+impl PluginLookup {
+    /// The plugin, where one serves.
+    pub fn serving(&self) -> Option<&Arc<PluginInfo>> {
+        match self {
+            Self::Serving(plugin) => Some(plugin),
+            Self::NotServing { .. } | Self::Unknown { .. } => None,
+        }
+    }
 }

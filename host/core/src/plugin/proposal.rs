@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::cluster::object::ObjectKey;
+use crate::cluster::object::{Kind, ObjectKey};
 
 /// What a plugin needs from the host, declared by `setup`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,13 +23,21 @@ impl Registration {
     }
 }
 
+impl Registration {
+    /// The kind of the objects that an exclusive extra names: that of the relation by this extra, else of any relation.
+    pub fn kind_of_extra(&self, key: &str) -> Kind {
+        let by_extra = self.relations.iter().find(|relation| relation.by == RelationKey::Extra(key.to_owned()));
+        by_extra.or_else(|| self.relations.first()).map_or_else(Kind::pod, |relation| relation.kind.clone())
+    }
+}
+
 /// One kind of object seen next to a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relation {
     /// Unique in the plugin.
     pub name: String,
     /// Kind of the objects.
-    pub kind: crate::cluster::object::Kind,
+    pub kind: Kind,
     /// Which of them belong to a target.
     pub by: RelationKey,
 }

@@ -1,30 +1,18 @@
-//! The conditions of a job.
-//!
-//! Takes what a round found; yields the list, with the times of those that did not change kept. Messages name the next
-//! step. Source: spec/operationjob.md §2, "Conditions".
+//! The conditions of a job. Messages name the next step. Source: docs/operationjob.md 2.6.
 
-use k8s_openapi::jiff::Timestamp;
 use oarlock_api::Condition;
 
-use crate::job::spec::Invalid;
-use crate::job::state::{Progress, write_time};
-use crate::plugin::lookup::Found;
-use crate::round::memory::Counts;
+use crate::job::progress::Counts;
+use crate::job::state::Progress;
+use crate::job::time::write_time;
+use crate::plugin::lookup::PluginLookup;
+use crate::round::context::Round;
 
-/// What conditions are made from.
-pub struct Facts<'a> {
-    /// The action asked for.
-    pub action: &'a str,
-    /// How many targets are how far.
-    pub counts: Counts,
-    /// What broke a rule, if anything did.
-    pub invalid: Option<&'a Invalid>,
-    /// The plugin.
-    pub found: &'a Found,
-    /// Generation of the job.
-    pub generation: i64,
-    /// When the round began.
-    pub now: Timestamp,
+/// The inputs of conditions: the round, and the numbers of targets.
+#[derive(Clone, Copy)]
+struct Facts<'a> {
+    round: &'a Round<'a>,
+    counts: Counts,
 }
 
 struct Word {
@@ -34,9 +22,10 @@ struct Word {
     message: String,
 }
 
-/// The conditions that follow from `facts`, with times from `before`.
-pub fn conditions(facts: &Facts<'_>, before: &[Condition]) -> Vec<Condition> {
-    let progress = facts.counts.progress();
+/// The conditions of a round, with times from `before`.
+pub fn conditions(round: &Round<'_>, counts: Counts, before: &[Condition]) -> Vec<Condition> {
+    let facts = &Facts { round, counts };
+    let progress = counts.progress();
     let words = [
         complete(facts, progress),
         failed(facts, progress),
@@ -50,15 +39,12 @@ pub fn conditions(facts: &Facts<'_>, before: &[Condition]) -> Vec<Condition> {
 }
 
 /// Whether a condition that does not follow from the counts alone differs from the stored one.
-pub fn moved(facts: &Facts<'_>, before: &[Condition]) -> bool {
-    conditions(facts, before).iter().filter(|now| ["Valid", "ActionAvailable"].contains(&now.kind.as_str())).any(
-        |now| {
-            before
-                .iter()
-                .find(|old| old.kind == now.kind)
-                .is_none_or(|old| (&old.reason, &old.message) != (&now.reason, &now.message))
-        },
-    )
+pub fn moved(round: &Round<'_>, before: &[Condition]) -> bool {
+    let facts = &Facts { round, counts: Counts::default() };
+    [action_available(facts), valid(facts)].iter().any(|now| {
+        let old = before.iter().find(|old| old.kind == now.kind);
+        old.is_none_or(|old| (old.reason.as_str(), &old.message) != (now.reason, &now.message))
+    })
 }
 
 fn timed(word: Word, facts: &Facts<'_>, before: &[Condition]) -> Condition {
@@ -68,8 +54,8 @@ fn timed(word: Word, facts: &Facts<'_>, before: &[Condition]) -> Condition {
     Condition {
         kind: word.kind.to_owned(),
         status: status.to_owned(),
-        observed_generation: Some(facts.generation),
-        last_transition_time: since.map_or_else(|| write_time(facts.now), |old| old.last_transition_time.clone()),
+        observed_generation: Some(facts.round.generation()),
+        last_transition_time: since.map_or_else(|| write_time(facts.round.now), |old| old.last_transition_time.clone()),
         reason: word.reason.to_owned(),
         message: word.message,
     }
@@ -106,22 +92,22 @@ fn paused() -> Word {
 
 fn action_available(facts: &Facts<'_>) -> Word {
     let kind = "ActionAvailable";
-    match facts.found {
-        Found::Serving(plugin) => {
-            let name = format!("plugin {} {} serves {}", plugin.manifest.name, plugin.manifest.version, facts.action);
+    match facts.round.plugin {
+        PluginLookup::Serving(plugin) => {
+            let name = format!("plugin {} {} serves {}", plugin.manifest.name, plugin.manifest.version, facts.round.action());
             word(kind, true, "Serving", name)
         }
-        Found::NotServing { reason, message } => word(kind, false, reason, message.clone()),
-        Found::Unknown { loaded } if loaded.is_empty() => {
+        PluginLookup::NotServing { reason, message } => word(kind, false, reason, message.clone()),
+        PluginLookup::Unknown { loaded } if loaded.is_empty() => {
             let message =
-                format!("no plugin for action {:?}: none is loaded; drop one into the plugin directory", facts.action);
+                format!("no plugin for action {:?}: none is loaded; drop one into the plugin directory", facts.round.action());
             word(kind, false, "NoPlugin", message)
         }
-        Found::Unknown { loaded } => {
+        PluginLookup::Unknown { loaded } => {
             let loaded = loaded.join(", ");
             let message = format!(
                 "no plugin for action {:?}; loaded: {loaded}; drop one into the plugin directory",
-                facts.action
+                facts.round.action()
             );
             word(kind, false, "NoPlugin", message)
         }
@@ -129,19 +115,19 @@ fn action_available(facts: &Facts<'_>) -> Word {
 }
 
 fn valid(facts: &Facts<'_>) -> Word {
-    match facts.invalid {
+    match facts.round.spec.as_ref().err() {
         Some(invalid) => word("Valid", false, invalid.reason, invalid.message.clone()),
         None => word("Valid", true, "Accepted", "the spec is accepted"),
     }
 }
 
 fn stuck<'a>(facts: &'a Facts<'_>, progress: Progress) -> Option<(&'a str, &'static str)> {
-    match (facts.invalid, facts.found) {
+    match (facts.round.spec.as_ref().err(), facts.round.plugin) {
         _ if progress.terminal() => None,
         (Some(invalid), _) => Some((&invalid.message, invalid.reason)),
-        (None, Found::NotServing { reason, message }) => Some((message, reason)),
-        (None, Found::Unknown { .. }) => Some(("no plugin serves the action; see ActionAvailable", "NoPlugin")),
-        (None, Found::Serving(_)) => None,
+        (None, PluginLookup::NotServing { reason, message }) => Some((message, reason)),
+        (None, PluginLookup::Unknown { .. }) => Some(("no plugin serves the action; see ActionAvailable", "NoPlugin")),
+        (None, PluginLookup::Serving(_)) => None,
     }
 }
 

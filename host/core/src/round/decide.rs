@@ -1,203 +1,209 @@
 //! What a round makes durable, and what it does after that.
 //!
-//! Takes the plan and the verdicts; yields a [`Decision`]: one [`Record`], the writes that may follow it, the events,
-//! and when to come back. Whatever a mutation waits for is in the record; what nothing waits for waits for its turn.
-//! May not write. Source: spec/operationjob.md §§3.1, 3.6, 3.12, 3.15.
+//! Takes the plan and the verdicts; yields a [`Decision`]: one [`Record`], the entries that may follow it, the events,
+//! and when to come back. A record that mutations wait for is written soon, any other waits for its turn. Source:
+//! docs/operationjob.md 3.1, 3.6, 3.12, 3.15.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::Timestamp;
-use oarlock_api::{OperationJob, OperationJobStatus, PluginBinding, Selection};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_api::{PluginBinding, Selection};
 use serde_json::{Value, json};
 
-use crate::cluster::writes::{EventNote, Record, TargetWrites, Write};
-use crate::job::spec::Invalid;
-use crate::job::state::{Progress, TargetState, write_time};
-use crate::plugin::lookup::Found;
-use crate::round::conditions::{self, Facts, conditions};
-use crate::round::events::{Teller, untold};
-use crate::round::finalize::{Closing, closing};
+use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
+use crate::job::state::Progress;
+use crate::job::time::{after, write_time};
+use crate::plugin::lookup::PluginLookup;
+use crate::round::conditions::{conditions, moved};
+use crate::round::context::Round;
+use crate::round::events::EventBuilder;
+use crate::round::finalize::{FINALIZER, Finalize, finalize};
 use crate::round::judge::Verdict;
-use crate::round::memory::JobMemory;
-use crate::round::plan::{Plan, lazy_slot, urgent_slot};
-use crate::round::status::{self, Address, Summary};
-use crate::round::target::Common;
+use crate::round::memory::{Commit, Decided, JobMemory};
+use crate::round::pace::{lazy_slot, urgent_slot};
+use crate::round::plan::Plan;
+use crate::round::shards::shard_of;
+use crate::round::status::{self, Summary};
+use crate::round::target_memory::Bounds;
+use crate::shared::cleanup::cleanup;
+use crate::shared::tables::Tables;
 
-/// The finalizer of every job that has started a target.
-pub const FINALIZER: &str = "finalizer.operating.kusionstack.io/protected";
+/// Shortest time between two writes that put a finalizer back which somebody took off.
+const FINALIZER_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// What a round makes durable, and what it does after that.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// What must be durable first.
+    /// The documents that must be durable first.
     pub record: Record,
     /// What becomes true by that.
     pub commit: Commit,
-    /// Writes that may follow.
-    pub writes: Vec<TargetWrites>,
-    /// Events that follow.
+    /// The entries that may follow.
+    pub entries: Vec<Entry>,
+    /// The events that follow the record.
     pub events: Vec<EventNote>,
-    /// Events of single targets, which follow if their writes were done.
-    pub target_events: BTreeMap<u32, Vec<EventNote>>,
     /// When to come back though nothing happens.
     pub requeue: Option<Timestamp>,
 }
 
-/// What becomes true once the record is durable.
-#[derive(Debug, Default)]
-pub struct Commit {
-    /// The states of targets.
-    pub targets: BTreeMap<u32, TargetState>,
-    /// The job's status.
-    pub status: Option<OperationJobStatus>,
-    /// Shards whose record exists then.
-    pub shards: BTreeSet<u32>,
+impl Decision {
+    fn come_back(&mut self, time: Timestamp) {
+        self.requeue = Some(self.requeue.map_or(time, |other| other.min(time)));
+    }
 }
 
-/// What a decision is made from beside plan and verdicts.
-pub struct Grounds<'a> {
-    /// The job as seen.
-    pub job: &'a OperationJob,
-    /// What its targets have in common.
-    pub common: Common<'a>,
-    /// The plugin.
-    pub found: &'a Found,
-    /// What broke a rule, if anything did.
-    pub invalid: Option<&'a Invalid>,
-    /// What the job owes others before its finalizer goes. It costs a look at every pod of the namespace, so it is asked
-    /// for only then.
-    pub farewell: &'a dyn Fn() -> Vec<Write>,
-}
-
-impl Grounds<'_> {
-    fn now(&self) -> Timestamp {
-        self.common.now
+impl Round<'_> {
+    fn events(&self) -> EventBuilder<'_> {
+        EventBuilder { job: &self.job, action: self.action() }
     }
 
-    fn action(&self) -> &str {
-        crate::round::standing::action(self.job)
-    }
-
-    fn teller(&self) -> Teller<'_> {
-        Teller { key: self.common.key, uid: self.common.job_uid, action: self.action() }
-    }
-
-    fn generation(&self) -> i64 {
-        self.job.metadata.generation.unwrap_or(0)
-    }
-
-    fn address(&self) -> Address<'_> {
-        let version = self.job.metadata.resource_version.as_deref().unwrap_or_default();
-        Address { key: self.common.key, uid: self.common.job_uid, resource_version: version }
+    /// The times that bound those of a target.
+    fn bounds(&self, index: u32, memory: &JobMemory) -> Bounds {
+        let Some(target) = memory.latest(index) else { return Bounds::default() };
+        let operated = memory.targets.get(&index).is_some_and(|known| known.operated);
+        Bounds {
+            begin: self.begin_after(target).filter(|_| !operated),
+            deadline: self.deadline(target),
+            visits: self.serving().is_some(),
+        }
     }
 }
 
 /// Decides what to record, write and tell.
-pub fn decide(plan: Plan, verdicts: Vec<(u32, Verdict)>, memory: &mut JobMemory, grounds: &Grounds<'_>) -> Decision {
-    let mut decision = Decision { requeue: plan.requeue, writes: plan.touches, ..Decision::default() };
-    memory.decided.extend(plan.decided);
-    let urgent = sort_out(verdicts, memory, grounds, &mut decision);
-    close(memory, grounds, &mut decision);
-    if !(urgent || due(memory, grounds, &mut decision)) {
+pub fn decide(
+    round: &Round<'_>,
+    plan: Plan,
+    verdicts: Vec<(u32, Verdict)>,
+    memory: &mut JobMemory,
+    tables: &Tables,
+) -> Decision {
+    let mut decision = Decision { requeue: plan.requeue, entries: plan.bumps, ..Decision::default() };
+    if plan.rests {
         return decision;
     }
-    record(memory, grounds, &mut decision);
-    let mut notes: Vec<EventNote> = Vec::new();
-    for (index, target) in &memory.decided {
-        notes.extend(grounds.teller().ended(memory.state.name(*index), *index, target));
+    let epoch = memory.state.epoch.max(memory.shards.highest_epoch());
+    let epoch = if memory.epoch_raised || memory.state.end.is_some() { memory.state.epoch } else { epoch.saturating_add(1) };
+    sort_out(round, verdicts, memory, epoch, &mut decision);
+    if plan.job_is_quiet && decision.entries.is_empty() && memory.urgent.is_empty() {
+        finalize_job(round, memory, epoch, tables, &mut decision);
     }
-    // What was decided earlier and is recorded now counts as new here.
-    notes.extend(grounds.teller().progress(memory.durable_counts(), memory.counts()));
-    notes.extend(about_job(grounds));
-    notes.extend(rebound(memory, grounds).map(|message| grounds.teller().job(false, "PluginRebound", message)));
-    decision.events.extend(untold(notes, memory));
-    decision.commit.targets = memory.decided.clone();
+    if due(round, memory, &mut decision) {
+        record(round, memory, epoch, &mut decision);
+        tell(round, memory, &mut decision);
+        decision.commit.targets = memory.decided.clone();
+        let follow = memory.decided.iter().filter(|(_, decided)| !decided.writes.is_empty());
+        decision.entries.extend(follow.map(|(index, decided)| entry(round, *index, decided.clone(), epoch)));
+    }
+    for index in plan.turned {
+        memory.schedule(index, round.bounds(index, memory));
+    }
     decision
 }
 
-/// Adds what is due for the job itself, once nothing of its targets is left to do.
-fn close(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) {
-    let due = closing(grounds.job, memory, grounds.common.key, grounds.now());
-    if matches!(due, Closing::Write(..)) && grounds.common.deleting {
-        let writes = (grounds.farewell)();
-        if !writes.is_empty() {
-            return decision.writes.push(TargetWrites { target: None, writes });
-        }
-    }
-    match due {
-        Closing::Rest => memory.close_at = None,
-        Closing::Later(time) => memory.close_at = Some(time),
-        Closing::Write(write, event) => {
-            decision.writes.push(*write);
-            decision.events.extend(event.map(|event| *event));
-        }
-    }
-}
-
-/// Puts each verdict where it belongs. Yields whether mutations wait for a record that may be written now.
+/// Puts each verdict where it belongs: a state that changed is decided, writes that need no record are entries.
 fn sort_out(
+    round: &Round<'_>,
     verdicts: Vec<(u32, Verdict)>,
     memory: &mut JobMemory,
-    grounds: &Grounds<'_>,
+    epoch: i64,
     decision: &mut Decision,
-) -> bool {
-    let slot = urgent_slot(memory).filter(|slot| *slot > grounds.now());
-    let mut urgent = false;
+) {
     for (index, verdict) in verdicts {
-        if let Some(wake) = verdict.wake {
-            memory.wake(wake, index);
-        }
-        if !verdict.looks.is_empty() {
-            memory.looks.extend(verdict.looks);
+        let Verdict { state, writes, events, live_reads } = verdict;
+        if !live_reads.is_empty() {
+            memory.live_reads.extend(live_reads);
             memory.dirty.insert(index);
-            decision.requeue = Some(grounds.now());
+            decision.come_back(round.now);
         }
-        let succeeded = verdict.state.as_ref().is_some_and(|state| state.progress == Progress::Succeeded);
-        let changed = verdict.state.filter(|state| memory.state.target(index) != Some(state));
-        let waits = changed.is_some() && !verdict.writes.is_empty();
-        if let (true, Some(slot)) = (waits, slot) {
-            // The record may not be written yet: the visit is made again then.
-            memory.wake(slot, index);
+        let Some(state) = state else { continue };
+        let Some(stored) = memory.state.target(index) else { continue };
+        if !state.progress.terminal() && memory.targets.get(&index).is_some_and(|known| known.failure.is_some()) {
+            // The way to its end begins with the next round.
+            memory.dirty.insert(index);
+            decision.come_back(round.now);
+        }
+        let attempt = state.attempt;
+        let events: Vec<EventNote> =
+            events.into_iter().map(|event| round.events().about_target(event, index, attempt)).collect();
+        let operated = stored.started() || !stored.extra.is_empty();
+        let priority = if operated { Priority::Operated } else { Priority::First };
+        let shard_is_old = || memory.state.sharded() && memory.shards.epoch(shard_of(index)) < epoch;
+        if *stored != state || !writes.is_empty() && shard_is_old() {
+            // The plugin sees what it remembers once that is durable, and may have waited for it.
+            if stored.extra != state.extra {
+                memory.after_record.insert(index);
+            }
+            memory.decide(index, Decided { state, writes, events, priority });
             continue;
         }
-        urgent |= waits;
-        match changed {
-            None if succeeded && verdict.writes.is_empty() && verdict.wake.is_none() => memory.let_go(index),
-            Some(state) => {
-                // The plugin sees what it remembers once that is durable, and may have waited for it.
-                if memory.state.target(index).is_some_and(|stored| stored.extra != state.extra) {
-                    memory.after_record.insert(index);
-                }
-                memory.decided.insert(index, state);
+        memory.take_back(index);
+        if writes.is_empty() {
+            decision.events.extend(events);
+            if state.progress == Progress::Succeeded || state.progress == Progress::Failed && !state.owes_release() {
+                memory.let_go(index);
             }
-            None => drop(memory.decided.remove(&index)),
-        }
-        if !verdict.writes.is_empty() {
-            decision.writes.push(TargetWrites { target: Some(index), writes: verdict.writes });
-        }
-        let attempt = memory.latest(index).map_or(1, |state| state.attempt);
-        let notes: Vec<_> =
-            verdict.events.into_iter().map(|event| grounds.teller().note(event, index, attempt)).collect();
-        if !notes.is_empty() {
-            decision.target_events.insert(index, untold(notes, memory));
+        } else {
+            decision.entries.push(entry(round, index, Decided { state, writes, events, priority }, epoch));
         }
     }
-    urgent
 }
 
-/// Whether what nothing waits for is to be written now. Where its turn comes later, the round comes back then.
-fn due(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) -> bool {
+fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> Entry {
+    Entry {
+        job: round.job.clone(),
+        index: Some(index),
+        target_uid: decided.state.uid.clone().unwrap_or_default(),
+        attempt: decided.state.attempt.max(1),
+        epoch,
+        priority: decided.priority,
+        writes: decided.writes,
+        events: decided.events,
+    }
+}
+
+/// Adds the write that is due for the job itself, once nothing of its targets is left to do.
+fn finalize_job(round: &Round<'_>, memory: &mut JobMemory, epoch: i64, tables: &Tables, decision: &mut Decision) {
+    let (writes, event) = match finalize(round, memory) {
+        Finalize::Rest => return memory.close_at = None,
+        Finalize::Later(time) => return memory.close_at = Some(time),
+        Finalize::Write(write, event) => {
+            // Before the finalizer goes, the job does what it owes to pods of others.
+            let owed = if round.deleting() { cleanup(&round.job, round.store, tables) } else { Vec::new() };
+            if owed.is_empty() { (vec![*write], event) } else { (owed, None) }
+        }
+    };
+    // A patch of a pod that is refused must not keep the others from being made: each is an entry's last write.
+    memory.close_at = None;
+    decision.entries.push(job_entry(round, writes, event.map(|event| *event), epoch));
+}
+
+fn job_entry(round: &Round<'_>, writes: Vec<Write>, event: Option<EventNote>, epoch: i64) -> Entry {
+    Entry {
+        job: round.job.clone(),
+        index: None,
+        target_uid: String::new(),
+        attempt: 0,
+        epoch,
+        priority: Priority::Operated,
+        writes,
+        events: event.into_iter().collect(),
+    }
+}
+
+/// Whether the record is to be written now. Where its turn comes later, the round comes back then.
+fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     let ended = memory.state.end.is_some();
-    if !memory.fenced && !ended {
+    if !memory.epoch_raised && !ended {
         return true;
     }
-    if memory.decided.is_empty() && (ended || !job_changed(memory, grounds)) {
+    let mends = memory.status_differs || !memory.shards.rewrite.is_empty();
+    if memory.decided.is_empty() && !mends && (ended || !job_changed(round, memory)) {
         return false;
     }
-    let slot = if ends(memory) { urgent_slot(memory) } else { lazy_slot(memory) };
-    match slot.filter(|slot| *slot > grounds.now()) {
+    let slot = if memory.urgent.is_empty() && !ends(memory) { lazy_slot(memory) } else { urgent_slot(memory) };
+    match slot.filter(|slot| *slot > round.now) {
         Some(slot) => {
-            decision.requeue = Some(decision.requeue.map_or(slot, |other| other.min(slot)));
+            decision.come_back(slot);
             false
         }
         None => true,
@@ -206,124 +212,132 @@ fn due(memory: &mut JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) -
 
 /// Whether the next record is the one that ends the job: somebody waits for it, and no other follows.
 fn ends(memory: &JobMemory) -> bool {
-    let ended = |index: &u32| memory.decided.get(index).is_some_and(|target| target.progress.terminal());
-    !memory.decided.is_empty()
-        && memory.state.end.is_none()
-        && memory.pending.iter().chain(&memory.processing).all(ended)
+    let latest = &memory.latest;
+    memory.state.end.is_none()
+        && !memory.decided.is_empty()
+        && latest.pending.is_empty()
+        && latest.processing.is_empty()
 }
 
 /// Whether the job itself, not its targets, has something new to say.
-fn job_changed(memory: &JobMemory, grounds: &Grounds<'_>) -> bool {
-    let status = grounds.job.status.as_ref();
+fn job_changed(round: &Round<'_>, memory: &JobMemory) -> bool {
+    let status = round.object.status.as_ref();
     let generation = status.and_then(|status| status.observed_generation);
-    generation != Some(grounds.generation())
-        || rebound(memory, grounds).is_some()
-        || conditions::moved(&facts(memory, grounds), &memory.state.conditions)
-}
-
-fn facts<'a>(memory: &JobMemory, grounds: &'a Grounds<'_>) -> Facts<'a> {
-    Facts {
-        action: grounds.action(),
-        counts: memory.counts(),
-        invalid: grounds.invalid,
-        found: grounds.found,
-        generation: grounds.generation(),
-        now: grounds.now(),
-    }
+    generation != Some(round.generation())
+        || rebound(round, memory).is_some()
+        || moved(round, &memory.state.conditions)
+        || finalizer(round, memory).is_some()
 }
 
 /// Builds the record.
-fn record(memory: &JobMemory, grounds: &Grounds<'_>, decision: &mut Decision) {
-    let address = grounds.address();
-    let raise = i64::from(!memory.fenced && memory.state.end.is_none());
+fn record(round: &Round<'_>, memory: &JobMemory, epoch: i64, decision: &mut Decision) {
+    let ended = memory.state.end.is_some();
+    let observed = round.object.status.as_ref().and_then(|status| status.observed_generation);
+    let counts = memory.counts();
     let summary = Summary {
-        generation: if memory.state.end.is_some() { observed(grounds) } else { grounds.generation() },
-        epoch: memory.state.epoch + raise,
-        plugin: binding(memory, grounds),
-        selection: selection(memory, grounds),
-        conditions: match memory.state.end {
-            Some(_) => memory.state.conditions.clone(),
-            None => conditions(&facts(memory, grounds), &memory.state.conditions),
+        generation: observed.filter(|_| ended).unwrap_or_else(|| round.generation()),
+        epoch,
+        plugin: binding(round, memory),
+        selection: selection(round, memory),
+        conditions: match ended {
+            true => memory.state.conditions.clone(),
+            false => conditions(round, counts, &memory.state.conditions),
         },
-        counts: memory.counts(),
-        now: grounds.now(),
+        counts,
+        now: round.now,
     };
     let next = status::status(memory, summary);
-    let starts = memory.decided.values().any(|target| target.uid.is_some());
-    decision.record.finalizer = finalizer(grounds.job).filter(|_| starts);
-    decision.record.records = status::records(memory, &memory.decided, &memory.shards, &address);
-    decision.record.status = status::patch(grounds.job.status.as_ref(), &next, &address);
-    let size = u32::try_from(crate::job::state::SHARD).unwrap_or(u32::MAX);
-    decision.commit.shards = if memory.state.sharded() {
-        memory.decided.keys().map(|index| index / size).collect()
-    } else {
-        BTreeSet::new()
-    };
+    let version = round.object.metadata.resource_version.as_deref().unwrap_or_default();
+    decision.record.finalizer = finalizer(round, memory);
+    decision.commit.finalizer = decision.record.finalizer.is_some();
+    decision.record.shards = status::shard_writes(memory, &shards(memory), &round.job, epoch);
+    decision.record.best_effort_shards = round.namespace_terminating;
+    decision.record.status = status::patch(round.object.status.as_ref(), &next, &round.job, version);
     decision.commit.status = Some(next);
 }
 
-fn observed(grounds: &Grounds<'_>) -> i64 {
-    let status = grounds.job.status.as_ref();
-    status.and_then(|status| status.observed_generation).unwrap_or_else(|| grounds.generation())
+/// The shards that a record writes: those of the decided targets, and those to be written anew.
+fn shards(memory: &JobMemory) -> BTreeSet<u32> {
+    if !memory.state.sharded() {
+        return BTreeSet::new();
+    }
+    memory.decided.keys().map(|index| shard_of(*index)).chain(memory.shards.rewrite.iter().copied()).collect()
 }
 
 /// The plugin is bound with the first intent, and anew once the bound digest is gone.
-fn binding(memory: &JobMemory, grounds: &Grounds<'_>) -> Option<PluginBinding> {
-    let Found::Serving(plugin) = grounds.found else { return memory.state.plugin.clone() };
-    let started =
-        memory.state.plugin.is_some() || memory.decided.values().any(|target| target.progress == Progress::Processing);
-    let bound = || PluginBinding {
+fn binding(round: &Round<'_>, memory: &JobMemory) -> Option<PluginBinding> {
+    let known = &memory.state.plugin;
+    let Some(plugin) = round.serving().filter(|_| memory.state.end.is_none()) else { return known.clone() };
+    let begins = || memory.decided.values().any(|decided| decided.state.progress == Progress::Processing);
+    (known.is_some() || begins()).then(|| PluginBinding {
         name: plugin.manifest.name.clone(),
         version: plugin.manifest.version.to_string(),
         digest: plugin.digest.clone(),
-    };
-    if memory.state.end.is_some() {
-        return memory.state.plugin.clone();
-    }
-    started.then(bound)
+    })
 }
 
-fn selection(memory: &JobMemory, grounds: &Grounds<'_>) -> Option<Selection> {
+fn selection(round: &Round<'_>, memory: &JobMemory) -> Option<Selection> {
     let frozen = || {
-        let spec = grounds.common.spec?;
-        Some(Selection { source: "Targets".into(), time: write_time(grounds.now()), digest: spec.digest.clone() })
+        let digest = round.valid()?.digest.clone();
+        Some(Selection { source: "Targets".into(), time: write_time(round.now), digest })
     };
     memory.state.selection.clone().or_else(frozen)
 }
 
-/// The digest that a job runs on now though it began on another, which is gone.
-fn rebound(memory: &JobMemory, grounds: &Grounds<'_>) -> Option<String> {
+/// The sentence that says that a job goes on with another plugin than it began with, since that is gone.
+fn rebound(round: &Round<'_>, memory: &JobMemory) -> Option<String> {
     let bound = memory.state.plugin.as_ref().filter(|_| memory.state.end.is_none())?;
-    match grounds.found {
-        Found::Serving(plugin) if plugin.digest != bound.digest => {
-            Some(format!("plugin {} {} is gone; the job goes on with {}", bound.name, bound.digest, plugin.digest))
-        }
-        _ => None,
-    }
+    let plugin = round.serving().filter(|plugin| plugin.digest != bound.digest)?;
+    Some(format!("plugin {} {} is gone; the job goes on with {}", bound.name, bound.digest, plugin.digest))
 }
 
-/// The patch that adds the finalizer, where it is missing and may still be added.
-fn finalizer(job: &OperationJob) -> Option<Value> {
-    let meta = &job.metadata;
+/// The patch that adds the finalizer, where it is missing and may still be added: with the first start, and again where
+/// somebody took it off while targets are in flight.
+fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
+    let meta = &round.object.metadata;
     let mut list = meta.finalizers.clone().unwrap_or_default();
-    if meta.deletion_timestamp.is_some() || list.iter().any(|name| name == FINALIZER) {
+    if round.deleting() || list.iter().any(|name| name == FINALIZER) {
+        return None;
+    }
+    let starts = memory.decided.values().any(|decided| decided.state.uid.is_some());
+    let owes = !memory.durable.processing.is_empty() || !memory.releasing.is_empty();
+    let paced = memory.finalizer_put.is_none_or(|put| after(put, FINALIZER_AGAIN) <= round.now);
+    if !starts && !(owes && paced) {
         return None;
     }
     list.push(FINALIZER.to_owned());
     Some(json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list}}))
 }
 
-fn about_job(grounds: &Grounds<'_>) -> Vec<EventNote> {
-    let teller = grounds.teller();
-    if let Some(invalid) = grounds.invalid {
-        return vec![teller.job(true, "InvalidSpec", format!("{}: {}", invalid.reason, invalid.message))];
+/// The events that follow the record.
+fn tell(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) {
+    let events = round.events();
+    for (index, decided) in &memory.decided {
+        if decided.writes.is_empty() {
+            decision.events.extend(decided.events.iter().cloned());
+        }
+        let stored = memory.state.target(*index).map_or(Progress::Pending, |target| target.progress);
+        if !stored.terminal() {
+            decision.events.extend(events.ended(memory.state.name(*index), *index, &decided.state));
+        }
     }
-    match grounds.found {
-        Found::Serving(_) => Vec::new(),
-        Found::NotServing { message, .. } => vec![teller.job(true, "OpsAction", message.clone())],
-        Found::Unknown { loaded } => {
-            let message = format!("no plugin for action {:?}; loaded: {}", grounds.action(), loaded.join(", "));
-            vec![teller.job(true, "OpsAction", message)]
+    decision.events.extend(events.progress(memory.durable.counts(), memory.counts()));
+    decision.events.extend(rebound(round, memory).map(|text| events.about_job(false, "PluginRebound", text)));
+    decision.events.extend(about_job(round));
+}
+
+fn about_job(round: &Round<'_>) -> Option<EventNote> {
+    let events = round.events();
+    if let Err(invalid) = &round.spec {
+        let message = format!("{}: {}", invalid.reason, invalid.message);
+        return Some(events.about_job(true, "InvalidSpec", message));
+    }
+    match round.plugin {
+        PluginLookup::Serving(_) => None,
+        PluginLookup::NotServing { message, .. } => Some(events.about_job(true, "OpsAction", message.clone())),
+        PluginLookup::Unknown { loaded } => {
+            let message = format!("no plugin for action {:?}; loaded: {}", round.action(), loaded.join(", "));
+            Some(events.about_job(true, "OpsAction", message))
         }
     }
 }

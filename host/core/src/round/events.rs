@@ -1,44 +1,49 @@
 //! Events about a job and its targets.
 //!
-//! Takes durable transitions; yields notes with deterministic names, so that each appears at most once however often a
-//! round is repeated. Above 250 targets one `Progress` event for each tenth replaces the Normal ones, and Warnings stop
-//! after 100. Source: spec/operationjob.md §8.
+//! Their names are deterministic, so that each appears at most once however often a round is repeated. Above 250 targets
+//! one `Progress` event for each tenth replaces the Normal ones, and Warnings stop after 100. An event counts as told once
+//! what it tells is true. Source: docs/operationjob.md 8.
 
 use sha2::{Digest, Sha256};
 
-use crate::cluster::object::{Kind, ObjectKey};
-use crate::cluster::writes::{EventNote, JobKey};
+use crate::cluster::object::ObjectKey;
+use crate::cluster::writes::EventNote;
+use crate::job::key::JobRef;
+use crate::job::progress::Counts;
 use crate::job::state::{Progress, SHARD, TargetState};
 use crate::plugin::proposal::PluginEvent;
-use crate::round::memory::{Counts, JobMemory};
+use crate::round::memory::JobMemory;
 
 /// Most Warnings about targets of a job with more than 250.
 const WARNINGS: usize = 100;
 
-/// Whom events are about.
-pub struct Teller<'a> {
+/// Builds the events of one job.
+#[derive(Clone, Copy, Debug)]
+pub struct EventBuilder<'a> {
     /// The job.
-    pub key: &'a JobKey,
-    /// Its UID.
-    pub uid: &'a str,
+    pub job: &'a JobRef,
     /// `spec.action`.
     pub action: &'a str,
 }
 
-impl Teller<'_> {
-    /// An event on the job. `index` and `attempt` make it one of its own; `u32::MAX` where it is about no target.
-    pub fn note(&self, event: PluginEvent, index: u32, attempt: u32) -> EventNote {
-        let text = format!("{}/{}/{index}/{attempt}", self.uid, event.reason);
+impl EventBuilder<'_> {
+    /// An event on the job about one target.
+    pub fn about_target(&self, event: PluginEvent, index: u32, attempt: u32) -> EventNote {
+        self.note(event, &format!("{index}/{attempt}"))
+    }
+
+    /// An event on the job as a whole.
+    pub fn about_job(&self, warning: bool, reason: &str, message: String) -> EventNote {
+        self.note(PluginEvent { warning, reason: reason.to_owned(), message }, "")
+    }
+
+    fn note(&self, event: PluginEvent, place: &str) -> EventNote {
+        let text = format!("{}/{}/{place}", self.job.uid, event.reason);
         let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let name: String = self.key.name.chars().take(200).collect();
         EventNote {
-            name: format!("{name}.{hash}"),
-            regarding: ObjectKey {
-                kind: Kind::new(oarlock_api::OPERATION_JOB_API_VERSION, "OperationJob"),
-                namespace: Some(self.key.namespace.clone()),
-                name: self.key.name.clone(),
-            },
-            regarding_uid: self.uid.to_owned(),
+            name: format!("{}.{hash}", self.job.name_prefix()),
+            regarding: ObjectKey::job(&self.job.key),
+            regarding_uid: self.job.uid.clone(),
             warning: event.warning,
             reason: event.reason,
             // The API server takes no event without an action.
@@ -47,12 +52,7 @@ impl Teller<'_> {
         }
     }
 
-    /// An event on the job as a whole.
-    pub fn job(&self, warning: bool, reason: &str, message: String) -> EventNote {
-        self.note(PluginEvent { warning, reason: reason.to_owned(), message }, u32::MAX, 0)
-    }
-
-    /// What is told of a target that comes to its end.
+    /// The events of a target that comes to its end.
     pub fn ended(&self, name: &str, index: u32, target: &TargetState) -> Vec<EventNote> {
         let Some(error) = target.error.as_ref().filter(|_| target.progress == Progress::Failed) else {
             return Vec::new();
@@ -62,14 +62,14 @@ impl Teller<'_> {
             let message = format!("{name}: {}", error.message);
             told.push(PluginEvent { warning: false, reason: "Timeout".into(), message });
         }
-        if error.reason != "Skipped" && error.reason != "JobDeleted" {
+        if !["Skipped", "JobDeleted", "NamespaceTerminating"].contains(&error.reason.as_str()) {
             let message = format!("{name}: {}: {}", error.reason, error.message);
             told.push(PluginEvent { warning: true, reason: "TargetFailed".into(), message });
         }
-        told.into_iter().map(|event| self.note(event, index, target.attempt)).collect()
+        told.into_iter().map(|event| self.about_target(event, index, target.attempt)).collect()
     }
 
-    /// What is told of the whole job: each tenth of a large one, and its end.
+    /// The events of the whole job: each tenth of a large one, and its end.
     pub fn progress(&self, before: Counts, after: Counts) -> Vec<EventNote> {
         let done = |counts: Counts| (counts.succeeded + counts.failed) * 10 / counts.total.max(1);
         let mut told = Vec::new();
@@ -78,33 +78,30 @@ impl Teller<'_> {
             let message =
                 format!("{}0 %: {} succeeded, {} failed of {}", tenth, after.succeeded, after.failed, after.total);
             let event = PluginEvent { warning: false, reason: "Progress".into(), message };
-            told.push(self.note(event, u32::MAX, tenth));
+            told.push(self.note(event, &format!("tenth {tenth}")));
         }
         if !before.progress().terminal() && after.progress() == Progress::Succeeded {
-            told.push(self.job(false, "Completed", format!("all {} targets succeeded", after.total)));
+            told.push(self.about_job(false, "Completed", format!("all {} targets succeeded", after.total)));
         }
         if !before.progress().terminal() && after.progress() == Progress::Failed {
-            told.push(self.job(true, "JobFailed", format!("{} of {} targets failed", after.failed, after.total)));
+            told.push(self.about_job(true, "JobFailed", format!("{} of {} targets failed", after.failed, after.total)));
         }
         told
     }
 }
 
-/// Of `notes`, those that are still to be told.
-pub fn untold(notes: Vec<EventNote>, memory: &mut JobMemory) -> Vec<EventNote> {
+/// Of `notes`, whose subjects are true now, those that were not emitted before; they count as told from now on.
+pub fn new_events(notes: Vec<EventNote>, memory: &mut JobMemory) -> Vec<EventNote> {
     let large = memory.state.sharded();
     let mut kept = Vec::new();
     for note in notes {
         let about_job = ["Progress", "Completed", "JobFailed", "OpsAction", "InvalidSpec", "TTL", "PluginRebound"];
-        if large && !about_job.contains(&note.reason.as_str()) {
-            if !note.warning || memory.warnings >= WARNINGS {
-                continue;
-            }
-            memory.warnings += 1;
+        let about_target = large && !about_job.contains(&note.reason.as_str());
+        if about_target && (!note.warning || memory.warnings >= WARNINGS) || !memory.tell(&note.name) {
+            continue;
         }
-        if memory.told.insert(note.name.clone()) {
-            kept.push(note);
-        }
+        memory.warnings = memory.warnings.saturating_add(usize::from(about_target));
+        kept.push(note);
     }
     kept
 }

@@ -1,320 +1,349 @@
-//! What a plugin's answer means for its target.
+//! The meaning of a plugin's answer for its target.
 //!
-//! Takes a planned visit and its [`Answer`]; yields a [`Verdict`]: the state to record, the writes to make after that,
-//! the events that follow, and when to come back. A denial, a trap or a failure is an outcome of this target and of
-//! nothing else. May not write. Source: spec/operationjob.md §§3.7, 3.8, 3.10, 3.11.
+//! Takes a planned visit and its [`Answer`]; yields a [`Verdict`]: the state to record, the writes to make after that and
+//! the events that follow. A denial, a trap or a failure is an outcome of this target and of nothing else. Source:
+//! docs/operationjob.md 3.7, 3.8, 3.10, 3.11.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
+use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::Write;
-use crate::job::state::{Progress, TargetState, extras, whole};
-use crate::plugin::authorize::{Gate, authorize};
-use crate::plugin::lookup::PluginInfo;
+use crate::job::state::{Progress, TargetState, cut, ended, extras};
+use crate::job::time::after;
+use crate::plugin::authorize::{Authority, authorize};
 use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
-use crate::plugin::visit::{Answer, Call, Look, Trap};
-use crate::round::memory::{Fate, TargetMemory};
-use crate::round::mutations::{self, Origin};
-use crate::round::target::{Common, Planned, ended};
-use crate::shared::claims::{Claim, Claims};
+use crate::plugin::visit::{Answer, Call, Trap};
+use crate::round::context::Target;
+use crate::round::refresh::{note_claims, stored_claims};
+use crate::round::target::PlannedVisit;
+use crate::round::target_memory::{PendingFailure, TargetMemory};
+use crate::shared::claims::Claim;
 use crate::shared::holds;
+use crate::shared::tables::Tables;
 
 /// Traps in a row, each on a fresh instance, that cost a target its attempt.
 const TRAPS: u32 = 3;
-/// First wait after a retryable failure; doubles.
+/// First wait after a retryable failure, in seconds; doubles.
 const FIRST_WAIT: i64 = 1;
-/// Longest wait after a retryable failure.
+/// Longest wait after a retryable failure, in seconds.
 const LONGEST_WAIT: i64 = 60;
 /// Visits nothing brought forward: a slow check that nothing was missed.
 const SLOW_CHECK: SignedDuration = SignedDuration::from_secs(60);
-/// Most looks of one target in one round: a plugin that goes on to ask for more waits as after any failure.
-const LOOKS: usize = 32;
+/// Most live reads of one target in one round: a plugin that goes on to ask for more waits as after any failure.
+const LIVE_READS: usize = 32;
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// The state to record; equal to the stored one where nothing changed.
+    /// The state to record, equal to the stored one where nothing changed; `None` where nothing is to be decided.
     pub state: Option<TargetState>,
-    /// What to write after that, in order.
+    /// The writes to make after that, in order.
     pub writes: Vec<Write>,
-    /// What to tell people.
+    /// The events to emit.
     pub events: Vec<PluginEvent>,
-    /// When to visit again though nothing happens. `Some(now)`: at once.
-    pub wake: Option<Timestamp>,
-    /// The looks that the call lacked.
-    pub looks: BTreeSet<Look>,
+    /// The live reads that the call lacked.
+    pub live_reads: BTreeSet<LiveRead>,
 }
 
-/// Whose answer it is.
-pub struct Case<'a> {
-    /// Index of the target.
-    pub index: u32,
-    /// Its key.
-    pub key: &'a ObjectKey,
-    /// The durable state.
-    pub stored: &'a TargetState,
-    /// The visit.
-    pub planned: &'a Planned,
-    /// What its targets have in common.
-    pub common: &'a Common<'a>,
-    /// The plugin that answered; `None` where the host lets go without one.
-    pub plugin: Option<&'a PluginInfo>,
+fn unchanged(planned: &PlannedVisit) -> Verdict {
+    Verdict { state: Some(planned.state.clone()), ..Verdict::default() }
 }
 
-impl Case<'_> {
-    /// The meaning of `answer`. `missing` are the looks that the plugin's reads lacked; `claims` is the table of this
-    /// term, and what this target claims is visible to the next.
-    pub fn judge(
+impl Target<'_> {
+    /// The meaning of `answer`. `missing` are the live reads that the plugin lacked; a claim of this target is visible to
+    /// the next.
+    pub(crate) fn judge(
         &self,
+        planned: &PlannedVisit,
         answer: Answer,
-        missing: BTreeSet<Look>,
-        memory: &mut TargetMemory,
-        claims: &mut Claims,
+        missing: BTreeSet<LiveRead>,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
     ) -> Verdict {
-        // One visit may need several looks, and learns of them one after the other: all are made again together, for an
-        // answer counts in its own round alone.
-        let mut looks = std::mem::take(&mut memory.looks);
-        looks.extend(missing.iter().cloned());
-        match (self.planned.call, answer) {
-            (_, Answer::Failed(failure)) if failure.retryable && !missing.is_empty() && looks.len() <= LOOKS => {
-                memory.looks.clone_from(&looks);
-                Verdict { looks, ..self.unchanged() }
+        // One visit may need several live reads, and learns of them one after the other: all are made again together,
+        // for an answer counts in its own round alone.
+        let mut reads = std::mem::take(&mut known.live_reads);
+        reads.extend(missing.iter().cloned());
+        match (planned.call, answer) {
+            (_, Answer::Failed(failure)) if failure.retryable && !missing.is_empty() && reads.len() <= LIVE_READS => {
+                known.live_reads.clone_from(&reads);
+                let mut verdict = self.with_read_failures(planned, &reads, known);
+                verdict.live_reads = reads;
+                verdict
             }
-            (Call::Release, answer) => self.released(answer, memory),
-            (_, answer) if self.planned.last_look => self.last_look(answer, memory, claims),
+            (Call::Release, answer) => self.released(planned, answer, known),
+            (_, answer) if planned.final_check => self.final_check(planned, answer, known, tables),
             (_, Answer::Proposed(proposal)) => {
-                self.proposed([&Proposal::default(), &proposal], State::Processing, memory, claims)
+                let verdict = self.proposed(planned, [&Proposal::default(), &proposal], State::Processing, known, tables);
+                // Nothing else may bring a visit: the proposal may have changed nothing.
+                known.check_at.get_or_insert(after(self.round.now, SLOW_CHECK));
+                verdict
             }
-            (_, Answer::Reported { operate, report }) => self.reported(&operate, report, memory, claims),
-            (_, Answer::Failed(failure)) => self.failed(failure, memory),
-            (_, Answer::Trapped(trap)) => self.trapped(trap, memory),
+            (_, Answer::Reported { operate, report }) => self.reported(planned, &operate, report, known, tables),
+            (_, Answer::Failed(failure)) => self.failed(planned, failure, known),
+            (_, Answer::Trapped(trap)) => self.trapped(planned, trap, known),
         }
     }
 
-    fn unchanged(&self) -> Verdict {
-        Verdict { state: Some(self.planned.state.clone()), ..Verdict::default() }
+    /// Shows a live read that the API server keeps refusing as the target's error.
+    fn with_read_failures(&self, planned: &PlannedVisit, reads: &BTreeSet<LiveRead>, known: &mut TargetMemory) -> Verdict {
+        let refused = reads.iter().find_map(|read| self.round.live.failed.get(read));
+        match refused.filter(|failure| failure.refused) {
+            Some(failure) => {
+                let message = cut(&failure.message, 256);
+                self.troubled(planned, TargetError { reason: "GetObjectFailed".into(), message }, known)
+            }
+            None => unchanged(planned),
+        }
     }
 
-    fn now(&self) -> Timestamp {
-        self.common.now
-    }
-
-    fn reported(&self, operate: &Proposal, report: Report, memory: &mut TargetMemory, claims: &mut Claims) -> Verdict {
+    fn reported(
+        &self,
+        planned: &PlannedVisit,
+        operate: &Proposal,
+        report: Report,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
+    ) -> Verdict {
         let wait = report.check_after_ms.map_or(SLOW_CHECK, |ms| SignedDuration::from_millis(i64::from(ms)));
         let processing = report.state == State::Processing;
-        let mut verdict = self.proposed([operate, &report.proposal], report.state, memory, claims);
-        if processing && verdict.wake.is_none() {
-            verdict.wake = Some(self.now() + wait);
+        let verdict = self.proposed(planned, [operate, &report.proposal], report.state, known, tables);
+        if processing && known.check_at.is_none() {
+            known.check_after(self.round.now, wait);
         }
         verdict
     }
 
-    /// What `operate` proposed beside mutations, the proposal itself, and how far the target is with it.
-    fn proposed(&self, parts: [&Proposal; 2], state: State, memory: &mut TargetMemory, claims: &mut Claims) -> Verdict {
-        memory.tries = 0;
-        memory.traps = 0;
+    /// `operate`'s proposal beside mutations, the proposal itself, and the target's state with it.
+    fn proposed(
+        &self,
+        planned: &PlannedVisit,
+        parts: [&Proposal; 2],
+        state: State,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
+    ) -> Verdict {
+        known.call_tries = 0;
+        known.traps = 0;
         let [operate, proposal] = parts;
         for part in parts {
-            if let Err(denied) = self.authorized(part) {
-                return self.doomed("MutationDenied", denied, memory);
+            if let Err(denied) = self.authorized(planned, part) {
+                return self.failing(planned, "MutationDenied", denied, known);
             }
         }
-        let writes = self.writes(proposal);
-        let mut next = self.planned.state.clone();
-        if writes.is_empty() {
-            // What it waited for is over; while a write is tried again, it is not.
-            memory.trouble = None;
+        let writes = self.writes(planned, proposal);
+        let mut next = planned.state.clone();
+        if writes.is_empty() && known.write_tries == 0 && known.blocked == 0 {
+            // The reason for which it waited is over; while a write is tried again, it is not.
+            known.trouble = None;
             next.error = None;
         }
         for part in parts {
             part.remove_extra.iter().for_each(|key| drop(next.extra.remove(key)));
             next.extra.extend(part.set_extra.iter().cloned());
         }
-        if !self.claim(&next, claims) {
-            // Another target was quicker: the call is repeated, and no longer sees what that one took.
-            return Verdict { wake: Some(self.now()), ..self.unchanged() };
+        if !self.claim(&mut next, tables) {
+            // Another target was quicker: the call is repeated, and no longer sees the object.
+            known.check(self.round.now);
+            return unchanged(planned);
         }
+        known.operated |= !writes.is_empty();
         let events = operate.events.iter().chain(&proposal.events).cloned().collect();
         match state {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
-                memory.held =
-                    self.planned.object.as_ref().is_some_and(|object| holds::held(object, self.common.job_uid));
-                let next = ended(&next, Progress::Succeeded, whole(self.now()), None);
+                let held = planned.object.as_ref().filter(|object| holds::held(object, &self.round.job.uid));
+                known.held = held.map(|object| object.uid.clone());
+                let next = ended(&next, Progress::Succeeded, self.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
             }
             State::Failed(error) => {
-                let mut verdict = self.doomed(&error.reason, error.message, memory);
+                let planned = PlannedVisit { state: next, object: planned.object.clone(), ..*planned };
+                let mut verdict = self.failing(&planned, &error.reason, error.message, known);
+                verdict.writes = writes;
                 verdict.events = events;
                 verdict
             }
         }
     }
 
-    fn exclusive(&self) -> impl Iterator<Item = &String> {
-        self.plugin.iter().flat_map(|plugin| &plugin.registration.exclusive_extras)
-    }
-
-    fn authorized(&self, proposal: &Proposal) -> Result<(), String> {
-        let Some(plugin) = self.plugin else { return Err("no plugin answers for it".to_owned()) };
-        let seen = |key: &ObjectKey| self.common.store.get(key);
-        let gate = Gate {
+    fn authorized(&self, planned: &PlannedVisit, proposal: &Proposal) -> Result<(), String> {
+        let Some(plugin) = self.round.serving() else { return Err("no plugin answers for it".to_owned()) };
+        let seen = |key: &ObjectKey| self.round.store.get(key);
+        let authority = Authority {
             manifest: &plugin.manifest,
             grant: &plugin.grant,
-            namespace: &self.common.key.namespace,
-            job_uid: self.common.job_uid,
-            target: self.key,
-            target_uid: self.planned.state.uid.as_deref(),
-            extras: &self.planned.state.extra,
+            namespace: &self.round.job.key.namespace,
+            job_uid: &self.round.job.uid,
+            target: &self.key,
+            target_uid: planned.state.uid.as_deref(),
+            extras: &planned.state.extra,
             seen: &seen,
         };
-        authorize(proposal, &gate).map_err(|denied| denied.sentence)
+        authorize(proposal, &authority).map_err(|denied| denied.sentence)
     }
 
-    /// Claims what the state's exclusive extras name, and lets go of what they no longer name.
-    fn claim(&self, next: &TargetState, claims: &mut Claims) -> bool {
-        let values: Vec<&str> = self.exclusive().filter_map(|key| next.extra(key)).collect();
+    /// Claims the objects that the state's exclusive extras name, and gives up the claims that it no longer names.
+    fn claim(&self, next: &mut TargetState, tables: &mut Tables) -> bool {
+        let Some(plugin) = self.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty()) else {
+            return true;
+        };
+        let namespace = &self.round.job.key.namespace;
+        let seen = |kind: &crate::cluster::object::Kind, name: &str| {
+            let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.to_owned() };
+            self.round.store.get(&key).map(|object| object.uid.clone())
+        };
+        match note_claims(next, &plugin.registration, seen) {
+            Some(noted) => drop(next.extra.insert(extras::CLAIMED_UID.to_owned(), noted)),
+            None => drop(next.extra.remove(extras::CLAIMED_UID)),
+        }
+        let wanted = stored_claims(next, Some(&plugin.registration));
         let target_uid = next.uid.clone().unwrap_or_default();
-        if values.iter().any(|value| claims.taken(&self.common.key.namespace, value, &target_uid)) {
+        if wanted.iter().any(|object| tables.claims.taken(namespace, object, &target_uid)) {
             return false;
         }
-        for value in &values {
-            let claim = Claim { job: self.common.key.clone(), index: self.index, target_uid: target_uid.clone() };
-            claims.claim(value, claim);
+        for object in &wanted {
+            let job = self.round.job.key.clone();
+            tables.claims.claim(object, Claim { job, index: self.index, target_uid: target_uid.clone() });
         }
-        // What is durably stored is let go only once the newer state is durable too.
-        let durable = self.exclusive().filter_map(|key| self.stored.extra(key));
-        let kept: Vec<&str> = values.iter().copied().chain(durable).collect();
-        claims.lapse(self.common.key, self.index, &kept);
+        // A durable claim is given up only once the newer state is durable too.
+        let kept: Vec<_> = wanted.into_iter().chain(stored_claims(self.stored, Some(&plugin.registration))).collect();
+        tables.claims.release_except(&self.round.job.key, self.index, &kept);
         true
     }
 
-    fn writes(&self, proposal: &Proposal) -> Vec<Write> {
-        let origin = Origin {
-            job: self.common.key,
-            job_uid: self.common.job_uid,
-            target: self.key,
-            object: self.planned.object.as_ref(),
-            store: self.common.store,
-        };
-        mutations::writes(&proposal.mutations, &origin)
-    }
-
     /// An end other than Succeeded. It is recorded at once where no write of ours can still take effect.
-    fn doomed(&self, reason: &str, message: String, memory: &mut TargetMemory) -> Verdict {
+    fn failing(&self, planned: &PlannedVisit, reason: &str, message: String, known: &mut TargetMemory) -> Verdict {
         let error = TargetError { reason: reason.to_owned(), message };
         let first_round = self.stored.progress == Progress::Pending;
-        let settled = (memory.own_intent || first_round) && memory.unknown.is_none();
-        if settled {
-            return self.lost(error);
+        if first_round || known.expects.no_late_effect() {
+            return self.lost(planned, error);
         }
-        memory.fate = Some(Fate { error, settled: false, final_word: false });
-        Verdict { wake: Some(self.now()), ..self.unchanged() }
+        known.failure =
+            Some(PendingFailure { error, no_late_effect: false, skip_final_check: false, give_up_at: None });
+        known.retry_at = None;
+        unchanged(planned)
     }
 
-    fn lost(&self, error: TargetError) -> Verdict {
-        let next = ended(&self.planned.state, Progress::Failed, whole(self.now()), Some(error));
+    fn lost(&self, planned: &PlannedVisit, error: TargetError) -> Verdict {
+        let next = ended(&planned.state, Progress::Failed, self.round.second(), Some(error));
         Verdict { state: Some(next), ..Verdict::default() }
     }
 
-    fn failed(&self, failure: CallFailure, memory: &mut TargetMemory) -> Verdict {
+    fn failed(&self, planned: &PlannedVisit, failure: CallFailure, known: &mut TargetMemory) -> Verdict {
         if !failure.retryable {
-            return self.doomed(&failure.reason, failure.message, memory);
+            return self.failing(planned, &failure.reason, failure.message, known);
         }
-        let wait = wait_after(memory.tries, failure.retry_after_ms);
-        memory.tries = memory.tries.saturating_add(1);
-        memory.not_before = Some(self.now() + wait);
-        let trouble = TargetError { reason: failure.reason, message: crate::round::target::cut(&failure.message, 256) };
-        let mut verdict = self.troubled(trouble, memory);
-        verdict.wake = memory.not_before;
-        verdict
+        let wait = wait_after(known.call_tries, failure.retry_after_ms);
+        known.call_tries = known.call_tries.saturating_add(1);
+        known.check(after(self.round.now, wait));
+        known.retry_at = known.check_at;
+        let message = cut(&failure.message, 256);
+        self.troubled(planned, TargetError { reason: failure.reason, message }, known)
     }
 
     /// A trouble that may pass is written once it has lasted two rounds.
-    fn troubled(&self, trouble: TargetError, memory: &mut TargetMemory) -> Verdict {
-        let rounds = memory.trouble.as_ref().map_or(1, |(_, rounds)| rounds + 1);
-        let mut verdict = self.unchanged();
+    fn troubled(&self, planned: &PlannedVisit, trouble: TargetError, known: &mut TargetMemory) -> Verdict {
+        let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
+        let mut verdict = unchanged(planned);
         if rounds >= 2
             && let Some(state) = verdict.state.as_mut()
         {
             state.error = Some(trouble.clone());
         }
-        memory.trouble = Some((trouble, rounds));
+        known.trouble = Some((trouble, rounds));
         verdict
     }
 
-    fn trapped(&self, trap: Trap, memory: &mut TargetMemory) -> Verdict {
-        memory.traps += 1;
-        if memory.traps < TRAPS {
-            return Verdict { wake: Some(self.now()), ..self.unchanged() };
+    fn trapped(&self, planned: &PlannedVisit, trap: Trap, known: &mut TargetMemory) -> Verdict {
+        known.traps = known.traps.saturating_add(1);
+        if known.traps < TRAPS {
+            known.check_at = Some(self.round.now);
+            return unchanged(planned);
         }
-        memory.traps = 0;
+        known.traps = 0;
         let message = format!("{} ({TRAPS} times in a row)", trap.message);
-        self.doomed(trap.reason, message, memory)
+        self.failing(planned, trap.reason, message, known)
     }
 
-    /// The last look at a target whose fate is settled: only `succeeded` counts.
-    fn last_look(&self, answer: Answer, memory: &mut TargetMemory, claims: &mut Claims) -> Verdict {
-        let Some(fate) = memory.fate.clone() else { return self.unchanged() };
+    /// The final check of a target whose time is over: only `succeeded` counts.
+    fn final_check(
+        &self,
+        planned: &PlannedVisit,
+        answer: Answer,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
+    ) -> Verdict {
+        let Some(failure) = known.failure.clone() else { return unchanged(planned) };
         match answer {
             Answer::Reported { operate, report } if report.state == State::Succeeded => {
-                self.proposed([&operate, &report.proposal], State::Succeeded, memory, claims)
+                self.proposed(planned, [&operate, &report.proposal], State::Succeeded, known, tables)
             }
-            Answer::Trapped(_) if memory.traps + 1 < TRAPS => {
-                memory.traps += 1;
-                Verdict { wake: Some(self.now()), ..self.unchanged() }
+            Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
+                known.traps = known.traps.saturating_add(1);
+                known.retry_at = Some(self.round.now);
+                unchanged(planned)
             }
-            _ => self.lost(fate.error),
+            _ => self.lost(planned, failure.error),
         }
     }
 
-    /// An answer to `release`. The host lets go of what is held, with the plugin or without.
-    fn released(&self, answer: Answer, memory: &mut TargetMemory) -> Verdict {
-        let alone = |why: String, memory: &mut TargetMemory| {
-            let told = !memory.release_alone;
-            memory.release_alone = true;
-            let message = format!("{}: released without the plugin: {why}", self.key.name);
-            let event = PluginEvent { warning: true, reason: "ReleaseTargetFailed".into(), message };
-            (Proposal::default(), told.then_some(event))
-        };
-        let (proposal, event) = match answer {
-            Answer::Proposed(proposal) => match self.authorized(&proposal) {
-                Ok(()) => (proposal, None),
-                Err(denied) => alone(denied, memory),
+    /// An answer to `release`. The host lets go of the target, with the plugin or without.
+    fn released(&self, planned: &PlannedVisit, answer: Answer, known: &mut TargetMemory) -> Verdict {
+        match answer {
+            Answer::Proposed(proposal) => match self.authorized(planned, &proposal) {
+                Ok(()) => {
+                    let mut verdict = self.let_go(planned, &proposal);
+                    verdict.events.extend(proposal.events);
+                    verdict
+                }
+                Err(denied) => self.released_alone(planned, &denied, known),
             },
-            Answer::Failed(failure) if failure.retryable && memory.release_tries < 5 => {
-                memory.not_before = Some(self.now() + wait_after(memory.release_tries, failure.retry_after_ms));
-                memory.release_tries += 1;
-                return Verdict { wake: memory.not_before, ..self.unchanged() };
+            Answer::Failed(failure) if failure.retryable && known.release_tries < 5 => {
+                let wait = wait_after(known.release_tries, failure.retry_after_ms);
+                known.release_tries = known.release_tries.saturating_add(1);
+                known.check(after(self.round.now, wait));
+                known.retry_at = known.check_at;
+                unchanged(planned)
             }
-            Answer::Failed(failure) => alone(format!("{}: {}", failure.reason, failure.message), memory),
-            Answer::Trapped(_) if memory.traps + 1 < TRAPS => {
-                memory.traps += 1;
-                return Verdict { wake: Some(self.now()), ..self.unchanged() };
+            Answer::Failed(failure) => {
+                self.released_alone(planned, &format!("{}: {}", failure.reason, failure.message), known)
             }
-            Answer::Trapped(trap) => alone(trap.message, memory),
-            Answer::Reported { .. } => (Proposal::default(), None),
-        };
-        let mut verdict = self.let_go(&proposal);
-        verdict.events.extend(proposal.events);
-        verdict.events.extend(event);
+            Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
+                known.traps = known.traps.saturating_add(1);
+                known.check_at = Some(self.round.now);
+                unchanged(planned)
+            }
+            Answer::Trapped(trap) => self.released_alone(planned, &trap.message, known),
+            Answer::Reported { .. } => self.let_go(planned, &Proposal::default()),
+        }
+    }
+
+    /// The release of a target without its plugin, which is told once.
+    pub(crate) fn released_alone(&self, planned: &PlannedVisit, why: &str, known: &mut TargetMemory) -> Verdict {
+        let mut verdict = self.let_go(planned, &Proposal::default());
+        if !std::mem::replace(&mut known.release_alone, true) {
+            let message = format!("{}: released without the plugin: {why}", self.name);
+            verdict.events.push(PluginEvent { warning: true, reason: "ReleaseTargetFailed".into(), message });
+        }
         verdict
     }
 
-    /// Takes away what the proposal and the job's hold name. `Released` is recorded once nothing is left.
-    pub fn let_go(&self, proposal: &Proposal) -> Verdict {
-        let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, self.common.job_uid));
-        let mut writes = self.writes(proposal);
+    /// Takes away the changes that the proposal and the job's hold name. `Released` is recorded once nothing is left.
+    fn let_go(&self, planned: &PlannedVisit, proposal: &Proposal) -> Verdict {
+        let held = planned.object.as_ref().and_then(|object| holds::let_go(object, &self.round.job.uid));
+        let mut writes = self.writes(planned, proposal);
         // A proposal that changes the target's metadata goes by the same hold: one patch does both.
-        writes.retain(|write| held.is_none() || !matches!(write, Write::Patch { object, .. } if object == self.key));
-        writes.extend(held.map(|body| Write::Patch { object: self.key.clone(), subresource: None, body }));
+        writes.retain(|write| held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.key));
+        writes.extend(held.map(|body| Write::patch(&self.key, body)));
         if !writes.is_empty() {
-            return Verdict { writes, ..self.unchanged() };
+            return Verdict { writes, ..unchanged(planned) };
         }
-        let mut state = self.planned.state.clone();
+        let mut state = planned.state.clone();
         if state.progress == Progress::Failed {
             state.extra.insert(extras::RELEASED.to_owned(), "true".to_owned());
         }
@@ -328,4 +357,10 @@ pub fn wait_after(tries: u32, own_ms: Option<u32>) -> SignedDuration {
         Some(ms) => SignedDuration::from_millis(i64::from(ms)),
         None => SignedDuration::from_secs((FIRST_WAIT << tries.min(6)).min(LONGEST_WAIT)),
     }
+}
+
+/// A time by which no request that was sent at `sent` can take effect any more: an API server gives up a request of its
+/// own accord after a minute.
+pub fn too_late_for(sent: Timestamp) -> Timestamp {
+    after(sent, SignedDuration::from_secs(65))
 }

@@ -1,73 +1,106 @@
-//! What a term of leadership remembers of a job between rounds.
+//! What a term of leadership remembers of a job between rounds. Plain data.
 //!
 //! Everything here may be lost at any time: it is rebuilt from the stored status, and a round decides the same from an
-//! empty memory, only later. Takes what rounds decided and what came of their writes. May not be shared between terms.
+//! empty memory, only later.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_api::{OperationJobStatus, TargetError};
+use oarlock_api::{OperationJob, OperationJobStatus};
 
-use crate::job::spec::{Invalid, ValidSpec};
+use crate::cluster::live_reads::LiveRead;
+use crate::cluster::writes::{EntryResult, EventNote, Priority, Write};
+use crate::job::key::JobKey;
+use crate::job::progress::{Counts, ProgressSets};
+use crate::job::spec::{Invalid, ValidSpec, validate};
 use crate::job::state::{JobState, Progress, TargetState};
-use crate::plugin::visit::Look;
-use crate::round::decide::Commit;
+use crate::plugin::lookup::PluginLookup;
+use crate::round::agenda::Agenda;
+use crate::round::shards::Shards;
+use crate::round::target_memory::{Bounds, TargetMemory};
+
+/// Names of emitted events that are remembered; a repetition beyond meets AlreadyExists.
+const TOLD: usize = 4_096;
 
 /// What is remembered of one job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobMemory {
     /// The version of the job that `state` was read from or written to; `None` before the first round of the term.
     pub version: Option<StoredVersion>,
     /// The status as it was last stored, for telling an own write from somebody else's.
     pub status: Option<OperationJobStatus>,
-    /// The records are to be read with the next observation.
-    pub wants_records: bool,
+    /// The job's OperationRecords.
+    pub shards: Shards,
     /// The durable state.
     pub state: JobState,
-    /// Targets that are decided and not durable yet, as they are to be.
-    pub decided: BTreeMap<u32, TargetState>,
-    /// Targets that something happened to since they were last visited.
+    /// The targets by durable progress.
+    pub durable: ProgressSets,
+    /// The targets by progress, with what is decided counted in.
+    pub latest: ProgressSets,
+    /// Decisions that are not durable yet.
+    pub decided: BTreeMap<u32, Decided>,
+    /// Those of `decided` that writes wait for.
+    pub urgent: BTreeSet<u32>,
+    /// Targets to turn to in the next round.
     pub dirty: BTreeSet<u32>,
     /// Targets to visit once what is decided of them is durable.
     pub after_record: BTreeSet<u32>,
-    /// When targets want to be visited though nothing happens, earliest first.
-    pub timers: BTreeSet<(Timestamp, u32)>,
+    /// The due times of targets.
+    pub agenda: Agenda,
     /// What is remembered of targets that are in flight.
-    pub targets: HashMap<u32, TargetMemory>,
-    /// Pending targets, by index.
-    pub pending: BTreeSet<u32>,
-    /// Targets that are durably in `Processing`.
-    pub processing: BTreeSet<u32>,
+    pub targets: BTreeMap<u32, TargetMemory>,
     /// Targets that owe a release.
     pub releasing: BTreeSet<u32>,
     /// Targets whose last eviction a disruption budget refused.
     pub blocked: BTreeSet<u32>,
-    /// Looks for the next round.
-    pub looks: BTreeSet<Look>,
-    /// Whether this term has raised the job's epoch.
-    pub fenced: bool,
-    /// When the status was last written, and how long that took in milliseconds.
+    /// Results that came back since the last round.
+    pub results: Vec<EntryResult>,
+    /// Live reads for the next round.
+    pub live_reads: BTreeSet<LiveRead>,
+    /// A record failed: the stored state is read anew, whatever its version.
+    pub reload: bool,
+    /// This term has raised the job's epoch.
+    pub epoch_raised: bool,
+    /// The stored status does not say what the records say.
+    pub status_differs: bool,
+    /// The end of the last write of the status, and how long it took in milliseconds.
     pub written: Option<(Timestamp, i64)>,
-    /// The last check of the spec, by generation and plugin.
+    /// The last check of the spec.
     pub checked: Option<Checked>,
-    /// Shards whose record exists.
-    pub shards: BTreeSet<u32>,
-    /// Names of events that were told.
+    /// The digest of the plugin by whose relations targets are indexed.
+    pub indexed_for: Option<String>,
+    /// Names of events that were emitted.
     pub told: BTreeSet<String>,
-    /// Warnings about targets that were told.
+    /// Warnings about targets that were emitted.
     pub warnings: usize,
-    /// Writes that were made, for telling whether a round acted.
+    /// Writes that were made.
     pub acts: u64,
-    /// Something is due at once.
+    /// The next round is due at once.
     pub again: bool,
     /// When something is due for the job itself.
     pub close_at: Option<Timestamp>,
-    /// When a job-level write that failed may be tried again, and how often it failed.
+    /// When a write of the job itself that failed may be tried again, and how often it failed.
     pub job_retry: Option<(Timestamp, u32)>,
+    /// When the finalizer was last put on the job.
+    pub finalizer_put: Option<Timestamp>,
 }
 
-/// Which version of the job the memory reflects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A decision about a target that is not durable yet, with the writes that follow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Decided {
+    /// The state to record.
+    pub state: TargetState,
+    /// The writes to make after that, in order.
+    pub writes: Vec<Write>,
+    /// The events that follow.
+    pub events: Vec<EventNote>,
+    /// The place of the writes in the order.
+    pub priority: Priority,
+}
+
+/// The version of the job that a memory reflects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StoredVersion {
     /// `metadata.uid`.
     pub uid: String,
@@ -79,252 +112,264 @@ pub struct StoredVersion {
     pub deleting: bool,
 }
 
-/// The last check of the spec.
-#[derive(Clone, Debug)]
+/// The last check of a spec.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Checked {
     /// The generation that was checked.
     pub generation: i64,
     /// Digest of the plugin it was checked against, if one was there.
     pub plugin: Option<String>,
-    /// What came of it.
-    pub outcome: Result<std::sync::Arc<ValidSpec>, Invalid>,
+    /// The checked spec, or the reason why it is invalid.
+    pub outcome: Result<Arc<ValidSpec>, Invalid>,
 }
 
-/// What is remembered of one target in flight.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TargetMemory {
-    /// Retryable failures of the current call in a row.
-    pub tries: u32,
-    /// Traps in a row.
-    pub traps: u32,
-    /// Not to be visited before.
-    pub not_before: Option<Timestamp>,
-    /// Looks that its last visit lacked.
-    pub looks: BTreeSet<Look>,
-    /// This term recorded its intent.
-    pub own_intent: bool,
-    /// resourceVersion of the target when a write of unknown outcome was sent.
-    pub unknown: Option<String>,
-    /// resourceVersion of the target when a write found the view old: nothing is decided before it has moved.
-    pub stale: Option<String>,
-    /// When an own write that the cache does not show is looked for.
-    pub look_at: Option<Timestamp>,
-    /// An eviction or deletion was accepted, and the cache does not show it yet.
-    pub departing: bool,
-    /// When the target was asked to go, as the last object showed or as we sent it.
-    pub evicted_at: Option<Timestamp>,
-    /// An end other than Succeeded that is not recorded yet.
-    pub fate: Option<Fate>,
-    /// What it waits for, and how many rounds that has lasted.
-    pub trouble: Option<(TargetError, u32)>,
-    /// Failed tries to release it.
-    pub release_tries: u32,
-    /// `release` was refused or is not to be had: the host lets go without it.
-    pub release_alone: bool,
-    /// It succeeded, and a hold of ours is left on it.
-    pub held: bool,
-    /// Evictions in a row that a disruption budget refused.
-    pub blocked: u32,
-    /// Whether what this term saw of the target's object was confirmed by the API server.
-    pub confirmed: bool,
-}
-
-/// An end other than Succeeded that waits for a last look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fate {
-    /// Why.
-    pub error: TargetError,
-    /// No write of ours can still take effect.
-    pub settled: bool,
-    /// No last look: the job is being deleted.
-    pub final_word: bool,
-}
-
-impl TargetMemory {
-    /// The target was asked to go at `time`. The earliest counts: the last event of an object may show the time of its
-    /// end instead.
-    pub fn asked_to_go(&mut self, time: Timestamp) {
-        self.evicted_at = Some(self.evicted_at.map_or(time, |known| known.min(time)));
-    }
+/// What becomes true once a record is durable.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// The decisions.
+    pub targets: BTreeMap<u32, Decided>,
+    /// The job's status.
+    pub status: Option<OperationJobStatus>,
+    /// The finalizer was put on the job.
+    pub finalizer: bool,
 }
 
 impl JobMemory {
-    /// Takes a durable state that somebody else may have written. What was decided against an older one is dropped, and
-    /// every target that is not at rest is visited.
+    /// Takes a durable state that somebody else may have written. Decisions against an older one are dropped, and every
+    /// target that is not at rest is visited.
     pub fn adopt(&mut self, state: JobState, version: StoredVersion) {
         self.state = state;
         self.version = Some(version);
+        self.reload = false;
         self.decided.clear();
-        let started = |progress| move |target: &TargetState| target.progress == progress;
-        self.pending = crate::job::state::indexes(&self.state.targets, started(Progress::Pending));
-        self.processing = crate::job::state::indexes(&self.state.targets, started(Progress::Processing));
+        self.urgent.clear();
+        self.after_record.clear();
+        self.durable = ProgressSets::of(&self.state.targets);
+        self.latest = self.durable.clone();
         self.releasing = crate::job::state::indexes(&self.state.targets, TargetState::owes_release);
-        self.targets.retain(|index, _| {
-            self.processing.contains(index) || self.releasing.contains(index) || self.pending.contains(index)
+        let Self { durable, releasing, targets, .. } = self;
+        targets.retain(|index, known| {
+            let live = durable.pending.contains(index) || durable.processing.contains(index);
+            live || releasing.contains(index) || known.held.is_some()
         });
-        self.blocked.retain(|index| self.processing.contains(index));
-        self.dirty.extend(self.processing.iter().chain(&self.releasing));
+        self.blocked.retain(|index| self.durable.processing.contains(index));
+        self.agenda = Agenda::default();
+        self.turn_to_all();
     }
 
-    /// Takes what this round made durable. It was written from `began` to `now`.
+    /// Every target that is not at rest is visited.
+    pub fn turn_to_all(&mut self) {
+        let all: Vec<u32> = self.durable.processing.iter().chain(&self.releasing).copied().collect();
+        all.into_iter().for_each(|index| self.turn_to(index));
+    }
+
+    /// Something foreign happened to a target: it is turned to in the next round.
+    pub fn turn_to(&mut self, index: u32) {
+        self.dirty.insert(index);
+        if let Some(known) = self.targets.get_mut(&index) {
+            known.news = true;
+        }
+    }
+
+    /// The spec and whether it fits its plugin. Checked once for each generation and plugin, since it costs as much as
+    /// there are targets; the grant may change at any time, and is asked each time.
+    pub fn check(&mut self, key: &JobKey, job: &OperationJob, plugin: &PluginLookup) -> Result<Arc<ValidSpec>, Invalid> {
+        let generation = job.metadata.generation.unwrap_or(0);
+        let digest = plugin.serving().map(|plugin| plugin.digest.clone());
+        let known = self.checked.as_ref().filter(|known| (known.generation, &known.plugin) == (generation, &digest));
+        let outcome = match known {
+            Some(known) => known.outcome.clone(),
+            None => {
+                let spec = validate(job.spec.as_ref(), self.state.selection.as_ref());
+                let outcome = spec.and_then(|spec| fits(spec, plugin)).map(Arc::new);
+                self.checked = Some(Checked { generation, plugin: digest, outcome: outcome.clone() });
+                outcome
+            }
+        };
+        outcome.and_then(|spec| granted(key, spec, plugin))
+    }
+
+    /// Takes in what this round made durable. It was written from `began` to `now`.
     pub fn committed(&mut self, commit: Commit, began: Timestamp, now: Timestamp) {
-        for (index, target) in commit.targets {
+        for (index, decided) in commit.targets {
             self.decided.remove(&index);
-            self.settle(index, &target);
+            self.urgent.remove(&index);
+            self.index_durable(index, &decided.state);
             if let Some(slot) = self.state.targets.get_mut(index as usize) {
-                *slot = target;
+                *slot = decided.state;
             }
         }
-        self.shards.extend(commit.shards);
+        if commit.finalizer {
+            self.finalizer_put = Some(now);
+        }
         if let Some(status) = commit.status {
             self.dirty.append(&mut self.after_record);
             self.state.take_job(&status);
             self.status = Some(status);
+            self.status_differs = false;
             let took = now.duration_since(began).as_millis();
             self.written = Some((now, i64::try_from(took).unwrap_or(i64::MAX)));
-            self.again |= !self.fenced || !self.dirty.is_empty() || self.at_rest();
-            self.fenced = true;
+            self.again |= !self.epoch_raised || !self.dirty.is_empty() || self.at_rest();
+            self.epoch_raised = true;
         }
     }
 
-    fn settle(&mut self, index: u32, target: &TargetState) {
-        let started_now = target.progress == Progress::Processing && self.pending.contains(&index);
-        let held = target.progress == Progress::Succeeded && self.targets.get(&index).is_some_and(|known| known.held);
-        let sets = [
-            (&mut self.pending, target.progress == Progress::Pending),
-            (&mut self.processing, target.progress == Progress::Processing),
-            (&mut self.releasing, target.owes_release() || held),
-        ];
-        let mut at_rest = true;
-        for (set, member) in sets {
-            at_rest &= !member;
-            if member {
-                set.insert(index);
-            } else {
-                set.remove(&index);
-            }
-        }
+    fn index_durable(&mut self, index: u32, target: &TargetState) {
+        let started_now = target.progress == Progress::Processing && self.durable.pending.contains(&index);
+        self.durable.put(index, target.progress);
+        self.latest.put(index, target.progress);
+        let held = target.progress.terminal() && self.targets.get(&index).is_some_and(|known| known.held.is_some());
         if started_now {
-            self.target(index).own_intent = true;
+            self.target(index).expects.own_intent = true;
         }
         if target.progress.terminal() {
             self.blocked.remove(&index);
         }
-        if at_rest {
-            self.targets.remove(&index);
-        } else if target.progress.terminal() {
+        if target.owes_release() || held {
+            self.releasing.insert(index);
             // The release is visited without waiting for a change.
             self.dirty.insert(index);
+        } else {
+            self.releasing.remove(&index);
+            if target.progress.terminal() {
+                self.targets.remove(&index);
+                self.agenda.set(index, None);
+            }
         }
     }
 
-    /// A target that succeeded still carries a hold of ours: it is released.
-    pub fn still_held(&mut self, index: u32) {
-        self.target(index).held = true;
+    /// Notes a decision, in place of any other about the target.
+    pub fn decide(&mut self, index: u32, decided: Decided) {
+        self.latest.put(index, decided.state.progress);
+        if decided.writes.is_empty() {
+            self.urgent.remove(&index);
+        } else {
+            self.urgent.insert(index);
+        }
+        self.decided.insert(index, decided);
+    }
+
+    /// Takes back a decision about a target.
+    pub fn take_back(&mut self, index: u32) {
+        if self.decided.remove(&index).is_some() {
+            self.urgent.remove(&index);
+            if let Some(stored) = self.state.target(index) {
+                self.latest.put(index, stored.progress);
+            }
+        }
+    }
+
+    /// Notes a hold of ours on the object of a target that needs no release; it is released all the same.
+    pub fn still_held(&mut self, index: u32, uid: String) {
+        self.target(index).held = Some(uid);
         self.releasing.insert(index);
         self.dirty.insert(index);
     }
 
-    /// Nothing of ours is left on a target that succeeded.
+    /// Notes that nothing of ours is left on the object of a target that ended.
     pub fn let_go(&mut self, index: u32) {
         self.releasing.remove(&index);
         self.targets.remove(&index);
+        self.agenda.set(index, None);
         self.again |= self.at_rest();
     }
 
-    /// Drops what was decided and not recorded: the job is read anew, and the next round decides again.
+    /// Drops decisions that were not recorded: the job is read anew, and the next round decides again.
     pub fn forget_plan(&mut self) {
         self.decided.clear();
-        self.version = None;
+        self.urgent.clear();
+        self.latest = self.durable.clone();
+        self.reload = true;
+        self.shards.read_again();
     }
 
-    /// What is remembered of a target; made on first use.
+    /// The memory of a target; made on first use.
     pub fn target(&mut self, index: u32) -> &mut TargetMemory {
         self.targets.entry(index).or_default()
     }
 
-    /// Wants a target visited at `time`, though nothing happens.
-    pub fn wake(&mut self, time: Timestamp, index: u32) {
-        self.timers.insert((time, index));
-    }
-
-    /// The durable state of a target, or the decided one where there is one.
+    /// The decided state of a target, or the durable one where nothing is decided.
     pub fn latest(&self, index: u32) -> Option<&TargetState> {
-        self.decided.get(&index).or_else(|| self.state.target(index))
+        self.decided.get(&index).map(|decided| &decided.state).or_else(|| self.state.target(index))
     }
 
-    /// How many targets are how far, with what is decided counted in.
+    /// The number of targets by progress, with what is decided counted in.
     pub fn counts(&self) -> Counts {
-        let mut counts = self.durable_counts();
-        for (index, next) in &self.decided {
-            if let Some(stored) = self.state.target(*index) {
-                counts.add(stored.progress, usize::wrapping_sub);
-                counts.add(next.progress, usize::wrapping_add);
-            }
-        }
-        counts
+        self.latest.counts()
     }
 
-    /// How many targets are how far, as stored.
-    pub fn durable_counts(&self) -> Counts {
-        let mut counts = Counts { total: self.state.targets.len(), ..Counts::default() };
-        self.state.targets.iter().for_each(|target| counts.add(target.progress, usize::wrapping_add));
-        counts
+    /// Computes the due time of a target anew, from what is remembered of it.
+    pub fn schedule(&mut self, index: u32, bounds: Bounds) {
+        let ends = self.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
+        let turned_to_next = self.dirty.contains(&index);
+        let due = match self.targets.get(&index) {
+            _ if turned_to_next || ends => None,
+            Some(known) if self.durable.processing.contains(&index) => known.due(bounds),
+            Some(known) if self.releasing.contains(&index) => known.due(Bounds { visits: true, ..Bounds::default() }),
+            _ => None,
+        };
+        self.agenda.set(index, due);
     }
 
-    /// When the next round is due, with what this one asked for. A time long past means at once.
+    /// The due time of the job: the earliest of its reasons and those of its targets. A time long past means at once.
     pub fn next(&mut self, requeue: Option<Timestamp>) -> Option<Timestamp> {
-        if std::mem::take(&mut self.again) {
+        if std::mem::take(&mut self.again) || !self.dirty.is_empty() {
             return Some(Timestamp::UNIX_EPOCH);
         }
-        let timer = self.timers.first().map(|(time, _)| *time);
-        requeue.into_iter().chain(timer).chain(self.close_at).min()
+        requeue.into_iter().chain(self.agenda.first()).chain(self.close_at).min()
     }
 
-    /// The looks for the next observation, in order.
-    pub fn looks(&self) -> Vec<Look> {
-        self.looks.iter().cloned().collect()
+    /// The live reads for the next observation, in order.
+    pub fn live_reads(&self) -> Vec<LiveRead> {
+        self.live_reads.iter().cloned().collect()
     }
 
     /// Whether every target is durably at its end and released, and nothing waits to be written.
     pub fn at_rest(&self) -> bool {
-        self.decided.is_empty() && self.pending.is_empty() && self.processing.is_empty() && self.releasing.is_empty()
+        self.decided.is_empty()
+            && self.durable.pending.is_empty()
+            && self.durable.processing.is_empty()
+            && self.releasing.is_empty()
+    }
+
+    /// Notes the name of an event. Yields whether it is new.
+    pub fn tell(&mut self, name: &str) -> bool {
+        if self.told.len() >= TOLD {
+            self.told.clear();
+        }
+        self.told.insert(name.to_owned())
     }
 }
 
-/// How many targets are how far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// All.
-    pub total: usize,
-    /// Not started.
-    pub pending: usize,
-    /// In flight.
-    pub processing: usize,
-    /// Ended well.
-    pub succeeded: usize,
-    /// Ended badly.
-    pub failed: usize,
+/// Whether a spec fits its plugin, whatever that is granted.
+fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
+    let Some(plugin) = plugin.serving() else { return Ok(spec) };
+    let name = &plugin.manifest.name;
+    if !plugin.manifest.takes("Pod") {
+        let message = format!("plugin {name} does not work on Pods, and spec.targetKind is Pod");
+        return Err(Invalid { reason: "TargetKindNotSupported", message });
+    }
+    if plugin.manifest.lifecycle != crate::plugin::manifest::Lifecycle::Off {
+        let message = format!(
+            "plugin {name} wants its targets in the PodOpsLifecycle, which this version of the host does not have"
+        );
+        return Err(Invalid { reason: "InvalidValue", message });
+    }
+    if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
+        return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
+    }
+    Ok(spec)
 }
 
-impl Counts {
-    fn add(&mut self, progress: Progress, change: fn(usize, usize) -> usize) {
-        let count = match progress {
-            Progress::Pending => &mut self.pending,
-            Progress::Processing => &mut self.processing,
-            Progress::Succeeded => &mut self.succeeded,
-            Progress::Failed => &mut self.failed,
-        };
-        *count = change(*count, 1);
-    }
-
-    /// Progress of the job.
-    pub fn progress(&self) -> Progress {
-        match self {
-            _ if self.total == self.pending => Progress::Pending,
-            _ if self.pending + self.processing > 0 => Progress::Processing,
-            _ if self.failed > 0 => Progress::Failed,
-            _ => Progress::Succeeded,
+/// Whether the plugin may act in the job's namespace.
+fn granted(key: &JobKey, spec: Arc<ValidSpec>, plugin: &PluginLookup) -> Result<Arc<ValidSpec>, Invalid> {
+    match plugin.serving().filter(|plugin| !plugin.grant.allows_namespace(&key.namespace)) {
+        None => Ok(spec),
+        Some(plugin) => {
+            let name = &plugin.manifest.name;
+            let message =
+                format!("plugin {name} is not granted namespace {}; add it to `namespaces` of its grant", key.namespace);
+            Err(Invalid { reason: "NamespaceNotAllowed", message })
         }
     }
 }

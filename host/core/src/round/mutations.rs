@@ -8,28 +8,25 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::cluster::object::{Kind, Object, ObjectKey};
-use crate::cluster::store::Store;
-use crate::cluster::writes::{JobKey, Write};
-use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef};
+use crate::cluster::writes::Write;
+use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
+use crate::round::context::Target;
+use crate::round::target::PlannedVisit;
 use crate::shared::holds;
 
-/// Whose proposal it is.
-pub struct Origin<'a> {
-    /// The job.
-    pub job: &'a JobKey,
-    /// Its UID.
-    pub job_uid: &'a str,
-    /// The target.
-    pub target: &'a ObjectKey,
-    /// The object of its recorded UID.
-    pub object: Option<&'a Arc<Object>>,
-    /// The objects.
-    pub store: &'a Store,
+impl Target<'_> {
+    /// The writes that make the mutations of a proposal.
+    pub(crate) fn writes(&self, planned: &PlannedVisit, proposal: &Proposal) -> Vec<Write> {
+        let origin = Origin { target: self, object: planned.object.as_ref() };
+        proposal.mutations.iter().filter_map(|mutation| origin.write(mutation)).collect()
+    }
 }
 
-/// The writes that make `mutations`.
-pub fn writes(mutations: &[Mutation], origin: &Origin<'_>) -> Vec<Write> {
-    mutations.iter().filter_map(|mutation| origin.write(mutation)).collect()
+/// What mutations are resolved against.
+struct Origin<'a> {
+    target: &'a Target<'a>,
+    /// The object of the target's recorded UID.
+    object: Option<&'a Arc<Object>>,
 }
 
 impl Origin<'_> {
@@ -44,10 +41,12 @@ impl Origin<'_> {
                 if seen.terminating() {
                     return None;
                 }
+                // A bump must refuse a deletion of the target that is still under way.
+                let own = object.key == self.target.key;
                 Some(Write::Delete {
                     object: object.key.clone(),
                     uid: seen.uid.clone(),
-                    resource_version: None,
+                    resource_version: own.then(|| seen.resource_version.clone()),
                     grace_seconds: *grace_seconds,
                     propagation: propagation.clone(),
                 })
@@ -58,16 +57,16 @@ impl Origin<'_> {
 
     /// The object that a reference means, as seen. A namesake of another UID is not it.
     fn seen(&self, reference: &ObjectRef) -> Option<Arc<Object>> {
-        let found = if reference.key == *self.target { self.object.cloned() } else { self.store.get(&reference.key) };
+        let found = if reference.key == self.target.key { self.object.cloned() } else { self.target.round.store.get(&reference.key) };
         found.filter(|object| reference.uid.as_ref().is_none_or(|uid| *uid == object.uid))
     }
 
     fn metadata(&self, change: &MetadataChange) -> Option<Write> {
         let seen = self.seen(&change.object)?;
         // Holds are for targets: what a job does to another object stays.
-        let keep = change.keep || change.object.key != *self.target;
-        let body = holds::change(&seen, &MetadataChange { keep, ..change.clone() }, self.job_uid)?;
-        Some(Write::Patch { object: change.object.key.clone(), subresource: None, body })
+        let keep = change.keep || change.object.key != self.target.key;
+        let body = holds::change(&seen, &MetadataChange { keep, ..change.clone() }, &self.target.round.job.uid)?;
+        Some(Write::patch(&change.object.key, body))
     }
 
     fn evict(&self, pod: &ObjectRef, grace_seconds: Option<u32>) -> Option<Write> {
@@ -82,11 +81,15 @@ impl Origin<'_> {
 
     fn patch(&self, object: &ObjectRef, subresource: Option<&str>, patch: &Value) -> Option<Write> {
         let seen = self.seen(object);
-        let uid = object.uid.clone().or(seen.map(|seen| seen.uid.clone()))?;
+        let uid = object.uid.clone().or(seen.as_ref().map(|seen| seen.uid.clone()))?;
         let mut body = patch.clone();
         let fields = body.as_object_mut()?;
-        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-        metadata.as_object_mut()?.insert("uid".into(), json!(uid));
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
+        metadata.insert("uid".into(), json!(uid));
+        // The API server checks no UID where it patches a subresource of a custom resource.
+        if let Some(seen) = seen.filter(|_| subresource.is_some()) {
+            metadata.insert("resourceVersion".into(), json!(seen.resource_version));
+        }
         Some(Write::Patch { object: object.key.clone(), subresource: subresource.map(str::to_owned), body })
     }
 
@@ -94,21 +97,16 @@ impl Origin<'_> {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
         let kind = Kind::new(text("/apiVersion")?, text("/kind")?);
         let name = text("/metadata/name")?.to_owned();
-        let object = ObjectKey { kind, namespace: Some(self.job.namespace.clone()), name };
-        if self.store.get(&object).is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.job_uid)) {
+        let object = ObjectKey { kind, namespace: Some(self.target.round.job.key.namespace.clone()), name };
+        if self.target.round.store.get(&object).is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.target.round.job.uid)) {
             return None;
         }
         let mut body = body.clone();
         let metadata = body.get_mut("metadata")?.as_object_mut()?;
-        metadata.insert("namespace".into(), json!(self.job.namespace));
-        metadata.insert("ownerReferences".into(), json!([self.owner()]));
+        metadata.insert("namespace".into(), json!(self.target.round.job.key.namespace));
+        metadata.insert("ownerReferences".into(), json!([self.target.round.job.owner_reference()]));
         let labels = metadata.entry("labels").or_insert_with(|| json!({}));
-        labels.as_object_mut()?.insert("oarlock.dev/job-uid".into(), json!(self.job_uid));
-        Some(Write::Create { object, body, owner_uid: self.job_uid.to_owned() })
-    }
-
-    fn owner(&self) -> Value {
-        json!({"apiVersion": oarlock_api::OPERATION_JOB_API_VERSION, "kind": "OperationJob", "name": self.job.name,
-            "uid": self.job_uid, "controller": true, "blockOwnerDeletion": true})
+        labels.as_object_mut()?.insert("oarlock.dev/job-uid".into(), json!(self.target.round.job.uid));
+        Some(Write::Create { object, body, owner_uid: self.target.round.job.uid.clone() })
     }
 }

@@ -1,117 +1,161 @@
-//! Which targets a round turns to, and what each needs.
+//! The targets that a round works on. What each of them needs is in `target.rs`.
 //!
-//! Takes what is remembered of a job and the views of this round; yields a [`Plan`]. Costs what changed: only targets
-//! that something happened to, whose time has come or that may start are looked at. May not call, write or wait.
-//! Source: spec/operationjob.md §§3.1, 3.4.
+//! Costs what changed: only targets that something happened to, whose time has come or that may start are looked at.
+//! Source: docs/operationjob.md 3.1, 3.4.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::cluster::writes::{TargetWrites, Write};
-use crate::job::state::TargetState;
-use crate::plugin::visit::Look;
-use crate::round::memory::JobMemory;
-use crate::round::target::{Common, Planned, Turn, turn};
+use crate::cluster::live_reads::LiveRead;
+use crate::cluster::writes::{Entry, Priority, Write};
+use crate::job::ranges;
+use crate::job::time::after;
+use crate::round::context::Round;
+use crate::round::memory::{Decided, JobMemory};
+use crate::round::pace::urgent_slot;
+use crate::round::status::PROCESSING_BYTES;
+use crate::round::target::{Need, PlannedVisit};
+use crate::shared::tables::Tables;
+use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 
 /// Most targets of one round, so that one huge job never keeps the others waiting: one record's worth.
 const BATCH: usize = 250;
-/// Shortest time between two writes of a status that mutations wait for.
-const URGENT_GAP: SignedDuration = SignedDuration::from_millis(100);
 /// Wait for the other jobs of the namespace to be read.
 const READ_AGAIN: SignedDuration = SignedDuration::from_millis(50);
-/// First wait after looks that the API server did not answer.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+/// Wait after live reads that the API server did not answer.
+const FAILED_READ_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+/// Wait for targets of other jobs of a plugin that has as many in flight as it may.
+const FULL_AGAIN: SignedDuration = SignedDuration::from_secs(1);
+/// Bytes that one index can add to a text of ranges.
+const INDEX_BYTES: usize = 6;
 
-/// What a round does for the targets of a job.
+/// The work of a round on the targets of a job.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Visits, in order.
-    pub visits: Vec<(u32, Planned)>,
-    /// Targets to record so, with no call.
-    pub decided: BTreeMap<u32, TargetState>,
-    /// Touches, which need no record.
-    pub touches: Vec<TargetWrites>,
+    pub visits: Vec<(u32, PlannedVisit)>,
+    /// Patches that only bump a resourceVersion; nothing has to be durable first.
+    pub bumps: Vec<Entry>,
+    /// The targets that the round turned to.
+    pub turned: Vec<u32>,
+    /// No write of the job waits or is on the wire.
+    pub job_is_quiet: bool,
+    /// Nothing is decided in this round.
+    pub rests: bool,
     /// When to come back, though nothing happens.
     pub requeue: Option<Timestamp>,
 }
 
 impl Plan {
     /// Comes back at `time` or before.
-    pub fn at(&mut self, time: Timestamp) {
+    pub fn come_back(&mut self, time: Timestamp) {
         self.requeue = Some(self.requeue.map_or(time, |other| other.min(time)));
     }
 }
 
-/// Whether targets may be started and visited at all in this round.
+/// Whether targets may be started and visited in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
-    /// Yes.
-    Open,
-    /// Those in flight may, none may start: no valid spec or no plugin.
+pub enum StartGate {
+    /// As many targets as this may be started.
+    Open(usize),
+    /// Those in flight may be visited, none may start: no valid spec or no plugin.
     NoStarts,
-    /// None: this term has not raised the job's epoch, or not read all jobs of the namespace.
+    /// None may be visited: this term has not raised the job's epoch, or not read all jobs of the namespace.
     Shut,
 }
 
-/// Plans one round.
-pub fn plan(memory: &mut JobMemory, common: &Common<'_>, gate: Gate) -> Plan {
+/// The gate of a round. A job that was read in this term no longer keeps the others of its namespace waiting.
+pub fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> StartGate {
+    let ended = memory.state.end.is_some();
+    let read = memory.epoch_raised || ended;
+    if read {
+        tables.claims.read(&round.job.key);
+    }
+    if !read && memory.state.start.is_some() || !tables.claims.ready(&round.job.key.namespace) {
+        return StartGate::Shut;
+    }
+    let (Some(_), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
+    let most = plugin.targets_in_flight();
+    let own = memory.latest.processing.len();
+    let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
+    tables.note_in_flight(&plugin.manifest.name, &round.job.key, own);
+    StartGate::Open(most.saturating_sub(own).saturating_sub(elsewhere))
+}
+
+/// Plans one round. Entries of the targets it turns to are taken back; a target that is busy is left alone, for its
+/// result makes it due.
+pub fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut WriteQueue) -> Plan {
     let mut plan = Plan::default();
-    if gate == Gate::Shut {
-        plan.at(common.now + READ_AGAIN);
+    if gate == StartGate::Shut {
+        plan.come_back(after(round.now, READ_AGAIN));
         return plan;
     }
-    let mut looks = BTreeSet::new();
-    take_due(memory, common.now);
-    let batch = chosen(memory, common, gate, &mut plan);
-    if !memory.dirty.is_empty() {
-        plan.at(common.now);
+    if queue.has_job_entry(&round.job.uid) {
+        return Plan { rests: true, ..plan };
     }
-    for index in batch {
-        take_turn(index, memory, common, &mut plan, &mut looks);
+    if round.deleting() {
+        queue.withdraw_job(&round.job.uid);
     }
-    if !looks.is_empty() {
-        // Looks that failed wait a little; fresh ones are made at once.
-        let again = looks.iter().any(|look| common.looked.failed.contains_key(look));
-        plan.at(if again { common.now + LOOK_AGAIN } else { common.now });
+    memory.dirty.extend(memory.agenda.take_due(round.now));
+    let mut reads = BTreeSet::new();
+    for index in choose(round, memory, gate, queue, &mut plan) {
+        if queue.withdraw(&round.job.uid, index) {
+            turn_to(index, round, memory, &mut plan, &mut reads);
+        }
     }
-    memory.looks = looks;
+    if !reads.is_empty() {
+        // Reads that failed wait a little; fresh ones are made at once.
+        let failed = reads.iter().any(|read| round.live.failed.contains_key(read));
+        plan.come_back(if failed { after(round.now, FAILED_READ_AGAIN) } else { round.now });
+    }
+    memory.live_reads = reads;
+    plan.job_is_quiet = queue.entries(&round.job.uid) == 0;
     plan
 }
 
-/// Timers that have come.
-fn take_due(memory: &mut JobMemory, now: Timestamp) {
-    while let Some((time, index)) = memory.timers.first().copied().filter(|(time, _)| *time <= now) {
-        memory.timers.remove(&(time, index));
-        memory.dirty.insert(index);
-    }
-}
-
 /// The targets of this round, at most a batch: those in flight that changed, then those that may start.
-fn chosen(memory: &mut JobMemory, common: &Common<'_>, gate: Gate, plan: &mut Plan) -> BTreeSet<u32> {
+fn choose(
+    round: &Round<'_>,
+    memory: &mut JobMemory,
+    gate: StartGate,
+    queue: &WriteQueue,
+    plan: &mut Plan,
+) -> BTreeSet<u32> {
+    let room = MOST_ENTRIES.saturating_sub(queue.entries(&round.job.uid));
     let mut batch: BTreeSet<u32> = BTreeSet::new();
+    let mut left = BTreeSet::new();
     while batch.len() < BATCH
         && let Some(index) = memory.dirty.pop_first()
     {
-        let decided = memory.decided.get(&index).is_some_and(|state| state.progress.terminal());
-        let live = memory.processing.contains(&index) || memory.releasing.contains(&index);
-        if live && !decided {
+        let live = memory.durable.processing.contains(&index) || memory.releasing.contains(&index);
+        let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
+        if live && !ends {
+            if batch.len() >= room {
+                // As many targets as may have entries have one: their results bring the next round.
+                left.insert(index);
+                continue;
+            }
             batch.insert(index);
         } else if memory.decided.contains_key(&index) {
             memory.after_record.insert(index);
         }
     }
-    let may_start = startable(memory, common, gate);
+    if !memory.dirty.is_empty() {
+        plan.come_back(round.now);
+    }
+    memory.dirty.extend(left);
+    let may_start = startable(round, memory, gate, queue, plan);
     if may_start.is_empty() {
         return batch;
     }
-    if let Some(slot) = memory.written.map(|(at, _)| at + URGENT_GAP).filter(|slot| *slot > common.now) {
-        plan.at(slot);
+    if let Some(slot) = urgent_slot(memory).filter(|slot| *slot > round.now) {
+        plan.come_back(slot);
         return batch;
     }
-    let room = BATCH.saturating_sub(batch.len());
-    if may_start.len() > room {
-        plan.at(common.now);
+    let room = if round.deleting() { usize::MAX } else { room.min(BATCH).saturating_sub(batch.len()) };
+    if may_start.len() > room && room > 0 {
+        plan.come_back(round.now);
     }
     batch.extend(may_start.into_iter().take(room));
     batch
@@ -119,48 +163,87 @@ fn chosen(memory: &mut JobMemory, common: &Common<'_>, gate: Gate, plan: &mut Pl
 
 /// Pending targets that may start: with those ever started, no more than `partition`; all when the job is deleted,
 /// for they end then.
-fn startable(memory: &JobMemory, common: &Common<'_>, gate: Gate) -> Vec<u32> {
-    let undecided = |index: &&u32| !memory.decided.contains_key(index);
-    if common.deleting {
-        return memory.pending.iter().filter(undecided).take(BATCH * 40).copied().collect();
+fn startable(
+    round: &Round<'_>,
+    memory: &JobMemory,
+    gate: StartGate,
+    queue: &WriteQueue,
+    plan: &mut Plan,
+) -> Vec<u32> {
+    let free = |index: &&u32| {
+        let waits = memory.targets.get(index).is_some_and(|known| known.waits_for_object && !known.news);
+        !memory.decided.contains_key(index) && !waits
+    };
+    if round.deleting() {
+        return memory.durable.pending.iter().filter(|index| !memory.decided.contains_key(index)).copied().collect();
     }
-    if gate == Gate::NoStarts {
+    let StartGate::Open(most) = gate else { return Vec::new() };
+    if queue.waiting(&round.job.uid) >= ENOUGH_WAITING {
         return Vec::new();
     }
-    let started = memory.state.targets.len() - memory.pending.len();
-    let allowed = common.spec.and_then(|spec| spec.partition).map_or(usize::MAX, |partition| partition as usize);
-    let eligible = memory.pending.iter().take(allowed.saturating_sub(started));
-    eligible.filter(undecided).take(BATCH + 1).copied().collect()
+    let started = memory.state.targets.len().saturating_sub(memory.durable.pending.len());
+    let allowed = round.valid().and_then(|spec| spec.partition).map_or(usize::MAX, |partition| partition as usize);
+    let eligible = memory.durable.pending.iter().take(allowed.saturating_sub(started));
+    let found: Vec<u32> = eligible.filter(free).take(BATCH + 1).copied().collect();
+    if found.len() > most {
+        plan.come_back(after(round.now, FULL_AGAIN));
+    }
+    found.into_iter().take(most.min(ranges_room(memory))).collect()
 }
 
-fn take_turn(index: u32, memory: &mut JobMemory, common: &Common<'_>, plan: &mut Plan, looks: &mut BTreeSet<Look>) {
-    let Some(state) = memory.state.target(index).cloned() else { return };
-    let name = memory.state.name(index).to_owned();
-    match turn(&name, &state, memory.target(index), common) {
-        Turn::Rest(until) => until.into_iter().for_each(|time| memory.wake(time, index)),
-        Turn::Look(wanted) => {
-            looks.extend(wanted);
-            memory.dirty.insert(index);
+/// How many more targets may be in flight before their ranges no longer fit into the status.
+fn ranges_room(memory: &JobMemory) -> usize {
+    let processing = &memory.latest.processing;
+    if processing.len() * INDEX_BYTES + BATCH * INDEX_BYTES < PROCESSING_BYTES {
+        return usize::MAX;
+    }
+    let (text, cut) = ranges::format(processing, PROCESSING_BYTES);
+    if cut { 0 } else { PROCESSING_BYTES.saturating_sub(text.len()) / INDEX_BYTES }
+}
+
+fn turn_to(
+    index: u32,
+    round: &Round<'_>,
+    memory: &mut JobMemory,
+    plan: &mut Plan,
+    reads: &mut BTreeSet<LiveRead>,
+) {
+    let mut known = memory.targets.remove(&index).unwrap_or_default();
+    let Some(target) = round.target(index, memory) else { return };
+    let need = target.need(&mut known);
+    let bump = |write| bump(round, &target, write, memory.state.epoch);
+    plan.turned.push(index);
+    let (mut set, mut again) = (None, false);
+    match need {
+        Need::Rest => {}
+        Need::Read(wanted) => {
+            reads.extend(wanted);
+            again = true;
         }
-        Turn::Decide(next) => {
-            memory.after_record.insert(index);
-            plan.decided.insert(index, next);
-        }
-        Turn::Touch(write) => plan.touches.push(touch(index, write)),
-        Turn::Visit(planned) => plan.visits.push((index, planned)),
+        Need::Set(next) => set = Some(next),
+        Need::Bump(write) => plan.bumps.push(bump(write)),
+        Need::Visit(visit) => plan.visits.push((index, *visit)),
+    }
+    memory.targets.insert(index, known);
+    if again {
+        memory.dirty.insert(index);
+    }
+    if let Some(state) = set {
+        memory.after_record.insert(index);
+        let (writes, events) = (Vec::new(), Vec::new());
+        memory.decide(index, Decided { state, writes, events, priority: Priority::First });
     }
 }
 
-fn touch(index: u32, write: Write) -> TargetWrites {
-    TargetWrites { target: Some(index), writes: vec![write] }
-}
-
-/// When a status that mutations wait for may be written.
-pub fn urgent_slot(memory: &JobMemory) -> Option<Timestamp> {
-    memory.written.map(|(at, _)| at + URGENT_GAP)
-}
-
-/// When a status that nothing waits for may be written: a second, or ten times the last write's duration, after it.
-pub fn lazy_slot(memory: &JobMemory) -> Option<Timestamp> {
-    memory.written.map(|(at, took)| at + SignedDuration::from_millis(took.saturating_mul(10).max(1000)))
+fn bump(round: &Round<'_>, target: &crate::round::context::Target<'_>, write: Write, epoch: i64) -> Entry {
+    Entry {
+        job: round.job.clone(),
+        index: Some(target.index),
+        target_uid: target.stored.uid.clone().unwrap_or_default(),
+        attempt: target.stored.attempt,
+        epoch,
+        priority: Priority::Bump,
+        writes: vec![write],
+        events: Vec::new(),
+    }
 }

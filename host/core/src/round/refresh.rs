@@ -1,70 +1,91 @@
-//! The job as observed against the job as remembered.
+//! Brings the memory up to the stored job.
 //!
-//! Takes what a round observed; brings the memory up to it and says what that means. A status that this term wrote
-//! itself changes nothing; one that somebody else wrote is the truth, and everything is read anew. May not write.
+//! A status that this term wrote itself changes nothing; one that somebody else wrote is the truth, and everything is
+//! read anew.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::Timestamp;
-use oarlock_api::{OperationJob, OperationRecord};
+use oarlock_api::OperationJob;
 
-use crate::cluster::writes::JobKey;
-use crate::job::spec::{Invalid, ValidSpec, validate};
-use crate::job::state::{JobState, extras};
-use crate::plugin::lookup::Found;
-use crate::plugin::manifest::Lifecycle;
-use crate::round::memory::{Checked, JobMemory, StoredVersion};
-use crate::shared::claims::{Claim, Claims};
+use crate::cluster::object::Kind;
+use crate::cluster::store::Store;
+use crate::job::key::JobRef;
+use crate::job::state::{JobState, TargetState, extras};
+use crate::plugin::lookup::PluginLookup;
+use crate::plugin::proposal::Registration;
+use crate::round::context::Observed;
+use crate::round::memory::{JobMemory, StoredVersion};
+use crate::round::status;
+use crate::shared::claims::{Claim, ClaimedObject};
+use crate::shared::holds::held;
+use crate::shared::tables::Tables;
+use crate::shared::wake_index::Waits;
 
-/// What an observation means for the memory.
+/// The meaning of an observation for the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reflection {
-    /// Nothing that concerns targets: it is as this term left it.
-    Known,
+pub enum Refresh {
+    /// The targets are as this term left them.
+    Unchanged,
     /// The durable state was read anew.
-    Adopted,
+    Reloaded,
     /// The records are needed first.
     NeedsRecords,
+    /// A record has a higher epoch: another process leads.
+    Superseded,
 }
 
 /// Brings `memory` up to `job`.
-pub fn reflect(
-    memory: &mut JobMemory,
-    job: &OperationJob,
-    records: Option<&[OperationRecord]>,
-    now: Timestamp,
-) -> Reflection {
+pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) -> Refresh {
     let seen = version(job);
-    if memory.version.as_ref().is_some_and(|known| known.uid != seen.uid) {
+    let same_job = memory.version.as_ref().is_some_and(|known| known.uid == seen.uid);
+    if memory.version.is_some() && !same_job {
         // Another job of the same name.
-        *memory = JobMemory::default();
+        *memory = JobMemory { results: std::mem::take(&mut memory.results), ..JobMemory::default() };
     }
-    if memory.version.as_ref() == Some(&seen) {
-        return Reflection::Known;
+    if memory.version.as_ref() == Some(&seen) && !memory.reload && !memory.shards.wanted {
+        return Refresh::Unchanged;
     }
-    if let Some(known) = memory.version.as_ref().filter(|_| memory.status == job.status) {
-        if (known.generation, known.deleting) != (seen.generation, seen.deleting) {
+    let edited = memory.version.as_ref().is_some_and(|known| known.generation != seen.generation);
+    let unfrozen = memory.state.selection.is_none() && !memory.state.targets.iter().any(TargetState::started);
+    let own = same_job && !memory.reload && memory.status == job.status && !(edited && unfrozen);
+    let sharded = job.status.as_ref().is_some_and(|status| status.records.is_some());
+    if sharded && observed.records.is_none() && (memory.shards.wanted || !own) {
+        memory.shards.wanted = true;
+        return Refresh::NeedsRecords;
+    }
+    let records = observed.records.as_deref().unwrap_or_default();
+    if own {
+        let went = memory.version.as_ref().is_some_and(|known| known.deleting != seen.deleting);
+        if edited || went {
             // A spec edit or a deletion concerns every target that is not at rest.
-            memory.dirty.extend(memory.processing.iter().chain(&memory.releasing));
+            memory.turn_to_all();
+        }
+        if memory.shards.wanted {
+            memory.shards.read(records, true);
         }
         memory.version = Some(seen);
-        return Reflection::Known;
+        return if superseded(memory) { Refresh::Superseded } else { Refresh::Unchanged };
     }
-    let sharded = job.status.as_ref().is_some_and(|status| status.records.is_some());
-    if sharded && records.is_none() {
-        memory.wants_records = true;
-        return Reflection::NeedsRecords;
-    }
-    let records = records.unwrap_or_default();
-    memory.wants_records = false;
-    memory.shards = records.iter().filter_map(|record| u32::try_from(record.record.shard).ok()).collect();
+    let known = same_job.then(|| std::mem::take(&mut memory.state));
+    memory.shards.read(records, known.is_some() && memory.epoch_raised);
     memory.status.clone_from(&job.status);
-    memory.adopt(JobState::read(job, records, now), seen);
-    Reflection::Adopted
+    memory.adopt(JobState::read(job, records, observed.now, known.as_ref().filter(|_| memory.epoch_raised)), seen);
+    if superseded(memory) {
+        return Refresh::Superseded;
+    }
+    let lost: Vec<u32> = memory.state.lost.iter().copied().collect();
+    lost.into_iter().for_each(|index| memory.target(index).record_lost = true);
+    memory.status_differs = status::differs(memory, job.status.as_ref());
+    Refresh::Reloaded
+}
+
+/// Whether a record was written by a later term.
+fn superseded(memory: &JobMemory) -> bool {
+    memory.epoch_raised && memory.shards.highest_epoch() > memory.state.epoch
 }
 
 /// The version of a job.
-pub fn version(job: &OperationJob) -> StoredVersion {
+fn version(job: &OperationJob) -> StoredVersion {
     let meta = &job.metadata;
     StoredVersion {
         uid: meta.uid.clone().unwrap_or_default(),
@@ -74,64 +95,127 @@ pub fn version(job: &OperationJob) -> StoredVersion {
     }
 }
 
-/// Puts what the job's targets have stored into the table.
-pub fn claim_stored(key: &JobKey, memory: &JobMemory, found: &Found, claims: &mut Claims) {
-    let keys = match found {
-        Found::Serving(plugin) => plugin.registration.exclusive_extras.clone(),
-        // Without its plugin, whatever names an object may be claimed.
-        _ => Vec::new(),
-    };
+/// Brings the shared tables up to a state that was read anew, or to a plugin that came.
+pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, store: &Store, tables: &mut Tables) {
+    let registration = plugin.serving().map(|plugin| &plugin.registration);
+    memory.indexed_for = plugin.serving().map(|plugin| plugin.digest.clone());
+    note_holds(job, memory, store);
+    tables.wake.forget(&job.key);
+    registration.into_iter().for_each(|registration| tables.wake.relate(registration));
     for (index, target) in (0u32..).zip(&memory.state.targets) {
         let Some(uid) = &target.uid else { continue };
-        let named = target.extra.iter().filter(|(name, _)| {
-            keys.contains(name) || keys.is_empty() && !extras::HOST.contains(&name.as_str()) && name.as_str() != "Mode"
-        });
-        for (_, value) in named {
-            claims.claim(value, Claim { job: key.clone(), index, target_uid: uid.clone() });
+        for object in stored_claims(target, registration) {
+            tables.claims.claim(&object, Claim { job: job.key.clone(), index, target_uid: uid.clone() });
+        }
+    }
+    for index in memory.durable.processing.iter().chain(&memory.releasing) {
+        if let Some(target) = memory.latest(*index) {
+            let waits = Waits { name: memory.state.name(*index), registration, pending: false };
+            tables.wake.set(job, *index, target, waits);
         }
     }
 }
 
-/// Checks the spec, with the plugin where one serves. Checked once for each generation and plugin, for it costs as much
-/// as there are targets.
-pub fn check(
-    key: &JobKey,
-    memory: &mut JobMemory,
-    job: &OperationJob,
-    found: &Found,
-) -> Result<Arc<ValidSpec>, Invalid> {
-    let generation = job.metadata.generation.unwrap_or(0);
-    let plugin = match found {
-        Found::Serving(plugin) => Some(plugin.digest.clone()),
-        _ => None,
-    };
-    if let Some(checked) = &memory.checked
-        && (checked.generation, &checked.plugin) == (generation, &plugin)
-    {
-        return checked.outcome.clone();
+/// Updates the shared tables for the targets that a round decided.
+pub fn index_decided(job: &JobRef, memory: &JobMemory, plugin: &PluginLookup, turned: &[u32], tables: &mut Tables) {
+    let registration = plugin.serving().map(|plugin| &plugin.registration);
+    for index in turned {
+        let Some(state) = memory.latest(*index) else { continue };
+        let pending = memory.targets.get(index).is_some_and(|known| known.waits_for_object);
+        tables.wake.set(job, *index, state, Waits { name: memory.state.name(*index), registration, pending });
     }
-    let outcome = validate(job.spec.as_ref(), memory.state.selection.as_ref())
-        .and_then(|spec| fits_plugin(key, spec, found))
-        .map(Arc::new);
-    memory.checked = Some(Checked { generation, plugin, outcome: outcome.clone() });
-    outcome
 }
 
-fn fits_plugin(key: &JobKey, spec: ValidSpec, found: &Found) -> Result<ValidSpec, Invalid> {
-    let Found::Serving(plugin) = found else { return Ok(spec) };
-    if plugin.manifest.lifecycle != Lifecycle::Off {
-        let name = &plugin.manifest.name;
-        let message = format!(
-            "plugin {name} wants its targets in the PodOpsLifecycle, which this version of the host does not have"
-        );
-        return Err(Invalid { reason: "InvalidValue", message });
+/// Targets that have ended under an earlier leader and whose object still carries a hold of this job.
+fn note_holds(job: &JobRef, memory: &mut JobMemory, store: &Store) {
+    let pods = store.held_by(&Kind::pod(), &job.uid);
+    if pods.is_empty() {
+        return;
     }
-    if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
-        return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
+    let by_name: BTreeMap<String, u32> =
+        (0u32..).zip(&memory.state.names).filter_map(|(index, target)| Some((target.name.clone()?, index))).collect();
+    for pod in pods.iter().filter(|pod| pod.key.namespace.as_deref() == Some(&job.key.namespace) && held(pod, &job.uid)) {
+        let Some(index) = by_name.get(&pod.key.name).copied() else { continue };
+        let ended = memory.state.target(index).filter(|target| target.progress.terminal() && !target.owes_release());
+        if ended.is_some_and(|target| target.uid.as_ref().is_none_or(|uid| *uid == pod.uid)) {
+            memory.still_held(index, pod.uid.clone());
+        }
     }
-    if !plugin.grant.allows_namespace(&key.namespace) {
-        let message = format!("plugin {} is not granted namespace {}", plugin.manifest.name, key.namespace);
-        return Err(Invalid { reason: "NamespaceNotAllowed", message });
+}
+
+/// The objects that a target has claimed, as they are stored.
+pub fn stored_claims(target: &TargetState, registration: Option<&Registration>) -> Vec<ClaimedObject> {
+    let noted = target.extra(extras::CLAIMED_UID).unwrap_or_default();
+    let noted: Vec<(&str, &str, &str)> = noted
+        .split(',')
+        .filter_map(|entry| {
+            let (extra, object) = entry.split_once('=')?;
+            let (kind, uid) = object.split_once('/')?;
+            Some((extra, kind, uid))
+        })
+        .collect();
+    let mut claims: Vec<ClaimedObject> = noted
+        .iter()
+        .filter_map(|(extra, kind, uid)| {
+            let name = target.extra(extra)?.to_owned();
+            Some(ClaimedObject { kind: (*kind).to_owned(), name, uid: (*uid).to_owned() })
+        })
+        .collect();
+    let exclusive = registration.into_iter().flat_map(|registration| {
+        registration.exclusive_extras.iter().map(|key| (key, registration.kind_of_extra(key)))
+    });
+    for (key, kind) in exclusive.filter(|(key, _)| noted.iter().all(|(extra, ..)| extra != key)) {
+        let name = target.extra(key).map(str::to_owned);
+        claims.extend(name.map(|name| ClaimedObject { kind: kind.kind.clone(), name, uid: String::new() }));
     }
-    Ok(spec)
+    claims
+}
+
+/// The host's extra that says which objects the exclusive extras of `target` name. `seen` finds an object by kind and
+/// name.
+pub fn note_claims(
+    target: &TargetState,
+    registration: &Registration,
+    seen: impl Fn(&Kind, &str) -> Option<String>,
+) -> Option<String> {
+    let known = stored_claims(target, Some(registration));
+    let entries = registration.exclusive_extras.iter().filter_map(|key| {
+        let (kind, name) = (registration.kind_of_extra(key), target.extra(key)?);
+        let before = known.iter().find(|claim| claim.kind == kind.kind && claim.name == name);
+        let uid = seen(&kind, name).or_else(|| before.map(|claim| claim.uid.clone())).unwrap_or_default();
+        Some(format!("{key}={}/{uid}", kind.kind))
+    });
+    let text = entries.collect::<Vec<_>>().join(",");
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::proposal::{Relation, RelationKey};
+
+    fn registration() -> Registration {
+        let relation = Relation { name: "r".into(), kind: Kind::pod(), by: RelationKey::Extra("NewPod".into()) };
+        Registration { relations: vec![relation], exclusive_extras: vec!["NewPod".into()] }
+    }
+
+    #[test]
+    fn a_claim_is_stored_with_kind_and_uid_and_read_back_without_its_plugin() {
+        let mut target = TargetState::default();
+        target.extra.insert("NewPod".into(), "db-0".into());
+        let noted = note_claims(&target, &registration(), |_, _| Some("u2".into())).unwrap();
+        assert_eq!(noted, "NewPod=Pod/u2");
+        target.extra.insert(extras::CLAIMED_UID.into(), noted);
+        let claim = ClaimedObject { kind: "Pod".into(), name: "db-0".into(), uid: "u2".into() };
+        assert_eq!(stored_claims(&target, None), [claim]);
+    }
+
+    #[test]
+    fn a_claim_of_an_earlier_version_of_the_host_is_one_of_every_object_of_that_name() {
+        let mut target = TargetState::default();
+        target.extra.insert("NewPod".into(), "a".into());
+        let claims = stored_claims(&target, Some(&registration()));
+        assert_eq!(claims, [ClaimedObject { kind: "Pod".into(), name: "a".into(), uid: String::new() }]);
+        assert!(stored_claims(&target, None).is_empty());
+    }
 }

@@ -1,148 +1,198 @@
-//! What came of a round's writes, remembered for the next one.
+//! The results of entries, taken into the memory. They are news: each comes back some rounds after its entry was made.
 //!
-//! Takes what was applied; changes the memory and yields warnings that follow. Unknown is not failed: a write that may
-//! have been made is observed before it is repeated. May not write. Source: spec/operationjob.md §§3.7, 6.2.
-
-use std::collections::HashMap;
+//! Unknown is not failed: a write that may have been made is observed before it is repeated. Source:
+//! docs/operationjob.md 3.7, 3.15.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
-use crate::cluster::store::Store;
-use crate::cluster::writes::{Applied, EventNote, JobKey, Stopped, TargetWrites, Write};
+use crate::cluster::writes::{EntryResult, EventNote, Priority, Stopped, Write};
+use crate::job::key::JobRef;
+use crate::job::state::cut;
+use crate::job::time::{after, before};
 use crate::plugin::proposal::PluginEvent;
-use crate::round::events::{Teller, untold};
-use crate::round::judge::wait_after;
-use crate::round::memory::JobMemory;
-use crate::round::target::cut;
+use crate::round::events::EventBuilder;
+use crate::round::judge::{too_late_for, wait_after};
+use crate::round::memory::{Decided, JobMemory};
+use crate::round::target_memory::TargetMemory;
 
-/// First wait after an eviction that a budget refused; doubles up to a minute.
+/// First wait after an eviction that a budget refused, in seconds; doubles up to a minute.
 const BLOCKED_WAIT: i64 = 5;
 const LONGEST_WAIT: i64 = 60;
-/// How long the cache may take to show what made a write fail before the host looks.
+/// How long the cache may take to show what made a write fail before the host reads the object live.
 const UNSEEN: SignedDuration = SignedDuration::from_millis(500);
+/// How far the host's clock may be ahead of the API server's, and a little more.
+const CLOCK_MARGIN: SignedDuration = SignedDuration::from_secs(2);
 
-/// What was sent for each target: whether it asks the target to go, and the version it was decided on.
-pub struct Sent {
-    departs: HashMap<u32, bool>,
-    versions: HashMap<u32, String>,
-}
-
-impl Sent {
-    /// What `writes` are about.
-    pub fn note(writes: &[TargetWrites], store: &Store) -> Self {
-        let indexed = || writes.iter().filter_map(|target| Some((target.target?, &target.writes)));
-        let departs =
-            |writes: &[Write]| writes.iter().any(|write| matches!(write, Write::Evict { .. } | Write::Delete { .. }));
-        let version =
-            |writes: &[Write]| store.get(writes.first()?.object()).map(|object| object.resource_version.clone());
-        Self {
-            departs: indexed().map(|(index, writes)| (index, departs(writes))).collect(),
-            versions: indexed().filter_map(|(index, writes)| Some((index, version(writes)?))).collect(),
-        }
-    }
-}
-
-/// Takes what came of the writes. Yields warnings about evictions that a budget refused.
-pub fn absorb(applied: &[Applied], sent: &Sent, memory: &mut JobMemory, key: &JobKey, uid: &str) -> Vec<EventNote> {
-    let teller = Teller { key, uid, action: "Evict" };
+/// Takes in the results that came back. Yields the events that follow from them.
+pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<EventNote> {
     let mut notes = Vec::new();
-    for outcome in applied {
-        memory.acts += u64::try_from(outcome.done).unwrap_or(0);
-        let Some(index) = outcome.target else {
-            closed(outcome, memory);
+    for result in std::mem::take(&mut memory.results) {
+        if result.entry.job.uid != job.uid {
             continue;
-        };
-        match &outcome.stopped {
-            None => done(index, outcome.at, sent, memory),
-            Some(stopped) => notes.extend(stop(index, stopped, outcome.at, sent, memory).map(|warning| {
-                let attempt = memory.latest(index).map_or(1, |target| target.attempt);
-                teller.note(warning, index, attempt)
-            })),
+        }
+        memory.acts = memory.acts.saturating_add(u64::try_from(result.done).unwrap_or(0));
+        match result.entry.index {
+            None => closed(&result, memory, &mut notes),
+            Some(index) if concerns(&result, index, memory) => target(&result, index, memory, job, action, &mut notes),
+            Some(_) => {}
         }
     }
-    untold(notes, memory)
+    notes
 }
 
-/// What came of the job's own write.
-fn closed(outcome: &Applied, memory: &mut JobMemory) {
+/// Whether a result is about the target as it is now, and not about an earlier attempt or another object.
+fn concerns(result: &EntryResult, index: u32, memory: &JobMemory) -> bool {
+    let epoch = memory.state.epoch;
+    memory.state.target(index).is_some_and(|target| {
+        let uid = target.uid.as_deref().unwrap_or_default();
+        let known = uid == result.entry.target_uid || uid.is_empty() || result.entry.target_uid.is_empty();
+        known && target.attempt.max(1) == result.entry.attempt.max(1) && result.entry.epoch == epoch
+    })
+}
+
+/// The result of a write of the job itself.
+fn closed(result: &EntryResult, memory: &mut JobMemory, notes: &mut Vec<EventNote>) {
     let tries = memory.job_retry.map_or(0, |(_, tries)| tries);
-    memory.job_retry = outcome.stopped.as_ref().map(|_| (outcome.at + wait_after(tries, None), tries + 1));
+    let failed = result.stopped.as_ref().filter(|stopped| **stopped != Stopped::NotSent);
+    memory.job_retry = failed.map(|_| (after(result.at, wait_after(tries, None)), tries.saturating_add(1)));
     memory.close_at = memory.job_retry.map(|(time, _)| time);
+    if result.stopped.is_none() {
+        notes.extend(result.entry.events.iter().cloned());
+    }
     // What it was a step to is due now.
     memory.again |= memory.job_retry.is_none();
 }
 
-fn done(index: u32, at: Timestamp, sent: &Sent, memory: &mut JobMemory) {
-    let departs = sent.departs.get(&index).copied().unwrap_or(false);
-    memory.blocked.remove(&index);
-    let target = memory.target(index);
-    target.blocked = 0;
-    target.trouble = None;
-    target.not_before = None;
-    target.release_tries = 0;
-    if departs {
-        target.departing = true;
-        target.asked_to_go(at);
+fn target(
+    result: &EntryResult,
+    index: u32,
+    memory: &mut JobMemory,
+    job: &JobRef,
+    action: &str,
+    notes: &mut Vec<EventNote>,
+) {
+    let name = memory.state.name(index).to_owned();
+    let attempt = result.entry.attempt;
+    let ends = memory.state.target(index).is_some_and(|target| target.progress.terminal());
+    match &result.stopped {
+        None => {
+            done(result, memory.target(index));
+            memory.blocked.remove(&index);
+            notes.extend(result.entry.events.iter().cloned());
+        }
+        Some(stopped) => {
+            let known = memory.target(index);
+            let (trouble, warning) = stop(stopped, result, known, ends, &name);
+            if matches!(stopped, Stopped::Blocked { .. }) {
+                memory.blocked.insert(index);
+            }
+            show(index, trouble, memory);
+            let events = EventBuilder { job, action };
+            notes.extend(warning.map(|warning| events.about_target(warning, index, attempt)));
+        }
     }
-    if let Some(fate) = target.fate.as_mut() {
-        // The only write of a target with a fate is its touch.
-        fate.settled = true;
-    }
-    memory.dirty.insert(index);
-    memory.again = true;
+    // It is turned to now, and rests where it has to.
+    memory.agenda.set(index, Some(Timestamp::UNIX_EPOCH));
 }
 
-fn stop(index: u32, stopped: &Stopped, at: Timestamp, sent: &Sent, memory: &mut JobMemory) -> Option<PluginEvent> {
-    let name = memory.state.name(index).to_owned();
-    let version = sent.versions.get(&index).cloned();
-    let target = memory.target(index);
-    let mut trouble = None;
-    let mut warning = None;
+fn done(result: &EntryResult, known: &mut TargetMemory) {
+    known.blocked = 0;
+    known.write_tries = 0;
+    known.release_tries = 0;
+    known.trouble = None;
+    known.retry_at = None;
+    let own = |write: &&Write| write.uid() == Some(&result.entry.target_uid);
+    if result.entry.writes.iter().filter(own).any(Write::departs) {
+        known.expects.departing = true;
+        known.expects.departure_sent = result.sent.map(|sent| before(sent, CLOCK_MARGIN));
+    }
+    if result.entry.priority == Priority::Bump
+        && let Some(failure) = known.failure.as_mut()
+    {
+        failure.no_late_effect = true;
+    }
+    known.check(result.at);
+}
+
+type Trouble = Option<(&'static str, String)>;
+
+fn stop(
+    stopped: &Stopped,
+    result: &EntryResult,
+    known: &mut TargetMemory,
+    ends: bool,
+    name: &str,
+) -> (Trouble, Option<PluginEvent>) {
+    let at = result.at;
+    let write = result.entry.writes.get(result.done);
+    let version = write.and_then(Write::version).map(str::to_owned);
+    let own = write.is_none_or(|write| write.uid().is_none_or(|uid| uid == result.entry.target_uid));
     let wait = match stopped {
-        Stopped::Gone | Stopped::Conflict => {
-            // Never at once: a refused eviction has spent its budget. The cache moves, or a look moves it.
-            target.stale = version;
-            target.look_at = Some(at + UNSEEN);
-            memory.wake(at + UNSEEN, index);
-            return None;
+        Stopped::NotSent => {
+            known.check(at);
+            return (None, None);
         }
-        Stopped::Blocked { message, retry_after } => {
+        Stopped::LostLease => return (None, None),
+        Stopped::Gone | Stopped::Conflict => {
+            // Never at once: a refused eviction has spent its budget. The cache moves, or a live read moves it.
+            if version.is_none() {
+                known.retry_at = Some(after(at, UNSEEN));
+                known.check_at = known.retry_at;
+            } else {
+                known.expects.patience = Some(after(at, UNSEEN));
+            }
+            known.expects.stale = version;
+            return (None, None);
+        }
+        Stopped::Blocked { retry_after, message } => {
             let own = retry_after.map(|seconds| SignedDuration::from_secs(i64::from(seconds.max(1))));
-            let doubled = SignedDuration::from_secs((BLOCKED_WAIT << target.blocked.min(5)).min(LONGEST_WAIT));
-            target.blocked += 1;
-            trouble = Some(("EvictionBlocked", message.clone()));
-            let message = format!("{name}: {message}");
-            warning = Some(PluginEvent { warning: true, reason: "EvictionBlocked".into(), message });
-            own.unwrap_or(doubled)
+            let doubled = SignedDuration::from_secs((BLOCKED_WAIT << known.blocked.min(5)).min(LONGEST_WAIT));
+            known.blocked = known.blocked.saturating_add(1);
+            known.retry_at = Some(after(at, own.unwrap_or(doubled)));
+            known.check_at = known.retry_at;
+            let warning = warning("EvictionBlocked", format!("{name}: {message}"));
+            return (Some(("EvictionBlocked", message.clone())), Some(warning));
         }
         Stopped::Throttled { retry_after } => SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1).max(1))),
         Stopped::Unknown { .. } => {
-            target.unknown.clone_from(&version);
-            target.stale = version;
-            backed_off(&mut target.tries)
+            note_unknown(result, known, version.filter(|_| own), own);
+            backed_off(&mut known.write_tries)
         }
-        Stopped::Refused { message } => {
-            trouble = Some(("UpdateObjectFailed", message.clone()));
-            backed_off(&mut target.tries)
+        Stopped::Refused { .. } => {
+            if let Some(failure) = known.failure.as_mut() {
+                failure.give_up_at.get_or_insert(too_late_for(at));
+            }
+            backed_off(&mut known.write_tries)
         }
-        Stopped::Fenced => return None,
     };
-    target.not_before = Some(at + wait);
-    if matches!(stopped, Stopped::Blocked { .. }) {
-        memory.blocked.insert(index);
-    }
-    let target = memory.target(index);
-    if let Some((reason, message)) = trouble {
-        let error = TargetError { reason: reason.into(), message: cut(&message, 256) };
-        let rounds = target.trouble.as_ref().map_or(1, |(_, rounds)| rounds + 1);
-        target.trouble = Some((error.clone(), rounds));
-        if rounds >= 2 {
-            show(index, error, memory);
+    known.retry_at = Some(after(at, wait));
+    known.check_at = known.retry_at;
+    match stopped {
+        Stopped::Refused { message } => {
+            let first = known.write_tries == 1;
+            let told = warning("ReleaseTargetFailed", format!("{name}: {message}"));
+            (Some(("UpdateObjectFailed", message.clone())), (ends && first).then_some(told))
         }
+        _ => (None, None),
     }
-    memory.wake(at + wait, index);
-    warning
+}
+
+/// Remembers what may still take effect.
+fn note_unknown(result: &EntryResult, known: &mut TargetMemory, version: Option<String>, own: bool) {
+    if own {
+        known.expects.unknown.clone_from(&version);
+        known.expects.stale = version;
+        return;
+    }
+    if let Some(write) = result.entry.writes.get(result.done) {
+        let seen = write.version().map(str::to_owned);
+        known.expects.unknown_others.insert(write.object().clone(), (seen, too_late_for(result.at)));
+    }
+}
+
+fn warning(reason: &str, message: String) -> PluginEvent {
+    PluginEvent { warning: true, reason: reason.to_owned(), message }
 }
 
 fn backed_off(tries: &mut u32) -> SignedDuration {
@@ -152,13 +202,19 @@ fn backed_off(tries: &mut u32) -> SignedDuration {
 }
 
 /// A trouble that lasts is shown on its target, when the status is written next.
-fn show(index: u32, error: TargetError, memory: &mut JobMemory) {
-    let Some(mut state) = memory.latest(index).cloned() else { return };
-    if state.progress.terminal() || state.error.as_ref() == Some(&error) {
+fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
+    let Some((reason, message)) = trouble else { return };
+    let error = TargetError { reason: reason.to_owned(), message: cut(&message, 256) };
+    let known = memory.target(index);
+    let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
+    known.trouble = Some((error.clone(), rounds));
+    let Some(mut state) = memory.latest(index).cloned().filter(|_| rounds >= 2) else { return };
+    if state.error.as_ref() == Some(&error) {
         return;
     }
     state.error = Some(error);
-    memory.decided.insert(index, state);
-    // Nothing else may bring a round before the write is tried again.
-    memory.again = true;
+    let waiting = memory.decided.remove(&index);
+    let (writes, events, priority) = waiting
+        .map_or((Vec::new(), Vec::new(), Priority::Operated), |waiting| (waiting.writes, waiting.events, waiting.priority));
+    memory.decide(index, Decided { state, writes, events, priority });
 }

@@ -1,9 +1,9 @@
 //! The status of a job, and the records that hold the detail of a large one. The only place that builds a status.
 //!
-//! Takes what a round decided; yields the documents to store. Empty values and zero counts are absent, times are whole
-//! seconds, and what did not change is not written. Source: spec/operationjob.md §2.
+//! Empty values and zero counts are absent, times are whole seconds, and a field that did not change is not written.
+//! Source: docs/operationjob.md 2.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
@@ -13,21 +13,24 @@ use oarlock_api::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::cluster::writes::{JobKey, RecordWrite};
+use crate::cluster::writes::ShardWrite;
+use crate::job::key::JobRef;
+use crate::job::progress::Counts;
 use crate::job::ranges;
-use crate::job::state::{Progress, SHARD, TargetState, indexes, write_time};
-use crate::round::memory::{Counts, JobMemory};
-use crate::round::target::cut;
+use crate::job::state::{SHARD, cut};
+use crate::job::time::write_time;
+use crate::round::memory::JobMemory;
 
-/// Longest text of `ranges.processing`, `.succeeded` and `.failed`, and of all `failures`, in bytes.
-const PROCESSING_BYTES: usize = 16 * 1024;
+/// Longest text of `ranges.processing`, in bytes. Starts wait where it would be longer.
+pub const PROCESSING_BYTES: usize = 16 * 1024;
+/// Longest text of `ranges.succeeded`, of `.failed` and of all `failures`, in bytes.
 const SUCCEEDED_BYTES: usize = 12 * 1024;
 const FAILED_BYTES: usize = 8 * 1024;
 const FAILURES_BYTES: usize = 16 * 1024;
 /// Most entries of `failures`.
 const FAILURES: usize = 100;
 
-/// What a status is made from beside the targets.
+/// The inputs of a status beside the targets.
 pub struct Summary {
     /// Generation of the job.
     pub generation: i64,
@@ -35,7 +38,7 @@ pub struct Summary {
     pub epoch: i64,
     /// The bound plugin.
     pub plugin: Option<PluginBinding>,
-    /// What was frozen.
+    /// The frozen selection.
     pub selection: Option<Selection>,
     /// The conditions.
     pub conditions: Vec<Condition>,
@@ -78,28 +81,27 @@ pub fn status(memory: &JobMemory, summary: Summary) -> OperationJobStatus {
 }
 
 fn shard_fields(memory: &JobMemory, status: &mut OperationJobStatus) {
-    let latest: Vec<TargetState> = (0..).map_while(|index| memory.latest(index).cloned()).collect();
-    let of = |progress| indexes(&latest, |target| target.progress == progress);
-    let (processing, _) = ranges::format(&of(Progress::Processing), PROCESSING_BYTES);
-    let (succeeded, cut_succeeded) = ranges::format(&of(Progress::Succeeded), SUCCEEDED_BYTES);
-    let (failed, cut_failed) = ranges::format(&of(Progress::Failed), FAILED_BYTES);
-    let shards = i32::try_from(latest.len().div_ceil(SHARD)).unwrap_or(i32::MAX);
+    let latest = &memory.latest;
+    let (processing, _) = ranges::format(&latest.processing, PROCESSING_BYTES);
+    let (succeeded, cut_succeeded) = ranges::format(&latest.succeeded, SUCCEEDED_BYTES);
+    let (failed, cut_failed) = ranges::format(&latest.failed, FAILED_BYTES);
+    let shards = i32::try_from(memory.state.targets.len().div_ceil(SHARD)).unwrap_or(i32::MAX);
     status.records = Some(RecordsSummary { count: shards, size: i32::try_from(SHARD).unwrap_or(i32::MAX) });
     status.ranges = Some(Ranges { processing, succeeded, failed });
     status.ranges_truncated = (cut_succeeded || cut_failed).then_some(true);
-    status.failures = Some(failures(memory, &latest)).filter(|failures| !failures.is_empty());
+    status.failures = Some(failures(memory)).filter(|failures| !failures.is_empty());
 }
 
-fn failures(memory: &JobMemory, latest: &[TargetState]) -> Vec<Failure> {
+fn failures(memory: &JobMemory) -> Vec<Failure> {
     let mut room = FAILURES_BYTES;
-    let failed = (0u32..).zip(latest).filter(|(_, target)| target.progress == Progress::Failed);
-    let entry = |(index, target): (u32, &TargetState)| {
-        let error = target.error.clone().unwrap_or_default();
+    let entry = |index: &u32| {
+        let error = memory.latest(*index)?.error.clone().unwrap_or_default();
         let message = cut(&error.message, 120);
-        let name = memory.state.name(index).to_owned();
-        Failure { index: i32::try_from(index).unwrap_or(i32::MAX), name, reason: error.reason, message }
+        let name = memory.state.name(*index).to_owned();
+        Some(Failure { index: i32::try_from(*index).unwrap_or(i32::MAX), name, reason: error.reason, message })
     };
-    let entries = failed.map(entry).filter(|failure| failure.reason != "Skipped").take(FAILURES);
+    let entries = memory.latest.failed.iter().filter_map(entry);
+    let entries = entries.filter(|failure| failure.reason != "Skipped").take(FAILURES);
     entries
         .take_while(|failure| {
             let size = failure.name.len() + failure.reason.len() + failure.message.len() + 60;
@@ -109,29 +111,46 @@ fn failures(memory: &JobMemory, latest: &[TargetState]) -> Vec<Failure> {
         .collect()
 }
 
+/// Whether the stored status does not say what `memory` says: progress, end, numbers and ranges.
+pub fn differs(memory: &JobMemory, stored: Option<&OperationJobStatus>) -> bool {
+    let Some(stored) = stored.filter(|stored| stored.start_time.is_some()) else { return false };
+    let counts = memory.counts();
+    let numbers = [counts.total, counts.pending, counts.processing, counts.succeeded, counts.failed].map(count);
+    let said = [
+        stored.total_pod_count,
+        stored.pending_pod_count,
+        stored.processing_pod_count,
+        stored.succeeded_pod_count,
+        stored.failed_pod_count,
+    ];
+    let mut shown = OperationJobStatus::default();
+    if memory.state.sharded() {
+        shard_fields(memory, &mut shown);
+    }
+    let ends = counts.total > 0 && counts.progress().terminal();
+    numbers != said
+        || stored.progress.as_deref() != Some(counts.progress().word())
+        || ends != memory.state.end.is_some()
+        || shown.ranges != stored.ranges
+}
+
 fn count(n: usize) -> Option<i32> {
     i32::try_from(n).ok().filter(|n| *n > 0)
 }
 
-/// Whom a patch is for.
-pub struct Address<'a> {
-    /// The job.
-    pub key: &'a JobKey,
-    /// Its UID.
-    pub uid: &'a str,
-    /// Its resourceVersion as last seen.
-    pub resource_version: &'a str,
-}
-
 /// The merge patch that turns the stored status into `next`, with preconditions. `None` where they are equal.
-pub fn patch(stored: Option<&OperationJobStatus>, next: &OperationJobStatus, address: &Address<'_>) -> Option<Value> {
-    let before = fields(&stored.cloned().unwrap_or_default());
-    let after = fields(next);
-    let changes = difference(&before, &after);
+pub fn patch(
+    stored: Option<&OperationJobStatus>,
+    next: &OperationJobStatus,
+    job: &JobRef,
+    resource_version: &str,
+) -> Option<Value> {
+    let before = stored.map(fields).unwrap_or_default();
+    let changes = difference(&before, &fields(next));
     if changes.is_empty() {
         return None;
     }
-    Some(json!({"metadata": {"uid": address.uid, "resourceVersion": address.resource_version}, "status": changes}))
+    Some(json!({"metadata": {"uid": job.uid, "resourceVersion": resource_version}, "status": changes}))
 }
 
 fn fields(value: &impl serde::Serialize) -> Map<String, Value> {
@@ -163,21 +182,12 @@ fn difference(before: &Map<String, Value>, after: &Map<String, Value>) -> Map<St
     changes
 }
 
-/// The record writes that the changed targets need. `stored` are the shards whose record exists.
-pub fn records(
-    memory: &JobMemory,
-    changed: &BTreeMap<u32, TargetState>,
-    stored: &BTreeSet<u32>,
-    address: &Address<'_>,
-) -> Vec<RecordWrite> {
-    if !memory.state.sharded() {
-        return Vec::new();
-    }
-    let size = u32::try_from(SHARD).unwrap_or(u32::MAX);
-    let shards: BTreeSet<u32> = changed.keys().map(|index| index / size).collect();
-    let write = |shard: u32| {
-        let record = record(memory, shard, address);
-        let patch = stored.contains(&shard).then(|| {
+/// The writes of these shards, at `epoch`.
+pub fn shard_writes(memory: &JobMemory, shards: &BTreeSet<u32>, job: &JobRef, epoch: i64) -> Vec<ShardWrite> {
+    let write = |shard: &u32| {
+        let record = record(memory, *shard, job, epoch);
+        let stored = memory.shards.stored.get(shard);
+        let patch = stored.map(|stored| {
             let spec = &record.record;
             let counts = [
                 ("succeededPodCount", spec.succeeded_pod_count),
@@ -186,36 +196,44 @@ pub fn records(
                 ("processingPodCount", spec.processing_pod_count),
             ];
             let mut body = Map::new();
+            let metadata = json!({"uid": stored.uid, "resourceVersion": stored.resource_version});
+            body.insert("metadata".into(), metadata);
+            body.insert("epoch".into(), json!(epoch));
             body.extend(counts.map(|(field, count)| (field.to_owned(), json!(count))));
+            if memory.shards.rewrite.contains(shard) {
+                body.insert("job".into(), json!(spec.job));
+                body.insert("firstIndex".into(), json!(spec.first_index));
+            }
             body.insert("targets".into(), json!(spec.targets));
             Value::Object(body)
         });
-        RecordWrite { name: record_name(address, shard), record, patch }
+        ShardWrite { shard: *shard, name: shard_name(job, *shard), record, patch }
     };
-    shards.into_iter().map(write).collect()
+    shards.iter().map(write).collect()
 }
 
-/// `<job name cut to 200>-<first 8 of job UID>-<shard>`.
-fn record_name(address: &Address<'_>, shard: u32) -> String {
-    let name: String = address.key.name.chars().take(200).collect();
-    let uid: String = address.uid.chars().take(8).collect();
-    format!("{name}-{uid}-{shard}")
+/// The name of a record: the job's name, cut, the first 8 characters of its UID, and the shard.
+fn shard_name(job: &JobRef, shard: u32) -> String {
+    let uid: String = job.uid.chars().take(8).collect();
+    format!("{}-{uid}-{shard}", job.name_prefix())
 }
 
-fn record(memory: &JobMemory, shard: u32, address: &Address<'_>) -> OperationRecord {
+fn record(memory: &JobMemory, shard: u32, job: &JobRef, epoch: i64) -> OperationRecord {
     let size = u32::try_from(SHARD).unwrap_or(u32::MAX);
-    let first = shard * size;
-    let last = (first + size).min(u32::try_from(memory.state.targets.len()).unwrap_or(u32::MAX));
-    let targets: Vec<_> =
-        (first..last).filter_map(|index| Some(memory.latest(index)?.detail(memory.state.name(index)))).collect();
-    let of =
-        |progress: Progress| count(targets.iter().filter(|t| t.progress.as_deref() == Some(progress.word())).count());
-    let labels = [("oarlock.dev/job-uid", address.uid.to_owned()), ("oarlock.dev/shard", shard.to_string())];
+    let first = shard.saturating_mul(size);
+    let last = first.saturating_add(size).min(u32::try_from(memory.state.targets.len()).unwrap_or(u32::MAX));
+    let mut sets = crate::job::progress::Counts::default();
+    let mut targets = Vec::with_capacity(SHARD);
+    for (index, target) in (first..last).filter_map(|index| Some((index, memory.latest(index)?))) {
+        sets.add(target.progress);
+        targets.push(target.detail(memory.state.name(index)));
+    }
+    let labels = [("oarlock.dev/job-uid", job.uid.clone()), ("oarlock.dev/shard", shard.to_string())];
     let owner = OwnerReference {
         api_version: oarlock_api::OPERATION_JOB_API_VERSION.to_owned(),
         kind: "OperationJob".to_owned(),
-        name: address.key.name.clone(),
-        uid: address.uid.to_owned(),
+        name: job.key.name.clone(),
+        uid: job.uid.clone(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     };
@@ -223,20 +241,21 @@ fn record(memory: &JobMemory, shard: u32, address: &Address<'_>) -> OperationRec
         api_version: oarlock_api::OPERATION_RECORD_API_VERSION.to_owned(),
         kind: "OperationRecord".to_owned(),
         metadata: ObjectMeta {
-            name: Some(record_name(address, shard)),
-            namespace: Some(address.key.namespace.clone()),
+            name: Some(shard_name(job, shard)),
+            namespace: Some(job.key.namespace.clone()),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
         record: OperationRecordSpec {
-            job: RecordedJob { name: address.key.name.clone(), uid: address.uid.to_owned() },
+            job: RecordedJob { name: job.key.name.clone(), uid: job.uid.clone() },
             shard: i32::try_from(shard).unwrap_or(i32::MAX),
             first_index: i32::try_from(first).unwrap_or(i32::MAX),
-            succeeded_pod_count: of(Progress::Succeeded),
-            failed_pod_count: of(Progress::Failed),
-            pending_pod_count: of(Progress::Pending),
-            processing_pod_count: of(Progress::Processing),
+            epoch: Some(epoch),
+            succeeded_pod_count: count(sets.succeeded),
+            failed_pod_count: count(sets.failed),
+            pending_pod_count: count(sets.pending),
+            processing_pod_count: count(sets.processing),
             targets,
         },
     }

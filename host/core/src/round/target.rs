@@ -1,365 +1,344 @@
-//! What one target needs now.
+//! What one target needs next.
 //!
-//! Takes its durable state, what is remembered of it and the views of this round; yields a [`Turn`]: rest, look, decide
-//! or visit. May not call a plugin or write: it names what is to be done. Source: spec/operationjob.md §§3.5 to 3.11.
+//! Takes its durable state, what is remembered of it and the views of this round; yields a [`Need`]. It names what is to
+//! be done and does none of it. A deadline fires here. Source: docs/operationjob.md 3.5 to 3.11.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::TargetError;
 
-use crate::cluster::object::{Object, ObjectKey};
-use crate::cluster::store::Store;
-use crate::cluster::writes::{JobKey, Write};
-use crate::job::spec::ValidSpec;
-use crate::job::state::{Progress, TargetState, extras, whole};
-use crate::plugin::lookup::PluginInfo;
-use crate::plugin::visit::{Call, Look, Looked};
-use crate::round::memory::{Fate, TargetMemory};
+use crate::cluster::live_reads::LiveRead;
+use crate::cluster::object::Object;
+use crate::cluster::writes::Write;
+use crate::job::state::{Progress, TargetState, ended, extras};
+use crate::job::time::{after, write_time};
+use crate::plugin::visit::Call;
+use crate::round::context::Target;
+use crate::round::target_memory::{PendingFailure, TargetMemory};
 use crate::shared::holds;
 
-/// How long an own write may stay unseen before the host looks.
+/// How long an own write may stay unseen before the host reads the object live.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(3);
 
-/// What the targets of a job have in common in one round.
-pub struct Common<'a> {
-    /// The job.
-    pub key: &'a JobKey,
-    /// Its UID.
-    pub job_uid: &'a str,
-    /// When the round began.
-    pub now: Timestamp,
-    /// Its spec, where that is valid.
-    pub spec: Option<&'a ValidSpec>,
-    /// Seconds each target has.
-    pub deadline_seconds: i64,
-    /// Its plugin, where one serves.
-    pub plugin: Option<&'a PluginInfo>,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// The objects.
-    pub store: &'a Arc<Store>,
-    /// What the looks found.
-    pub looked: &'a Arc<Looked>,
-}
-
-/// What one target needs now.
+/// What one target needs next.
 #[derive(Debug)]
-pub enum Turn {
-    /// Nothing before a change or this time.
-    Rest(Option<Timestamp>),
-    /// These looks first.
-    Look(BTreeSet<Look>),
-    /// To be recorded so, with no call.
-    Decide(TargetState),
-    /// To be touched, so that a write still under way fails.
-    Touch(Write),
-    /// To be visited.
-    Visit(Planned),
+pub enum Need {
+    /// Nothing before a change or its due time.
+    Rest,
+    /// These live reads first.
+    Read(BTreeSet<LiveRead>),
+    /// This state recorded, with no call.
+    Set(TargetState),
+    /// Its resourceVersion bumped, so that a write still under way fails.
+    Bump(Write),
+    /// A visit.
+    Visit(Box<PlannedVisit>),
 }
 
 /// A visit that the round makes.
 #[derive(Debug)]
-pub struct Planned {
-    /// Which functions.
+pub struct PlannedVisit {
+    /// The functions to call.
     pub call: Call,
     /// The state to record, before what the plugin adds.
     pub state: TargetState,
     /// The object of the recorded UID.
     pub object: Option<Arc<Object>>,
     /// Every read is live, and only `succeeded` counts.
-    pub last_look: bool,
+    pub final_check: bool,
 }
 
-impl Common<'_> {
-    /// Key of the pod of that name.
-    pub fn pod(&self, name: &str) -> ObjectKey {
-        ObjectKey::pod(&self.key.namespace, name)
-    }
-
-    /// When a target's time is over.
-    pub fn deadline(&self, target: &TargetState) -> Option<Timestamp> {
-        target.start.map(|start| start + SignedDuration::from_secs(self.deadline_seconds))
-    }
+fn visit(call: Call, state: TargetState, object: Option<Arc<Object>>) -> Need {
+    Need::Visit(Box::new(PlannedVisit { call, state, object, final_check: false }))
 }
 
-/// What the target `name` needs now.
-pub fn turn(name: &str, state: &TargetState, memory: &mut TargetMemory, common: &Common<'_>) -> Turn {
-    let key = common.pod(name);
-    match state.progress {
-        Progress::Pending => start(&key, state, common),
-        Progress::Processing => Flight { key, state, common }.turn(memory),
-        Progress::Succeeded | Progress::Failed => release(&key, state, memory, common),
-    }
+fn error(reason: &str, message: impl Into<String>) -> TargetError {
+    TargetError { reason: reason.to_owned(), message: message.into() }
 }
 
-/// A pending target: it starts, or it is found never to have been there.
-fn start(key: &ObjectKey, state: &TargetState, common: &Common<'_>) -> Turn {
-    let now = whole(common.now);
-    if common.deleting {
-        let error = TargetError {
-            reason: "JobDeleted".into(),
-            message: "the job was deleted before the target started".into(),
-        };
-        return Turn::Decide(ended(state, Progress::Failed, now, Some(error)));
-    }
-    let Some(object) = common.store.get(key) else {
-        let look = Look::Object(key.clone());
-        if !common.looked.has(&look) {
-            return Turn::Look([look].into());
-        }
-        let error = TargetError {
-            reason: "PodNotFound".into(),
-            message: format!("there is no pod {} in namespace {}", key.name, common.key.namespace),
-        };
-        return Turn::Decide(ended(state, Progress::Failed, now, Some(error)));
-    };
-    let mut next = state.clone();
-    next.progress = Progress::Processing;
-    next.start = Some(now);
-    next.attempt = 1;
-    next.uid = Some(object.uid.clone());
-    if common.plugin.is_some_and(|plugin| plugin.registration.same_controller().is_some()) {
-        match note_owner(&object, common) {
-            Ok(noted) => next.extra.extend(noted),
-            Err(look) => return Turn::Look([look].into()),
+impl Target<'_> {
+    /// What this target needs next.
+    pub fn need(&self, known: &mut TargetMemory) -> Need {
+        match self.stored.progress {
+            Progress::Pending => self.start(known),
+            Progress::Processing if known.record_lost => self.give_up_lost(),
+            Progress::Processing => self.advance(known),
+            Progress::Succeeded | Progress::Failed => self.release(known),
         }
     }
-    match common.spec.map_or(0, |spec| spec.delay_seconds) {
-        0 => visit(Call::OperateThenProgress, next, Some(object)),
-        _ => Turn::Decide(next),
-    }
-}
 
-/// What must be remembered of the controller, since later nobody can look it up.
-fn note_owner(object: &Object, common: &Common<'_>) -> Result<Vec<(String, String)>, Look> {
-    let root = match common.store.root(object) {
-        Ok(root) => root,
-        Err(_) => {
-            let look = Look::Controllers { namespace: common.key.namespace.clone() };
-            if !common.looked.has(&look) {
-                return Err(look);
+    fn live_read(&self) -> LiveRead {
+        LiveRead::Object(self.key.clone())
+    }
+
+    fn fail(&self, error: TargetError) -> Need {
+        Need::Set(ended(self.stored, Progress::Failed, self.round.second(), Some(error)))
+    }
+
+    /// The error of a target whose job is deleted.
+    fn deleted(&self, how: &str) -> TargetError {
+        if self.round.object.metadata.deletion_timestamp.is_some() {
+            return error("JobDeleted", format!("the job was deleted {how}"));
+        }
+        let namespace = &self.round.job.key.namespace;
+        error("NamespaceTerminating", format!("namespace {namespace} is being deleted; it was {how}"))
+    }
+
+    /// A pending target: it starts, or it is found never to have been there.
+    fn start(&self, known: &mut TargetMemory) -> Need {
+        let round = self.round;
+        known.waits_for_object = false;
+        if round.deleting() {
+            return self.fail(self.deleted("before the target started"));
+        }
+        let Some(object) = round.store.get(&self.key) else {
+            if !round.live.has(&self.live_read()) {
+                return Need::Read([self.live_read()].into());
             }
-            // The ReplicaSet is gone already: it is the only root there is.
-            object.controller().cloned()
+            let message = format!("there is no pod {} in namespace {}", self.name, round.job.key.namespace);
+            return self.fail(error("PodNotFound", message));
+        };
+        let exclusive = round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
+        if exclusive && holds::holders(&object).any(|holder| holder != round.job.uid) {
+            known.waits_for_object = true;
+            known.news = false;
+            return Need::Rest;
         }
-    };
-    let mut noted = Vec::new();
-    if let Some(owner) = root {
-        noted.push((extras::OWNER.to_owned(), format!("{}/{}/{}", owner.kind.kind, owner.name, owner.uid)));
-        if owner.kind.kind == "DaemonSet" {
-            noted.extend(object.text("/spec/nodeName").map(|node| (extras::NODE.to_owned(), node)));
+        let mut next = self.stored.clone();
+        next.progress = Progress::Processing;
+        next.start = Some(round.second());
+        next.attempt = 1;
+        next.uid = Some(object.uid.clone());
+        if round.follows_controllers() {
+            match self.owner_extras(&object) {
+                Ok(noted) => next.extra.extend(noted),
+                Err(read) => return Need::Read([read].into()),
+            }
+        }
+        known.news = true;
+        match round.begin_after(&next) {
+            None => visit(Call::OperateThenProgress, next, Some(object)),
+            Some(_) => Need::Set(next),
         }
     }
-    Ok(noted)
-}
 
-/// A target in flight.
-struct Flight<'a> {
-    key: ObjectKey,
-    state: &'a TargetState,
-    common: &'a Common<'a>,
-}
+    /// The extras about the controller, which are stored since later nobody can look them up.
+    fn owner_extras(&self, object: &Object) -> Result<Vec<(String, String)>, LiveRead> {
+        let root = match self.round.store.root(object) {
+            Ok(root) => root,
+            Err(_) => {
+                let read = LiveRead::Controllers { namespace: self.round.job.key.namespace.clone() };
+                if !self.round.live.has(&read) {
+                    return Err(read);
+                }
+                // The ReplicaSet is gone already: it is the only root there is.
+                object.controller().cloned()
+            }
+        };
+        let mut noted = Vec::new();
+        if let Some(owner) = root {
+            noted.push((extras::OWNER.to_owned(), format!("{}/{}/{}", owner.kind.kind, owner.name, owner.uid)));
+            if owner.kind.kind == "DaemonSet" {
+                noted.extend(object.text("/spec/nodeName").map(|node| (extras::NODE.to_owned(), node)));
+            }
+        }
+        Ok(noted)
+    }
 
-impl Flight<'_> {
-    fn turn(&self, memory: &mut TargetMemory) -> Turn {
-        if let Some(look) = self.unconfirmed(memory) {
-            return Turn::Look([look].into());
+    /// A target in flight.
+    fn advance(&self, known: &mut TargetMemory) -> Need {
+        if let Some(read) = self.unconfirmed(known) {
+            return Need::Read([read].into());
         }
         let object = self.object();
-        if memory.unknown.is_some() && object.as_ref().map(|o| &o.resource_version) != memory.unknown.as_ref() {
-            // The object has moved: a write made against the older version fails from now on.
-            memory.unknown = None;
+        known.expects.refresh(object.as_deref(), self.round.store, self.round.now);
+        self.end_where_due(known);
+        match known.failure.clone() {
+            Some(failure) => self.end(known, failure, object),
+            None => self.go_on(known, object),
         }
-        if memory.departing && object.as_ref().is_none_or(|o| o.terminating()) {
-            memory.departing = false;
-        }
-        self.doom(memory);
-        if let Some(fate) = memory.fate.clone() {
-            return self.fated(memory, &fate, object);
-        }
-        self.advance(memory, object)
     }
 
-    fn object(&self) -> Option<Arc<Object>> {
-        self.common.store.get(&self.key).filter(|object| Some(&object.uid) == self.state.uid.as_ref())
-    }
-
-    /// The look that is due before an absence is believed: a cache may lag behind the leader that recorded the UID.
-    fn unconfirmed(&self, memory: &mut TargetMemory) -> Option<Look> {
-        if memory.own_intent || memory.confirmed {
+    /// The live read that is due before an absence is believed: a cache may lag behind the leader that recorded the UID.
+    fn unconfirmed(&self, known: &mut TargetMemory) -> Option<LiveRead> {
+        if known.expects.own_intent || known.expects.confirmed {
             return None;
         }
-        let look = Look::Object(self.key.clone());
-        if self.object().is_some() || self.common.looked.has(&look) {
-            memory.confirmed = true;
+        if self.object().is_some() || self.round.live.has(&self.live_read()) {
+            known.expects.confirmed = true;
             return None;
         }
-        Some(look)
+        Some(self.live_read())
     }
 
-    /// Gives the target its fate where its time is over or its job goes.
-    fn doom(&self, memory: &mut TargetMemory) {
-        let settled = memory.own_intent && memory.unknown.is_none();
-        if self.common.deleting && !memory.fate.as_ref().is_some_and(|fate| fate.final_word) {
-            let error = TargetError {
-                reason: "JobDeleted".into(),
-                message: "the job was deleted while the target was in flight".into(),
-            };
-            memory.fate = Some(Fate { error, settled, final_word: true });
+    /// Gives the target a failure where its time is over or its job goes.
+    fn end_where_due(&self, known: &mut TargetMemory) {
+        let no_late_effect = known.expects.no_late_effect();
+        if self.round.deleting() {
+            if !known.failure.as_ref().is_some_and(|failure| failure.skip_final_check) {
+                let error = self.deleted("while the target was in flight");
+                known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: true, give_up_at: None });
+            }
             return;
         }
-        let due = self.common.deadline(self.state).is_some_and(|deadline| deadline <= self.common.now);
-        if due && memory.fate.is_none() {
-            let waited =
-                memory.trouble.as_ref().map(|(trouble, _)| format!(", last: {}: {}", trouble.reason, trouble.message));
-            let message = format!(
-                "not done {} s after its start{}; what was asked for already may still happen",
-                self.common.deadline_seconds,
-                waited.unwrap_or_default()
-            );
-            let error = TargetError { reason: "DeadlineExceeded".into(), message };
-            memory.fate = Some(Fate { error, settled, final_word: false });
+        let deadline = self.round.deadline(self.stored);
+        if known.failure.is_some() || deadline.is_none_or(|deadline| deadline > self.round.now) {
+            return;
         }
+        let seconds = crate::job::spec::deadline_seconds(self.round.object.spec.as_ref());
+        let waited = known.trouble.as_ref().map(|(trouble, _)| format!(" ({}: {})", trouble.reason, trouble.message));
+        let message = format!(
+            "deadline of {seconds} s exceeded{}; changes already requested may still take effect",
+            waited.unwrap_or_default()
+        );
+        let error = error("DeadlineExceeded", message);
+        known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: false, give_up_at: None });
     }
 
-    fn fated(&self, memory: &mut TargetMemory, fate: &Fate, object: Option<Arc<Object>>) -> Turn {
-        let look = Look::Object(self.key.clone());
-        if !fate.settled {
-            let Some(object) = object.as_ref().filter(|_| memory.stale.is_none()) else {
-                if self.common.looked.has(&look) {
-                    memory.stale = None;
-                    if object.is_none() {
-                        memory.fate = Some(Fate { settled: true, ..fate.clone() });
-                    }
-                    return self.turn(memory);
-                }
-                return Turn::Look([look].into());
-            };
-            let body = holds::touch(object, self.common.job_uid);
-            return Turn::Touch(Write::Patch { object: self.key.clone(), subresource: None, body });
+    /// The way to an end other than Succeeded: no late effect first, then the final check.
+    fn end(&self, known: &mut TargetMemory, failure: PendingFailure, object: Option<Arc<Object>>) -> Need {
+        if known.retry_at.is_some_and(|time| time > self.round.now) {
+            return Need::Rest;
         }
-        if fate.final_word || self.common.plugin.is_none() {
-            return Turn::Decide(ended(self.state, Progress::Failed, whole(self.common.now), Some(fate.error.clone())));
+        known.retry_at = None;
+        if let Some(need) = self.exclude_late_effects(known, &failure, object.as_deref()) {
+            return need;
         }
-        let missing: BTreeSet<_> =
-            memory.looks.iter().chain([&look]).filter(|look| !self.common.looked.has(look)).cloned().collect();
+        if failure.skip_final_check || self.round.serving().is_none() {
+            return self.fail(failure.error);
+        }
+        let read = self.live_read();
+        let answered = |read: &LiveRead| self.round.live.has(read) || self.round.live.refused(read);
+        let missing: BTreeSet<_> = known.live_reads.iter().chain([&read]).filter(|read| !answered(read)).cloned().collect();
         if !missing.is_empty() {
-            memory.looks.extend(missing.iter().cloned());
-            return Turn::Look(memory.looks.clone());
+            known.live_reads.extend(missing);
+            return Need::Read(known.live_reads.clone());
         }
-        let next = self.with_eviction_time(memory, object.as_deref());
-        Turn::Visit(Planned { call: Call::Progress, state: next, object, last_look: true })
+        let state = self.with_departure(known, object.as_deref());
+        Need::Visit(Box::new(PlannedVisit { call: Call::Progress, state, object, final_check: true }))
+    }
+
+    /// `None` once no write of ours can still take effect: a bump was accepted, the object is gone, or every request
+    /// that may be under way is too old.
+    fn exclude_late_effects(
+        &self,
+        known: &mut TargetMemory,
+        failure: &PendingFailure,
+        object: Option<&Object>,
+    ) -> Option<Need> {
+        if failure.no_late_effect {
+            return None;
+        }
+        if failure.give_up_at.is_some_and(|time| time <= self.round.now) {
+            known.failure = Some(PendingFailure { no_late_effect: true, give_up_at: None, ..failure.clone() });
+            return None;
+        }
+        let looked = self.round.live.has(&self.live_read());
+        if looked {
+            known.expects.stale = None;
+        }
+        match object.filter(|_| known.expects.stale.is_none()) {
+            Some(object) => Some(Need::Bump(Write::patch(&self.key, holds::bump_version(object, &self.round.job.uid)))),
+            None if looked => {
+                if let Some(failure) = known.failure.as_mut() {
+                    failure.no_late_effect = true;
+                }
+                None
+            }
+            None => Some(Need::Read([self.live_read()].into())),
+        }
     }
 
     /// The ordinary way on.
-    fn advance(&self, memory: &mut TargetMemory, object: Option<Arc<Object>>) -> Turn {
-        let deadline = self.common.deadline(self.state);
-        let rest = |until: Option<Timestamp>| Turn::Rest(until.into_iter().chain(deadline).min());
-        if self.common.plugin.is_none() {
-            return rest(None);
+    fn go_on(&self, known: &mut TargetMemory, object: Option<Arc<Object>>) -> Need {
+        if self.round.serving().is_none() {
+            return Need::Rest;
         }
-        let delay = SignedDuration::from_secs(self.common.spec.map_or(0, |spec| spec.delay_seconds));
-        let begin = self.state.start.map(|start| start + delay);
-        let earliest = begin.into_iter().chain(memory.not_before).max();
-        if earliest.is_some_and(|earliest| earliest > self.common.now) {
-            return rest(earliest);
+        let begin = self.round.begin_after(self.stored).filter(|_| !self.was_operated(known, object.as_deref()));
+        if begin.max(known.retry_at).is_some_and(|earliest| earliest > self.round.now) {
+            return Need::Rest;
         }
-        if let Some(look) = self.unseen(memory, object.as_deref()) {
-            let patience = *memory.look_at.get_or_insert(self.common.now + UNSEEN);
-            return if patience <= self.common.now { Turn::Look([look].into()) } else { rest(Some(patience)) };
+        if let Some(read) = self.unseen(known, object.as_deref()) {
+            let patience = *known.expects.patience.get_or_insert(after(self.round.now, UNSEEN));
+            return if patience <= self.round.now { Need::Read([read].into()) } else { Need::Rest };
         }
-        memory.look_at = None;
-        let missing: BTreeSet<_> = memory.looks.iter().filter(|look| !self.common.looked.has(look)).cloned().collect();
-        if !missing.is_empty() {
-            return Turn::Look(memory.looks.clone());
+        known.expects.patience = None;
+        if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
+            return Need::Read(known.live_reads.clone());
         }
-        memory.not_before = None;
-        let next = self.with_eviction_time(memory, object.as_deref());
-        let call = if self.common.spec.is_some() { Call::OperateThenProgress } else { Call::Progress };
+        if !known.news && known.check_at.is_some_and(|time| time > self.round.now) {
+            return Need::Rest;
+        }
+        let next = self.with_departure(known, object.as_deref());
+        let call = if self.round.valid().is_some() { Call::OperateThenProgress } else { Call::Progress };
         visit(call, next, object)
     }
 
-    /// The look that shows an own write, where the cache does not show it.
-    fn unseen(&self, memory: &mut TargetMemory, object: Option<&Object>) -> Option<Look> {
-        let look = Look::Object(self.key.clone());
-        let looked = self.common.looked.has(&look);
-        if memory.stale.is_some() && (looked || object.map(|o| &o.resource_version) != memory.stale.as_ref()) {
-            memory.stale = None;
+    /// Whether `operate` has done something already, so that a delay no longer holds the target back.
+    pub fn was_operated(&self, known: &TargetMemory, object: Option<&Object>) -> bool {
+        let remembered = || self.stored.extra.keys().any(|key| !extras::HOST.contains(&key.as_str()));
+        let marked = || object.is_none_or(|object| object.terminating() || holds::held(object, &self.round.job.uid));
+        known.operated || remembered() || marked()
+    }
+
+    /// The live read that shows an own write, where the cache does not show it.
+    fn unseen(&self, known: &mut TargetMemory, object: Option<&Object>) -> Option<LiveRead> {
+        let looked = self.round.live.has(&self.live_read());
+        let expects = &mut known.expects;
+        let moved = || object.map(|object| &object.resource_version) != expects.stale.as_ref();
+        if expects.stale.is_some() && (looked || moved()) {
+            expects.stale = None;
         }
         if looked {
-            memory.departing = false;
+            expects.departing = false;
         }
-        (memory.stale.is_some() || memory.departing).then_some(look)
+        (expects.stale.is_some() || expects.departing).then(|| self.live_read())
     }
 
     /// The state with the time at which the target was asked to go, once that is known.
-    fn with_eviction_time(&self, memory: &mut TargetMemory, object: Option<&Object>) -> TargetState {
-        let mut next = self.state.clone();
-        object.and_then(asked_to_go).into_iter().for_each(|time| memory.asked_to_go(time));
-        let relevant = self.common.plugin.is_some_and(|plugin| plugin.registration.same_controller().is_some());
-        if !relevant || next.extra.contains_key(extras::EVICTED_AT) {
-            return next;
-        }
+    fn with_departure(&self, known: &TargetMemory, object: Option<&Object>) -> TargetState {
+        let mut next = self.stored.clone();
         let going = object.is_none_or(Object::terminating);
-        if let Some(time) = memory.evicted_at.filter(|_| going) {
-            next.extra.insert(extras::EVICTED_AT.to_owned(), crate::job::state::write_time(time));
+        if going && self.round.follows_controllers() && !next.extra.contains_key(extras::EVICTED_AT) {
+            let noted = known.expects.departure().map(|time| (extras::EVICTED_AT.to_owned(), write_time(time)));
+            next.extra.extend(noted);
         }
         next
     }
-}
 
-/// When a terminating object was asked to go: its deletionTimestamp less its grace period. `None` where no grace is
-/// left: the kubelet's last request shortens it to zero and moves the timestamp to the object's end, by which time the
-/// new pod is there already.
-pub fn asked_to_go(object: &Object) -> Option<Timestamp> {
-    let grace = object.grace_seconds.filter(|seconds| *seconds > 0)?;
-    object.deleted.map(|deleted| deleted - SignedDuration::from_secs(grace))
-}
-
-/// A target that ended and from which something of ours may have to go.
-fn release(key: &ObjectKey, state: &TargetState, memory: &mut TargetMemory, common: &Common<'_>) -> Turn {
-    if memory.not_before.is_some_and(|time| time > common.now) {
-        return Turn::Rest(memory.not_before);
+    /// A target whose record was lost before this term: it is not started again, and what this job holds on the pod of
+    /// its name is let go.
+    fn give_up_lost(&self) -> Need {
+        if !self.round.live.has(&self.live_read()) {
+            return Need::Read([self.live_read()].into());
+        }
+        let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));
+        let state = TargetState { uid: pod.map(|pod| pod.uid.clone()), ..self.stored.clone() };
+        let message = "the OperationRecord of this target was lost, so what was done to it is unknown; look at the pod";
+        Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
-    let object = common.store.get(key).filter(|object| Some(&object.uid) == state.uid.as_ref());
-    let look = Look::Object(key.clone());
-    let looked = common.looked.has(&look);
-    // A lagging cache may not show our hold, or show one that is gone.
-    let old_view = !(memory.own_intent || memory.confirmed || looked) || memory.stale.is_some() && !looked;
-    if old_view {
-        return Turn::Look([look].into());
-    }
-    memory.confirmed = true;
-    memory.stale = None;
-    let missing: BTreeSet<_> = memory.looks.iter().filter(|look| !common.looked.has(look)).cloned().collect();
-    if !missing.is_empty() {
-        return Turn::Look(memory.looks.clone());
-    }
-    memory.not_before = None;
-    visit(Call::Release, state.clone(), object)
-}
 
-fn visit(call: Call, state: TargetState, object: Option<Arc<Object>>) -> Turn {
-    Turn::Visit(Planned { call, state, object, last_look: false })
-}
-
-/// `state` at its end.
-pub fn ended(state: &TargetState, progress: Progress, now: Timestamp, error: Option<TargetError>) -> TargetState {
-    let mut next = state.clone();
-    next.start = next.start.or(Some(now));
-    next.end = Some(now);
-    next.progress = progress;
-    next.attempt = next.attempt.max(1);
-    next.error = error.map(|error| TargetError { message: cut(&error.message, 256), ..error });
-    next
-}
-
-/// At most `length` characters of `text`.
-pub fn cut(text: &str, length: usize) -> String {
-    match text.char_indices().nth(length.saturating_sub(1)) {
-        Some((at, _)) if text[at..].chars().count() > 1 => format!("{}…", text.get(..at).unwrap_or_default()),
-        _ => text.to_owned(),
+    /// A target that ended and from which something of ours may have to go.
+    fn release(&self, known: &mut TargetMemory) -> Need {
+        if known.retry_at.is_some_and(|time| time > self.round.now) {
+            return Need::Rest;
+        }
+        let uid = self.stored.uid.as_ref().or(known.held.as_ref());
+        let object = self.round.store.get(&self.key).filter(|object| Some(&object.uid) == uid);
+        let looked = self.round.live.has(&self.live_read());
+        let expects = &mut known.expects;
+        // A lagging cache may not show our hold, or show one that is gone.
+        let confirmed = expects.own_intent || expects.confirmed || looked;
+        if !confirmed || expects.stale.is_some() && !looked {
+            return Need::Read([self.live_read()].into());
+        }
+        expects.confirmed = true;
+        expects.stale = None;
+        if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
+            return Need::Read(known.live_reads.clone());
+        }
+        visit(Call::Release, self.stored.clone(), object)
     }
 }

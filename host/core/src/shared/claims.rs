@@ -1,49 +1,70 @@
-//! Claims: which target holds the value of an exclusive extra, across jobs.
+//! Claims: which target a replacement belongs to, across the jobs of a namespace.
 //!
-//! One table for a term of leadership. Takes what jobs have stored and what rounds decide; says who holds a value, and
-//! whether claims may be granted in a namespace yet: not before each of its jobs was read in this term, since one of
-//! them may hold what another is about to take. Source: spec/operationjob.md §3.7, "Claims".
+//! A claim is on one object, by kind, name and UID: a later object of that name is free. No claim is granted in a
+//! namespace before each of its jobs was read in this term, since one of them may have stored what another is about to
+//! take. Source: docs/operationjob.md 3.7.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::cluster::writes::JobKey;
+use crate::job::key::JobKey;
 
-/// Who holds a value.
+/// An object that is claimed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClaimedObject {
+    /// Its kind, such as `Pod`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID; empty where nobody has seen it yet, which means every object of that name.
+    pub uid: String,
+}
+
+/// Who holds an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The job.
     pub job: JobKey,
     /// Index of the target in it.
     pub index: u32,
-    /// UID of the target: two jobs may share a value for one and the same target.
+    /// UID of the target: two jobs may share an object for one and the same target.
     pub target_uid: String,
 }
 
-/// The table.
+type Place = (String, String, String);
+
+/// The claims of one term.
 #[derive(Debug, Default)]
 pub struct Claims {
-    held: HashMap<(String, String), Vec<Claim>>,
-    by_job: HashMap<JobKey, BTreeMap<u32, BTreeSet<String>>>,
-    /// What jobs held that are gone, with the UID of the target whose place it took: it took that place for good.
-    left: HashMap<(String, String), String>,
+    held: HashMap<Place, Vec<(String, Claim)>>,
+    by_job: HashMap<JobKey, BTreeMap<u32, BTreeSet<ClaimedObject>>>,
+    /// Replacements claimed by deleted jobs, with the UID each replaced. They stay taken until they are gone
+    /// themselves.
+    retired: HashMap<Place, Vec<(String, String)>>,
     unread: HashMap<String, BTreeSet<JobKey>>,
 }
 
+fn place(namespace: &str, object: &ClaimedObject) -> Place {
+    (namespace.to_owned(), object.kind.clone(), object.name.clone())
+}
+
+/// Whether two UIDs may name the same object.
+fn same(a: &str, b: &str) -> bool {
+    a.is_empty() || b.is_empty() || a == b
+}
+
 impl Claims {
-    /// A job that this term has not read yet.
+    /// Notes a job that this term has not read yet.
     pub fn expect(&mut self, job: &JobKey) {
         self.unread.entry(job.namespace.clone()).or_default().insert(job.clone());
     }
 
-    /// This term has read the job, or it is gone. Yields whether its namespace became ready by that.
-    pub fn read(&mut self, job: &JobKey) -> bool {
-        let Some(unread) = self.unread.get_mut(&job.namespace) else { return false };
+    /// Notes that this term has read the job, or that it is gone.
+    pub fn read(&mut self, job: &JobKey) {
+        let Some(unread) = self.unread.get_mut(&job.namespace) else { return };
         unread.remove(job);
         if unread.is_empty() {
             self.unread.remove(&job.namespace);
-            return true;
         }
-        false
     }
 
     /// Whether claims may be granted in `namespace`.
@@ -51,80 +72,86 @@ impl Claims {
         !self.unread.contains_key(namespace)
     }
 
-    /// What the job holds.
-    pub fn values(&self, job: &JobKey) -> impl Iterator<Item = &String> {
+    /// The objects that the job holds.
+    pub fn objects(&self, job: &JobKey) -> impl Iterator<Item = &ClaimedObject> {
         self.by_job.get(job).into_iter().flat_map(BTreeMap::values).flatten()
     }
 
-    /// Who holds `value`: the first of those who share it.
-    pub fn holder(&self, namespace: &str, value: &str) -> Option<&Claim> {
-        self.held.get(&(namespace.to_owned(), value.to_owned()))?.first()
+    /// Whether anybody holds the object.
+    pub fn is_held(&self, namespace: &str, object: &ClaimedObject) -> bool {
+        let held = self.held.get(&place(namespace, object));
+        held.is_some_and(|held| held.iter().any(|(uid, _)| same(uid, &object.uid)))
     }
 
-    /// All who share `value`.
-    pub fn holders(&self, namespace: &str, value: &str) -> &[Claim] {
-        self.held.get(&(namespace.to_owned(), value.to_owned())).map_or(&[], Vec::as_slice)
+    /// Whether a target of another UID holds the object, or held it when its job went.
+    pub fn taken(&self, namespace: &str, object: &ClaimedObject, target_uid: &str) -> bool {
+        let place = place(namespace, object);
+        let held = self.held.get(&place).into_iter().flatten();
+        let retired = self.retired.get(&place).into_iter().flatten();
+        let mut holders = held.map(|(uid, claim)| (uid, &claim.target_uid)).chain(retired.map(|(uid, by)| (uid, by)));
+        holders.any(|(uid, by)| same(uid, &object.uid) && by != target_uid)
     }
 
-    /// Whether a target of another UID holds `value`, or held it when its job went.
-    pub fn taken(&self, namespace: &str, value: &str, target_uid: &str) -> bool {
-        let left = || self.left.get(&(namespace.to_owned(), value.to_owned()));
-        match self.holder(namespace, value) {
-            Some(claim) => claim.target_uid != target_uid,
-            None => !self.left.is_empty() && left().is_some_and(|uid| uid != target_uid),
-        }
-    }
-
-    /// Grants `value`. `false` where a target of another UID holds it.
-    pub fn claim(&mut self, value: &str, claim: Claim) -> bool {
-        if self.taken(&claim.job.namespace, value, &claim.target_uid) {
+    /// Grants the object. `false` where a target of another UID holds it.
+    pub fn claim(&mut self, object: &ClaimedObject, claim: Claim) -> bool {
+        if self.taken(&claim.job.namespace, object, &claim.target_uid) {
             return false;
         }
         let own = self.by_job.entry(claim.job.clone()).or_default();
-        own.entry(claim.index).or_default().insert(value.to_owned());
-        let holders = self.held.entry((claim.job.namespace.clone(), value.to_owned())).or_default();
-        if !holders.contains(&claim) {
-            holders.push(claim);
+        own.entry(claim.index).or_default().insert(object.clone());
+        let holders = self.held.entry(place(&claim.job.namespace, object)).or_default();
+        let entry = (object.uid.clone(), claim);
+        if !holders.contains(&entry) {
+            holders.push(entry);
         }
         true
     }
 
-    /// Lets go of what one target of the job holds, but for `kept`.
-    pub fn lapse(&mut self, job: &JobKey, index: u32, kept: &[&str]) {
-        let Some(values) = self.by_job.get_mut(job).and_then(|own| own.get_mut(&index)) else { return };
-        let lapsed: Vec<_> = values.iter().filter(|value| !kept.contains(&value.as_str())).cloned().collect();
-        values.retain(|value| kept.contains(&value.as_str()));
-        lapsed.iter().for_each(|value| self.drop_value(job, index, value));
+    /// Gives up the claims of one target of the job, except `kept`.
+    pub fn release_except(&mut self, job: &JobKey, index: u32, kept: &[ClaimedObject]) {
+        let Some(own) = self.by_job.get_mut(job).and_then(|own| own.get_mut(&index)) else { return };
+        let released: Vec<_> = own.iter().filter(|object| !kept.contains(object)).cloned().collect();
+        own.retain(|object| kept.contains(object));
+        released.iter().for_each(|object| self.drop_claim(job, index, object));
     }
 
-    /// The job is gone and holds nothing any more. What took a target's place stays taken, lest it be counted twice,
-    /// until it has vanished too.
+    /// Forgets a job that is gone. Its replacements stay taken, lest they be counted twice, until they are gone too.
     pub fn forget(&mut self, job: &JobKey) {
-        for (index, values) in self.by_job.remove(job).unwrap_or_default() {
-            for value in &values {
-                let key = (job.namespace.clone(), value.clone());
-                let own = |claim: &&Claim| claim.job == *job && claim.index == index;
-                let uid = self.held.get(&key).into_iter().flatten().find(own).map(|claim| claim.target_uid.clone());
-                self.drop_value(job, index, value);
-                self.left.extend(uid.map(|uid| (key, uid)));
+        for (index, objects) in self.by_job.remove(job).unwrap_or_default() {
+            for object in objects {
+                let place = place(&job.namespace, &object);
+                let held = self.held.get(&place).into_iter().flatten();
+                let target = held.filter(|(_, claim)| claim.job == *job && claim.index == index).map(|(_, c)| &c.target_uid);
+                let target = target.cloned().next();
+                self.drop_claim(job, index, &object);
+                if let Some(target) = target {
+                    self.retired.entry(place).or_default().push((object.uid.clone(), target));
+                }
             }
         }
         self.read(job);
     }
 
-    /// The object of that name is gone; another one of its name may be claimed by anybody.
-    pub fn vanished(&mut self, namespace: &str, name: &str) {
-        if !self.left.is_empty() {
-            self.left.remove(&(namespace.to_owned(), name.to_owned()));
+    /// Notes that the object is gone: another one of its name may be claimed by anybody.
+    pub fn gone(&mut self, namespace: &str, object: &ClaimedObject) {
+        if self.retired.is_empty() {
+            return;
+        }
+        let place = place(namespace, object);
+        if let Some(retired) = self.retired.get_mut(&place) {
+            retired.retain(|(uid, _)| !same(uid, &object.uid));
+            if retired.is_empty() {
+                self.retired.remove(&place);
+            }
         }
     }
 
-    fn drop_value(&mut self, job: &JobKey, index: u32, value: &str) {
-        let key = (job.namespace.clone(), value.to_owned());
-        let Some(holders) = self.held.get_mut(&key) else { return };
-        holders.retain(|claim| claim.job != *job || claim.index != index);
+    fn drop_claim(&mut self, job: &JobKey, index: u32, object: &ClaimedObject) {
+        let place = place(&job.namespace, object);
+        let Some(holders) = self.held.get_mut(&place) else { return };
+        holders.retain(|(uid, claim)| claim.job != *job || claim.index != index || *uid != object.uid);
         if holders.is_empty() {
-            self.held.remove(&key);
+            self.held.remove(&place);
         }
     }
 }
@@ -137,20 +164,35 @@ mod tests {
         Claim { job: JobKey { namespace: "d".into(), name: job.into() }, index, target_uid: uid.into() }
     }
 
+    fn pod(name: &str, uid: &str) -> ClaimedObject {
+        ClaimedObject { kind: "Pod".into(), name: name.into(), uid: uid.into() }
+    }
+
     #[test]
-    fn no_two_targets_hold_one_value_but_two_jobs_share_it_for_one_target() {
+    fn no_two_targets_hold_one_object_but_two_jobs_share_it_for_one_target() {
         let mut claims = Claims::default();
-        assert!(claims.claim("new", claim("a", 0, "u1")));
-        assert!(!claims.claim("new", claim("a", 1, "u2")));
-        assert!(claims.claim("new", claim("b", 4, "u1")));
+        let new = pod("new", "n");
+        assert!(claims.claim(&new, claim("a", 0, "u1")));
+        assert!(!claims.claim(&new, claim("a", 1, "u2")));
+        assert!(claims.claim(&new, claim("b", 4, "u1")));
         claims.forget(&claim("a", 0, "").job);
-        assert!(claims.taken("d", "new", "u2"));
+        assert!(claims.taken("d", &new, "u2"));
         claims.forget(&claim("b", 0, "").job);
-        assert!(!claims.claim("new", claim("a", 1, "u2")), "it took the place of u1, whoever knows of that");
-        assert!(claims.claim("new", claim("c", 0, "u1")));
+        assert!(!claims.claim(&new, claim("a", 1, "u2")), "it took the place of u1, whoever knows of that");
+        assert!(claims.claim(&new, claim("c", 0, "u1")));
         claims.forget(&claim("c", 0, "").job);
-        claims.vanished("d", "new");
-        assert!(claims.claim("new", claim("a", 1, "u2")));
+        claims.gone("d", &new);
+        assert!(claims.claim(&new, claim("a", 1, "u2")));
+    }
+
+    #[test]
+    fn a_later_object_of_the_same_name_is_free() {
+        let mut claims = Claims::default();
+        assert!(claims.claim(&pod("db-0", "u2"), claim("a", 0, "u1")));
+        assert!(claims.claim(&pod("db-0", "u3"), claim("b", 0, "u2")));
+        assert!(claims.taken("d", &pod("db-0", "u2"), "x"));
+        claims.forget(&claim("a", 0, "").job);
+        assert!(!claims.taken("d", &pod("db-0", "u4"), "u3"));
     }
 
     #[test]
@@ -159,19 +201,19 @@ mod tests {
         let (a, b) = (claim("a", 0, "").job, claim("b", 0, "").job);
         claims.expect(&a);
         claims.expect(&b);
-        assert!(!claims.read(&a));
+        claims.read(&a);
         assert!(!claims.ready("d"));
-        assert!(claims.read(&b));
+        claims.read(&b);
         assert!(claims.ready("d"));
     }
 
     #[test]
-    fn a_target_that_chooses_anew_lets_its_first_choice_go() {
+    fn a_target_that_chooses_anew_gives_up_its_first_choice() {
         let mut claims = Claims::default();
-        claims.claim("one", claim("a", 0, "u1"));
-        claims.claim("two", claim("a", 0, "u1"));
-        claims.lapse(&claim("a", 0, "").job, 0, &["two"]);
-        assert!(!claims.taken("d", "one", "x"));
-        assert!(claims.taken("d", "two", "x"));
+        claims.claim(&pod("one", "1"), claim("a", 0, "u1"));
+        claims.claim(&pod("two", "2"), claim("a", 0, "u1"));
+        claims.release_except(&claim("a", 0, "").job, 0, &[pod("two", "2")]);
+        assert!(!claims.taken("d", &pod("one", "1"), "x"));
+        assert!(claims.taken("d", &pod("two", "2"), "x"));
     }
 }

@@ -1,46 +1,33 @@
-//! What a job does to other pods before it goes.
+//! The patches that a job owes to pods of others before it goes.
 //!
-//! Takes a job that is being deleted and the tables of its term; yields patches. What took the place of one of its
-//! targets is *barred* for every job that has a target in flight which could take it too: without the job nobody knows
-//! any more whose it is. Bars that other jobs made for this one are let go. May not write. Source: spec/operationjob.md
-//! §3.7, "Claims".
+//! A replacement of one of its targets is *barred* for every job with a target in flight that could take it too: without
+//! the job nobody knows any more which target it belongs to. Bars that other jobs made for this one are let go. Source:
+//! docs/operationjob.md 3.7.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::cluster::object::{Kind, ObjectKey};
 use crate::cluster::store::Store;
-use crate::cluster::writes::{JobKey, Write};
-use crate::shared::claims::Claims;
-use crate::shared::holds::{bar, held, let_go};
-use crate::shared::wake_index::Interest;
-
-/// A job that is about to go.
-#[derive(Clone, Copy)]
-pub struct Parting<'a> {
-    /// The job.
-    pub key: &'a JobKey,
-    /// Its UID.
-    pub uid: &'a str,
-    /// The objects.
-    pub store: &'a Store,
-}
+use crate::cluster::writes::Write;
+use crate::job::key::JobRef;
+use crate::shared::holds::{bar, let_go};
+use crate::shared::tables::Tables;
 
 /// The patches that are due before the job's finalizer goes, at most one of each pod; none once all are made.
-pub fn farewell(parting: Parting<'_>, claims: &Claims, interest: &Interest) -> Vec<Write> {
-    let namespace = &parting.key.namespace;
-    let left = parting.store.all(&Kind::pod(), Some(namespace)).into_iter().filter(|pod| held(pod, parting.uid));
-    let let_go = left.filter_map(|pod| Some(patch(&pod, let_go(&pod, parting.uid)?)));
-    let taken = claims.values(parting.key).filter_map(|name| parting.store.get(&ObjectKey::pod(namespace, name)));
-    let barred = taken.filter(|pod| !pod.terminating()).filter_map(|pod| {
-        let root = parting.store.root(&pod).ok()??;
-        let others = interest.waiting(&root.uid, pod.created).filter(|(job, _)| *job != parting.key);
-        others.filter_map(|(_, uid)| bar(&pod, uid)).next().map(|body| patch(&pod, body))
-    });
-    let_go.chain(barred).collect()
-}
-
-fn patch(pod: &Arc<Object>, body: serde_json::Value) -> Write {
-    Write::Patch { object: pod.key.clone(), subresource: None, body }
+pub fn cleanup(job: &JobRef, store: &Store, tables: &Tables) -> Vec<Write> {
+    let namespace = &job.key.namespace;
+    let held = store.held_by(&Kind::pod(), &job.uid);
+    let mut writes: Vec<Write> =
+        held.iter().filter_map(|pod| Some(Write::patch(&pod.key, let_go(pod, &job.uid)?))).collect();
+    let done: BTreeSet<ObjectKey> = writes.iter().map(|write| write.object().clone()).collect();
+    let taken = tables.claims.objects(&job.key).map(|object| ObjectKey::pod(namespace, &object.name));
+    let pods = taken.filter(|key| !done.contains(key)).filter_map(|key| store.get(&key));
+    writes.extend(pods.filter(|pod| !pod.terminating()).filter_map(|pod| {
+        let root = store.root(&pod).ok()??;
+        let mut others = tables.wake.waiting(&root.uid, pod.created).into_iter().filter(|other| other.key != job.key);
+        others.find_map(|other| bar(&pod, &other.uid)).map(|body| Write::patch(&pod.key, body))
+    }));
+    writes
 }
 
 #[cfg(test)]
@@ -52,7 +39,10 @@ mod tests {
     use crate::job::state::{Progress, TargetState};
     use crate::plugin::proposal::{Registration, Relation, RelationKey};
     use crate::shared::claims::Claim;
-    use crate::shared::wake_index::Place;
+    use crate::shared::claims::ClaimedObject;
+    use crate::shared::wake_index::Waits;
+    use crate::cluster::object::Object;
+    use crate::job::key::JobKey;
 
     fn store(annotations: Value) -> Store {
         let store = Store::default();
@@ -66,23 +56,25 @@ mod tests {
 
     /// What the job `a` does, whose target got the pod `new`, while a target of `b` has been in flight since `start`.
     fn patches(annotations: Value, start: &str) -> Vec<Value> {
-        let [a, b] = ["a", "b"].map(|name| JobKey { namespace: "d".into(), name: name.into() });
-        let mut claims = Claims::default();
-        claims.claim("new", Claim { job: a.clone(), index: 0, target_uid: "u".into() });
+        let [a, b] = ["a", "b"].map(|name| JobRef {
+            key: JobKey { namespace: "d".into(), name: name.into() },
+            uid: format!("{name}-uid"),
+        });
+        let mut tables = Tables::default();
+        let new = ClaimedObject { kind: "Pod".into(), name: "new".into(), uid: "n".into() };
+        tables.claims.claim(&new, Claim { job: a.key.clone(), index: 0, target_uid: "u".into() });
         let registration = Registration {
             relations: vec![Relation { name: "s".into(), kind: Kind::pod(), by: RelationKey::SameController }],
             exclusive_extras: vec!["NewPod".into()],
         };
-        let waits = TargetState {
+        let state = TargetState {
             progress: Progress::Processing,
             start: Some(start.parse().unwrap()),
             extra: [("Owner".to_owned(), "StatefulSet/s/own".to_owned())].into(),
             ..TargetState::default()
         };
-        let mut interest = Interest::default();
-        interest.set(Place { job: &b, job_uid: "b-uid", index: 0, name: "t" }, &waits, Some(&registration));
-        let store = store(annotations);
-        let writes = farewell(Parting { key: &a, uid: "a-uid", store: &store }, &claims, &interest);
+        tables.wake.set(&b, 0, &state, Waits { name: "t", registration: Some(&registration), pending: false });
+        let writes = cleanup(&a, &store(annotations), &tables);
         let body = |write| if let Write::Patch { body, .. } = write { body } else { Value::Null };
         writes.into_iter().map(body).collect()
     }

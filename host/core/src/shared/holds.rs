@@ -10,11 +10,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::object::Object;
+use crate::cluster::object::{HOLD, Object};
 use crate::plugin::proposal::MetadataChange;
 
-/// Prefix of the annotation; the job's UID follows.
-pub const HOLD: &str = "hold.oarlock.dev/";
 
 /// The mark of an object that took the place of another job's target.
 const BARRED: &str = "barred";
@@ -127,7 +125,7 @@ impl<'a> Draft<'a> {
         let key = annotation(job_uid);
         let before = self.object.annotations.get(&key);
         let after = (!self.own.is_empty()).then(|| json!(self.own).to_string());
-        if let Some(patch) = self.parting(&key, after.as_deref()) {
+        if let Some(patch) = self.terminating_patch(&key, after.as_deref()) {
             return Some(patch);
         }
         if before != after.as_deref() {
@@ -155,11 +153,11 @@ impl Draft<'_> {
     /// The JSON Patch that takes finalizers and the hold off a terminating object, and nothing else. Its controller and
     /// its kubelet write to it until it is gone, which must not refuse this: what counts is that the finalizers are where
     /// they were seen, and that the job's hold is as it was seen, so that a touch still refuses it.
-    fn parting(&self, key: &str, after: Option<&str>) -> Option<Value> {
+    fn terminating_patch(&self, key: &str, after: Option<&str>) -> Option<Value> {
         let before = self.object.annotations.get(key)?;
         let seen = &self.object.finalizers;
-        let is_parting = self.object.terminating() && self.labels.is_empty() && self.annotations.is_empty();
-        if !is_parting || self.finalizers.len() >= seen.len() {
+        let only_lets_go = self.object.terminating() && self.labels.is_empty() && self.annotations.is_empty();
+        if !only_lets_go || self.finalizers.len() >= seen.len() {
             return None;
         }
         let hold = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
@@ -225,7 +223,7 @@ pub fn barred(object: &Object) -> bool {
 
 /// A patch that changes nothing but the resourceVersion, so that a write still under way fails its precondition: the
 /// job's hold, written another way. Letting go takes it off again.
-pub fn touch(object: &Object, job_uid: &str) -> Value {
+pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let key = annotation(job_uid);
     let list = json!(marks(object, &key)).to_string();
     let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };

@@ -1,39 +1,48 @@
-//! What one visit may read, answered from the store.
+//! The reads of one visit, answered from the store.
 //!
-//! Takes the store, the claims and the looks of this round; yields objects, and notes each look that is missing so that
-//! the next round makes it. May not wait.
+//! A read that needs the API server's own answer is noted, so that the next round makes it; nothing waits here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::cluster::live_reads::{LiveRead, LiveReads};
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
+use crate::plugin::lookup::PluginInfo;
 use crate::plugin::proposal::{Registration, Relation, RelationKey};
-use crate::plugin::visit::{Look, Looked, ReadRefusal, Reads};
-use crate::shared::claims::Claims;
+use crate::plugin::visit::{ReadRefusal, Reads};
 use crate::shared::holds;
+use crate::shared::tables::{SharedTables, lock};
+use crate::shared::wake_index::claimed;
 
 /// Most candidates that a plugin is shown by the relation `same-controller`.
 const CANDIDATES: usize = 16;
+/// Siblings that are taken from the store at once; most are free.
+const SIBLINGS: usize = 64;
 
-/// What one visit may read.
+/// Whether the cluster serves a kind, as far as is known.
+pub type ServedKinds = Arc<dyn Fn(&Kind) -> bool + Send + Sync>;
+
+/// The reads of one visit.
 pub struct VisitReads {
     /// The objects.
     pub store: Arc<Store>,
-    /// The claims, shared by all jobs.
-    pub claims: Arc<RwLock<Claims>>,
-    /// What the looks of this round found.
-    pub looked: Arc<Looked>,
-    /// What `setup` declared.
-    pub registration: Arc<Registration>,
+    /// The tables of the term.
+    pub tables: SharedTables,
+    /// Results of the live reads of this round.
+    pub live: Arc<LiveReads>,
+    /// The kinds that the cluster serves.
+    pub served: ServedKinds,
+    /// The plugin, where one serves.
+    pub plugin: Option<Arc<PluginInfo>>,
     /// The target.
     pub subject: Subject,
-    /// Every read is live: this is a last look.
+    /// Every read is live: this is the final check at a deadline.
     pub all_live: bool,
-    /// The looks that were missing.
-    pub missing: Mutex<BTreeSet<Look>>,
+    /// The live reads that were missing.
+    pub missing: Mutex<BTreeSet<LiveRead>>,
 }
 
 /// The target a visit is about.
@@ -49,41 +58,53 @@ pub struct Subject {
     pub extras: BTreeMap<String, String>,
     /// UID of the job.
     pub job_uid: String,
-    /// Since when an object may be its successor.
+    /// The time since which an object may be its successor.
     pub since: Timestamp,
-    /// Name of the controller, for a StatefulSet's pods whose names come again.
+    /// Kind and UID of its root controller.
     pub owner: Option<(String, String)>,
     /// The node, for a DaemonSet's pods.
     pub node: Option<String>,
 }
 
 impl VisitReads {
-    /// The looks that were missing in this visit.
-    pub fn missing(&self) -> BTreeSet<Look> {
+    /// The live reads that were missing in this visit.
+    pub fn missing(&self) -> BTreeSet<LiveRead> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether `look` was answered; where it was not, it is noted.
-    fn seen(&self, look: Look) -> Result<(), ReadRefusal> {
-        if self.looked.has(&look) {
+    fn registration(&self) -> Option<&Registration> {
+        self.plugin.as_deref().map(|plugin| &plugin.registration)
+    }
+
+    fn exclusive_extras(&self) -> impl Iterator<Item = &String> {
+        self.registration().into_iter().flat_map(|registration| &registration.exclusive_extras)
+    }
+
+    /// Whether `read` was answered; where it was not, it is noted.
+    fn seen(&self, read: LiveRead) -> Result<(), ReadRefusal> {
+        // A read that the server refuses is not made again at a deadline: it would hold the end back for ever.
+        if self.live.has(&read) || self.all_live && self.live.refused(&read) {
             return Ok(());
         }
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(look);
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(read);
         Err(ReadRefusal::Unavailable)
     }
 
-    fn free(&self, object: &Object) -> bool {
-        let claims = self.claims.read().unwrap_or_else(PoisonError::into_inner);
-        !claims.taken(&self.subject.namespace, &object.key.name, &self.subject.uid)
+    /// Leaves out the objects that other targets have taken.
+    fn free(&self, mut objects: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
+        let Subject { namespace, uid, .. } = &self.subject;
+        let tables = lock(&self.tables);
+        objects.retain(|object| self.own(object) || !tables.claims.taken(namespace, &claimed(object), uid));
+        objects
     }
 
     fn own(&self, object: &Object) -> bool {
-        self.registration.exclusive_extras.iter().any(|key| self.subject.extras.get(key) == Some(&object.key.name))
+        self.exclusive_extras().any(|key| self.subject.extras.get(key) == Some(&object.key.name))
     }
 
     /// Names by which a label may point to this target.
     fn names(&self) -> Vec<&str> {
-        let extras = self.registration.exclusive_extras.iter().filter_map(|key| self.subject.extras.get(key));
+        let extras = self.exclusive_extras().filter_map(|key| self.subject.extras.get(key));
         std::iter::once(self.subject.name.as_str()).chain(extras.map(String::as_str)).collect()
     }
 
@@ -91,12 +112,12 @@ impl VisitReads {
         let mut found = Vec::new();
         let mut refused = None;
         for value in self.names() {
-            let (namespace, label, value) = (self.subject.namespace.clone(), label.to_owned(), value.to_owned());
+            let namespace = self.subject.namespace.clone();
             if live {
-                let look = Look::Labelled { kind: kind.clone(), namespace, label: label.clone(), value: value.clone() };
-                refused = self.seen(look).err().or(refused);
+                let (kind, label, value) = (kind.clone(), label.to_owned(), value.to_owned());
+                refused = self.seen(LiveRead::Labelled { kind, namespace, label, value }).err().or(refused);
             }
-            found.extend(self.store.labelled(kind, &self.subject.namespace, &label, &value));
+            found.extend(self.store.labelled(kind, &self.subject.namespace, label, value));
         }
         refused.map_or(Ok(found), Err)
     }
@@ -104,36 +125,48 @@ impl VisitReads {
     fn same_controller(&self, kind: &Kind, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
         let namespace = &self.subject.namespace;
         if live {
-            self.seen(Look::All { kind: kind.clone(), namespace: namespace.clone() })?;
+            self.seen(LiveRead::All { kind: kind.clone(), namespace: namespace.clone() })?;
         }
-        if self.store.unresolved(kind, namespace) {
-            self.seen(Look::Controllers { namespace: namespace.clone() })?;
+        if self.store.has_unresolved(kind, namespace) {
+            self.seen(LiveRead::Controllers { namespace: namespace.clone() })?;
         }
-        let Some((owner_kind, root)) = &self.subject.owner else { return Ok(Vec::new()) };
-        let fits = |object: &Object| {
-            object.uid != self.subject.uid
-                && (owner_kind != "StatefulSet" || object.key.name == self.subject.name)
-                && (owner_kind != "DaemonSet"
-                    || object.text("/spec/nodeName").as_deref() == self.subject.node.as_deref())
-                && !holds::barred(object)
-                && self.free(object)
-        };
-        let mut found: Vec<Arc<Object>> = Vec::new();
-        self.store.siblings(kind, root, self.subject.since, |object| {
-            if fits(object) {
-                found.push(object.clone());
-            }
-            found.len() < CANDIDATES
-        });
-        // What the target has claimed itself belongs to it, whatever its age and place in the order.
-        for key in &self.registration.exclusive_extras {
+        let mut found = self.candidates(kind);
+        // The object that the target has claimed belongs to it, whatever its age and place in the order.
+        for key in self.exclusive_extras() {
             let Some(name) = self.subject.extras.get(key) else { continue };
-            let claimed = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.clone() };
+            let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.clone() };
             if found.iter().all(|object| object.key.name != *name) {
-                found.extend(self.store.get(&claimed).filter(|object| object.uid != self.subject.uid));
+                found.extend(self.store.get(&key).filter(|object| object.uid != self.subject.uid));
             }
         }
         Ok(found)
+    }
+
+    /// Free objects of the target's controller that are young enough, oldest first.
+    fn candidates(&self, kind: &Kind) -> Vec<Arc<Object>> {
+        let Some((owner_kind, root)) = &self.subject.owner else { return Vec::new() };
+        let subject = &self.subject;
+        let fits = |object: &Arc<Object>| {
+            let on_node = || object.text("/spec/nodeName").as_deref() == subject.node.as_deref();
+            object.uid != subject.uid
+                && (owner_kind != "StatefulSet" || object.key.name == subject.name)
+                && (owner_kind != "DaemonSet" || on_node())
+                && !holds::barred(object)
+        };
+        let mut from = (Some(subject.since), String::new());
+        let mut found = Vec::new();
+        while found.len() < CANDIDATES {
+            let next = self.store.siblings(kind, root, &from, SIBLINGS);
+            let Some(last) = next.last() else { break };
+            from = (last.created, last.key.name.clone());
+            let whole = next.len() == SIBLINGS;
+            found.extend(self.free(next.into_iter().filter(fits).collect()));
+            if !whole {
+                break;
+            }
+        }
+        found.truncate(CANDIDATES);
+        found
     }
 
     fn by_extra(&self, kind: &Kind, extra: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
@@ -146,43 +179,44 @@ impl VisitReads {
     fn lookup(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal> {
         let watched = self.store.keeps(&key.kind);
         if live || !watched {
-            self.seen(Look::Object(key.clone()))?;
+            self.seen(LiveRead::Object(key.clone()))?;
         }
         if watched {
             return Ok(self.store.get(key));
         }
-        Ok(self.looked.objects.get(key).cloned().flatten())
+        Ok(self.live.objects.get(key).cloned().flatten())
+    }
+
+    fn all_of(&self, kind: &Kind, live: bool) -> Result<(), ReadRefusal> {
+        if !live {
+            return Ok(());
+        }
+        self.seen(LiveRead::All { kind: kind.clone(), namespace: self.subject.namespace.clone() })
     }
 }
 
 impl Reads for VisitReads {
     fn related(&self, relation: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
         let live = live || self.all_live;
-        let declared = self.registration.relations.iter().find(|declared| declared.name == relation);
-        let Some(Relation { kind, by, .. }) = declared else {
+        let relations = self.registration().into_iter().flat_map(|registration| &registration.relations);
+        let Some(Relation { kind, by, .. }) = relations.into_iter().find(|declared| declared.name == relation) else {
             return Err(ReadRefusal::NotDeclared(format!("`setup` declared no relation {relation:?}")));
         };
-        let namespace = self.subject.namespace.clone();
-        let all = || Look::All { kind: kind.clone(), namespace: namespace.clone() };
+        let Subject { namespace, name, uid, job_uid, .. } = &self.subject;
         let found = match by {
             RelationKey::SameController => return self.same_controller(kind, live),
             RelationKey::Label(label) => self.by_label(kind, label, live)?,
             RelationKey::Extra(extra) => self.by_extra(kind, extra, live)?,
             RelationKey::Field(pointer) => {
-                if live {
-                    self.seen(all())?;
-                }
-                self.store.with_field(kind, &namespace, pointer, &self.subject.name)
+                self.all_of(kind, live)?;
+                self.store.with_field(kind, namespace, pointer, name)
             }
             RelationKey::OwnerIsJob | RelationKey::OwnerIsTarget => {
-                if live {
-                    self.seen(all())?;
-                }
-                let owner = if *by == RelationKey::OwnerIsJob { &self.subject.job_uid } else { &self.subject.uid };
-                self.store.owned(kind, &namespace, owner)
+                self.all_of(kind, live)?;
+                self.store.owned(kind, namespace, if *by == RelationKey::OwnerIsJob { job_uid } else { uid })
             }
         };
-        Ok(found.into_iter().filter(|object| self.own(object) || self.free(object)).collect())
+        Ok(self.free(found))
     }
 
     fn get(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal> {
@@ -190,6 +224,6 @@ impl Reads for VisitReads {
     }
 
     fn serves(&self, kind: &Kind) -> bool {
-        self.store.keeps(kind)
+        (self.served)(kind)
     }
 }

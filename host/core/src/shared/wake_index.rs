@@ -1,191 +1,244 @@
-//! Which targets an object concerns.
+//! The targets that a change of an object wakes.
 //!
-//! Takes the targets that jobs wait for and the changes of objects; yields job keys and indexes. An object concerns the
-//! target of its name, the target that claimed it, those to whom a label points, and, while nobody claimed it, the
-//! targets of its controller that wait longest. Jobs that have ended are not in it. Source: spec/operationjob.md §3.1.
+//! An object wakes the target of its name, the target that claimed it, those to which a label, a field or an owner
+//! reference points, and, while nobody claimed it, the targets of its controller that wait longest. Jobs that have ended
+//! are not in the index. Source: docs/operationjob.md 3.1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::cluster::object::Object;
+use crate::cluster::object::{Kind, Object};
 use crate::cluster::store::{Change, Store};
-use crate::cluster::writes::JobKey;
-use crate::job::state::{Progress, TargetState};
+use crate::job::key::{JobKey, JobRef};
+use crate::job::state::{Progress, TargetState, extras};
 use crate::plugin::proposal::{Registration, RelationKey};
-use crate::shared::claims::Claims;
+use crate::shared::claims::{ClaimedObject, Claims};
 
 /// Most targets that an unclaimed object wakes: the one that waits longest may find it too old for itself.
 const WOKEN: usize = 4;
 
 /// A target in its job.
-#[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// The job.
-    pub job: &'a JobKey,
-    /// UID of the job.
-    pub job_uid: &'a str,
-    /// Its position there.
-    pub index: u32,
-    /// Its name.
-    pub name: &'a str,
-}
+pub type TargetId = (Arc<JobRef>, u32);
 
-type Waiter = (Option<Timestamp>, JobKey, u32);
+/// Targets that wait for an object of a controller: those that were asked to go first, each with the time since when.
+type Waiter = (bool, Option<Timestamp>, TargetId);
 
-/// The targets that wait for something, by what they wait for.
+/// The targets that wait for something, by what wakes them.
 #[derive(Debug, Default)]
-pub struct Interest {
-    by_name: HashMap<(String, String), BTreeSet<(JobKey, u32)>>,
+pub struct WakeIndex {
+    by_name: HashMap<String, HashMap<String, BTreeSet<TargetId>>>,
     by_owner: HashMap<String, BTreeSet<Waiter>>,
-    jobs: HashMap<JobKey, BTreeMap<u32, Entry>>,
+    by_job: HashMap<String, BTreeSet<TargetId>>,
+    jobs: HashMap<JobKey, JobTargets>,
     labels: BTreeSet<String>,
-    uids: HashMap<JobKey, String>,
+    fields: HashMap<Kind, BTreeSet<String>>,
 }
 
+#[derive(Debug)]
+struct JobTargets {
+    job: Arc<JobRef>,
+    targets: BTreeMap<u32, Wakers>,
+}
+
+/// The reasons for which one target is woken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Entry {
+struct Wakers {
     names: BTreeSet<String>,
-    owner: Option<(String, Option<Timestamp>)>,
+    owner: Option<(String, bool, Option<Timestamp>)>,
+    owned_by_job: bool,
 }
 
-impl Interest {
-    /// Labels by which a plugin's relations point to targets.
+impl WakeIndex {
+    /// Takes in the labels and fields by which a plugin's relations point to targets.
     pub fn relate(&mut self, registration: &Registration) {
-        let labels = registration.relations.iter().filter_map(|relation| match &relation.by {
-            RelationKey::Label(label) => Some(label.clone()),
-            _ => None,
-        });
-        self.labels.extend(labels);
+        for relation in &registration.relations {
+            match &relation.by {
+                RelationKey::Label(label) if !self.labels.contains(label) => drop(self.labels.insert(label.clone())),
+                RelationKey::Field(pointer) => {
+                    self.fields.entry(relation.kind.clone()).or_default().insert(pointer.clone());
+                }
+                _ => {}
+            }
+        }
     }
 
-    /// What a target waits for from now on. A pending target waits for nothing: what it needs is looked at.
-    pub fn set(&mut self, place: Place<'_>, state: &TargetState, registration: Option<&Registration>) {
-        let Place { job, job_uid, index, name } = place;
-        let entry = match state.progress {
-            Progress::Processing => Some(in_flight(name, state, registration)),
-            Progress::Failed if state.owes_release() => Some(Entry { names: [name.to_owned()].into(), owner: None }),
+    /// Updates the reasons that wake a target. A pending target is not indexed, unless it waits for an object: what it
+    /// needs is read when it starts.
+    pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) {
+        let wakers = match state.progress {
+            Progress::Processing => Some(in_flight(state, target)),
+            Progress::Failed if state.owes_release() => Some(by_name(target.name)),
+            Progress::Pending if target.pending => Some(by_name(target.name)),
             _ => None,
         };
-        let known = self.jobs.get(job).and_then(|targets| targets.get(&index));
-        if known == entry.as_ref() {
+        let known = self.jobs.get(&job.key).and_then(|known| known.targets.get(&index));
+        if known == wakers.as_ref() {
             return;
         }
-        self.clear(job, index);
-        if let Some(entry) = entry {
-            self.uids.entry(job.clone()).or_insert_with(|| job_uid.to_owned());
-            self.insert(job, index, entry);
+        self.clear(&job.key, index);
+        if let Some(wakers) = wakers {
+            self.insert(job, index, wakers);
         }
     }
 
-    fn insert(&mut self, job: &JobKey, index: u32, entry: Entry) {
-        for name in &entry.names {
-            let place = (job.namespace.clone(), name.clone());
-            self.by_name.entry(place).or_default().insert((job.clone(), index));
+    fn insert(&mut self, job: &JobRef, index: u32, wakers: Wakers) {
+        let fresh = || JobTargets { job: Arc::new(job.clone()), targets: BTreeMap::new() };
+        let known = self.jobs.entry(job.key.clone()).or_insert_with(fresh);
+        let id: TargetId = (known.job.clone(), index);
+        let names = self.by_name.entry(job.key.namespace.clone()).or_default();
+        for name in &wakers.names {
+            names.entry(name.clone()).or_default().insert(id.clone());
         }
-        if let Some((owner, since)) = &entry.owner {
-            self.by_owner.entry(owner.clone()).or_default().insert((*since, job.clone(), index));
+        if let Some((owner, asked, since)) = &wakers.owner {
+            self.by_owner.entry(owner.clone()).or_default().insert((!asked, *since, id.clone()));
         }
-        self.jobs.entry(job.clone()).or_default().insert(index, entry);
+        if wakers.owned_by_job {
+            self.by_job.entry(job.uid.clone()).or_default().insert(id);
+        }
+        known.targets.insert(index, wakers);
     }
 
     fn clear(&mut self, job: &JobKey, index: u32) {
-        let Some(entry) = self.jobs.get_mut(job).and_then(|targets| targets.remove(&index)) else { return };
-        for name in entry.names {
-            let place = (job.namespace.clone(), name);
-            if let Some(targets) = self.by_name.get_mut(&place) {
-                targets.remove(&(job.clone(), index));
-                if targets.is_empty() {
-                    self.by_name.remove(&place);
-                }
-            }
+        let Some(known) = self.jobs.get_mut(job) else { return };
+        let Some(wakers) = known.targets.remove(&index) else { return };
+        let id: TargetId = (known.job.clone(), index);
+        if let Some(names) = self.by_name.get_mut(&job.namespace) {
+            wakers.names.iter().for_each(|name| remove_from(names, name, &id));
         }
-        if let Some((owner, since)) = entry.owner
-            && let Some(waiters) = self.by_owner.get_mut(&owner)
-        {
-            waiters.remove(&(since, job.clone(), index));
-            if waiters.is_empty() {
-                self.by_owner.remove(&owner);
-            }
+        if let Some((owner, asked, since)) = wakers.owner {
+            remove_from(&mut self.by_owner, &owner, &(!asked, since, id.clone()));
+        }
+        if wakers.owned_by_job {
+            remove_from(&mut self.by_job, &id.0.uid, &id);
         }
     }
 
     /// Forgets a job.
     pub fn forget(&mut self, job: &JobKey) {
-        let indexes: Vec<u32> = self.jobs.get(job).into_iter().flat_map(|targets| targets.keys().copied()).collect();
+        let indexes: Vec<u32> = self.jobs.get(job).into_iter().flat_map(|known| known.targets.keys().copied()).collect();
         indexes.into_iter().for_each(|index| self.clear(job, index));
         self.jobs.remove(job);
-        self.uids.remove(job);
     }
 
-    /// The jobs, with their UIDs, that have a target in flight to which an object of the controller could belong that
-    /// was made at this time.
-    pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = (&JobKey, &str)> {
-        let jobs: BTreeSet<&JobKey> = self.waiters(owner, made).map(|(_, job, _)| job).collect();
-        jobs.into_iter().filter_map(|job| Some((job, self.uids.get(job)?.as_str())))
-    }
-
-    /// Those who wait for an object of the controller and started before it was made, longest first: those that started
-    /// later come last, and it is none of theirs.
-    fn waiters(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = &Waiter> {
+    /// The jobs that have a target in flight to which an object of the controller could belong that was made at this
+    /// time.
+    pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> BTreeSet<&Arc<JobRef>> {
         let waiters = self.by_owner.get(owner).into_iter().flatten();
-        waiters.take_while(move |(since, _, _)| made.is_none() || *since <= made)
+        waiters.filter(|(_, since, _)| made.is_none() || *since <= made).map(|(_, _, (job, _))| job).collect()
+    }
+
+    /// The targets that wait for an object of the controller and could take one made at this time: first those that
+    /// were asked to go, each group longest first.
+    fn waiters(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = &TargetId> {
+        let group = move |unasked: bool| {
+            let waiters = self.by_owner.get(owner).into_iter().flatten().filter(move |(other, ..)| *other == unasked);
+            waiters.take_while(move |(_, since, _)| made.is_none() || *since <= made).map(|(_, _, id)| id)
+        };
+        group(false).chain(group(true))
     }
 
     /// The targets that a change concerns.
-    pub fn concerned(&self, change: &Change, claims: &Claims, store: &Store) -> BTreeSet<(JobKey, u32)> {
-        let views = change.old.iter().chain(&change.new);
+    pub fn concerned(&self, change: &Change, claims: &Claims, store: &Store) -> BTreeSet<TargetId> {
         let mut found = BTreeSet::new();
-        for object in views {
-            self.by_names(object, &mut found);
+        for object in change.old.iter().chain(&change.new) {
+            self.pointed_to(object, &mut found);
             self.by_controller(object, claims, store, &mut found);
         }
         found
     }
 
-    fn by_names(&self, object: &Object, found: &mut BTreeSet<(JobKey, u32)>) {
-        let namespace = object.key.namespace.clone().unwrap_or_default();
-        let pointed = self.labels.iter().filter_map(|label| object.labels.get(label));
-        let owners = object.owners.iter().map(|owner| owner.name.as_str());
-        for name in pointed.chain(owners).chain([object.key.name.as_str()]) {
-            found.extend(self.by_name.get(&(namespace.clone(), name.to_owned())).into_iter().flatten().cloned());
+    fn pointed_to(&self, object: &Object, found: &mut BTreeSet<TargetId>) {
+        let namespace = object.key.namespace.as_deref().unwrap_or_default();
+        if let Some(names) = self.by_name.get(namespace) {
+            let mut wake = |name: &str| found.extend(names.get(name).into_iter().flatten().cloned());
+            wake(&object.key.name);
+            object.owners.iter().for_each(|owner| wake(&owner.name));
+            self.labels.iter().filter_map(|label| object.labels.get(label)).for_each(&mut wake);
+            let fields = self.fields.get(&object.key.kind).into_iter().flatten();
+            fields.filter_map(|pointer| object.text(pointer)).for_each(|name| wake(&name));
+        }
+        if !self.by_job.is_empty() {
+            let owners = object.owners.iter().filter_map(|owner| self.by_job.get(&owner.uid));
+            found.extend(owners.flatten().cloned());
         }
     }
 
-    fn by_controller(&self, object: &Object, claims: &Claims, store: &Store, found: &mut BTreeSet<(JobKey, u32)>) {
-        if self.by_owner.is_empty() || object.terminating() {
+    fn by_controller(&self, object: &Object, claims: &Claims, store: &Store, found: &mut BTreeSet<TargetId>) {
+        if self.by_owner.is_empty() || object.terminating() || object.controller().is_none() {
             return;
         }
         let namespace = object.key.namespace.as_deref().unwrap_or_default();
-        if claims.holder(namespace, &object.key.name).is_some() {
+        if claims.is_held(namespace, &claimed(object)) {
             return;
         }
         match store.root(object) {
             Ok(Some(root)) => {
-                let waiters = self.waiters(&root.uid, object.created).take(WOKEN);
-                found.extend(waiters.map(|(_, job, index)| (job.clone(), *index)));
+                let node = (root.kind.kind == "DaemonSet").then(|| object.text("/spec/nodeName")).flatten();
+                let owner = waiting_at(&root.uid, node.as_deref());
+                found.extend(self.waiters(&owner, object.created).take(WOKEN).cloned());
             }
             Ok(None) => {}
-            // Whose it is shows a look, which the first who waits in this namespace asks for.
+            // The owner is unknown until its ReplicaSet is read; one waiter of the namespace asks for that read.
             Err(_) => {
-                let waiters = self.by_owner.values().flatten().filter(|(_, job, _)| job.namespace == namespace);
-                found.extend(waiters.take(1).map(|(_, job, index)| (job.clone(), *index)));
+                let mut waiters = self.by_owner.values().flatten().map(|(_, _, id)| id);
+                found.extend(waiters.find(|(job, _)| job.key.namespace == namespace).cloned());
             }
         }
     }
 }
 
-fn in_flight(name: &str, state: &TargetState, registration: Option<&Registration>) -> Entry {
-    let mut names: BTreeSet<String> = [name.to_owned()].into();
-    let Some(registration) = registration else { return Entry { names, owner: None } };
+/// What a target waits for, beside its state.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What its plugin declared, if one serves.
+    pub registration: Option<&'a Registration>,
+    /// It is pending, and its object must change before it may start.
+    pub pending: bool,
+}
+
+/// An object as claims name it.
+pub fn claimed(object: &Object) -> ClaimedObject {
+    ClaimedObject { kind: object.key.kind.kind.clone(), name: object.key.name.clone(), uid: object.uid.clone() }
+}
+
+fn remove_from<T: Ord>(index: &mut HashMap<String, BTreeSet<T>>, key: &str, item: &T) {
+    if let Some(items) = index.get_mut(key) {
+        items.remove(item);
+        if items.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+fn waiting_at(owner: &str, node: Option<&str>) -> String {
+    node.map_or_else(|| owner.to_owned(), |node| format!("{owner}/{node}"))
+}
+
+fn by_name(name: &str) -> Wakers {
+    Wakers { names: [name.to_owned()].into(), ..Wakers::default() }
+}
+
+fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
+    let mut wakers = by_name(target.name);
+    let Some(registration) = target.registration else { return wakers };
     let by_extra = registration.relations.iter().filter_map(|relation| match &relation.by {
         RelationKey::Extra(key) => Some(key),
         _ => None,
     });
-    names.extend(by_extra.chain(&registration.exclusive_extras).filter_map(|key| state.extra.get(key).cloned()));
+    let named = by_extra.chain(&registration.exclusive_extras).filter_map(|key| state.extra.get(key).cloned());
+    wakers.names.extend(named);
+    wakers.owned_by_job = registration.relations.iter().any(|relation| relation.by == RelationKey::OwnerIsJob);
     let chosen = registration.exclusive_extras.iter().any(|key| state.extra.contains_key(key));
-    let owner = registration.same_controller().filter(|_| !chosen).and_then(|_| state.owner_uid());
-    Entry { names, owner: owner.map(|uid| (uid.to_owned(), state.start)) }
+    if !chosen && registration.same_controller().is_some() {
+        let asked: Option<Timestamp> = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
+        let owner = state.owner_uid().map(|uid| waiting_at(uid, state.extra(extras::NODE)));
+        wakers.owner = owner.map(|owner| (owner, asked.is_some(), asked.or(state.start)));
+    }
+    wakers
 }
 
 #[cfg(test)]
@@ -193,7 +246,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::object::Kind;
     use crate::plugin::proposal::Relation;
 
     fn registration() -> Registration {
@@ -219,19 +271,30 @@ mod tests {
         Change { old: None, new: Some(std::sync::Arc::new(Object::slim(&document, &Kind::pod(), &[]).unwrap())) }
     }
 
+    fn job() -> JobRef {
+        JobRef { key: JobKey { namespace: "d".into(), name: "j".into() }, uid: "j".into() }
+    }
+
+    fn waits<'a>(name: &'a str, registration: &'a Registration) -> Waits<'a> {
+        Waits { name, registration: Some(registration), pending: false }
+    }
+
+    fn woken(index: &WakeIndex, change: &Change) -> Vec<u32> {
+        index.concerned(change, &Claims::default(), &Store::default()).into_iter().map(|(_, index)| index).collect()
+    }
+
+    const OWNER: (&str, &str) = ("Owner", "StatefulSet/s/own");
+
     #[test]
     fn a_pod_that_is_older_than_a_targets_start_does_not_wake_it() {
-        let job = JobKey { namespace: "d".into(), name: "j".into() };
-        let mut interest = Interest::default();
-        let owner = ("Owner", "StatefulSet/s/own");
-        for (index, start) in [(0, "2026-01-01T00:00:00Z"), (1, "2026-01-01T00:00:05Z")] {
-            let place = Place { job: &job, job_uid: "j", index, name: &format!("t{index}") };
-            interest.set(place, &waiting(start, &[owner]), Some(&registration()));
+        let (registration, mut index) = (registration(), WakeIndex::default());
+        for (at, start) in [(0, "2026-01-01T00:00:00Z"), (1, "2026-01-01T00:00:05Z")] {
+            index.set(&job(), at, &waiting(start, &[OWNER]), waits(&format!("t{at}"), &registration));
         }
         let made = |time: &str| {
             let mut change = pod("x");
             std::sync::Arc::make_mut(change.new.as_mut().unwrap()).created = Some(time.parse().unwrap());
-            interest.concerned(&change, &Claims::default(), &Store::default()).len()
+            woken(&index, &change).len()
         };
         assert_eq!(made("2025-12-31T23:59:59Z"), 0);
         assert_eq!(made("2026-01-01T00:00:00Z"), 1);
@@ -240,17 +303,43 @@ mod tests {
 
     #[test]
     fn an_unclaimed_pod_wakes_those_of_its_controller_that_wait() {
-        let job = JobKey { namespace: "d".into(), name: "j".into() };
-        let mut interest = Interest::default();
-        let owner = ("Owner", "StatefulSet/s/own");
-        let [a, b] = [(0, "a"), (1, "b")].map(|(index, name)| Place { job: &job, job_uid: "j", index, name });
-        interest.set(a, &waiting("2026-01-01T00:00:00Z", &[owner, ("NewPod", "n")]), Some(&registration()));
-        interest.set(b, &waiting("2026-01-01T00:00:01Z", &[owner]), Some(&registration()));
-        let (claims, store) = (Claims::default(), Store::default());
-        assert_eq!(interest.concerned(&pod("x"), &claims, &store), [(job.clone(), 1)].into());
-        assert_eq!(interest.concerned(&pod("n"), &claims, &store), [(job.clone(), 0), (job.clone(), 1)].into());
-        assert_eq!(interest.concerned(&pod("b"), &claims, &store), [(job.clone(), 1)].into());
-        interest.forget(&job);
-        assert!(interest.concerned(&pod("b"), &claims, &store).is_empty());
+        let (registration, mut index) = (registration(), WakeIndex::default());
+        index.set(&job(), 0, &waiting("2026-01-01T00:00:00Z", &[OWNER, ("NewPod", "n")]), waits("a", &registration));
+        index.set(&job(), 1, &waiting("2026-01-01T00:00:01Z", &[OWNER]), waits("b", &registration));
+        assert_eq!(woken(&index, &pod("x")), [1]);
+        assert_eq!(woken(&index, &pod("n")), [0, 1]);
+        assert_eq!(woken(&index, &pod("b")), [1]);
+        index.forget(&job().key);
+        assert_eq!(woken(&index, &pod("b")), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_new_pod_wakes_those_that_were_asked_to_go_before_those_whose_pod_is_still_there() {
+        let (registration, mut index) = (registration(), WakeIndex::default());
+        for at in 0..8 {
+            index.set(&job(), at, &waiting("2026-01-01T00:00:00Z", &[OWNER]), waits(&format!("t{at}"), &registration));
+        }
+        let asked = [OWNER, ("EvictedAt", "2026-01-01T00:00:03Z")];
+        index.set(&job(), 7, &waiting("2026-01-01T00:00:00Z", &asked), waits("t7", &registration));
+        assert!(woken(&index, &pod("x")).contains(&7));
+    }
+
+    #[test]
+    fn an_object_wakes_the_targets_that_its_field_or_its_owner_names() {
+        let by = |by| Relation { name: "r".into(), kind: Kind::new("x/v1", "Recreate"), by };
+        let relations = vec![by(RelationKey::Field("/spec/podName".into()))];
+        let field = Registration { relations, exclusive_extras: vec![] };
+        let owned = Registration { relations: vec![by(RelationKey::OwnerIsJob)], exclusive_extras: vec![] };
+        let mut index = WakeIndex::default();
+        index.relate(&field);
+        index.set(&job(), 0, &waiting("2026-01-01T00:00:00Z", &[]), waits("a", &field));
+        index.set(&job(), 1, &waiting("2026-01-01T00:00:00Z", &[]), waits("b", &owned));
+        let object = json!({"metadata": {"name": "r", "namespace": "d", "uid": "r", "ownerReferences": [
+            {"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "name": "j", "uid": "j"}]},
+            "spec": {"podName": "a"}});
+        let kind = Kind::new("x/v1", "Recreate");
+        let object = Object::slim(&object, &kind, &["/spec/podName".into()]).unwrap();
+        let change = Change { old: None, new: Some(std::sync::Arc::new(object)) };
+        assert_eq!(woken(&index, &change), [0, 1]);
     }
 }

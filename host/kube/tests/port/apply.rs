@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::{Record, Stopped, TargetWrites, Write};
-use oarlock_kube::lease::{Candidacy, Election, Fence};
+use oarlock_kube::lease::{LeaseConfig, LeaderElector, Fence};
 use oarlock_kube::record::Decided;
 use serde_json::{Value, json};
 
@@ -138,13 +138,13 @@ async fn a_thousand_writes_go_out_and_never_more_than_thirty_two_at_once() {
 async fn nothing_is_sent_once_the_term_is_over() {
     let scene = Scene::watching().await;
     let stored = scene.pod("a").await;
-    let candidacy = Candidacy {
+    let candidacy = LeaseConfig {
         namespace: "default".into(),
         name: "oarlock".into(),
         identity: "host-0".into(),
         duration: Duration::from_secs(15),
     };
-    let election = Election::stand(&scene.cluster, candidacy);
+    let election = LeaderElector::stand(&scene.cluster, candidacy);
     election.leadership().wait_for(|now| now.leading).await.unwrap();
     let fence = election.fence();
     let uid = meta(&stored, "uid");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use oarlock_kube::Cluster;
-use oarlock_kube::lease::{Candidacy, Election};
+use oarlock_kube::lease::{LeaseConfig, LeaderElector};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -13,10 +13,10 @@ use crate::scene::{Scene, port};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/oarlock";
 
-fn stand(cluster: &Cluster, identity: &str) -> Election {
-    Election::stand(
+fn stand(cluster: &Cluster, identity: &str) -> LeaderElector {
+    LeaderElector::stand(
         cluster,
-        Candidacy {
+        LeaseConfig {
             namespace: "default".into(),
             name: "oarlock".into(),
             identity: identity.into(),
@@ -25,7 +25,7 @@ fn stand(cluster: &Cluster, identity: &str) -> Election {
     )
 }
 
-async fn leads(election: &Election) {
+async fn leads(election: &LeaderElector) {
     let mut leadership = election.leadership();
     let leading = leadership.wait_for(|now| now.leading);
     tokio::time::timeout(Duration::from_secs(120), leading).await.expect("leads in time").unwrap();

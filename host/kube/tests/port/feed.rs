@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_kube::feed::{Declared, DeclaredKind, News};
+use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
 use oarlock_kube::observe::Detail;
 use serde_json::json;
 
@@ -25,7 +25,7 @@ async fn objects_are_slim_and_each_change_is_news() {
     assert!(scene.shown("a").unwrap().fields.value().pointer("/spec/containers").is_none());
     scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
     scene.until("no pod", |cluster| count(cluster) == 0).await;
-    let gone = scene.heard().into_iter().filter(|news| matches!(news, News::Object(change) if change.new.is_none()));
+    let gone = scene.heard().into_iter().filter(|news| matches!(news, WatchEvent::Object(change) if change.new.is_none()));
     assert_eq!(gone.count(), 1);
 }
 

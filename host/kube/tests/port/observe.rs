@@ -3,7 +3,7 @@
 use http::Method;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::writes::Record;
-use oarlock_core::plugin::visit::Look;
+use oarlock_core::plugin::visit::LiveRead;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::{Decided, RecordError};
@@ -76,7 +76,7 @@ async fn a_look_shows_what_the_watch_has_not_shown_yet() {
     let scene = Scene::watching().await;
     scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Hang));
     scene.pod("late").await;
-    let (late, absent) = (Look::Object(pod("late")), Look::Object(pod("absent")));
+    let (late, absent) = (LiveRead::Object(pod("late")), LiveRead::Object(pod("absent")));
     let observed = scene.cluster.observe(&job("j"), &[late.clone(), absent.clone()], Detail::Status).await.unwrap();
     assert!(observed.looked.has(&late) && observed.looked.has(&absent));
     assert!(observed.looked.objects[&pod("late")].is_some());
@@ -92,7 +92,7 @@ async fn what_a_look_finds_gone_is_gone_though_the_watch_still_shows_it() {
     scene.cluster.stop(std::time::Duration::ZERO).await;
     scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
     scene.heard();
-    let observed = scene.cluster.observe(&job("j"), &[Look::Object(pod("a"))], Detail::Status).await.unwrap();
+    let observed = scene.cluster.observe(&job("j"), &[LiveRead::Object(pod("a"))], Detail::Status).await.unwrap();
     assert_eq!(observed.looked.objects[&pod("a")], None);
     assert!(scene.shown("a").is_none());
     assert_eq!(scene.heard().len(), 1, "other jobs are told");
@@ -108,7 +108,7 @@ async fn a_list_answers_many_looks_and_drops_what_is_gone() {
     scene.cluster.stop(std::time::Duration::ZERO).await;
     scene.delete(&format!("{PODS}/p3"), &json!({"gracePeriodSeconds": 0})).await;
     let before = scene.cluster.requests().count("pods", "get");
-    let looks: Vec<Look> = (0..30).map(|n| Look::Object(pod(&format!("p{n}")))).collect();
+    let looks: Vec<LiveRead> = (0..30).map(|n| LiveRead::Object(pod(&format!("p{n}")))).collect();
     let observed = scene.cluster.observe(&job("j"), &looks, Detail::Status).await.unwrap();
     assert_eq!(scene.cluster.requests().count("pods", "get"), before);
     assert_eq!(observed.looked.answered.len(), 30);
@@ -125,7 +125,7 @@ async fn a_label_that_was_taken_away_is_noticed_by_a_look() {
     scene.cluster.stop(std::time::Duration::ZERO).await;
     scene.patch(&format!("{PODS}/a"), &json!({"metadata": {"labels": {"app": "y"}}})).await;
     let look =
-        Look::Labelled { kind: Kind::pod(), namespace: "default".into(), label: "app".into(), value: "x".into() };
+        LiveRead::Labelled { kind: Kind::pod(), namespace: "default".into(), label: "app".into(), value: "x".into() };
     let observed = scene.cluster.observe(&job("j"), std::slice::from_ref(&look), Detail::Status).await.unwrap();
     assert!(observed.looked.has(&look));
     assert_eq!(scene.cluster.store().labelled(&Kind::pod(), "default", "app", "x").len(), 1);
@@ -143,7 +143,7 @@ async fn the_deployment_of_a_replica_set_is_learned_by_a_look() {
     assert!(scene.cluster.store().unresolved(&Kind::pod(), "default"));
     scene.cluster.stop(std::time::Duration::ZERO).await;
     scene.delete("/apis/apps/v1/namespaces/default/replicasets/bare", &json!({})).await;
-    let look = Look::Controllers { namespace: "default".into() };
+    let look = LiveRead::Controllers { namespace: "default".into() };
     let observed = scene.cluster.observe(&job("j"), &[look], Detail::Status).await.unwrap();
     assert!(observed.looked.failed.is_empty(), "{:?}", observed.looked.failed);
     let root = |name: &str| scene.cluster.store().root(&scene.shown(name).unwrap()).unwrap().unwrap();
@@ -156,8 +156,8 @@ async fn a_look_that_fails_is_data_and_the_round_goes_on() {
     let scene = Scene::watching().await;
     let forbidden = status(403, "Forbidden", "pods \"a\" is forbidden");
     scene.faults.plan(Method::GET, "/pods/a", (1, Then::Answer(403, forbidden)));
-    let unserved = Look::All { kind: Kind::new("example.dev/v1", "Nothing"), namespace: "default".into() };
-    let looks = [Look::Object(pod("a")), unserved.clone()];
+    let unserved = LiveRead::All { kind: Kind::new("example.dev/v1", "Nothing"), namespace: "default".into() };
+    let looks = [LiveRead::Object(pod("a")), unserved.clone()];
     let observed = scene.cluster.observe(&job("j"), &looks, Detail::Status).await.unwrap();
     assert!(observed.looked.failed[&looks[0]].contains("is forbidden"));
     assert!(observed.looked.failed[&unserved].contains("does not serve"));
@@ -170,6 +170,6 @@ async fn the_time_is_the_api_servers_where_the_hosts_clock_is_wrong() {
     let client = scene.faults.client(scene.sim.service());
     let setup = oarlock_kube::Setup { client, clock: std::sync::Arc::new(move || wrong), identity: "h".into() };
     let (cluster, _news) = oarlock_kube::Cluster::open(setup);
-    let observed = cluster.observe(&job("j"), &[Look::Object(pod("a"))], Detail::Status).await.unwrap();
+    let observed = cluster.observe(&job("j"), &[LiveRead::Object(pod("a"))], Detail::Status).await.unwrap();
     assert!(observed.now.duration_since(scene.sim.now()).abs().as_secs() <= 1);
 }

@@ -8,7 +8,7 @@ use http::Request;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::writes::{JobKey, Record, TargetWrites, Write};
-use oarlock_kube::feed::{Declared, DeclaredKind, News};
+use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::record::Decided;
 use oarlock_kube::{Cluster, Setup};
@@ -26,7 +26,7 @@ pub(crate) struct Scene {
     pub(crate) sim: oarlock_sim::Cluster,
     pub(crate) faults: Faults,
     pub(crate) cluster: Cluster,
-    pub(crate) news: UnboundedReceiver<News>,
+    pub(crate) news: UnboundedReceiver<WatchEvent>,
     /// Suffers no faults.
     admin: kube::Client,
 }
@@ -123,7 +123,7 @@ impl Scene {
     }
 
     /// All news so far.
-    pub(crate) fn heard(&mut self) -> Vec<News> {
+    pub(crate) fn heard(&mut self) -> Vec<WatchEvent> {
         std::iter::from_fn(|| self.news.try_recv().ok()).collect()
     }
 
@@ -141,7 +141,7 @@ pub(crate) const JOBS: &str = "/apis/apps.kusionstack.io/v1alpha1/namespaces/def
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A port of its own on `sim`.
-pub(crate) fn port(sim: &oarlock_sim::Cluster, faults: &Faults, identity: &str) -> (Cluster, UnboundedReceiver<News>) {
+pub(crate) fn port(sim: &oarlock_sim::Cluster, faults: &Faults, identity: &str) -> (Cluster, UnboundedReceiver<WatchEvent>) {
     let begun = (sim.now(), tokio::time::Instant::now());
     let clock = Arc::new(move || -> Timestamp { begun.0 + begun.1.elapsed() });
     Cluster::open(Setup { client: faults.client(sim.service()), clock, identity: identity.to_owned() })

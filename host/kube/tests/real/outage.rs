@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_kube::lease::{Candidacy, Election};
+use oarlock_kube::lease::{LeaseConfig, LeaderElector};
 use serde_json::json;
 
 use crate::stage::{Stage, meta, plane};
@@ -14,13 +14,13 @@ async fn an_outage_fences_the_leader_and_afterwards_all_changes_are_seen_and_it_
     let stage = Stage::on(&plane, "outage").await;
     let stored = stage.pod("a", json!({})).await;
     stage.pod("b", json!({})).await;
-    let candidacy = Candidacy {
+    let candidacy = LeaseConfig {
         namespace: stage.namespace.into(),
         name: "oarlock".into(),
         identity: "host-0".into(),
         duration: Duration::from_secs(6),
     };
-    let election = Election::stand(&stage.cluster, candidacy);
+    let election = LeaderElector::stand(&stage.cluster, candidacy);
     let mut leadership = election.leadership();
     leadership.wait_for(|now| now.leading).await.unwrap();
     let fence = election.fence();

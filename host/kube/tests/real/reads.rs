@@ -1,8 +1,8 @@
 //! What the port shows of a real API server.
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::visit::Look;
-use oarlock_kube::feed::{Declared, DeclaredKind};
+use oarlock_core::plugin::visit::LiveRead;
+use oarlock_kube::watch::watches::{Declared, DeclaredKind};
 use oarlock_kube::observe::Detail;
 use serde_json::{Value, json};
 
@@ -39,15 +39,15 @@ async fn looks_are_answered_by_the_api_server() {
     stage.until("the pod", |cluster| cluster.store().get(&stage.at("a")).is_some()).await;
 
     let namespace = stage.namespace.to_owned();
-    let unserved = Look::All { kind: Kind::new("example.dev/v1", "Nothing"), namespace: namespace.clone() };
+    let unserved = LiveRead::All { kind: Kind::new("example.dev/v1", "Nothing"), namespace: namespace.clone() };
     let label =
-        Look::Labelled { kind: Kind::pod(), namespace: namespace.clone(), label: "app".into(), value: "w".into() };
+        LiveRead::Labelled { kind: Kind::pod(), namespace: namespace.clone(), label: "app".into(), value: "w".into() };
     let looks = [
-        Look::Object(stage.at("a")),
-        Look::Object(stage.at("absent")),
+        LiveRead::Object(stage.at("a")),
+        LiveRead::Object(stage.at("absent")),
         label,
-        Look::All { kind: Kind::pod(), namespace: namespace.clone() },
-        Look::Controllers { namespace },
+        LiveRead::All { kind: Kind::pod(), namespace: namespace.clone() },
+        LiveRead::Controllers { namespace },
         unserved.clone(),
     ];
     let observed = stage.cluster.observe(&stage.key("j"), &looks, Detail::Status).await.unwrap();

@@ -12,11 +12,11 @@ use serde_json::{Map, Value};
 
 /// The fields that are read, by name; all of them where none is named.
 #[derive(Debug, Default)]
-pub(crate) struct Sieve {
+pub(crate) struct Projection {
     fields: BTreeMap<String, Self>,
 }
 
-impl Sieve {
+impl Projection {
     /// Everything is read.
     pub(crate) const fn everything() -> Self {
         Self { fields: BTreeMap::new() }
@@ -24,16 +24,16 @@ impl Sieve {
 
     /// What an object is made of: its kind, its metadata as far as it is kept, and the fields at these pointers.
     pub(crate) fn of_object(pointers: &[String]) -> Self {
-        let mut sieve = Self::default();
+        let mut projection = Self::default();
         // The answer to a watch that went wrong has a message.
-        ["apiVersion", "kind", "message"].iter().for_each(|field| sieve.let_through(std::iter::once(*field)));
-        METADATA.iter().for_each(|field| sieve.let_through(["metadata", *field].into_iter()));
+        ["apiVersion", "kind", "message"].iter().for_each(|field| projection.let_through(std::iter::once(*field)));
+        METADATA.iter().for_each(|field| projection.let_through(["metadata", *field].into_iter()));
         for pointer in pointers {
             let tokens: Vec<String> =
                 pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-            sieve.let_through(tokens.iter().map(String::as_str));
+            projection.let_through(tokens.iter().map(String::as_str));
         }
-        sieve
+        projection
     }
 
     /// A field below one that is read whole is read with it; a field above others is read whole from now on.
@@ -55,7 +55,7 @@ impl Sieve {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Sieve {
+impl<'de> DeserializeSeed<'de> for &Projection {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
@@ -63,7 +63,7 @@ impl<'de> DeserializeSeed<'de> for &Sieve {
     }
 }
 
-impl<'de> Visitor<'de> for &Sieve {
+impl<'de> Visitor<'de> for &Projection {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,10 +116,10 @@ impl<'de> Visitor<'de> for &Sieve {
 }
 
 /// The name of a field: finds it among those that are read.
-struct Field<'a>(&'a Sieve);
+struct Field<'a>(&'a Projection);
 
 impl<'a, 'de> DeserializeSeed<'de> for Field<'a> {
-    type Value = Option<(&'a String, &'a Sieve)>;
+    type Value = Option<(&'a String, &'a Projection)>;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
         reader.deserialize_str(self)
@@ -127,7 +127,7 @@ impl<'a, 'de> DeserializeSeed<'de> for Field<'a> {
 }
 
 impl<'a> Visitor<'_> for Field<'a> {
-    type Value = Option<(&'a String, &'a Sieve)>;
+    type Value = Option<(&'a String, &'a Projection)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
@@ -168,7 +168,7 @@ mod tests {
             vec!["/spec/nodeName", "/status/conditions", "/spec/none", "/metadata/labels/l"],
         ] {
             let pointers: Vec<String> = pointers.into_iter().map(str::to_owned).collect();
-            let sieved = Sieve::of_object(&pointers).read(&text).unwrap();
+            let sieved = Projection::of_object(&pointers).read(&text).unwrap();
             let slim = |document: &Value| Object::slim(document, &Kind::pod(), &pointers);
             assert_eq!(slim(&sieved), slim(&pod()), "{pointers:?}");
             assert_eq!(sieved.pointer("/metadata/managedFields"), None);
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn a_sieve_that_names_nothing_lets_everything_through() {
         let text = serde_json::to_vec(&pod()).unwrap();
-        assert_eq!(Sieve::everything().read(&text).unwrap(), pod());
+        assert_eq!(Projection::everything().read(&text).unwrap(), pod());
     }
 
     #[test]
     fn what_is_no_json_is_an_error() {
-        assert!(Sieve::of_object(&[]).read(br#"{"metadata": {"name": "a""#).is_err());
-        assert!(Sieve::of_object(&[]).read(br#"{} {}"#).is_err());
+        assert!(Projection::of_object(&[]).read(br#"{"metadata": {"name": "a""#).is_err());
+        assert!(Projection::of_object(&[]).read(br#"{} {}"#).is_err());
     }
 }

@@ -11,8 +11,9 @@ use oarlock_core::cluster::object::Kind;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use crate::address::Resource;
-use crate::call::{Call, CallError, Caller};
+use crate::live_reads::refused;
+use crate::transport::path::Resource;
+use crate::transport::call::{Call, CallError, Transport};
 
 /// How long an answer of discovery counts. A kind that was installed or removed is noticed after this (spec section 7).
 const FRESH: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ const KNOWN: [(&str, &str, &str, bool); 9] = [
 
 /// What is known of the kinds that the API server serves.
 #[derive(Default)]
-pub(crate) struct Served {
+pub(crate) struct Discovery {
     groups: RwLock<HashMap<String, Answer>>,
 }
 
@@ -54,16 +55,26 @@ pub(crate) enum DiscoverError {
     NotServed { api_version: String, kind: String },
 }
 
-impl Served {
+impl DiscoverError {
+    /// Whether the kind is not to be had, as long as nothing is installed or allowed.
+    pub(crate) fn is_refused(&self) -> bool {
+        match self {
+            Self::NotServed { .. } => true,
+            Self::Discover { source, .. } => refused(source),
+        }
+    }
+}
+
+impl Discovery {
     /// The resource of `kind`.
-    pub(crate) async fn resource(&self, caller: &Caller, kind: &Kind) -> Result<Resource, DiscoverError> {
+    pub(crate) async fn resource(&self, transport: &Transport, kind: &Kind) -> Result<Resource, DiscoverError> {
         if let Some(known) = known(kind) {
             return Ok(known);
         }
         let fresh = self.recall(kind, |answer| answer.asked.elapsed() < FRESH);
         let found = match fresh {
             Some(found) => found,
-            None => self.discover(caller, kind).await?,
+            None => self.discover(transport, kind).await?,
         };
         let not_served = || DiscoverError::NotServed { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
         found.ok_or_else(not_served)
@@ -82,12 +93,12 @@ impl Served {
             .map(|answer| answer.kinds.get(&kind.kind).cloned())
     }
 
-    async fn discover(&self, caller: &Caller, kind: &Kind) -> Result<Option<Resource>, DiscoverError> {
+    async fn discover(&self, transport: &Transport, kind: &Kind) -> Result<Option<Resource>, DiscoverError> {
         let api_version = &kind.api_version;
         let root = if api_version.contains('/') { "apis" } else { "api" };
         let request = http::Request::get(format!("/{root}/{api_version}")).body(Vec::new());
         let request = request.map_err(kube::core::request::Error::BuildRequest);
-        let reply = caller.fetch::<APIResourceList>(Call { verb: "get", resource: "discovery", request }).await;
+        let reply = transport.fetch::<APIResourceList>(Call { verb: "get", resource: "discovery", request }).await;
         let list = match reply {
             Ok(list) => list.resources,
             Err(error) if error.is(404) => Vec::new(),

@@ -3,10 +3,11 @@
 //! Takes how long each write took and whether the API server was busy; lets at most 32 through at a time, and fewer
 //! while replies slow down or are refused for load. Beyond about 32 only latency grows. May not delay reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// Spec section 10.
@@ -19,8 +20,8 @@ const SLOWER: f64 = 4.0;
 const FAST_SECONDS: f64 = 0.1;
 
 /// Lets writes through, in the order in which they came.
-pub(crate) struct Gate {
-    places: Semaphore,
+pub(crate) struct WriteLimiter {
+    places: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -36,25 +37,25 @@ struct State {
 }
 
 /// One write in flight, until it is dropped.
-pub(crate) struct Passage<'a> {
-    gate: &'a Gate,
-    place: Option<SemaphorePermit<'a>>,
+pub(crate) struct WritePermit {
+    limiter: Arc<WriteLimiter>,
+    place: Option<OwnedSemaphorePermit>,
     begun: Instant,
 }
 
-impl Default for Gate {
+impl Default for WriteLimiter {
     fn default() -> Self {
         let state = State { limit: MOST as f64, owed: 0, latency: 0.0, usual: FAST_SECONDS, lowered: None };
-        Self { places: Semaphore::new(MOST), state: Mutex::new(state) }
+        Self { places: Arc::new(Semaphore::new(MOST)), state: Mutex::new(state) }
     }
 }
 
-impl Gate {
+impl WriteLimiter {
     /// Waits until one more write may go.
-    pub(crate) async fn enter(&self) -> Passage<'_> {
+    pub(crate) async fn enter(self: &Arc<Self>) -> WritePermit {
         // The semaphore is never closed.
-        let place = self.places.acquire().await.ok();
-        Passage { gate: self, place, begun: Instant::now() }
+        let place = self.places.clone().acquire_owned().await.ok();
+        WritePermit { limiter: self.clone(), place, begun: Instant::now() }
     }
 
     /// How many may be in flight now.
@@ -93,16 +94,16 @@ fn whole(limit: f64) -> usize {
     limit.floor().max(1.0) as usize
 }
 
-impl Passage<'_> {
+impl WritePermit {
     /// The reply came. `busy`: the API server refused for load.
     pub(crate) fn leave(self, busy: bool) {
-        self.gate.learn(self.begun.elapsed(), busy);
+        self.limiter.learn(self.begun.elapsed(), busy);
     }
 }
 
-impl Drop for Passage<'_> {
+impl Drop for WritePermit {
     fn drop(&mut self) {
-        let mut state = self.gate.state.lock();
+        let mut state = self.limiter.state.lock();
         if state.owed > 0
             && let Some(place) = self.place.take()
         {
@@ -118,55 +119,55 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn at_most_thirty_two_writes_are_in_flight() {
-        let gate = Gate::default();
+        let limiter = Arc::new(WriteLimiter::default());
         let mut inside = Vec::new();
         for _ in 0..32 {
-            inside.push(gate.enter().await);
+            inside.push(limiter.enter().await);
         }
-        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter()).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.enter()).await.is_err());
         inside.pop();
-        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter()).await.is_ok());
+        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.enter()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_server_gets_fewer_writes_and_more_again_later() {
-        let gate = Gate::default();
-        gate.enter().await.leave(true);
-        gate.enter().await.leave(true);
-        assert_eq!(gate.limit(), 16, "the limit falls once per settling time");
+        let limiter = Arc::new(WriteLimiter::default());
+        limiter.enter().await.leave(true);
+        limiter.enter().await.leave(true);
+        assert_eq!(limiter.limit(), 16, "the limit falls once per settling time");
         for _ in 0..1_000 {
-            gate.enter().await.leave(false);
+            limiter.enter().await.leave(false);
         }
-        assert_eq!(gate.limit(), 32);
+        assert_eq!(limiter.limit(), 32);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_in_flight_when_the_limit_falls_leaves_no_place_behind() {
-        let gate = Gate::default();
+        let limiter = Arc::new(WriteLimiter::default());
         let mut inside = Vec::new();
         for _ in 0..32 {
-            inside.push(gate.enter().await);
+            inside.push(limiter.enter().await);
         }
         inside.pop().unwrap().leave(true);
         for passage in inside.drain(..) {
             passage.leave(false);
         }
         let mut places = 0;
-        while let Ok(passage) = tokio::time::timeout(Duration::from_millis(1), gate.enter()).await {
+        while let Ok(passage) = tokio::time::timeout(Duration::from_millis(1), limiter.enter()).await {
             inside.push(passage);
             places += 1;
         }
-        assert_eq!(places, gate.limit());
+        assert_eq!(places, limiter.limit());
     }
 
     #[tokio::test(start_paused = true)]
     async fn slower_replies_get_fewer_writes() {
-        let gate = Gate::default();
+        let limiter = Arc::new(WriteLimiter::default());
         for _ in 0..20 {
-            let passage = gate.enter().await;
+            let passage = limiter.enter().await;
             tokio::time::advance(Duration::from_secs(2)).await;
             passage.leave(false);
         }
-        assert!(gate.limit() < 32);
+        assert!(limiter.limit() < 32);
     }
 }

@@ -16,8 +16,8 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
-use crate::clock::ServerClock;
-use crate::requests::{RequestLabels, Requests};
+use crate::transport::clock::ServerClock;
+use crate::transport::requests::{RequestLabels, Requests};
 
 /// A reply: at most a page of a list, which is read whole.
 pub(crate) type Bytes = Vec<u8>;
@@ -26,7 +26,7 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("oarlock/", env!("CA
 
 /// Sends requests; cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct Transport {
     pub(crate) client: Client,
     pub(crate) clock: ServerClock,
     pub(crate) requests: Arc<Requests>,
@@ -74,7 +74,7 @@ impl CallError {
     }
 }
 
-impl Caller {
+impl Transport {
     /// Sends the request and reads the whole reply.
     pub(crate) async fn send(&self, call: Call<'_>) -> Result<Bytes, CallError> {
         let request = call.request.map_err(CallError::Build)?;
@@ -93,7 +93,7 @@ impl Caller {
         outcome
     }
 
-    /// As [`Caller::send`], reading the reply as JSON.
+    /// As [`Transport::send`], reading the reply as JSON.
     pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, CallError> {
         let reply = self.send(call).await?;
         serde_json::from_slice(&reply).map_err(CallError::Unreadable)

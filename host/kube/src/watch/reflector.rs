@@ -1,6 +1,6 @@
 //! Keeping one kind in memory up to date: list, then watch, for ever.
 //!
-//! Takes a kind and a [`Shelf`]; yields nothing, and never ends by itself. A watch that was cut off is resumed where it
+//! Takes a kind and a [`ItemSink`]; yields nothing, and never ends by itself. A watch that was cut off is resumed where it
 //! was; one that is too old (410, in the reply or in the stream) begins anew with a list. May not decide what a change
 //! means.
 
@@ -15,13 +15,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::call::{Call, CallError};
+use crate::transport::call::{Call, CallError};
 use crate::cluster::Link;
-use crate::health::Pulse;
-use crate::list::{Collection, ListError};
+use crate::watch::health::WatchPulse;
+use crate::transport::list::{Collection, ListError};
 use crate::outcome::sentence;
-use crate::served::DiscoverError;
-use crate::sieve::Sieve;
+use crate::transport::discovery::DiscoverError;
+use crate::watch::projection::Projection;
 
 /// How long the server keeps a watch open. A dead connection is noticed a little after this.
 const WATCH_SECONDS: u32 = 55;
@@ -35,11 +35,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Where the objects of one kind are kept.
-pub(crate) trait Shelf: Send + Sync + 'static {
+pub(crate) trait ItemSink: Send + Sync + 'static {
     /// What is kept of an object.
     type Item: Send;
     /// How a document is read.
-    fn sieve(&self) -> Arc<Sieve>;
+    fn projection(&self) -> Arc<Projection>;
     /// What to keep of this document; `None` where it is no object.
     fn pick(&self, document: Value) -> Option<Self::Item>;
     /// Takes a whole list.
@@ -51,11 +51,11 @@ pub(crate) trait Shelf: Send + Sync + 'static {
 }
 
 /// Keeps one kind up to date.
-pub(crate) struct Reflection<S> {
+pub(crate) struct Reflector<S> {
     pub(crate) link: Link,
     pub(crate) kind: Kind,
-    pub(crate) shelf: S,
-    pub(crate) pulse: Pulse,
+    pub(crate) sink: S,
+    pub(crate) pulse: WatchPulse,
 }
 
 /// Why a list and its watches ended.
@@ -87,7 +87,7 @@ struct Line {
 }
 
 /// Reads one event, and of its object what is kept.
-struct LineOf<'a>(&'a Sieve);
+struct LineOf<'a>(&'a Projection);
 
 impl<'de> DeserializeSeed<'de> for LineOf<'_> {
     type Value = Line;
@@ -114,7 +114,7 @@ impl<'de> Visitor<'de> for LineOf<'_> {
     }
 }
 
-impl<S: Shelf> Reflection<S> {
+impl<S: ItemSink> Reflector<S> {
     /// Runs until it is aborted.
     pub(crate) async fn run(self) {
         let mut pause = FIRST_PAUSE;
@@ -129,7 +129,7 @@ impl<S: Shelf> Reflection<S> {
             }
             let wait = match &error {
                 ReflectError::Find(DiscoverError::NotServed { .. }) => {
-                    self.shelf.listed(Vec::new(), u64::MAX);
+                    self.sink.listed(Vec::new(), u64::MAX);
                     self.pulse.unserved();
                     UNSERVED
                 }
@@ -149,14 +149,14 @@ impl<S: Shelf> Reflection<S> {
     }
 
     async fn list_and_watch(&self) -> Result<std::convert::Infallible, ReflectError> {
-        let resource = self.link.served.resource(&self.link.caller, &self.kind).await.map_err(ReflectError::Find)?;
+        let resource = self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None };
-        let sieve = self.shelf.sieve();
-        let listed = self.link.caller.list(from, &sieve, |item| self.shelf.pick(item)).await;
+        let projection = self.sink.projection();
+        let listed = self.link.transport.list(from, &projection, |item| self.sink.pick(item)).await;
         let listed = listed.map_err(ReflectError::List)?;
         let mut version = listed.version.clone();
         let number = listed.number();
-        self.shelf.listed(listed.items, number);
+        self.sink.listed(listed.items, number);
         self.pulse.listed();
         let mut pause = FIRST_PAUSE;
         loop {
@@ -181,7 +181,7 @@ impl<S: Shelf> Reflection<S> {
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let request = kube::core::Request::new(path).watch(&params, version);
         let call = Call { verb: "watch", resource: &resource.plural, request };
-        let mut chunks = match self.link.caller.open(call).await {
+        let mut chunks = match self.link.transport.open(call).await {
             Ok(chunks) => chunks,
             Err(error) if error.is(410) => return Err(ReflectError::Expired),
             Err(error) if error.is(404) || error.is(403) => return Err(ReflectError::Watch(error)),
@@ -189,7 +189,7 @@ impl<S: Shelf> Reflection<S> {
         };
         self.pulse.heard();
         let deadline = Instant::now() + WATCH_GIVEN_UP;
-        let (mut pending, sieve) = (Vec::new(), self.shelf.sieve());
+        let (mut pending, projection) = (Vec::new(), self.sink.projection());
         while let Ok(Some(chunk)) = timeout_at(deadline, chunks.next()).await {
             match chunk {
                 Ok(chunk) => pending.extend_from_slice(&chunk),
@@ -199,15 +199,15 @@ impl<S: Shelf> Reflection<S> {
             let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = pending.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                self.take(line, &sieve, version)?;
+                self.take(line, &projection, version)?;
             }
         }
         Ok(Ended::Over)
     }
 
-    fn take(&self, line: &[u8], sieve: &Sieve, version: &mut String) -> Result<(), ReflectError> {
+    fn take(&self, line: &[u8], projection: &Projection, version: &mut String) -> Result<(), ReflectError> {
         let mut reader = serde_json::Deserializer::from_slice(line);
-        let read = LineOf(sieve).deserialize(&mut reader);
+        let read = LineOf(projection).deserialize(&mut reader);
         let Line { event, object } = match read.and_then(|line| reader.end().map(|()| line)) {
             Ok(line) => line,
             Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
@@ -222,8 +222,8 @@ impl<S: Shelf> Reflection<S> {
             seen.clone_into(version);
         }
         match event.as_str() {
-            "ADDED" | "MODIFIED" => self.shelf.pick(object).into_iter().for_each(|item| self.shelf.changed(item)),
-            "DELETED" => self.shelf.pick(object).into_iter().for_each(|item| self.shelf.deleted(item)),
+            "ADDED" | "MODIFIED" => self.sink.pick(object).into_iter().for_each(|item| self.sink.changed(item)),
+            "DELETED" => self.sink.pick(object).into_iter().for_each(|item| self.sink.deleted(item)),
             _ => {}
         }
         Ok(())

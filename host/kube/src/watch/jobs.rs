@@ -8,20 +8,20 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationJobStatus};
-use oarlock_core::cluster::writes::JobKey;
+use oarlock_core::job::key::JobKey;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::feed::News;
-use crate::reflect::Shelf;
-use crate::sieve::Sieve;
+use crate::watch::watches::WatchEvent;
+use crate::watch::reflector::ItemSink;
+use crate::watch::projection::Projection;
 
 /// An annotation that repeats the whole spec and that nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// More than can be deleted while a reply is under way.
-const GRAVES: usize = 4_096;
+const TOMBSTONES: usize = 4_096;
 
 /// One job as it was at one version.
 #[derive(Clone, Debug)]
@@ -45,21 +45,21 @@ pub(crate) enum View {
 /// The OperationJobs in memory.
 pub(crate) struct Jobs {
     held: Mutex<Cache>,
-    news: UnboundedSender<News>,
+    events: UnboundedSender<WatchEvent>,
 }
 
 #[derive(Default)]
 struct Cache {
     jobs: HashMap<JobKey, Held>,
     gone: HashSet<String>,
-    graves: VecDeque<String>,
+    tombstones: VecDeque<String>,
     /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
     doubts: HashMap<JobKey, u64>,
 }
 
 impl Jobs {
-    pub(crate) fn new(news: UnboundedSender<News>) -> Self {
-        Self { held: Mutex::default(), news }
+    pub(crate) fn new(events: UnboundedSender<WatchEvent>) -> Self {
+        Self { held: Mutex::default(), events }
     }
 
     /// The newest view of a job.
@@ -83,6 +83,19 @@ impl Jobs {
         self.held.lock().jobs.values().map(|held| held.uid.clone()).collect()
     }
 
+    /// The UID of a job.
+    pub(crate) fn uid(&self, key: &JobKey) -> Option<String> {
+        self.held.lock().jobs.get(key).map(|held| held.uid.clone())
+    }
+
+    /// Whether the newest view of a job is still the one of this UID and resourceVersion.
+    pub(crate) fn is_current(&self, key: &JobKey, uid: Option<&str>, version: Option<&str>) -> bool {
+        let cache = self.held.lock();
+        let Some(held) = cache.jobs.get(key) else { return false };
+        let same = held.job.metadata.resource_version.as_deref();
+        uid.is_none_or(|uid| uid == held.uid) && version.is_none_or(|version| Some(version) == same)
+    }
+
     /// What the cache has, and why it could not be read where that is so.
     pub(crate) fn peek(&self, key: &JobKey) -> Option<Held> {
         self.held.lock().jobs.get(key).cloned()
@@ -96,7 +109,7 @@ impl Jobs {
     }
 
     /// Takes what the API server just answered to a read of this job, which ends all doubt.
-    pub(crate) fn settle(&self, key: &JobKey, answer: Option<Held>) -> Option<Arc<OperationJob>> {
+    pub(crate) fn confirm(&self, key: &JobKey, answer: Option<Held>) -> Option<Arc<OperationJob>> {
         self.held.lock().doubts.remove(key);
         match answer {
             Some(held) => {
@@ -110,7 +123,7 @@ impl Jobs {
         self.peek(key).map(|held| held.job)
     }
 
-    /// Takes the reply to one of the host's own requests. What the host itself wrote is no news to it; an edit by
+    /// Takes the reply to one of the host's own requests. What the host itself wrote is no events to it; an edit by
     /// somebody else that the reply shows first is.
     pub(crate) fn reply(&self, held: Held) {
         let key = held.key.clone();
@@ -118,8 +131,8 @@ impl Jobs {
             let (old, new) = (&old.job.metadata, &held.job.metadata);
             old.generation != new.generation || old.deletion_timestamp != new.deletion_timestamp || old.uid != new.uid
         };
-        let news = self.peek(&key).is_none_or(|old| edited(&old));
-        if self.put(held) && news {
+        let events = self.peek(&key).is_none_or(|old| edited(&old));
+        if self.put(held) && events {
             self.tell(key);
         }
     }
@@ -146,10 +159,10 @@ impl Jobs {
     fn bury(&self, last: &Held) {
         let mut cache = self.held.lock();
         if cache.gone.insert(last.uid.clone()) {
-            cache.graves.push_back(last.uid.clone());
+            cache.tombstones.push_back(last.uid.clone());
         }
-        if cache.graves.len() > GRAVES
-            && let Some(oldest) = cache.graves.pop_front()
+        if cache.tombstones.len() > TOMBSTONES
+            && let Some(oldest) = cache.tombstones.pop_front()
         {
             cache.gone.remove(&oldest);
         }
@@ -163,14 +176,14 @@ impl Jobs {
 
     fn tell(&self, key: JobKey) {
         // Nobody listens any more only while the host stops.
-        let _stopping = self.news.send(News::Job(key)).is_err();
+        let _stopping = self.events.send(WatchEvent::Job(key)).is_err();
     }
 }
 
-impl Shelf for Arc<Jobs> {
+impl ItemSink for Arc<Jobs> {
     type Item = Held;
 
-    fn sieve(&self) -> Arc<Sieve> {
+    fn projection(&self) -> Arc<Projection> {
         Arc::default()
     }
 
@@ -249,9 +262,9 @@ mod tests {
 
     use super::*;
 
-    fn jobs() -> (Arc<Jobs>, UnboundedReceiver<News>) {
-        let (news, heard) = unbounded_channel();
-        (Arc::new(Jobs::new(news)), heard)
+    fn jobs() -> (Arc<Jobs>, UnboundedReceiver<WatchEvent>) {
+        let (events, heard) = unbounded_channel();
+        (Arc::new(Jobs::new(events)), heard)
     }
 
     fn document(name: &str, version: u64) -> Value {
@@ -282,9 +295,9 @@ mod tests {
         let (jobs, _heard) = jobs();
         jobs.changed(held("a", 5));
         jobs.doubt(&key("a"));
-        assert!(jobs.settle(&key("a"), Some(held("a", 5))).is_some());
+        assert!(jobs.confirm(&key("a"), Some(held("a", 5))).is_some());
         assert!(matches!(jobs.view(&key("a")), View::Trusted(Some(_))));
-        assert!(jobs.settle(&key("a"), None).is_none());
+        assert!(jobs.confirm(&key("a"), None).is_none());
     }
 
     #[test]
@@ -295,7 +308,7 @@ mod tests {
         jobs.changed(held("a", 7));
         assert_eq!(jobs.peek(&key("a")).unwrap().version, 8);
         assert!(heard.try_recv().is_ok());
-        assert!(heard.try_recv().is_err(), "an own write is no news");
+        assert!(heard.try_recv().is_err(), "an own write is no events");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is watched: the OperationJobs, and every kind that plugins or the host declare.
 //!
-//! Takes [`Declared`]; keeps the [`Store`] and the jobs up to date and yields [`News`] of each change. A kind whose
+//! Takes [`Declared`]; keeps the [`Store`] and the jobs up to date and yields [`WatchEvent`] of each change. A kind whose
 //! declaration changed counts as synced only once its objects were listed anew. May not decide what a change means.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,24 +8,39 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
-use oarlock_core::cluster::writes::JobKey;
+use oarlock_core::job::key::JobKey;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cluster::Link;
-use crate::health::{KindHealth, Pulse};
-use crate::reflect::{Reflection, Shelf};
-use crate::sieve::Sieve;
+use crate::watch::health::{KindHealth, WatchPulse};
+use crate::watch::reflector::{Reflector, ItemSink};
+use crate::watch::projection::Projection;
 
 /// Something changed.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum WatchEvent {
     /// A job was made, changed or is gone.
     Job(JobKey),
-    /// A watched object was made, changed or is gone.
-    Object(Change),
+    /// A watched object was made, changed or is gone. `by` is the target whose write did it, where this process knows.
+    Object {
+        /// The object before and after.
+        change: Change,
+        /// The target that the write was for.
+        by: Option<Author>,
+    },
+}
+
+/// The target that a write was for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Author {
+    /// UID of its job.
+    pub job_uid: String,
+    /// Its position there.
+    pub index: u32,
 }
 
 /// What is kept of the objects of one kind.
@@ -68,7 +83,7 @@ impl Declared {
 #[derive(Clone)]
 pub(crate) struct Objects {
     pub(crate) store: Arc<Store>,
-    pub(crate) news: UnboundedSender<News>,
+    pub(crate) events: UnboundedSender<WatchEvent>,
     kept: Arc<RwLock<BTreeMap<Kind, Arc<Kept>>>>,
 }
 
@@ -76,25 +91,25 @@ pub(crate) struct Objects {
 #[derive(Default)]
 struct Kept {
     pointers: Vec<String>,
-    sieve: Arc<Sieve>,
+    projection: Arc<Projection>,
 }
 
 impl Kept {
     fn of(declared: &DeclaredKind) -> Self {
         let pointers: Vec<String> = declared.fields.union(&declared.fields_indexed).cloned().collect();
-        let sieve = Arc::new(Sieve::of_object(&pointers));
-        Self { pointers, sieve }
+        let projection = Arc::new(Projection::of_object(&pointers));
+        Self { pointers, projection }
     }
 }
 
 impl Objects {
-    pub(crate) fn new(news: UnboundedSender<News>) -> Self {
-        Self { store: Arc::default(), news, kept: Arc::default() }
+    pub(crate) fn new(events: UnboundedSender<WatchEvent>) -> Self {
+        Self { store: Arc::default(), events, kept: Arc::default() }
     }
 
     /// How documents of a kind are read: what is not kept of a watched kind is skipped.
-    pub(crate) fn sieve(&self, kind: &Kind) -> Arc<Sieve> {
-        self.kept.read().get(kind).map(|kept| kept.sieve.clone()).unwrap_or_default()
+    pub(crate) fn projection(&self, kind: &Kind) -> Arc<Projection> {
+        self.kept.read().get(kind).map(|kept| kept.projection.clone()).unwrap_or_default()
     }
 
     /// What is kept of this document; `None` where it is no object.
@@ -105,28 +120,28 @@ impl Objects {
 
     /// Takes a view of an object that is watched; others are let pass.
     pub(crate) fn take(&self, object: Object) {
-        self.tell(self.store.apply(object));
+        self.tell(self.store.apply(object), None);
     }
 
-    pub(crate) fn tell(&self, changes: impl IntoIterator<Item = Change>) {
+    pub(crate) fn tell(&self, changes: impl IntoIterator<Item = Change>, by: Option<&Author>) {
         for change in changes {
             // Nobody listens any more only while the host stops.
-            let _stopping = self.news.send(News::Object(change)).is_err();
+            let _stopping = self.events.send(WatchEvent::Object { change, by: by.cloned() }).is_err();
         }
     }
 }
 
 /// The objects of one kind.
-struct ObjectShelf {
+struct ObjectSink {
     objects: Objects,
     kind: Kind,
 }
 
-impl Shelf for ObjectShelf {
+impl ItemSink for ObjectSink {
     type Item = Object;
 
-    fn sieve(&self) -> Arc<Sieve> {
-        self.objects.sieve(&self.kind)
+    fn projection(&self) -> Arc<Projection> {
+        self.objects.projection(&self.kind)
     }
 
     fn pick(&self, document: Value) -> Option<Object> {
@@ -135,7 +150,7 @@ impl Shelf for ObjectShelf {
     }
 
     fn listed(&self, items: Vec<Object>, version: u64) {
-        self.objects.tell(self.objects.store.reset(&self.kind, items, version));
+        self.objects.tell(self.objects.store.reset(&self.kind, items, version), None);
     }
 
     fn changed(&self, item: Object) {
@@ -143,22 +158,28 @@ impl Shelf for ObjectShelf {
     }
 
     fn deleted(&self, item: Object) {
-        self.objects.tell(self.objects.store.remove(item));
+        self.objects.tell(self.objects.store.remove(item), None);
     }
 }
 
 /// The watches that run.
-#[derive(Default)]
-pub(crate) struct Feed {
+pub(crate) struct Watches {
     running: Mutex<BTreeMap<Kind, Running>>,
     /// Declarations take effect one after the other; the last one stays.
     turn: tokio::sync::Mutex<()>,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Self { running: Mutex::default(), turn: tokio::sync::Mutex::default(), changes: watch::Sender::new(0) }
+    }
 }
 
 struct Running {
     /// `None` for the jobs.
     declared: Option<DeclaredKind>,
-    pulse: Pulse,
+    pulse: WatchPulse,
     task: JoinHandle<()>,
 }
 
@@ -168,11 +189,10 @@ impl Drop for Running {
     }
 }
 
-impl Feed {
-    /// Watches the jobs, if they are not watched yet, and exactly the kinds of `declared`. Resolves once all of them
-    /// are synced.
+impl Watches {
+    /// Watches the jobs, if they are not watched yet, and exactly the kinds of `declared`.
     pub(crate) async fn declare(&self, link: &Link, declared: Declared) {
-        let jobs = Kind::new(oarlock_api::OPERATION_JOB_API_VERSION, "OperationJob");
+        let jobs = Kind::job();
         let Declared { kinds } = declared;
         let turn = self.turn.lock().await;
         let outdated = self.take_outdated(&jobs, &kinds);
@@ -187,13 +207,14 @@ impl Feed {
         }
         {
             let mut running = self.running.lock();
-            running.entry(jobs.clone()).or_insert_with(|| watch_jobs(link, jobs));
+            let pulse = || WatchPulse::new(self.changes.clone());
+            running.entry(jobs.clone()).or_insert_with(|| watch_jobs(link, jobs, pulse()));
             for (kind, declared) in kinds {
-                running.entry(kind.clone()).or_insert_with(|| watch_kind(link, kind, declared));
+                running.entry(kind.clone()).or_insert_with(|| watch_kind(link, kind, declared, pulse()));
             }
         }
         drop(turn);
-        self.synced().await;
+        self.changes.send_modify(|number| *number = number.wrapping_add(1));
     }
 
     fn take_outdated(&self, jobs: &Kind, kinds: &BTreeMap<Kind, DeclaredKind>) -> Vec<(Kind, Running)> {
@@ -205,12 +226,25 @@ impl Feed {
         outdated.into_iter().collect()
     }
 
-    /// Resolves once everything that is watched now was listed.
-    pub(crate) async fn synced(&self) {
-        let pulses: Vec<Pulse> = self.running.lock().values().map(|running| running.pulse.clone()).collect();
-        for pulse in pulses {
-            pulse.synced().await;
+    /// Resolves once the jobs and these kinds were listed with what is declared of them.
+    pub(crate) async fn synced(&self, kinds: &[Kind]) {
+        let mut changes = self.changes();
+        while !self.are_synced(kinds) {
+            if changes.changed().await.is_err() {
+                return;
+            }
         }
+    }
+
+    fn are_synced(&self, kinds: &[Kind]) -> bool {
+        let jobs = Kind::job();
+        let running = self.running.lock();
+        kinds.iter().chain([&jobs]).all(|kind| running.get(kind).is_some_and(|run| run.pulse.is_synced()))
+    }
+
+    /// Rises when the state of a watch changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     pub(crate) fn health(&self) -> Vec<KindHealth> {
@@ -223,18 +257,16 @@ impl Feed {
     }
 }
 
-fn watch_jobs(link: &Link, kind: Kind) -> Running {
-    let pulse = Pulse::default();
-    let reflection = Reflection { link: link.clone(), kind, shelf: link.jobs.clone(), pulse: pulse.clone() };
+fn watch_jobs(link: &Link, kind: Kind, pulse: WatchPulse) -> Running {
+    let reflection = Reflector { link: link.clone(), kind, sink: link.jobs.clone(), pulse: pulse.clone() };
     Running { declared: None, pulse, task: tokio::spawn(reflection.run()) }
 }
 
-fn watch_kind(link: &Link, kind: Kind, declared: DeclaredKind) -> Running {
-    let pulse = Pulse::default();
+fn watch_kind(link: &Link, kind: Kind, declared: DeclaredKind, pulse: WatchPulse) -> Running {
     link.objects.kept.write().insert(kind.clone(), Arc::new(Kept::of(&declared)));
     let indexed = Indexed { labels: declared.labels_indexed.clone(), fields: declared.fields_indexed.clone() };
     link.objects.store.keep(&kind, indexed);
-    let shelf = ObjectShelf { objects: link.objects.clone(), kind: kind.clone() };
-    let reflection = Reflection { link: link.clone(), kind, shelf, pulse: pulse.clone() };
+    let sink = ObjectSink { objects: link.objects.clone(), kind: kind.clone() };
+    let reflection = Reflector { link: link.clone(), kind, sink, pulse: pulse.clone() };
     Running { declared: Some(declared), pulse, task: tokio::spawn(reflection.run()) }
 }

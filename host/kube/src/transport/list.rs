@@ -11,9 +11,10 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::address::{AddressError, Resource};
-use crate::call::{Call, CallError, Caller};
-use crate::sieve::Sieve;
+use crate::live_reads::refused;
+use crate::transport::path::{AddressError, Resource};
+use crate::transport::call::{Call, CallError, Transport};
+use crate::watch::projection::Projection;
 
 /// Items in a page: a page of pods is about 3 MB.
 const PAGE: u32 = 500;
@@ -61,17 +62,27 @@ pub(crate) enum ListError {
     },
 }
 
-impl Caller {
+impl ListError {
+    /// Whether the API server refused the list, and will again.
+    pub(crate) fn is_refused(&self) -> bool {
+        match self {
+            Self::Address { .. } | Self::Unknown { .. } => true,
+            Self::List { source, .. } => refused(source),
+        }
+    }
+}
+
+impl Transport {
     /// Reads a whole list, keeping what `pick` makes of each item. A list whose continuation expired is read once more
     /// from its beginning.
     pub(crate) async fn list<T>(
         &self,
         from: Collection<'_>,
-        sieve: &Sieve,
+        projection: &Projection,
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Listed<T>, ListError> {
-        match self.pages(from, sieve, &pick).await {
-            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, sieve, &pick).await,
+        match self.pages(from, projection, &pick).await {
+            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, projection, &pick).await,
             listed => listed,
         }
     }
@@ -79,7 +90,7 @@ impl Caller {
     async fn pages<T>(
         &self,
         from: Collection<'_>,
-        sieve: &Sieve,
+        projection: &Projection,
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Listed<T>, ListError> {
         let resource = from.resource.plural.as_str();
@@ -100,7 +111,7 @@ impl Caller {
                 Err(error) if error.is(404) => return Err(ListError::Unknown { resource: resource.to_owned() }),
                 reply => reply.map_err(failed)?,
             };
-            let meta = page(&reply, sieve, |item| listed.items.extend(pick(item)));
+            let meta = page(&reply, projection, |item| listed.items.extend(pick(item)));
             let meta = meta.map_err(CallError::Unreadable).map_err(failed)?;
             // The first page names the version; later ones continue it.
             if listed.version.is_empty() {
@@ -122,15 +133,15 @@ struct PageMeta {
     next: Option<String>,
 }
 
-fn page(reply: &[u8], sieve: &Sieve, mut each: impl FnMut(Value)) -> Result<PageMeta, serde_json::Error> {
+fn page(reply: &[u8], projection: &Projection, mut each: impl FnMut(Value)) -> Result<PageMeta, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(reply);
-    let meta = Page(sieve, &mut each).deserialize(&mut reader)?;
+    let meta = Page(projection, &mut each).deserialize(&mut reader)?;
     reader.end()?;
     Ok(meta)
 }
 
-struct Page<'a>(&'a Sieve, &'a mut dyn FnMut(Value));
-struct Items<'a>(&'a Sieve, &'a mut dyn FnMut(Value));
+struct Page<'a>(&'a Projection, &'a mut dyn FnMut(Value));
+struct Items<'a>(&'a Projection, &'a mut dyn FnMut(Value));
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {
     type Value = PageMeta;
@@ -192,14 +203,14 @@ mod tests {
         let reply =
             br#"{"kind":"PodList","items":[{"a":1},{"a":2}],"metadata":{"resourceVersion":"7","continue":"c"}}"#;
         let mut seen = Vec::new();
-        let meta = page(reply, &Sieve::everything(), |item| seen.push(item)).unwrap();
+        let meta = page(reply, &Projection::everything(), |item| seen.push(item)).unwrap();
         assert_eq!((meta.resource_version.as_str(), meta.next.as_deref(), seen.len()), ("7", Some("c"), 2));
     }
 
     #[test]
     fn an_empty_list_may_be_null() {
         assert_eq!(
-            page(br#"{"items":null,"metadata":{}}"#, &Sieve::everything(), |_| panic!("no item")).unwrap().next,
+            page(br#"{"items":null,"metadata":{}}"#, &Projection::everything(), |_| panic!("no item")).unwrap().next,
             None
         );
     }

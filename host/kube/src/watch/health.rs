@@ -1,8 +1,9 @@
-//! Whether what is kept in memory is up to date.
+//! Whether the objects in memory are up to date.
 //!
-//! Takes notes of each list and each sign of life of a watch; yields what readiness is judged by. May not judge.
+//! Readiness, and whether a plugin may be used, are judged by it elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use oarlock_core::cluster::object::Kind;
@@ -27,11 +28,13 @@ pub struct KindHealth {
     pub error: Option<String>,
 }
 
-/// Where one kind's watch notes how it is.
+/// The state of one kind's watch, as the watch itself notes it.
 #[derive(Clone)]
-pub(crate) struct Pulse {
-    synced: watch::Sender<bool>,
+pub(crate) struct WatchPulse {
+    synced: Arc<AtomicBool>,
     beat: Arc<Mutex<Beat>>,
+    /// Rises with each change that others wait for.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -42,17 +45,20 @@ struct Beat {
     error: Option<String>,
 }
 
-impl Default for Pulse {
-    fn default() -> Self {
-        Self { synced: watch::Sender::new(false), beat: Arc::default() }
+impl WatchPulse {
+    pub(crate) fn new(changes: watch::Sender<u64>) -> Self {
+        Self { synced: Arc::default(), beat: Arc::default(), changes }
     }
-}
 
-impl Pulse {
+    fn tell(&self) {
+        self.changes.send_modify(|number| *number = number.wrapping_add(1));
+    }
+
     pub(crate) fn listed(&self) {
         let now = Instant::now();
         *self.beat.lock() = Beat { unserved: false, heard: Some(now), listed: Some(now), error: None };
-        self.synced.send_replace(true);
+        self.synced.store(true, Ordering::Release);
+        self.tell();
     }
 
     pub(crate) fn heard(&self) {
@@ -63,28 +69,28 @@ impl Pulse {
 
     pub(crate) fn failed(&self, message: String) {
         self.beat.lock().error = Some(message);
+        if !self.synced.load(Ordering::Acquire) {
+            self.tell();
+        }
     }
 
     /// There are no objects of a kind that is not served, and that is known.
     pub(crate) fn unserved(&self) {
         self.beat.lock().unserved = true;
-        self.synced.send_replace(true);
+        self.synced.store(true, Ordering::Release);
+        self.tell();
     }
 
-    /// Resolves once the kind was listed.
-    pub(crate) fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut synced = self.synced.subscribe();
-        async move {
-            // An error means that the watch was given up: nobody waits for it any more.
-            let _ended = synced.wait_for(|synced| *synced).await.is_err();
-        }
+    /// Whether the kind was listed.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
     }
 
     pub(crate) fn health(&self, kind: &Kind) -> KindHealth {
         let beat = self.beat.lock();
         KindHealth {
             kind: kind.clone(),
-            synced: *self.synced.borrow(),
+            synced: self.synced.load(Ordering::Acquire),
             served: !beat.unserved,
             heard: beat.heard.map(|at| at.elapsed()),
             listed: beat.listed.map(|at| at.elapsed()),

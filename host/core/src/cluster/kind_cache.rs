@@ -1,0 +1,295 @@
+//! The cached objects of one kind, with their indexes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::cluster::object::{HOLD, Object, ObjectKey, Owner};
+use crate::cluster::store::Indexed;
+
+/// Namespace and name.
+pub(crate) type Place = (Option<String>, String);
+/// The place of an object among those of one controller: oldest first.
+pub(crate) type Age = (Option<Timestamp>, String);
+
+/// The cached objects of one kind.
+#[derive(Default)]
+pub(crate) struct KindCache {
+    indexed: Indexed,
+    pub(crate) objects: HashMap<Place, Arc<Object>>,
+    pub(crate) labels: NameIndex,
+    pub(crate) fields: NameIndex,
+    /// By UID of the controller.
+    pub(crate) families: HashMap<String, Family>,
+    /// UIDs of controllers by UID of their root.
+    by_root: HashMap<String, BTreeSet<String>>,
+    /// UIDs of ReplicaSets whose root is not known, by namespace.
+    unresolved: HashMap<Option<String>, HashSet<String>>,
+    /// Objects by UID of an owner that is not their controller.
+    owned: HashMap<String, BTreeSet<Place>>,
+    /// Objects by UID of a job that holds them.
+    held: HashMap<String, BTreeSet<Place>>,
+}
+
+/// The objects of one controller.
+pub(crate) struct Family {
+    pub(crate) namespace: Option<String>,
+    pub(crate) owner: Owner,
+    root: Option<String>,
+    pub(crate) members: BTreeSet<Age>,
+}
+
+impl KindCache {
+    pub(crate) fn new(indexed: Indexed) -> Self {
+        Self { indexed, ..Self::default() }
+    }
+
+    pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<String, Owner>) {
+        let (namespace, name) = place(&object.key);
+        for key in &self.indexed.labels {
+            if let Some(value) = object.labels.get(key) {
+                let index = (key.clone(), namespace.clone(), value.to_owned());
+                self.labels.entry(index).or_default().insert(name.clone());
+            }
+        }
+        for pointer in &self.indexed.fields {
+            if let Some(value) = object.text(pointer) {
+                let index = (pointer.clone(), namespace.clone(), value);
+                self.fields.entry(index).or_default().insert(name.clone());
+            }
+        }
+        for owner in &object.owners {
+            if owner.controller {
+                self.join(owner, &object, roots);
+            } else {
+                self.owned.entry(owner.uid.clone()).or_default().insert(place(&object.key));
+            }
+        }
+        for job in holders(&object) {
+            self.held.entry(job.to_owned()).or_default().insert(place(&object.key));
+        }
+        self.objects.insert((namespace, name), object);
+    }
+
+    fn join(&mut self, owner: &Owner, object: &Object, roots: &HashMap<String, Owner>) {
+        let age = (object.created, object.key.name.clone());
+        if let Some(family) = self.families.get_mut(&owner.uid) {
+            family.members.insert(age);
+            return;
+        }
+        let namespace = object.key.namespace.clone();
+        let family =
+            Family { namespace: namespace.clone(), owner: owner.clone(), root: None, members: BTreeSet::from([age]) };
+        self.families.insert(owner.uid.clone(), family);
+        match root_of(owner, roots) {
+            Some(root) => self.resolve(&owner.uid, &root.uid),
+            None => drop(self.unresolved.entry(namespace).or_default().insert(owner.uid.clone())),
+        }
+    }
+
+    /// Notes the root of a controller whose objects are here.
+    pub(crate) fn resolve(&mut self, controller: &str, root: &str) {
+        let Some(family) = self.families.get_mut(controller) else { return };
+        let old = family.root.replace(root.to_owned());
+        let namespace = family.namespace.clone();
+        if let Some(old) = old {
+            drop_from(&mut self.by_root, &old, controller);
+        }
+        self.by_root.entry(root.to_owned()).or_default().insert(controller.to_owned());
+        self.settled(&namespace, controller);
+    }
+
+    fn settled(&mut self, namespace: &Option<String>, controller: &str) {
+        if let Some(waiting) = self.unresolved.get_mut(namespace) {
+            waiting.remove(controller);
+            if waiting.is_empty() {
+                self.unresolved.remove(namespace);
+            }
+        }
+    }
+
+    /// Takes an object out. Yields the UID of its controller where it was the last of it.
+    pub(crate) fn remove(&mut self, object: &Object) -> Option<String> {
+        let (namespace, name) = place(&object.key);
+        for key in &self.indexed.labels {
+            if let Some(value) = object.labels.get(key) {
+                drop_name(&mut self.labels, (key.clone(), namespace.clone(), value.to_owned()), &name);
+            }
+        }
+        for pointer in &self.indexed.fields {
+            if let Some(value) = object.text(pointer) {
+                drop_name(&mut self.fields, (pointer.clone(), namespace.clone(), value), &name);
+            }
+        }
+        let mut last = None;
+        for owner in &object.owners {
+            if owner.controller {
+                last = self.leave(owner, object).or(last);
+            } else {
+                drop_place(&mut self.owned, &owner.uid, &object.key);
+            }
+        }
+        holders(object).for_each(|job| drop_place(&mut self.held, job, &object.key));
+        self.objects.remove(&(namespace, name));
+        last
+    }
+
+    fn leave(&mut self, owner: &Owner, object: &Object) -> Option<String> {
+        let family = self.families.get_mut(&owner.uid)?;
+        family.members.remove(&(object.created, object.key.name.clone()));
+        if !family.members.is_empty() {
+            return None;
+        }
+        let family = self.families.remove(&owner.uid)?;
+        if let Some(root) = &family.root {
+            drop_from(&mut self.by_root, root, &owner.uid);
+        }
+        self.settled(&family.namespace, &owner.uid);
+        Some(owner.uid.clone())
+    }
+
+    /// Whether a namespace has objects of ReplicaSets whose root is not known.
+    pub(crate) fn has_unresolved(&self, namespace: &str) -> bool {
+        self.unresolved.contains_key(&Some(namespace.to_owned()))
+    }
+
+    /// The controllers of a namespace whose root is not known.
+    pub(crate) fn unresolved(&self, namespace: &str) -> Vec<Owner> {
+        let waiting = self.unresolved.get(&Some(namespace.to_owned())).into_iter().flatten();
+        waiting.filter_map(|uid| self.families.get(uid)).map(|family| family.owner.clone()).collect()
+    }
+
+    /// At most `limit` objects under a root controller that come after `from`, oldest first.
+    pub(crate) fn siblings(&self, root: &str, from: &Age, limit: usize) -> Vec<Arc<Object>> {
+        let controllers = self.by_root.get(root).into_iter().flatten();
+        let families = controllers.filter_map(|uid| self.families.get(uid));
+        let mut found: BTreeMap<Age, Arc<Object>> = BTreeMap::new();
+        for family in families {
+            let after = (std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded);
+            for age in family.members.range::<Age, _>(after).take(limit) {
+                let object = self.objects.get(&(family.namespace.clone(), age.1.clone()));
+                found.extend(object.map(|object| (age.clone(), object.clone())));
+            }
+        }
+        found.into_values().take(limit).collect()
+    }
+
+    /// The objects whose owner references name `uid`, by namespace and name.
+    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Arc<Object>> {
+        let family = self.families.get(uid);
+        let members = family.into_iter().flat_map(|family| {
+            family.members.iter().map(|(_, name)| (family.namespace.clone(), name.clone()))
+        });
+        let places: BTreeSet<Place> = members.chain(self.owned.get(uid).into_iter().flatten().cloned()).collect();
+        places.iter().filter_map(|place| self.objects.get(place).cloned()).collect()
+    }
+
+    /// The objects that a job holds, by namespace and name.
+    pub(crate) fn held_by(&self, job_uid: &str) -> Vec<Arc<Object>> {
+        let places = self.held.get(job_uid).into_iter().flatten();
+        places.filter_map(|place| self.objects.get(place).cloned()).collect()
+    }
+
+    /// UIDs of all jobs that hold something.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &String> {
+        self.held.keys()
+    }
+
+    pub(crate) fn named(&self, namespace: &Option<String>, names: Option<&Names>) -> Vec<Arc<Object>> {
+        let names = names.into_iter().flat_map(Names::iter);
+        names.filter_map(|name| self.objects.get(&(namespace.clone(), name.clone())).cloned()).collect()
+    }
+}
+
+/// The root of a controller: itself, or of a ReplicaSet what was learned of it.
+pub(crate) fn root_of<'a>(owner: &'a Owner, roots: &'a HashMap<String, Owner>) -> Option<&'a Owner> {
+    match owner.kind.kind.as_str() {
+        "ReplicaSet" => roots.get(&owner.uid),
+        _ => Some(owner),
+    }
+}
+
+/// Where an object is.
+pub(crate) fn place(key: &ObjectKey) -> Place {
+    (key.namespace.clone(), key.name.clone())
+}
+
+fn holders(object: &Object) -> impl Iterator<Item = &str> {
+    object.annotations.keys().filter_map(|key| key.strip_prefix(HOLD))
+}
+
+fn drop_from(index: &mut HashMap<String, BTreeSet<String>>, key: &str, item: &str) {
+    if let Some(items) = index.get_mut(key) {
+        items.remove(item);
+        if items.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+fn drop_place(index: &mut HashMap<String, BTreeSet<Place>>, key: &str, object: &ObjectKey) {
+    if let Some(places) = index.get_mut(key) {
+        places.remove(&place(object));
+        if places.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+/// Names by label or field, namespace and value.
+pub(crate) type NameIndex = HashMap<(String, Option<String>, String), Names>;
+
+/// Names in order. Most values of an index have one, and a tree for it would be most of the index.
+#[derive(Default)]
+pub(crate) enum Names {
+    #[default]
+    None,
+    One(String),
+    Many(BTreeSet<String>),
+}
+
+impl Names {
+    fn insert(&mut self, name: String) {
+        *self = match std::mem::take(self) {
+            Self::None => Self::One(name),
+            Self::One(only) if only == name => Self::One(only),
+            Self::One(only) => Self::Many([only, name].into()),
+            Self::Many(mut names) => {
+                names.insert(name);
+                Self::Many(names)
+            }
+        };
+    }
+
+    fn remove(&mut self, name: &str) {
+        match self {
+            Self::One(only) if only == name => *self = Self::None,
+            Self::Many(names) => drop(names.remove(name)),
+            Self::None | Self::One(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &String> {
+        let (one, many) = match self {
+            Self::None => (None, None),
+            Self::One(name) => (Some(name), None),
+            Self::Many(names) => (None, Some(names)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
+
+fn drop_name(index: &mut NameIndex, key: (String, Option<String>, String), name: &str) {
+    if let Some(names) = index.get_mut(&key) {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(&key);
+        }
+    }
+}
+

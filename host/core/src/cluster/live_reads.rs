@@ -1,0 +1,68 @@
+//! Reads that go past the cache: a step names them, the next round makes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::cluster::object::{Kind, Object, ObjectKey};
+
+/// One read that the next round makes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LiveRead {
+    /// One object.
+    Object(ObjectKey),
+    /// All objects of a kind in a namespace that carry this label with this value.
+    Labelled {
+        /// Their kind.
+        kind: Kind,
+        /// Their namespace.
+        namespace: String,
+        /// Key of the label.
+        label: String,
+        /// Its value.
+        value: String,
+    },
+    /// All objects of a kind in a namespace.
+    All {
+        /// Their kind.
+        kind: Kind,
+        /// Their namespace.
+        namespace: String,
+    },
+    /// The ReplicaSets of a namespace, to learn which Deployment each belongs to.
+    Controllers {
+        /// The namespace.
+        namespace: String,
+    },
+}
+
+/// A read without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadFailure {
+    /// The sentence for people.
+    pub message: String,
+    /// The API server refused the read, and will again; otherwise it did not answer.
+    pub refused: bool,
+}
+
+/// Results of the reads of one round. Objects of watched kinds are in the store by then.
+#[derive(Clone, Debug, Default)]
+pub struct LiveReads {
+    /// The reads that the API server answered in this round.
+    pub answered: BTreeSet<LiveRead>,
+    /// Objects that were read by name, of kinds that are not watched too.
+    pub objects: BTreeMap<ObjectKey, Option<Arc<Object>>>,
+    /// The reads that failed.
+    pub failed: BTreeMap<LiveRead, ReadFailure>,
+}
+
+impl LiveReads {
+    /// Whether the API server answered `read` in this round.
+    pub fn has(&self, read: &LiveRead) -> bool {
+        self.answered.contains(read)
+    }
+
+    /// Whether the API server refused `read` in this round.
+    pub fn refused(&self, read: &LiveRead) -> bool {
+        self.failed.get(read).is_some_and(|failure| failure.refused)
+    }
+}

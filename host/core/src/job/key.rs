@@ -1,0 +1,54 @@
+//! Names of jobs.
+
+use serde_json::{Value, json};
+
+/// Names one job; not the same one for ever, for names are used again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobKey {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl std::fmt::Display for JobKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Names one job for good.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobRef {
+    /// Namespace and name.
+    pub key: JobKey,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+impl JobRef {
+    /// The owner reference that makes this job the controller of an object.
+    pub fn owner_reference(&self) -> Value {
+        json!({"apiVersion": oarlock_api::OPERATION_JOB_API_VERSION, "kind": "OperationJob", "name": self.key.name,
+            "uid": self.uid, "controller": true, "blockOwnerDeletion": true})
+    }
+
+    /// The beginning of the names of what the host makes for this job: its name, cut to 200 characters, never ending in
+    /// a character that a name may not go on with.
+    pub fn name_prefix(&self) -> &str {
+        let end = self.key.name.char_indices().nth(200).map_or(self.key.name.len(), |(at, _)| at);
+        self.key.name.get(..end).unwrap_or_default().trim_end_matches(['.', '-'])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_cut_never_ends_in_a_dot_or_a_dash() {
+        let name = format!("{}.-{}", "a".repeat(199), "b".repeat(20));
+        let job = JobRef { key: JobKey { namespace: "d".into(), name }, uid: "u".into() };
+        assert_eq!(job.name_prefix(), "a".repeat(199));
+    }
+}

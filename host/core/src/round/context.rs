@@ -1,0 +1,180 @@
+//! The two contexts of a round: what it knows of its job, and what one target adds.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::{OperationJob, OperationRecord};
+
+use crate::cluster::live_reads::LiveReads;
+use crate::cluster::object::{Object, ObjectKey};
+use crate::cluster::store::Store;
+use crate::job::key::{JobKey, JobRef};
+use crate::job::spec::{Invalid, ValidSpec, deadline_seconds};
+use crate::job::state::TargetState;
+use crate::job::time::{after_seconds, milliseconds, whole};
+use crate::plugin::lookup::{PluginInfo, PluginLookup};
+use crate::plugin::visit::JobFacts;
+use crate::round::memory::JobMemory;
+use crate::shared::reads::ServedKinds;
+
+/// The input of a round.
+#[derive(Clone)]
+pub struct Observed {
+    /// The host's clock, corrected by the API server's.
+    pub now: Timestamp,
+    /// The job as stored, never older than the host's own last write to it. `None`: it is gone.
+    pub job: Option<Arc<OperationJob>>,
+    /// The records of the job, where they were asked for, by shard.
+    pub records: Option<Vec<OperationRecord>>,
+    /// Results of the live reads.
+    pub live: LiveReads,
+    /// The kinds that the cluster serves.
+    pub served: ServedKinds,
+    /// The job's namespace is being deleted.
+    pub namespace_terminating: bool,
+}
+
+/// Everything a round knows that does not change while it runs.
+pub struct Round<'a> {
+    /// The job.
+    pub job: JobRef,
+    /// The job as stored.
+    pub object: &'a OperationJob,
+    /// The time of the round.
+    pub now: Timestamp,
+    /// The checked spec, or the reason why it is invalid.
+    pub spec: Result<Arc<ValidSpec>, Invalid>,
+    /// The plugin of the action.
+    pub plugin: &'a PluginLookup,
+    /// The objects.
+    pub store: &'a Arc<Store>,
+    /// Results of the live reads.
+    pub live: Arc<LiveReads>,
+    /// The kinds that the cluster serves.
+    pub served: ServedKinds,
+    /// The job's namespace is being deleted.
+    pub namespace_terminating: bool,
+}
+
+impl<'a> Round<'a> {
+    /// Puts a round together.
+    pub fn begin(
+        key: &JobKey,
+        observed: &'a Observed,
+        plugin: &'a PluginLookup,
+        store: &'a Arc<Store>,
+        memory: &mut JobMemory,
+    ) -> Option<Self> {
+        let object = observed.job.as_deref()?;
+        Some(Self {
+            job: JobRef { key: key.clone(), uid: object.metadata.uid.clone().unwrap_or_default() },
+            object,
+            now: observed.now,
+            spec: memory.check(key, object, plugin),
+            plugin,
+            store,
+            live: Arc::new(observed.live.clone()),
+            served: observed.served.clone(),
+            namespace_terminating: observed.namespace_terminating,
+        })
+    }
+
+    /// The spec, where it is valid.
+    pub fn valid(&self) -> Option<&ValidSpec> {
+        self.spec.as_deref().ok()
+    }
+
+    /// The plugin, where one serves.
+    pub fn serving(&self) -> Option<&Arc<PluginInfo>> {
+        self.plugin.serving()
+    }
+
+    /// Whether successors of targets are found by their controller.
+    pub fn follows_controllers(&self) -> bool {
+        self.serving().is_some_and(|plugin| plugin.registration.same_controller().is_some())
+    }
+
+    /// `spec.action`, empty where it is not given.
+    pub fn action(&self) -> &str {
+        action(self.object)
+    }
+
+    /// Whether the job is being deleted, by itself or with its namespace.
+    pub fn deleting(&self) -> bool {
+        self.namespace_terminating || self.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// `metadata.generation`.
+    pub fn generation(&self) -> i64 {
+        self.object.metadata.generation.unwrap_or(0)
+    }
+
+    /// The end of a target's time.
+    pub fn deadline(&self, target: &TargetState) -> Option<Timestamp> {
+        target.start.map(|start| after_seconds(start, deadline_seconds(self.object.spec.as_ref())))
+    }
+
+    /// The time before which a target that was not operated yet is left alone.
+    pub fn begin_after(&self, target: &TargetState) -> Option<Timestamp> {
+        let delay = self.valid().map_or(0, |spec| spec.delay_seconds);
+        target.start.filter(|_| delay > 0).map(|start| after_seconds(start, delay))
+    }
+
+    /// The time in whole seconds, as statuses have it.
+    pub fn second(&self) -> Timestamp {
+        whole(self.now)
+    }
+
+    /// One target of the job.
+    pub fn target<'b>(&'b self, index: u32, memory: &'b JobMemory) -> Option<Target<'b>> {
+        let stored = memory.state.target(index)?;
+        let name = memory.state.name(index);
+        Some(Target { round: self, index, name, key: ObjectKey::pod(&self.job.key.namespace, name), stored })
+    }
+
+    /// The job as its plugin sees it.
+    pub fn job_facts(&self, memory: &JobMemory) -> Arc<JobFacts> {
+        let own = || self.object.spec.as_ref().and_then(|spec| spec.parameters.clone());
+        // A spec that was made invalid in flight still says what its targets are judged by.
+        let parameters = match self.valid() {
+            Some(spec) => spec.parameters.clone(),
+            None => own().filter(serde_json::Value::is_object).unwrap_or_else(|| serde_json::json!({})),
+        };
+        Arc::new(JobFacts {
+            namespace: self.job.key.namespace.clone(),
+            name: self.job.key.name.clone(),
+            uid: self.job.uid.clone(),
+            action: self.action().to_owned(),
+            now_ms: milliseconds(self.now),
+            parameters,
+            target_count: u32::try_from(memory.state.targets.len()).unwrap_or(u32::MAX),
+            cancelled: self.deleting(),
+        })
+    }
+}
+
+/// A round, for one target.
+pub struct Target<'a> {
+    /// The round.
+    pub round: &'a Round<'a>,
+    /// Its position in the job.
+    pub index: u32,
+    /// Its name.
+    pub name: &'a str,
+    /// Its object's key.
+    pub key: ObjectKey,
+    /// Its durable state.
+    pub stored: &'a TargetState,
+}
+
+impl Target<'_> {
+    /// The object of the recorded UID. A namesake is another object.
+    pub fn object(&self) -> Option<Arc<Object>> {
+        self.round.store.get(&self.key).filter(|object| Some(&object.uid) == self.stored.uid.as_ref())
+    }
+}
+
+/// `spec.action`, empty where it is not given.
+pub fn action(job: &OperationJob) -> &str {
+    job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
+}

@@ -1,0 +1,75 @@
+//! The OperationRecords of a job as this term knows them: their versions, and which are to be written anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oarlock_api::OperationRecord;
+
+use crate::cluster::writes::StoredShard;
+use crate::job::state::SHARD;
+
+/// The OperationRecords of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shards {
+    /// The stored records, by number.
+    pub stored: BTreeMap<u32, StoredShard>,
+    /// The records are read with the next observation.
+    pub wanted: bool,
+    /// Shards that are written anew, from memory.
+    pub rewrite: BTreeSet<u32>,
+}
+
+/// The number of the shard of a target.
+pub fn shard_of(index: u32) -> u32 {
+    index / u32::try_from(SHARD).unwrap_or(u32::MAX)
+}
+
+impl Shards {
+    /// The records are read before anything else is decided.
+    pub fn read_again(&mut self) {
+        self.wanted |= !self.stored.is_empty();
+    }
+
+    /// Takes in the records as they are stored. `known`: this term remembers the targets, so that a record that was
+    /// there and is missing now is written anew.
+    pub fn read(&mut self, records: &[OperationRecord], known: bool) {
+        let read: BTreeMap<u32, StoredShard> = records.iter().filter_map(stored).collect();
+        if known {
+            let missing = self.stored.keys().filter(|shard| !read.contains_key(shard)).copied();
+            self.rewrite.extend(missing);
+            let changed = |(shard, now): &(&u32, &StoredShard)| self.stored.get(shard).is_some_and(|old| old != *now);
+            self.rewrite.extend(read.iter().filter(changed).map(|(shard, _)| *shard));
+        } else {
+            self.rewrite.clear();
+        }
+        self.stored = read;
+        self.wanted = false;
+    }
+
+    /// Takes in the replies to writes of records.
+    pub fn written(&mut self, replies: BTreeMap<u32, StoredShard>) {
+        for (shard, stored) in replies {
+            self.rewrite.remove(&shard);
+            self.stored.insert(shard, stored);
+        }
+    }
+
+    /// The epoch in a record; 0 where there is none.
+    pub fn epoch(&self, shard: u32) -> i64 {
+        self.stored.get(&shard).map_or(0, |stored| stored.epoch)
+    }
+
+    /// The highest epoch in any record.
+    pub fn highest_epoch(&self) -> i64 {
+        self.stored.values().map(|stored| stored.epoch).max().unwrap_or(0)
+    }
+}
+
+fn stored(record: &OperationRecord) -> Option<(u32, StoredShard)> {
+    let shard = u32::try_from(record.record.shard).ok()?;
+    let stored = StoredShard {
+        uid: record.metadata.uid.clone().unwrap_or_default(),
+        resource_version: record.metadata.resource_version.clone().unwrap_or_default(),
+        epoch: record.record.epoch.unwrap_or(0),
+    };
+    Some((shard, stored))
+}

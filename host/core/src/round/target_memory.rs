@@ -1,0 +1,246 @@
+//! What a term remembers of one target, and when the target is due by that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_api::TargetError;
+
+use crate::cluster::live_reads::LiveRead;
+use crate::cluster::object::{Object, ObjectKey};
+use crate::cluster::store::Store;
+use crate::job::time::{after, earliest};
+
+/// Visits in a row that nothing foreign brought after which waits grow.
+const QUIET_VISITS: u32 = 3;
+/// The first grown wait; doubles.
+const FIRST_GROWN_MS: i64 = 250;
+/// The longest grown wait.
+const LONGEST_GROWN_MS: i64 = 60_000;
+/// A wait of this length that a plugin asks for is kept as asked.
+const KEPT_AS_ASKED: SignedDuration = SignedDuration::from_secs(10);
+
+/// What a term remembers of one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TargetMemory {
+    /// Retryable failures of the current call in a row.
+    pub call_tries: u32,
+    /// Writes in a row that were refused or have an unknown outcome.
+    pub write_tries: u32,
+    /// Traps in a row.
+    pub traps: u32,
+    /// Failed tries to release it.
+    pub release_tries: u32,
+    /// Evictions in a row that a disruption budget refused.
+    pub blocked: u32,
+    /// Back-off: not visited before.
+    pub retry_at: Option<Timestamp>,
+    /// The time that the plugin or the host asked for.
+    pub check_at: Option<Timestamp>,
+    /// The time of the last visit.
+    pub visited_at: Option<Timestamp>,
+    /// Visits in a row that nothing foreign brought.
+    pub quiet_visits: u32,
+    /// Something foreign changed since the last visit.
+    pub news: bool,
+    /// Live reads that its last visit lacked.
+    pub live_reads: BTreeSet<LiveRead>,
+    /// Own writes that the cache may not show yet.
+    pub expects: Expectations,
+    /// An end other than Succeeded that is not recorded yet.
+    pub failure: Option<PendingFailure>,
+    /// The reason why it waits, and for how many rounds it has.
+    pub trouble: Option<(TargetError, u32)>,
+    /// `release` was refused or is not to be had: the host lets go without it.
+    pub release_alone: bool,
+    /// UID of the object on which a hold of ours is left though the target needs no release.
+    pub held: Option<String>,
+    /// A mutation was proposed for it in this term.
+    pub operated: bool,
+    /// Its record was lost before this term: what was done to it is not known.
+    pub record_lost: bool,
+    /// It is pending until its object changes.
+    pub waits_for_object: bool,
+}
+
+/// The times of a job that bound those of a target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The end of its delay, if it was not operated yet.
+    pub begin: Option<Timestamp>,
+    /// The end of its time.
+    pub deadline: Option<Timestamp>,
+    /// A plugin serves: it may be visited.
+    pub visits: bool,
+}
+
+/// Own writes that the cache may not show yet, and what is known of the target's object beside the cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Expectations {
+    /// This term recorded its intent.
+    pub own_intent: bool,
+    /// The API server confirmed in this term what the cache shows of its object.
+    pub confirmed: bool,
+    /// Its resourceVersion when a write of unknown outcome was sent.
+    pub unknown: Option<String>,
+    /// Other objects with a write of unknown outcome: the version seen, and the time after which it is too late for one.
+    pub unknown_others: BTreeMap<ObjectKey, (Option<String>, Timestamp)>,
+    /// Its resourceVersion when a write found the view old: nothing is decided before it has moved.
+    pub stale: Option<String>,
+    /// An eviction or deletion was accepted, and the cache does not show it yet.
+    pub departing: bool,
+    /// When an own write that the cache does not show is read live.
+    pub patience: Option<Timestamp>,
+    /// When the target was asked to go, as a view of it showed.
+    pub asked_to_go: Option<Timestamp>,
+    /// When an accepted eviction or deletion was sent, less a margin.
+    pub departure_sent: Option<Timestamp>,
+}
+
+/// An end other than Succeeded that waits for its final check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PendingFailure {
+    /// Why.
+    pub error: TargetError,
+    /// No write of ours can still take effect.
+    pub no_late_effect: bool,
+    /// The job is being deleted: there is no final check.
+    pub skip_final_check: bool,
+    /// A bump was refused: after this time no request that was sent before can take effect any more.
+    pub give_up_at: Option<Timestamp>,
+}
+
+impl TargetMemory {
+    /// The due time, from all reasons that stand: the end of its time, the wait that was asked for, patience with the
+    /// cache, and back-off.
+    pub fn due(&self, bounds: Bounds) -> Option<Timestamp> {
+        if let Some(failure) = &self.failure {
+            // Its time is over: what it waits for is a live read, a result or a back-off.
+            return earliest([self.retry_at, failure.give_up_at]);
+        }
+        let floor = bounds.begin.max(self.retry_at);
+        let wish = self.expects.patience.or(self.check_at).max(floor);
+        earliest([wish.filter(|_| bounds.visits), bounds.deadline])
+    }
+
+    /// Notes a visit.
+    pub fn visited(&mut self, now: Timestamp) {
+        self.quiet_visits = if std::mem::take(&mut self.news) { 0 } else { self.quiet_visits.saturating_add(1) };
+        self.visited_at = Some(now);
+        self.check_at = None;
+        self.retry_at = None;
+        self.expects.patience = None;
+    }
+
+    /// Wants a visit at `time`; later where visits go on though nothing foreign changes.
+    pub fn check(&mut self, time: Timestamp) {
+        self.check_at = Some(time.max(self.grown().unwrap_or(time)));
+    }
+
+    /// Wants a visit after the wait that a plugin asked for.
+    pub fn check_after(&mut self, now: Timestamp, wait: SignedDuration) {
+        let time = after(now, wait);
+        if wait >= KEPT_AS_ASKED {
+            self.check_at = Some(time);
+        } else {
+            self.check(time);
+        }
+    }
+
+    fn grown(&self) -> Option<Timestamp> {
+        let doublings = self.quiet_visits.checked_sub(QUIET_VISITS)?;
+        let wait = FIRST_GROWN_MS.saturating_mul(1 << doublings.min(16)).min(LONGEST_GROWN_MS);
+        self.visited_at.map(|time| after(time, SignedDuration::from_millis(wait)))
+    }
+}
+
+impl Expectations {
+    /// Takes in a view of the object as it goes. The earliest time counts: the last event of an object may show the time
+    /// of its end instead.
+    pub fn asked_to_go(&mut self, time: Timestamp) {
+        self.asked_to_go = Some(self.asked_to_go.map_or(time, |known| known.min(time)));
+    }
+
+    /// Drops what the newest view of the target's object settles.
+    pub fn refresh(&mut self, object: Option<&Object>, store: &Store, now: Timestamp) {
+        let version = object.map(|object| &object.resource_version);
+        if self.unknown.is_some() && version != self.unknown.as_ref() {
+            // The object has moved: a write made against the older version fails from now on.
+            self.unknown = None;
+        }
+        self.unknown_others.retain(|key, (seen, until)| {
+            let moved = store.get(key).is_some_and(|other| Some(&other.resource_version) != seen.as_ref());
+            !moved && *until > now
+        });
+        if self.departing && object.is_none_or(Object::terminating) {
+            self.departing = false;
+        }
+        if let Some(time) = object.and_then(Object::asked_to_go) {
+            self.asked_to_go(time);
+        }
+    }
+
+    /// Whether no write of ours can still take effect.
+    pub fn no_late_effect(&self) -> bool {
+        self.own_intent && self.unknown.is_none() && self.unknown_others.is_empty()
+    }
+
+    /// When the target was asked to go, as far as is known.
+    pub fn departure(&self) -> Option<Timestamp> {
+        self.asked_to_go.or(self.departure_sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: i64) -> Timestamp {
+        Timestamp::from_millisecond(milliseconds).unwrap()
+    }
+
+    fn bounds(begin: Option<i64>, deadline: Option<i64>) -> Bounds {
+        Bounds { begin: begin.map(at), deadline: deadline.map(at), visits: true }
+    }
+
+    #[test]
+    fn the_due_time_is_never_later_than_the_deadline() {
+        let memory = TargetMemory { check_at: Some(at(9_000)), ..TargetMemory::default() };
+        assert_eq!(memory.due(bounds(None, Some(5_000))), Some(at(5_000)));
+        assert_eq!(memory.due(bounds(None, Some(10_000))), Some(at(9_000)));
+        let unserved = Bounds { visits: false, ..bounds(None, Some(10_000)) };
+        assert_eq!(memory.due(unserved), Some(at(10_000)), "without a plugin only its time can come");
+    }
+
+    #[test]
+    fn back_off_and_delay_hold_back_a_check_but_not_the_deadline() {
+        let memory = TargetMemory { check_at: Some(at(1)), retry_at: Some(at(4_000)), ..TargetMemory::default() };
+        assert_eq!(memory.due(bounds(Some(2_000), Some(5_000))), Some(at(4_000)));
+        assert_eq!(memory.due(bounds(Some(6_000), Some(5_000))), Some(at(5_000)));
+    }
+
+    #[test]
+    fn waits_grow_from_the_fourth_visit_in_a_row_that_nothing_foreign_brought() {
+        let mut memory = TargetMemory { news: true, ..TargetMemory::default() };
+        let mut waits = Vec::new();
+        let mut now = at(0);
+        for _ in 0..14 {
+            memory.visited(now);
+            memory.check_after(now, SignedDuration::ZERO);
+            let due = memory.due(bounds(None, None)).unwrap();
+            waits.push(due.as_millisecond() - now.as_millisecond());
+            now = due;
+        }
+        assert_eq!(waits, [0, 0, 0, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]);
+        memory.news = true;
+        memory.visited(now);
+        memory.check_after(now, SignedDuration::ZERO);
+        assert_eq!(memory.due(bounds(None, None)), Some(now), "a foreign change starts the row anew");
+    }
+
+    #[test]
+    fn a_wait_of_ten_seconds_or_more_is_kept_as_asked() {
+        let mut memory = TargetMemory { quiet_visits: 20, visited_at: Some(at(0)), ..TargetMemory::default() };
+        memory.check_after(at(0), SignedDuration::from_secs(10));
+        assert_eq!(memory.check_at, Some(at(10_000)));
+    }
+}

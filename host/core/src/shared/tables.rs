@@ -1,0 +1,71 @@
+//! The tables that the jobs of one term share. One lock holds them all; whoever has it may ask the store, and nothing
+//! under the store's lock asks for it, so the two are never taken in two orders.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::cluster::store::{Change, Store};
+use crate::job::key::JobKey;
+use crate::shared::claims::Claims;
+use crate::shared::wake_index::{TargetId, WakeIndex, claimed};
+
+/// The tables that the jobs of one term share.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// Which target a replacement belongs to.
+    pub claims: Claims,
+    /// The targets that a change wakes.
+    pub wake: WakeIndex,
+    in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
+}
+
+/// The tables of one term, for all its rounds.
+pub type SharedTables = Arc<Mutex<Tables>>;
+
+/// Locks the tables.
+pub fn lock(tables: &SharedTables) -> MutexGuard<'_, Tables> {
+    tables.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tables {
+    /// Notes that an object is gone, or was made anew under its name.
+    pub fn heard(&mut self, change: &Change) {
+        let uid = change.new.as_ref().map(|new| &new.uid);
+        if let Some(old) = change.old.as_ref().filter(|old| Some(&old.uid) != uid) {
+            self.claims.gone(old.key.namespace.as_deref().unwrap_or_default(), &claimed(old));
+        }
+    }
+
+    /// The targets that a change concerns.
+    pub fn concerned(&self, change: &Change, store: &Store) -> Vec<TargetId> {
+        self.wake.concerned(change, &self.claims, store).into_iter().collect()
+    }
+
+    /// Notes how many targets of a job are in flight on a plugin.
+    pub fn note_in_flight(&mut self, plugin: &str, job: &JobKey, count: usize) {
+        for (name, jobs) in &mut self.in_flight {
+            if name != plugin || count == 0 {
+                jobs.remove(job);
+            }
+        }
+        if count > 0 {
+            self.in_flight.entry(plugin.to_owned()).or_default().insert(job.clone(), count);
+        }
+        self.in_flight.retain(|_, jobs| !jobs.is_empty());
+    }
+
+    /// How many targets of other jobs are in flight on a plugin.
+    pub fn in_flight_elsewhere(&self, plugin: &str, job: &JobKey) -> usize {
+        let jobs = self.in_flight.get(plugin).into_iter().flatten();
+        jobs.filter(|(other, _)| *other != job).map(|(_, count)| count).sum()
+    }
+
+    /// Forgets a job that is gone.
+    pub fn forget(&mut self, job: &JobKey) {
+        self.claims.forget(job);
+        self.wake.forget(job);
+        for jobs in self.in_flight.values_mut() {
+            jobs.remove(job);
+        }
+    }
+}

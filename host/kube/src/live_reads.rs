@@ -1,0 +1,292 @@
+//! Live reads that a round asked for.
+//!
+//! Their answers are put into the store. Reads are made together: several objects of one kind and namespace become one
+//! list where that costs the server less. None is answered from memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use kube::core::params::GetParams;
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
+use oarlock_core::cluster::live_reads::{LiveRead, LiveReads, ReadFailure};
+use oarlock_core::job::key::JobKey;
+use serde_json::Value;
+
+use crate::transport::path::Resource;
+use crate::transport::call::{Call, CallError};
+use crate::cluster::Link;
+use crate::transport::list::{Collection, Listed};
+use crate::outcome::sentence;
+use crate::watch::jobs::read_job;
+use crate::watch::projection::Projection;
+
+/// Reads in flight for one round.
+const AT_ONCE: usize = 8;
+/// From this many objects on a list is considered.
+const MANY: usize = 9;
+/// A page of 500 objects costs the server about as much as this many single reads.
+const READS_PER_PAGE: usize = 25;
+const PAGE: usize = 500;
+
+/// One or more reads that one read answers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ReadRequest {
+    Get(ObjectKey),
+    List { kind: Kind, namespace: Option<String>, reads: BTreeSet<LiveRead> },
+    Labelled(LiveRead),
+    Controllers { namespace: String },
+}
+
+/// Puts reads together. `held` tells how many objects of a kind there are, as far as is known.
+fn read_requests(reads: &[LiveRead], held: impl Fn(&Kind) -> usize) -> Vec<ReadRequest> {
+    let mut requests = BTreeSet::new();
+    let mut groups: BTreeMap<(Kind, Option<String>), BTreeSet<LiveRead>> = BTreeMap::new();
+    for read in reads {
+        match read {
+            LiveRead::Object(key) => {
+                groups.entry((key.kind.clone(), key.namespace.clone())).or_default().insert(read.clone());
+            }
+            LiveRead::All { kind, namespace } => {
+                groups.entry((kind.clone(), Some(namespace.clone()))).or_default().insert(read.clone());
+            }
+            LiveRead::Labelled { .. } => {
+                requests.insert(ReadRequest::Labelled(read.clone()));
+            }
+            LiveRead::Controllers { namespace } => {
+                requests.insert(ReadRequest::Controllers { namespace: namespace.clone() });
+            }
+        }
+    }
+    for ((kind, namespace), reads) in groups {
+        let whole = reads.iter().any(|read| matches!(read, LiveRead::All { .. }));
+        let pages = held(&kind).div_ceil(PAGE);
+        if whole || (reads.len() >= MANY && reads.len() >= pages * READS_PER_PAGE) {
+            requests.insert(ReadRequest::List { kind, namespace, reads });
+        } else {
+            let keys = reads.into_iter().filter_map(|read| if let LiveRead::Object(key) = read { Some(key) } else { None });
+            requests.extend(keys.map(ReadRequest::Get));
+        }
+    }
+    requests.into_iter().collect()
+}
+
+impl ReadRequest {
+    fn reads(&self) -> Vec<LiveRead> {
+        match self {
+            Self::Get(key) => vec![LiveRead::Object(key.clone())],
+            Self::List { reads, .. } => reads.iter().cloned().collect(),
+            Self::Labelled(read) => vec![read.clone()],
+            Self::Controllers { namespace } => vec![LiveRead::Controllers { namespace: namespace.clone() }],
+        }
+    }
+}
+
+type Seen = BTreeMap<ObjectKey, Option<Arc<Object>>>;
+
+
+impl Link {
+    /// Makes all reads.
+    pub(crate) async fn read_live(&self, reads: &[LiveRead]) -> LiveReads {
+        let requests = read_requests(reads, |kind| self.objects.store.count(kind));
+        let answers = futures::stream::iter(requests).map(|request| async move {
+            let found = self.run(&request).await;
+            (request, found)
+        });
+        let answers: Vec<_> = answers.buffer_unordered(AT_ONCE).collect().await;
+        let mut live = LiveReads::default();
+        for (request, found) in answers {
+            match found {
+                Ok(seen) => {
+                    live.answered.extend(request.reads());
+                    live.objects.extend(seen);
+                }
+                Err(failure) => live.failed.extend(request.reads().into_iter().map(|read| (read, failure.clone()))),
+            }
+        }
+        live
+    }
+
+    async fn run(&self, request: &ReadRequest) -> Result<Seen, ReadFailure> {
+        match request {
+            ReadRequest::Get(key) => self.get(key).await.map(|object| Seen::from([(key.clone(), object)])),
+            ReadRequest::List { kind, namespace, reads } => self.sweep(kind, namespace.as_deref(), reads).await,
+            ReadRequest::Labelled(read) => self.labelled(read).await,
+            ReadRequest::Controllers { namespace } => self.controllers(namespace).await,
+        }
+    }
+
+    /// One object; `None` where the server has none of that name.
+    async fn get(&self, key: &ObjectKey) -> Result<Option<Arc<Object>>, ReadFailure> {
+        let shown = self.objects.store.get(key);
+        let document = match self.read(key).await? {
+            Ok(document) => document,
+            Err(error) if absent(&error, &key.name) => {
+                if let Some(shown) = shown {
+                    self.objects.tell(self.objects.store.confirm_gone(key, &shown.uid), None);
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(failure(&error, refused(&error))),
+        };
+        let odd = || ReadFailure { message: "the API server's reply is no object".to_owned(), refused: false };
+        let object = self.objects.slim(&document, &key.kind).ok_or_else(odd)?;
+        self.objects.take(object.clone());
+        Ok(Some(Arc::new(object)))
+    }
+
+    /// The keys of all jobs, as the API server has them now.
+    pub(crate) async fn list_jobs(&self) -> Result<Vec<JobKey>, String> {
+        let resource = self.resource(&Kind::job()).await.map_err(|failure| failure.message)?;
+        let from = Collection { resource: &resource, namespace: None, labels: None };
+        let key = |item: Value| read_job(&item).map(|held| held.key);
+        let listed = self.transport.list(from, &Projection::of_object(&[]), key).await;
+        listed.map(|listed| listed.items).map_err(|error| sentence(&error))
+    }
+
+    /// The document of one object.
+    pub(crate) async fn read(&self, key: &ObjectKey) -> Result<Result<Value, CallError>, ReadFailure> {
+        let resource = self.resource(&key.kind).await?;
+        let home = resource.home(key.namespace.as_deref(), &key.name).map_err(|error| failure(&error, true))?;
+        let request = kube::core::Request::new(home).get(&key.name, &GetParams::default());
+        Ok(self.transport.fetch(Call { verb: "get", resource: &resource.plural, request }).await)
+    }
+
+    async fn resource(&self, kind: &Kind) -> Result<Resource, ReadFailure> {
+        let found = self.discovery.resource(&self.transport, kind).await;
+        found.map_err(|error| failure(&error, error.is_refused()))
+    }
+
+    /// All objects of a kind in a namespace. What the store showed before and the list lacks is gone.
+    async fn sweep(&self, kind: &Kind, namespace: Option<&str>, reads: &BTreeSet<LiveRead>) -> Result<Seen, ReadFailure> {
+        let shown = self.objects.store.all(kind, namespace);
+        let listed = self.list_slim(kind, namespace, None).await?;
+        let version = listed.number();
+        let mut found: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
+        for object in listed.items {
+            self.objects.take(object.clone());
+            found.insert(object.key.clone(), Arc::new(object));
+        }
+        let missing = |old: &&Arc<Object>| found.get(&old.key).is_none_or(|new| new.uid != old.uid);
+        for old in shown.iter().filter(|old| old.version() <= version).filter(missing) {
+            self.objects.tell(self.objects.store.confirm_gone(&old.key, &old.uid), None);
+        }
+        let named = reads.iter().filter_map(|read| if let LiveRead::Object(key) = read { Some(key) } else { None });
+        let mut seen: Seen = named.map(|key| (key.clone(), found.get(key).cloned())).collect();
+        if !self.objects.store.keeps(kind) {
+            seen.extend(found.into_iter().map(|(key, object)| (key, Some(object))));
+        }
+        Ok(seen)
+    }
+
+    /// All objects with a label. What the store shows with it and the list lacks is read by name: it may be gone or
+    /// have lost the label.
+    async fn labelled(&self, read: &LiveRead) -> Result<Seen, ReadFailure> {
+        let LiveRead::Labelled { kind, namespace, label, value } = read else { return Ok(Seen::new()) };
+        let shown = self.objects.store.labelled(kind, namespace, label, value);
+        let listed = self.list_slim(kind, Some(namespace), Some(&format!("{label}={value}"))).await?;
+        let mut seen = Seen::new();
+        for object in listed.items {
+            self.objects.take(object.clone());
+            seen.insert(object.key.clone(), Some(Arc::new(object)));
+        }
+        for old in shown {
+            if !seen.contains_key(&old.key) {
+                let now = self.get(&old.key).await?;
+                seen.insert(old.key.clone(), now);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Learns to which Deployment each ReplicaSet of a namespace belongs.
+    async fn controllers(&self, namespace: &str) -> Result<Seen, ReadFailure> {
+        let store = &self.objects.store;
+        let replica_sets = Kind::new("apps/v1", "ReplicaSet");
+        // A ReplicaSet that is made while the list is under way is not in it, and must be live at again.
+        let unresolved = store.unresolved(&Kind::pod(), namespace);
+        let listed = self.list_slim(&replica_sets, Some(namespace), None).await?;
+        let mut learned = BTreeSet::new();
+        for set in listed.items {
+            let itself = Owner {
+                kind: replica_sets.clone(),
+                name: set.key.name.clone(),
+                uid: set.uid.clone(),
+                controller: true,
+            };
+            store.learn_root(&set.uid, set.controller().unwrap_or(&itself));
+            learned.insert(set.uid);
+        }
+        // The others are gone, and nobody can tell any more whose they were.
+        for owner in unresolved.iter().filter(|owner| !learned.contains(&owner.uid)) {
+            store.learn_root(&owner.uid, owner);
+        }
+        Ok(Seen::new())
+    }
+
+    async fn list_slim(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<Listed<Object>, ReadFailure> {
+        let resource = self.resource(kind).await?;
+        let from = Collection { resource: &resource, namespace, labels };
+        let listed = self.transport.list(from, &self.objects.projection(kind), |item| self.objects.slim(&item, kind)).await;
+        listed.map_err(|error| failure(&error, error.is_refused()))
+    }
+}
+
+fn failure(error: &dyn std::error::Error, refused: bool) -> ReadFailure {
+    ReadFailure { message: sentence(error), refused }
+}
+
+/// Whether the server refused a read, and will again.
+pub(crate) fn refused(error: &CallError) -> bool {
+    matches!(error, CallError::Refused(refusal) if (400..500).contains(&refusal.code) && ![408, 410, 429].contains(&refusal.code))
+}
+
+/// Whether the server said that there is no object of this name, and not that it does not know the kind.
+pub(crate) fn absent(error: &CallError, name: &str) -> bool {
+    match error {
+        CallError::Refused(refusal) if refusal.code == 404 => {
+            refusal.status.details.as_ref().is_some_and(|details| details.name == name)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(n: usize) -> LiveRead {
+        LiveRead::Object(ObjectKey::pod("d", format!("p{n}")))
+    }
+
+    #[test]
+    fn a_few_objects_are_read_by_name_and_many_by_a_list() {
+        let few: Vec<LiveRead> = (0..8).map(read).collect();
+        assert_eq!(read_requests(&few, |_| 10).len(), 8);
+        let many: Vec<LiveRead> = (0..30).map(read).collect();
+        assert!(matches!(read_requests(&many, |_| 400).as_slice(), [ReadRequest::List { reads, .. }] if reads.len() == 30));
+        assert_eq!(read_requests(&many, |_| 10_000).len(), 30, "twenty pages cost more than thirty reads");
+    }
+
+    #[test]
+    fn a_list_that_is_made_anyway_answers_for_single_objects_too() {
+        let all = LiveRead::All { kind: Kind::pod(), namespace: "d".into() };
+        let reads = [read(1), all.clone(), read(1)];
+        let requests = read_requests(&reads, |_| 10_000);
+        assert!(matches!(requests.as_slice(), [ReadRequest::List { .. }]));
+        assert_eq!(requests[0].reads().len(), 2);
+    }
+
+    #[test]
+    fn namespaces_and_kinds_are_read_apart() {
+        let nodes = LiveRead::Object(ObjectKey { kind: Kind::new("v1", "Node"), namespace: None, name: "n".into() });
+        let mut reads: Vec<LiveRead> = (0..9).map(read).collect();
+        reads.extend([nodes, LiveRead::Controllers { namespace: "d".into() }]);
+        assert_eq!(read_requests(&reads, |_| 0).len(), 3);
+    }
+}
