@@ -93,6 +93,9 @@ pub struct Metrics {
     targets_in_flight: Gauge,
     target_duration: Histogram,
     round_duration: Histogram,
+    rounds: Counter,
+    visits: Counter,
+    panics: Counter,
     event_to_action: Histogram,
     status_bytes: Histogram,
     eviction_blocked: Gauge,
@@ -123,6 +126,9 @@ impl Metrics {
             target_duration: Histogram::new(exponential_buckets(0.1, 2.0, 17)),
             // 0.1 ms to about 3 s.
             round_duration: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
+            rounds: Counter::default(),
+            visits: Counter::default(),
+            panics: Counter::default(),
             // 1 ms to about 32 s.
             event_to_action: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             // 256 bytes to 512 KiB; a status of 1,000 details has 357 KB.
@@ -152,6 +158,9 @@ impl Metrics {
             "One pass over one job, its writes included",
             self.round_duration.clone(),
         );
+        jobs.register("rounds", "Passes over one job", self.rounds.clone());
+        jobs.register("visits", "Plugin visits of one target", self.visits.clone());
+        jobs.register("round_panics", "Rounds that panicked and were repeated", self.panics.clone());
         jobs.register(
             "event_to_action_seconds",
             "From a watch event to the write it led to",
@@ -235,6 +244,17 @@ impl Metrics {
     /// Counts a round.
     pub fn round_took(&self, duration: Duration) {
         self.round_duration.observe(duration.as_secs_f64());
+        self.rounds.inc();
+    }
+
+    /// Counts a visit.
+    pub fn visited(&self) {
+        self.visits.inc();
+    }
+
+    /// Counts a round that panicked.
+    pub fn panicked(&self) {
+        self.panics.inc();
     }
 
     /// Counts the time from a watch event to the write it led to.

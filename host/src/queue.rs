@@ -1,11 +1,11 @@
-//! Which jobs want a round, and when.
+//! The jobs that want a round, and when.
 //!
-//! Takes changes, times and finished rounds; yields the jobs that are due. One job never has two rounds at once: what
-//! happens to it meanwhile waits in its inbox. May not run a round.
+//! One job never has two rounds at once: what happens to it meanwhile waits in its inbox.
 
 use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::writes::EntryResult;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
 use tokio::time::{Duration, Instant};
@@ -14,31 +14,41 @@ use tokio::time::{Duration, Instant};
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Shortest time from the end of a round of a job to the next one: changes that come together are one round.
+const GATHERING: Duration = Duration::from_millis(5);
 
-/// What happened to a job since its last round began.
+/// The changes of a job since its last round began.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    /// Targets that something happened to.
-    pub dirty: BTreeSet<u32>,
+    /// Targets to which something foreign happened.
+    pub changed: BTreeSet<u32>,
     /// Targets whose object goes or is gone, with its UID and the time it was asked to go.
     pub departed: Vec<(u32, String, Timestamp)>,
-    /// The stored state is to be read anew.
+    /// Results of writes.
+    pub results: Vec<EntryResult>,
+    /// Every target that is not at rest is to be visited.
+    pub revisit: bool,
+    /// The stored records are to be read anew.
     pub resync: bool,
-    /// When the first of it was seen.
+    /// The time of the first of these.
     pub since: Option<Instant>,
 }
 
 impl Inbox {
     /// Puts everything where the round finds it.
     pub fn empty_into(self, memory: &mut JobMemory) {
-        memory.dirty.extend(self.dirty);
+        self.changed.into_iter().for_each(|index| memory.turn_to(index));
         for (index, uid, time) in self.departed {
             if memory.latest(index).is_some_and(|target| target.uid.as_deref() == Some(&uid)) {
-                memory.target(index).asked_to_go(time);
+                memory.target(index).expects.asked_to_go(time);
             }
         }
+        memory.results.extend(self.results);
+        if self.revisit || self.resync {
+            memory.turn_to_all();
+        }
         if self.resync {
-            memory.version = None;
+            memory.shards.read_again();
         }
     }
 }
@@ -49,10 +59,12 @@ struct Slot {
     memory: Option<Box<JobMemory>>,
     inbox: Inbox,
     due: Option<Instant>,
+    /// No round begins before.
+    rests_until: Option<Instant>,
     tries: u32,
 }
 
-/// Which jobs want a round.
+/// The jobs that want a round.
 #[derive(Debug, Default)]
 pub struct Queue {
     slots: HashMap<JobKey, Slot>,
@@ -62,19 +74,33 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Something happened to the job: it is due now, and `note` says what.
-    pub fn happened(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
-        let now = Instant::now();
-        let slot =
-            self.slots.entry(key.clone()).or_insert_with(|| Slot { memory: Some(Box::default()), ..Slot::default() });
+    /// Notes a change in a job's inbox, and makes the job due.
+    pub fn enqueue(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
+        self.note(key, note);
+        self.at(key, Instant::now());
+    }
+
+    /// Notes a change in a job's inbox, for whenever its next round is.
+    pub fn note(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
+        let fresh = || Slot { memory: Some(Box::default()), ..Slot::default() };
+        let slot = self.slots.entry(key.clone()).or_insert_with(fresh);
         note(&mut slot.inbox);
-        slot.inbox.since.get_or_insert(now);
-        self.at(key, now);
+        slot.inbox.since.get_or_insert_with(Instant::now);
     }
 
     /// Every job that is known.
     pub fn keys(&self) -> Vec<JobKey> {
         self.slots.keys().cloned().collect()
+    }
+
+    /// The number of jobs that are due or wait for their time.
+    pub fn len(&self) -> usize {
+        self.due.len()
+    }
+
+    /// Whether no job is due.
+    pub fn is_empty(&self) -> bool {
+        self.due.is_empty()
     }
 
     /// The job is due at `time`, or before.
@@ -84,6 +110,7 @@ impl Queue {
             self.missed.insert(key.clone());
             return;
         }
+        let time = slot.rests_until.map_or(time, |rest| rest.max(time));
         if slot.due.is_some_and(|due| due <= time) {
             return;
         }
@@ -98,7 +125,7 @@ impl Queue {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Takes the next job that is due, with its memory and what happened to it.
+    /// Takes the next job that is due, with its memory and its inbox.
     pub fn take(&mut self, now: Instant) -> Option<(JobKey, Box<JobMemory>, Inbox)> {
         if self.next()? > now {
             return None;
@@ -113,26 +140,34 @@ impl Queue {
     /// A round is over. The next one is due after `wait`.
     pub fn done(&mut self, key: &JobKey, memory: Box<JobMemory>, wait: Option<Duration>) {
         let Some(slot) = self.slots.get_mut(key) else { return };
+        let now = Instant::now();
         slot.memory = Some(memory);
         slot.tries = 0;
-        if let Some(wait) = wait {
-            self.at(key, Instant::now() + wait);
+        slot.rests_until = now.checked_add(GATHERING);
+        if let Some(due) = wait.and_then(|wait| now.checked_add(wait)) {
+            self.at(key, due);
         }
-        self.catch_up(key);
+        if self.missed.remove(key) {
+            self.at(key, now);
+        }
     }
 
-    /// A round could not be judged. It is made again after a wait, which is returned.
-    pub fn failed(&mut self, key: &JobKey, memory: Box<JobMemory>) -> Duration {
+    /// A round could not be judged. It is made again after a wait, which is returned: at least `at_least`, and however
+    /// much happens to the job meanwhile.
+    pub fn failed(&mut self, key: &JobKey, memory: Box<JobMemory>, at_least: Option<Duration>) -> Duration {
         let Some(slot) = self.slots.get_mut(key) else { return FIRST_WAIT };
+        let now = Instant::now();
         slot.memory = Some(memory);
-        let wait = (FIRST_WAIT * 2u32.saturating_pow(slot.tries.min(12))).min(LONGEST_WAIT);
+        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(slot.tries.min(12))).min(LONGEST_WAIT);
+        let wait = doubled.max(at_least.unwrap_or_default()).min(LONGEST_WAIT);
         slot.tries = slot.tries.saturating_add(1);
+        slot.rests_until = now.checked_add(wait);
         self.missed.remove(key);
-        self.at(key, Instant::now() + wait);
+        self.at(key, now);
         wait
     }
 
-    /// The job is gone. Where something happened to that name meanwhile, it is looked at once more, as another job.
+    /// The job is gone. Where something happened to that name meanwhile, it has a round as another job.
     pub fn gone(&mut self, key: &JobKey) {
         if let Some(slot) = self.slots.remove(key)
             && let Some(due) = slot.due
@@ -140,13 +175,7 @@ impl Queue {
             self.due.remove(&(due, key.clone()));
         }
         if self.missed.remove(key) {
-            self.happened(key, |_| {});
-        }
-    }
-
-    fn catch_up(&mut self, key: &JobKey) {
-        if self.missed.remove(key) {
-            self.at(key, Instant::now());
+            self.enqueue(key, |_| {});
         }
     }
 }
@@ -160,27 +189,51 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_happens_during_a_round_is_seen_by_the_next() {
+    async fn a_change_during_a_round_is_seen_by_the_next() {
         let mut queue = Queue::default();
-        queue.happened(&key(), |inbox| inbox.dirty.extend([1]));
+        queue.enqueue(&key(), |inbox| inbox.changed.extend([1]));
         let (_, memory, inbox) = queue.take(Instant::now()).unwrap();
-        assert!(inbox.dirty.contains(&1));
-        queue.happened(&key(), |inbox| inbox.dirty.extend([2]));
+        assert!(inbox.changed.contains(&1));
+        queue.enqueue(&key(), |inbox| inbox.changed.extend([2]));
         assert!(queue.take(Instant::now()).is_none(), "one job never has two rounds at once");
         queue.done(&key(), memory, None);
-        assert!(queue.take(Instant::now()).unwrap().2.dirty.contains(&2));
+        let due = queue.next().unwrap();
+        assert!(due <= Instant::now() + GATHERING);
+        assert!(queue.take(due).unwrap().2.changed.contains(&2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_that_fails_is_made_again_later_and_later() {
+    async fn a_round_that_fails_is_made_again_later_and_later_whatever_happens() {
         let mut queue = Queue::default();
-        queue.happened(&key(), |_| {});
+        queue.enqueue(&key(), |_| {});
         let mut waits = Vec::new();
         for _ in 0..3 {
             let due = queue.next().unwrap();
             let (key, memory, _) = queue.take(due).unwrap();
-            waits.push(queue.failed(&key, memory));
+            waits.push(queue.failed(&key, memory, None));
+            queue.enqueue(&key, |_| {});
+            assert!(queue.take(Instant::now()).is_none());
         }
         assert!(waits[0] < waits[1] && waits[1] < waits[2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_server_is_given_the_time_it_asks_for() {
+        let mut queue = Queue::default();
+        queue.enqueue(&key(), |_| {});
+        let (key, memory, _) = queue.take(Instant::now()).unwrap();
+        assert_eq!(queue.failed(&key, memory, Some(Duration::from_secs(7))), Duration::from_secs(7));
+        assert!(queue.next().unwrap() >= Instant::now() + Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_whose_round_lost_its_memory_goes_on_with_an_empty_one() {
+        let mut queue = Queue::default();
+        queue.enqueue(&key(), |_| {});
+        let (key, memory, _) = queue.take(Instant::now()).unwrap();
+        drop(memory);
+        queue.failed(&key, Box::default(), None);
+        let due = queue.next().unwrap();
+        assert!(queue.take(due).is_some());
     }
 }

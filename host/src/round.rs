@@ -1,28 +1,31 @@
-//! One round: one pass of the pipeline for one job. The only file that sees all steps; read it first.
+//! One round: one reconcile of one job, which records once and then acts. The only file that sees all steps; read it
+//! first.
 //!
-//! Takes the key of a job and what this term remembers of it; yields when to come back. A round records once, then
-//! acts: whatever a mutation waits for is durable before it is sent, and only what was recorded can be applied. A crash
-//! between any two lines costs one repetition and nothing else. No step calls an earlier one, and `?` is only for
-//! "this round cannot be judged".
+//! A write waits for its record, and its result comes back as news to a later round. A crash between any two lines costs
+//! one repetition and nothing else. No step calls an earlier one, and `?` is only for "this round cannot be judged".
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::Timestamp;
 use oarlock_core::job::key::JobKey;
-use oarlock_core::round::decide::decide;
+use oarlock_core::round::context::Round;
+use oarlock_core::round::decide::{commit, conclude};
 use oarlock_core::round::memory::JobMemory;
-use oarlock_core::round::plan::plan;
-use oarlock_core::round::refresh::{Reflection, check, reflect};
-use oarlock_core::round::results::{Sent, absorb};
-use oarlock_core::round::standing::{Means, Standing, gate};
+use oarlock_core::round::plan::prepare;
+use oarlock_core::round::refresh::{Refresh, refresh};
 use oarlock_kube::observe::Detail;
-use oarlock_kube::record::Decided;
 use thiserror::Error;
 
-use crate::host::Host;
-use crate::steps::{Rest, farewell, keep, remember, visit};
+use crate::call_plugin::call_plugin;
+use crate::ports::Ports;
 use crate::term::Term;
 
-/// How soon to come back while what a plugin declares is being listed.
-const LISTING: SignedDuration = SignedDuration::from_millis(100);
+/// When a job wants its next round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Never: it is gone.
+    Gone,
+    /// At a change, or at this time.
+    At(Option<Timestamp>),
+}
 
 /// A round could not be judged, and is made again.
 #[derive(Debug, Error)]
@@ -36,39 +39,40 @@ pub enum RoundError {
 }
 
 /// Makes one round for the job `key`.
-pub async fn round(host: &Host, term: &Term, key: &JobKey, memory: &mut JobMemory) -> Result<Rest, RoundError> {
-    let detail = if memory.wants_records { Detail::Records } else { Detail::Status };
-    let observed = host.cluster.observe(key, &memory.looks(), detail).await.map_err(RoundError::Observe)?;
-    let Some(job) = observed.job.clone() else { return Ok(Rest::Gone) };
-    let reflection = reflect(memory, &job, observed.records.as_deref(), observed.now);
-    if reflection == Reflection::NeedsRecords {
-        return Ok(Rest::Until(Some(observed.now)));
+///
+/// # Errors
+/// If the job cannot be read or its record cannot be written; the round is made again.
+pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMemory) -> Result<Next, RoundError> {
+    // observe (I/O)
+    let detail = if memory.shards.wanted { Detail::Records } else { Detail::Status };
+    let observed = ports.cluster.observe(key, &memory.live_reads(), detail).await.map_err(RoundError::Observe)?;
+    let Some(job) = observed.job.clone() else { return Ok(term.leave(memory)) };
+
+    // refresh, look up, validate (pure)
+    let refreshed = refresh(memory, &job, &observed);
+    match refreshed {
+        Refresh::NeedsRecords => return Ok(Next::At(Some(observed.now))),
+        Refresh::Superseded => return Ok(term.end()),
+        Refresh::Unchanged | Refresh::Reloaded => {}
     }
-    let Some(found) = host.find(&job, memory) else { return Ok(Rest::Until(Some(observed.now + LISTING))) };
-    if reflection == Reflection::Adopted {
-        keep(host, term, key, memory, &found);
-    }
+    let Some(plugin) = ports.plugin_for(&job, memory) else { return Ok(Next::At(None)) };
+    let Some(round) = Round::begin(key, &observed, &plugin, ports.cluster.store(), memory) else { return Ok(Next::Gone) };
 
-    let checked = check(key, memory, &job, &found);
-    let means = Means { checked: &checked, found: &found, store: host.cluster.store() };
-    let standing = Standing::new(key, &job, &observed, means);
-    let gate = term.claims(|claims| gate(claims, &standing, memory));
-    let planned = plan(memory, &standing.common(), gate);
-    let (planned, verdicts) = visit(host, term, &standing, planned, memory).await;
-    let decision = decide(planned, verdicts, memory, &standing.grounds(&|| farewell(term, &standing)));
-    remember(term, key, memory, &found);
+    // plan (pure), call the plugin (sandboxed), decide (pure)
+    let (plan, news) = term.outbox.queue(|queue| prepare(&round, memory, refreshed, &term.tables, queue));
+    ports.cluster.emit(news);
+    let verdicts = call_plugin(ports, term, &round, &plan, memory).await;
+    let mut decision = conclude(&round, plan, verdicts, memory, &term.tables);
 
-    let sent = Sent::note(&decision.writes, host.cluster.store());
-    let decided =
-        Decided { job: key.clone(), record: decision.record, writes: decision.writes, events: decision.events };
-    let recording = host.clock();
-    let recorded = host.cluster.record(decided, &term.fence).await.map_err(RoundError::Record)?;
-    host.count(&job, &decision.commit);
-    memory.committed(decision.commit, recording, host.clock());
-
-    let applied = host.cluster.apply(recorded, &term.fence).await;
-    let warnings = absorb(&applied, &sent, memory, key, standing.uid());
-    host.tell(&applied, decision.target_events, warnings);
-    host.show(key, &job, memory);
-    Ok(Rest::Until(memory.next(decision.requeue)))
+    // record, then apply (I/O)
+    let began = ports.clock();
+    let recorded = ports.cluster.record(key, decision.record, decision.entries, &term.fence).await;
+    let recorded = recorded.map_err(RoundError::Record)?;
+    ports.count(&job, &decision.commit);
+    decision.commit.shards.clone_from(&recorded.shards);
+    let events = commit(&round, decision.commit, &decision.turned, memory, (began, ports.clock()));
+    ports.cluster.emit(events);
+    term.outbox.apply(recorded);
+    ports.show(key, &job, memory);
+    Ok(Next::At(memory.next(decision.requeue)))
 }

@@ -1,69 +1,45 @@
 //! One term of leadership: what all jobs share while this process leads.
 //!
-//! Born with empty memory each time the process begins to lead; views are kept only as caches of the Cluster port. May
-//! not outlive its term.
+//! Born with empty memory each time the process begins to lead; views are kept only as caches of the Cluster port.
 
-use std::sync::{Arc, PoisonError, RwLock};
-
-use oarlock_core::cluster::object::Object;
-use oarlock_core::cluster::store::{Change, Store};
-use oarlock_core::job::key::JobKey;
-use oarlock_core::plugin::lookup::Found;
-use oarlock_core::shared::claims::Claims;
-use oarlock_core::shared::wake_index::Interest;
+use oarlock_core::cluster::writes::EntryResult;
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::shared::tables::SharedTables;
+use oarlock_kube::Cluster;
+use oarlock_kube::apply::Outbox;
 use oarlock_kube::lease::Fence;
+use tokio::sync::mpsc::UnboundedSender;
 
-/// What all jobs share in one term.
+use crate::round::Next;
+
+/// One term of leadership.
 pub struct Term {
-    /// Closes once this process no longer leads.
+    /// Closes for good once this process no longer leads.
     pub fence: Fence,
-    /// Who holds what.
-    pub claims: Arc<RwLock<Claims>>,
-    interest: RwLock<Interest>,
+    /// Claims and the wake index.
+    pub tables: SharedTables,
+    /// The writes that wait or are on the wire.
+    pub outbox: Outbox,
 }
 
 impl Term {
-    /// A term in which nothing was read yet.
-    pub fn new(fence: Fence) -> Self {
-        Self { fence, claims: Arc::default(), interest: RwLock::default() }
+    /// A term in which nothing was read yet. Results of its writes go to `results`.
+    pub fn begin(cluster: &Cluster, fence: Fence, results: UnboundedSender<EntryResult>) -> Self {
+        let outbox = cluster.outbox(&fence, results);
+        Self { fence, tables: SharedTables::default(), outbox }
     }
 
-    /// Looks at or changes the table of claims.
-    pub fn claims<T>(&self, with: impl FnOnce(&mut Claims) -> T) -> T {
-        with(&mut self.claims.write().unwrap_or_else(PoisonError::into_inner))
+    /// The job is gone: it is forgotten once nothing of it is on the wire any more.
+    pub fn leave(&self, memory: &JobMemory) -> Next {
+        let uid = memory.version.as_ref().map_or("", |version| version.uid.as_str());
+        let quiet = self.outbox.queue(|queue| queue.withdraw_job(uid));
+        if quiet { Next::Gone } else { Next::At(None) }
     }
 
-    /// Looks at or changes what targets wait for.
-    pub fn interest<T>(&self, with: impl FnOnce(&mut Interest) -> T) -> T {
-        with(&mut self.interest.write().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The targets that a change concerns.
-    pub fn concerned(&self, change: &Change, store: &Store) -> Vec<(JobKey, u32)> {
-        let claims = self.claims.read().unwrap_or_else(PoisonError::into_inner);
-        let interest = self.interest.read().unwrap_or_else(PoisonError::into_inner);
-        interest.concerned(change, &claims, store).into_iter().collect()
-    }
-
-    /// An object that is gone, or made anew under its name, takes what was claimed of it along.
-    pub fn heard(&self, change: &Change) {
-        let uid = |object: &Option<Arc<Object>>| object.as_ref().map(|object| object.uid.clone());
-        if let Some(old) = change.old.as_ref().filter(|_| uid(&change.old) != uid(&change.new)) {
-            let namespace = old.key.namespace.as_deref().unwrap_or_default();
-            self.claims(|claims| claims.vanished(namespace, &old.key.name));
-        }
-    }
-
-    /// The labels by which a plugin's relations point to targets matter from now on.
-    pub fn relate(&self, found: &Found) {
-        if let Found::Serving(plugin) = found {
-            self.interest(|interest| interest.relate(&plugin.registration));
-        }
-    }
-
-    /// Forgets a job that is gone.
-    pub fn forget(&self, key: &JobKey) {
-        self.claims(|claims| claims.forget(key));
-        self.interest(|interest| interest.forget(key));
+    /// Another process leads: nothing more is sent in this term.
+    pub fn end(&self) -> Next {
+        tracing::warn!("an OperationRecord has a higher epoch: another process leads");
+        self.fence.close();
+        Next::At(None)
     }
 }

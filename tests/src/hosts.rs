@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use oarlock::controller::Controller;
-use oarlock::host::Host;
+use oarlock::ports::Ports;
 use oarlock::metrics::Metrics;
 use oarlock_bed::accounts::Account;
 use oarlock_kube::lease::{LeaseConfig, LeaderElector, Leadership};
@@ -48,7 +48,7 @@ pub struct Running {
     cluster: Cluster,
     leadership: watch::Receiver<Leadership>,
     /// Its ports.
-    pub host: Arc<Host>,
+    pub host: Arc<Ports>,
     /// What it speaks through.
     pub wire: Wire,
 }
@@ -97,7 +97,7 @@ impl Rig {
         };
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
         let plugins = by_name(&names, &grants).await?;
-        let host = Arc::new(Host::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
+        let host = Arc::new(Ports::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
         let name = format!("oarlock-{}", self.namespace);
         let candidacy =
             LeaseConfig { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };

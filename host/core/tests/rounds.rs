@@ -1,5 +1,5 @@
-//! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, in the same order, with a plugin that
-//! is a closure and a cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
+//! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, with a plugin that is a closure and a
+//! cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,28 +10,31 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::OperationJob;
+use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::{Indexed, Store};
-use oarlock_core::cluster::writes::{Applied, JobKey, Observed, Stopped, Write};
+use oarlock_core::cluster::writes::{EntryResult, Stopped, Write};
+use oarlock_core::job::key::JobKey;
 use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::lookup::{Found, PluginInfo};
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::{
     CallFailure, Mutation, ObjectRef, PluginError, Proposal, Registration, Relation, RelationKey, Report, State,
 };
-use oarlock_core::plugin::visit::{Answer, Call, Look, Looked, Trap, Visit};
-use oarlock_core::round::calls::OneCall;
-use oarlock_core::round::decide::{FINALIZER, decide};
+use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
+use oarlock_core::round::calls::PlannedCall;
+use oarlock_core::round::context::{Observed, Round};
+use oarlock_core::round::decide::{commit, conclude};
+use oarlock_core::round::finalize::FINALIZER;
 use oarlock_core::round::memory::JobMemory;
-use oarlock_core::round::plan::plan;
-use oarlock_core::round::refresh::{check, claim_stored, reflect};
-use oarlock_core::round::results::{Sent, absorb};
-use oarlock_core::round::standing::{Means, Standing, facts, gate};
-use oarlock_core::shared::claims::Claims;
+use oarlock_core::round::plan::prepare;
+use oarlock_core::round::refresh::refresh;
+use oarlock_core::shared::tables::{SharedTables, lock};
+use oarlock_core::shared::write_queue::WriteQueue;
 use serde_json::{Value, json};
 
 const START: &str = "2026-01-01T00:00:00Z";
@@ -41,8 +44,9 @@ struct Bench {
     job: Value,
     memory: JobMemory,
     store: Arc<Store>,
-    claims: Arc<RwLock<Claims>>,
-    found: Found,
+    tables: SharedTables,
+    queue: WriteQueue,
+    found: PluginLookup,
     version: u64,
     told: Vec<String>,
     sent: Vec<String>,
@@ -51,7 +55,7 @@ struct Bench {
     next: Option<Timestamp>,
 }
 
-fn plugin() -> Found {
+fn plugin() -> PluginLookup {
     let manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
         "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "r"}],
         "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
@@ -63,7 +67,7 @@ fn plugin() -> Found {
             "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
                 {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"]}]}});
     let relations = vec![Relation { name: "successors".into(), kind: Kind::pod(), by: RelationKey::SameController }];
-    Found::Serving(Arc::new(PluginInfo {
+    PluginLookup::Serving(Arc::new(PluginInfo {
         manifest: Manifest::parse(manifest.to_string().as_bytes()).unwrap(),
         grant: Grant::parse(&grant).unwrap(),
         registration: Registration { relations, exclusive_extras: vec!["NewPod".into()] },
@@ -83,7 +87,8 @@ impl Bench {
             job,
             memory: JobMemory::default(),
             store: Arc::new(store),
-            claims: Arc::default(),
+            tables: SharedTables::default(),
+            queue: WriteQueue::default(),
             found: plugin(),
             version: 1,
             told: vec![],
@@ -119,11 +124,12 @@ impl Bench {
     /// A new leader: nothing is remembered.
     fn crash(&mut self) {
         self.memory = JobMemory::default();
-        self.claims = Arc::default();
+        self.tables = SharedTables::default();
+        self.queue = WriteQueue::default();
     }
 
     fn touch_all(&mut self) {
-        self.memory.dirty.extend(0..self.memory.state.targets.len() as u32);
+        (0..self.memory.state.targets.len() as u32).for_each(|index| self.memory.turn_to(index));
     }
 
     fn later(&mut self, seconds: i64) {
@@ -144,44 +150,32 @@ impl Bench {
     }
 
     fn round(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
-        let mut looked = Looked::default();
-        for look in self.memory.looks() {
-            looked.answered.insert(look);
-        }
+        let live = LiveReads { answered: self.memory.live_reads.clone(), ..LiveReads::default() };
         let job: OperationJob = serde_json::from_value(self.job.clone()).unwrap();
-        let observed = Observed { now: self.now, job: Some(Arc::new(job.clone())), records: Some(vec![]), looked };
-        let key = Self::key();
-        reflect(&mut self.memory, &job, Some(&[]), self.now);
-        claim_stored(&key, &self.memory, &self.found, &mut self.claims.write().unwrap());
-        let checked = check(&key, &mut self.memory, &job, &self.found);
-        let standing =
-            Standing::new(&key, &job, &observed, Means { checked: &checked, found: &self.found, store: &self.store });
-        let gate = gate(&mut self.claims.write().unwrap(), &standing, &self.memory);
-        let common = standing.common();
-        let mut planned = plan(&mut self.memory, &common, gate);
-        let facts = facts(&standing, &self.memory);
+        let observed = Observed {
+            now: self.now,
+            job: Some(Arc::new(job.clone())),
+            records: Some(vec![]),
+            live,
+            served: Arc::new(|_| true),
+            namespace_terminating: false,
+        };
+        let (found, store, tables) = (self.found.clone(), self.store.clone(), self.tables.clone());
+        let refreshed = refresh(&mut self.memory, &job, &observed);
+        let round = Round::begin(&Self::key(), &observed, &found, &store, &mut self.memory).unwrap();
+        let (plan, events) = prepare(&round, &mut self.memory, refreshed, &tables, &mut self.queue);
+        self.told.extend(events.into_iter().map(|event| event.reason));
+        let facts = round.job_facts(&self.memory);
         let mut verdicts = Vec::new();
-        for (index, planned) in std::mem::take(&mut planned.visits) {
-            let stored = self.memory.state.target(index).cloned().unwrap();
-            let name = self.memory.state.name(index).to_owned();
-            let (planned, claims) = (&planned, &self.claims);
-            let call = OneCall {
-                standing: &standing,
-                common: &common,
-                facts: &facts,
-                claims,
-                index,
-                name: &name,
-                stored: &stored,
-                planned,
-            };
-            let (visit, reads) = call.visit(&mut self.memory);
+        for (index, planned) in &plan.visits {
+            let mut known = self.memory.targets.remove(index).unwrap_or_default();
+            let call = PlannedCall { target: round.target(*index, &self.memory).unwrap(), planned };
+            let (visit, reads) = call.input(&facts, &self.memory, &known, &tables);
             let answered = answer(&visit);
-            let verdict = call.judge(answered, &reads, &mut self.memory, &mut self.claims.write().unwrap());
-            verdicts.push((index, verdict));
+            verdicts.push((*index, call.judge(Some((answered, &reads)), &mut known, &mut lock(&tables))));
+            self.memory.targets.insert(*index, known);
         }
-        let decision = decide(planned, verdicts, &mut self.memory, &standing.grounds(&Vec::new));
-        let sent = Sent::note(&decision.writes, &self.store);
+        let decision = conclude(&round, plan, verdicts, &mut self.memory, &tables);
         if let Some(finalizer) = &decision.record.finalizer {
             self.sent.push("finalizer".into());
             merge(&mut self.job, finalizer);
@@ -193,24 +187,30 @@ impl Bench {
             merge(&mut self.job, status);
             self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
         }
-        self.told.extend(decision.events.iter().map(|event| event.reason.clone()));
-        self.memory.committed(decision.commit, self.now, self.now);
-        let mut applied = Vec::new();
-        for target in decision.writes {
-            let mut stopped = None;
-            for write in &target.writes {
+        let events = commit(&round, decision.commit, &decision.turned, &mut self.memory, (self.now, self.now));
+        self.told.extend(events.into_iter().map(|event| event.reason));
+        decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
+        self.next = self.memory.next(decision.requeue);
+        self.send();
+    }
+
+    /// Sends all that waits. The results are news to the next round.
+    fn send(&mut self) {
+        while let Some(entry) = self.queue.next() {
+            let (mut stopped, mut done) = (None, 0);
+            for write in &entry.writes {
                 self.sent.push(format!("{} {}", write.verb(), write.object().name));
                 stopped = self.refuse.get(write.verb()).cloned();
-                if stopped.is_none() {
-                    self.accept(write);
+                if stopped.is_some() {
+                    break;
                 }
+                self.accept(write);
+                done += 1;
             }
-            let done = if stopped.is_some() { 0 } else { target.writes.len() };
-            applied.push(Applied { target: target.target, done, stopped, at: self.now });
+            self.queue.finished("job-uid", entry.index);
+            self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
+            self.next = Some(Timestamp::UNIX_EPOCH);
         }
-        let warnings = absorb(&applied, &sent, &mut self.memory, &key, "job-uid");
-        self.told.extend(warnings.iter().map(|event| event.reason.clone()));
-        self.next = self.memory.next(decision.requeue);
     }
 
     fn accept(&mut self, write: &Write) {
@@ -314,6 +314,8 @@ fn a_job_runs_to_its_end_and_then_writes_nothing() {
     bench.later(1800);
     bench.round(&mut evict_and_wait);
     assert_eq!(bench.sent.last().unwrap(), "delete j");
+    assert!(!bench.told.contains(&"TTL".to_owned()), "it is told once it is true");
+    bench.round(&mut evict_and_wait);
     assert!(bench.told.contains(&"TTL".to_owned()));
 }
 
@@ -340,7 +342,7 @@ fn partition_holds_back_the_rest_and_raising_it_lets_them_start() {
 fn a_target_that_was_never_there_is_looked_at_before_it_fails() {
     let mut bench = Bench::new(Bench::targets(&["nobody"]));
     bench.round(&mut evict_and_wait);
-    assert_eq!(bench.memory.looks(), [Look::Object(ObjectKey::pod("d", "nobody"))]);
+    assert_eq!(bench.memory.live_reads(), [LiveRead::Object(ObjectKey::pod("d", "nobody"))]);
     bench.later(2);
     bench.settle(&mut evict_and_wait);
     assert_eq!(bench.word(0), "Failed/PodNotFound");
@@ -487,7 +489,9 @@ fn an_unknown_write_is_observed_before_it_is_repeated() {
 fn the_end_of_a_pod_is_never_taken_for_the_time_it_was_asked_to_go() {
     for (grace, noted) in [(30, Some("2025-12-31T23:59:33Z")), (0, None)] {
         let mut bench = Bench::new(Bench::targets(&["a"]));
+        bench.later(-60);
         bench.pod("a", "1");
+        bench.later(60);
         bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
         bench.settle(&mut evict_and_wait);
         let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
@@ -545,7 +549,7 @@ fn a_deleted_job_ends_its_targets_releases_them_and_lets_its_finalizer_go() {
 #[test]
 fn an_action_nobody_serves_waits_visibly_and_without_writes() {
     let mut bench = Bench::new(Bench::targets(&["a"]));
-    bench.found = Found::Unknown { loaded: vec!["Restart".into()] };
+    bench.found = PluginLookup::Unknown { loaded: vec!["Restart".into()] };
     bench.pod("a", "1");
     for _ in 0..5 {
         bench.settle(&mut evict_and_wait);
@@ -701,10 +705,10 @@ fn what_waits_for_its_record_is_not_visited_by_the_rounds_until_then() {
         let report = Report { state: State::Processing, proposal, check_after_ms: None };
         Answer::Reported { operate: Proposal::default(), report }
     };
-    bench.memory.dirty.insert(0);
+    bench.memory.turn_to(0);
     bench.round(&mut note);
     for _ in 0..5 {
-        bench.memory.dirty.insert(1);
+        bench.memory.turn_to(1);
         bench.round(&mut note);
     }
     bench.later(2);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::EventNote;
 use oarlock_core::job::key::JobKey;
@@ -95,6 +96,12 @@ impl Cluster {
     /// The API server's sentence.
     pub async fn list_jobs(&self) -> Result<Vec<JobKey>, String> {
         self.link.list_jobs().await
+    }
+
+    /// Reads these objects past the cache, and puts them there.
+    pub async fn read_anew(&self, objects: &[ObjectKey]) {
+        let reads: Vec<LiveRead> = objects.iter().cloned().map(LiveRead::Object).collect();
+        self.link.read_live(&reads).await;
     }
 
     /// The UID of the job, if there is one of that key.

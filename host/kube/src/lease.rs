@@ -102,6 +102,8 @@ impl Fence {
 pub struct LeaderElector {
     leadership: watch::Receiver<Leadership>,
     window: Duration,
+    /// The last term that is over though the lease may still be held.
+    over: watch::Sender<u64>,
     resign: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -115,8 +117,9 @@ impl LeaderElector {
         let (resign, resigned) = oneshot::channel();
         // A renewal that hangs must end while another one still fits into the window.
         let transport = Transport { timeout: config.duration / 3, ..cluster.link.transport.clone() };
-        let candidate = LeaseHolder { transport, config, told, role: Role::Following(None) };
-        Self { leadership, window, resign, task: tokio::spawn(candidate.run(resigned)) }
+        let holder = LeaseHolder { transport, config, told, role: Role::Following(None) };
+        let (over, ended) = watch::channel(0);
+        Self { leadership, window, over, resign, task: tokio::spawn(holder.run(resigned, ended)) }
     }
 
     /// The leadership as it changes.
@@ -129,6 +132,12 @@ impl LeaderElector {
         let term = self.leadership.borrow().term;
         let bound = Bound { leadership: self.leadership.clone(), term, window: self.window };
         Fence { bound: Some(bound), closed: watch::Sender::new(false) }
+    }
+
+    /// The term of this number is over: the next one begins as soon as the lease is taken again, by this process or by
+    /// another one.
+    pub fn begin_anew(&self, term: u64) {
+        self.over.send_replace(term);
     }
 
     /// Gives the lease back, so that another process need not wait. Everything that acts must have stopped.
@@ -160,7 +169,7 @@ struct Seen {
 }
 
 impl LeaseHolder {
-    async fn run(mut self, mut resigned: oneshot::Receiver<()>) {
+    async fn run(mut self, mut resigned: oneshot::Receiver<()>, mut over: watch::Receiver<u64>) {
         loop {
             let wait = tokio::select! {
                 wait = self.step() => wait,
@@ -168,7 +177,12 @@ impl LeaseHolder {
             };
             tokio::select! {
                 () = sleep(wait) => {}
+                Ok(()) = over.changed() => {}
                 _ = &mut resigned => break,
+            }
+            let now = *self.told.borrow();
+            if now.leading && now.term == *over.borrow_and_update() {
+                self.step_down("its term is over");
             }
         }
         self.release().await;
@@ -231,7 +245,7 @@ impl LeaseHolder {
         match self.write(&mut lease).await {
             Ok(()) => {
                 let term = self.told.borrow().term + 1;
-                tracing::info!(identity = self.config.identity, term, "leading");
+                tracing::info!(identity = self.config.identity, term, "took the lease; leading");
                 self.role = Role::Leading(Box::new(lease));
                 self.told.send_replace(Leadership { leading: true, term, renewed: sent });
                 self.config.duration / 5

@@ -16,7 +16,7 @@ use super::in_memory::{Furnishing, InMemory, NAMESPACE};
 use super::scratch::Scratch;
 use crate::health;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
-use crate::process::{Process, ProcessOptions};
+use crate::host::{Host, HostOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,14 +64,14 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let listener = health::listen(args.listen).await?;
     let health_address = listener.local_addr().context("cannot tell where /readyz is served")?;
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &grants));
-    let options = ProcessOptions {
+    let options = HostOptions {
         client: furnished.client.clone(),
         plugins: args.plugins,
         grants,
         identity: made_up_identity(),
         namespace: HOST_NAMESPACE.to_owned(),
     };
-    let process = Process::start(options).await?;
+    let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
     process.run(stop).await?;

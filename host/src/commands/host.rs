@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::health;
 use crate::manifests::HOST_NAMESPACE;
-use crate::process::{Process, ProcessOptions};
+use crate::host::{Host, HostOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,14 +92,14 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
     let client = connect(&cluster.source()?).await?;
-    let options = ProcessOptions {
+    let options = HostOptions {
         client,
         grants: grants.unwrap_or_else(|| beside(&plugins)),
         plugins,
         identity: identity.unwrap_or_else(made_up_identity),
         namespace,
     };
-    let process = Process::start(options).await?;
+    let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
     process.run(stop).await?;

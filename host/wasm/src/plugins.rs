@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::lookup::Found;
+use oarlock_core::plugin::lookup::PluginLookup;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -128,7 +128,7 @@ impl Plugins {
     }
 
     /// The plugin for a job of `action` that is bound to `digest`, or to none yet.
-    pub fn find(&self, action: &str, digest: Option<&str>) -> Found {
+    pub fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
         self.registry.snapshot().find(action, digest)
     }
 

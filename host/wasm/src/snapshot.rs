@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oarlock_core::plugin::lookup::Found;
+use oarlock_core::plugin::lookup::PluginLookup;
 
 use crate::plugin::{Declared, Plugin};
 use crate::status::{PluginState, PluginStatus, Unavailable};
@@ -31,7 +31,7 @@ pub(crate) struct Callable {
 
 impl Snapshot {
     /// The plugin for a job of `action`: the version that it is bound to while that is there, else the serving one.
-    pub(crate) fn find(&self, action: &str, digest: Option<&str>) -> Found {
+    pub(crate) fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
         let bound = digest.and_then(|digest| self.callable.get(digest));
         if let Some(bound) = bound.filter(|bound| bound.plugin.manifest().action == action) {
             bound.asked.store(true, Ordering::Relaxed);
@@ -43,15 +43,15 @@ impl Snapshot {
         if let Some(status) = self.list.iter().find(|status| status.action.as_deref() == Some(action)) {
             let reason = if status.state == PluginState::AwaitingGrant { "AwaitingGrant" } else { "NoPlugin" };
             let (source, why, message) = (&status.source, &status.reason, &status.message);
-            return Found::NotServing { reason, message: format!("{source}: {why}: {message}") };
+            return PluginLookup::NotServing { reason, message: format!("{source}: {why}: {message}") };
         }
-        Found::Unknown { loaded: self.serving.keys().cloned().collect() }
+        PluginLookup::Unknown { loaded: self.serving.keys().cloned().collect() }
     }
 
-    fn lookup(&self, plugin: &Plugin) -> Found {
+    fn lookup(&self, plugin: &Plugin) -> PluginLookup {
         match self.unavailable.get(plugin.digest()) {
-            Some(Unavailable { reason, message }) => Found::NotServing { reason, message: message.clone() },
-            None => Found::Serving(plugin.info.clone()),
+            Some(Unavailable { reason, message }) => PluginLookup::NotServing { reason, message: message.clone() },
+            None => PluginLookup::Serving(plugin.info.clone()),
         }
     }
 

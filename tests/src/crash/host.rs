@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::Client;
 use oarlock::controller::Controller;
-use oarlock::host::Host;
+use oarlock::ports::Ports;
 use oarlock::metrics::Metrics;
 use oarlock_kube::transport::clock::Clock;
 use oarlock_kube::lease::{LeaseConfig, LeaderElector};
@@ -32,7 +32,7 @@ impl Mortal {
     pub fn start(client: Client, clock: Clock, plugins: Plugins) -> Self {
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: IDENTITY.to_owned() });
         let metrics = Arc::new(Metrics::new(cluster.requests()));
-        let host = Arc::new(Host::new(cluster.clone(), plugins, metrics));
+        let host = Arc::new(Ports::new(cluster.clone(), plugins, metrics));
         let candidacy = LeaseConfig {
             namespace: "oarlock-system".to_owned(),
             name: "oarlock".to_owned(),

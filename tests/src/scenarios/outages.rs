@@ -54,7 +54,7 @@ pub async fn a_fresh_pod_that_the_watch_does_not_show_is_looked_at(rig: &mut Rig
     rig.start_host().await?;
     let wire = rig.running()?.wire.clone();
     patiently("the host leads", async || Ok(rig.running()?.leads())).await?;
-    rig.running()?.host.cluster.synced().await;
+    rig.running()?.host.cluster.synced(&[oarlock_core::cluster::object::Kind::pod()]).await;
     wire.freeze("pods");
     let pods = settled_deployment(rig, 2).await?;
     rig.create_job("f", replace(&names(&pods), json!({}))).await?;

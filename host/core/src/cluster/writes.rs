@@ -102,6 +102,8 @@ pub struct Entry {
     pub writes: Vec<Write>,
     /// Events that follow if all writes were done.
     pub events: Vec<EventNote>,
+    /// When the change that led to it was heard.
+    pub since: Option<Timestamp>,
 }
 
 /// The result of an [`Entry`].

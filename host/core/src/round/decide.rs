@@ -16,17 +16,18 @@ use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::conditions::{conditions, moved};
 use crate::round::context::Round;
-use crate::round::events::EventBuilder;
+use crate::round::events::{EventBuilder, new_events};
 use crate::round::finalize::{FINALIZER, Finalize, finalize};
 use crate::round::judge::Verdict;
 use crate::round::memory::{Commit, Decided, JobMemory};
 use crate::round::pace::{lazy_slot, urgent_slot};
 use crate::round::plan::Plan;
+use crate::round::refresh::index_decided;
 use crate::round::shards::shard_of;
 use crate::round::status::{self, Summary};
 use crate::round::target_memory::Bounds;
 use crate::shared::cleanup::cleanup;
-use crate::shared::tables::Tables;
+use crate::shared::tables::{SharedTables, Tables, lock};
 
 /// Shortest time between two writes that put a finalizer back which somebody took off.
 const FINALIZER_AGAIN: SignedDuration = SignedDuration::from_secs(60);
@@ -40,8 +41,8 @@ pub struct Decision {
     pub commit: Commit,
     /// The entries that may follow.
     pub entries: Vec<Entry>,
-    /// The events that follow the record.
-    pub events: Vec<EventNote>,
+    /// The targets that the round turned to.
+    pub turned: Vec<u32>,
     /// When to come back though nothing happens.
     pub requeue: Option<Timestamp>,
 }
@@ -69,15 +70,46 @@ impl Round<'_> {
     }
 }
 
+/// The second half of a round, after the plugin calls: decides, and updates the shared tables.
+pub fn conclude(
+    round: &Round<'_>,
+    plan: Plan,
+    verdicts: Vec<(u32, Verdict)>,
+    memory: &mut JobMemory,
+    tables: &SharedTables,
+) -> Decision {
+    let tables = &mut lock(tables);
+    let decision = decide(round, plan, verdicts, memory, tables);
+    index_decided(&round.job, memory, round.plugin, &decision.turned, tables);
+    decision
+}
+
+/// Takes in that a decision is durable, from `began` to `now`. Yields the events to emit.
+pub fn commit(
+    round: &Round<'_>,
+    commit: Commit,
+    turned: &[u32],
+    memory: &mut JobMemory,
+    times: (Timestamp, Timestamp),
+) -> Vec<EventNote> {
+    let indexes: BTreeSet<u32> = turned.iter().chain(commit.targets.keys()).copied().collect();
+    let events = commit.events.clone();
+    memory.committed(commit, times.0, times.1);
+    for index in indexes {
+        memory.schedule(index, round.bounds(index, memory));
+    }
+    new_events(events, memory)
+}
+
 /// Decides what to record, write and tell.
-pub fn decide(
+fn decide(
     round: &Round<'_>,
     plan: Plan,
     verdicts: Vec<(u32, Verdict)>,
     memory: &mut JobMemory,
     tables: &Tables,
 ) -> Decision {
-    let mut decision = Decision { requeue: plan.requeue, entries: plan.bumps, ..Decision::default() };
+    let mut decision = Decision { requeue: plan.requeue, entries: plan.bumps, turned: plan.turned, ..Decision::default() };
     if plan.rests {
         return decision;
     }
@@ -94,9 +126,7 @@ pub fn decide(
         let follow = memory.decided.iter().filter(|(_, decided)| !decided.writes.is_empty());
         decision.entries.extend(follow.map(|(index, decided)| entry(round, *index, decided.clone(), epoch)));
     }
-    for index in plan.turned {
-        memory.schedule(index, round.bounds(index, memory));
-    }
+    decision.entries.iter_mut().for_each(|entry| entry.since = memory.since);
     decision
 }
 
@@ -138,7 +168,7 @@ fn sort_out(
         }
         memory.take_back(index);
         if writes.is_empty() {
-            decision.events.extend(events);
+            decision.commit.events.extend(events);
             if state.progress == Progress::Succeeded || state.progress == Progress::Failed && !state.owes_release() {
                 memory.let_go(index);
             }
@@ -158,6 +188,7 @@ fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> Entry {
         priority: decided.priority,
         writes: decided.writes,
         events: decided.events,
+        since: None,
     }
 }
 
@@ -187,6 +218,7 @@ fn job_entry(round: &Round<'_>, writes: Vec<Write>, event: Option<EventNote>, ep
         priority: Priority::Operated,
         writes,
         events: event.into_iter().collect(),
+        since: None,
     }
 }
 
@@ -314,16 +346,16 @@ fn tell(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) {
     let events = round.events();
     for (index, decided) in &memory.decided {
         if decided.writes.is_empty() {
-            decision.events.extend(decided.events.iter().cloned());
+            decision.commit.events.extend(decided.events.iter().cloned());
         }
         let stored = memory.state.target(*index).map_or(Progress::Pending, |target| target.progress);
         if !stored.terminal() {
-            decision.events.extend(events.ended(memory.state.name(*index), *index, &decided.state));
+            decision.commit.events.extend(events.ended(memory.state.name(*index), *index, &decided.state));
         }
     }
-    decision.events.extend(events.progress(memory.durable.counts(), memory.counts()));
-    decision.events.extend(rebound(round, memory).map(|text| events.about_job(false, "PluginRebound", text)));
-    decision.events.extend(about_job(round));
+    decision.commit.events.extend(events.progress(memory.durable.counts(), memory.counts()));
+    decision.commit.events.extend(rebound(round, memory).map(|text| events.about_job(false, "PluginRebound", text)));
+    decision.commit.events.extend(about_job(round));
 }
 
 fn about_job(round: &Round<'_>) -> Option<EventNote> {

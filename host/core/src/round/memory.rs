@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationJobStatus};
 
 use crate::cluster::live_reads::LiveRead;
-use crate::cluster::writes::{EntryResult, EventNote, Priority, Write};
+use crate::cluster::writes::{EntryResult, EventNote, Priority, StoredShard, Write};
 use crate::job::key::JobKey;
 use crate::job::progress::{Counts, ProgressSets};
 use crate::job::spec::{Invalid, ValidSpec, validate};
@@ -74,8 +74,8 @@ pub struct JobMemory {
     pub told: BTreeSet<String>,
     /// Warnings about targets that were emitted.
     pub warnings: usize,
-    /// Writes that were made.
-    pub acts: u64,
+    /// When the first change that the next round takes in was heard.
+    pub since: Option<Timestamp>,
     /// The next round is due at once.
     pub again: bool,
     /// When something is due for the job itself.
@@ -132,6 +132,10 @@ pub struct Commit {
     pub status: Option<OperationJobStatus>,
     /// The finalizer was put on the job.
     pub finalizer: bool,
+    /// The shards that were written, as they are stored now.
+    pub shards: BTreeMap<u32, StoredShard>,
+    /// The events that follow.
+    pub events: Vec<EventNote>,
 }
 
 impl JobMemory {
@@ -199,11 +203,15 @@ impl JobMemory {
                 *slot = decided.state;
             }
         }
+        self.shards.written(commit.shards);
         if commit.finalizer {
             self.finalizer_put = Some(now);
         }
         if let Some(status) = commit.status {
-            self.dirty.append(&mut self.after_record);
+            for index in std::mem::take(&mut self.after_record) {
+                self.target(index).check(now);
+                self.dirty.insert(index);
+            }
             self.state.take_job(&status);
             self.status = Some(status);
             self.status_differs = false;

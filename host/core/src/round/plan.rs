@@ -8,15 +8,18 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::live_reads::LiveRead;
-use crate::cluster::writes::{Entry, Priority, Write};
+use crate::cluster::writes::{Entry, EventNote, Priority, Write};
 use crate::job::ranges;
 use crate::job::time::after;
-use crate::round::context::Round;
+use crate::round::context::{Round, Target};
+use crate::round::events::new_events;
 use crate::round::memory::{Decided, JobMemory};
 use crate::round::pace::urgent_slot;
+use crate::round::refresh::{Refresh, reindex};
+use crate::round::results::take_results;
 use crate::round::status::PROCESSING_BYTES;
 use crate::round::target::{Need, PlannedVisit};
-use crate::shared::tables::Tables;
+use crate::shared::tables::{SharedTables, Tables, lock};
 use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 
 /// Most targets of one round, so that one huge job never keeps the others waiting: one record's worth.
@@ -56,7 +59,7 @@ impl Plan {
 
 /// Whether targets may be started and visited in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StartGate {
+enum StartGate {
     /// As many targets as this may be started.
     Open(usize),
     /// Those in flight may be visited, none may start: no valid spec or no plugin.
@@ -66,7 +69,7 @@ pub enum StartGate {
 }
 
 /// The gate of a round. A job that was read in this term no longer keeps the others of its namespace waiting.
-pub fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> StartGate {
+fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> StartGate {
     let ended = memory.state.end.is_some();
     let read = memory.epoch_raised || ended;
     if read {
@@ -79,13 +82,40 @@ pub fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) ->
     let most = plugin.targets_in_flight();
     let own = memory.latest.processing.len();
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
-    tables.note_in_flight(&plugin.manifest.name, &round.job.key, own);
     StartGate::Open(most.saturating_sub(own).saturating_sub(elsewhere))
+}
+
+/// The first half of a round, up to the plugin calls: takes in results, and plans. Yields the events that follow from
+/// the results.
+pub fn prepare(
+    round: &Round<'_>,
+    memory: &mut JobMemory,
+    refreshed: Refresh,
+    tables: &SharedTables,
+    queue: &mut WriteQueue,
+) -> (Plan, Vec<EventNote>) {
+    let digest = round.serving().map(|plugin| &plugin.digest);
+    let events = take_results(memory, &round.job, round.action());
+    let gate = {
+        let tables = &mut lock(tables);
+        if refreshed == Refresh::Reloaded || memory.indexed_for.as_ref() != digest {
+            reindex(&round.job, memory, round.plugin, round.store, tables);
+            memory.turn_to_all();
+        }
+        start_gate(round, memory, tables)
+    };
+    let plan = plan(round, memory, gate, queue);
+    if let Some(plugin) = round.serving() {
+        let starts = plan.visits.iter().filter(|(index, _)| memory.latest.pending.contains(index)).count();
+        let in_flight = memory.latest.processing.len().saturating_add(starts);
+        lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, in_flight);
+    }
+    (plan, new_events(events, memory))
 }
 
 /// Plans one round. Entries of the targets it turns to are taken back; a target that is busy is left alone, for its
 /// result makes it due.
-pub fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut WriteQueue) -> Plan {
+fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut WriteQueue) -> Plan {
     let mut plan = Plan::default();
     if gate == StartGate::Shut {
         plan.come_back(after(round.now, READ_AGAIN));
@@ -235,7 +265,7 @@ fn turn_to(
     }
 }
 
-fn bump(round: &Round<'_>, target: &crate::round::context::Target<'_>, write: Write, epoch: i64) -> Entry {
+fn bump(round: &Round<'_>, target: &Target<'_>, write: Write, epoch: i64) -> Entry {
     Entry {
         job: round.job.clone(),
         index: Some(target.index),
@@ -245,5 +275,6 @@ fn bump(round: &Round<'_>, target: &crate::round::context::Target<'_>, write: Wr
         priority: Priority::Bump,
         writes: vec![write],
         events: Vec::new(),
+        since: None,
     }
 }

@@ -31,7 +31,6 @@ pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<E
         if result.entry.job.uid != job.uid {
             continue;
         }
-        memory.acts = memory.acts.saturating_add(u64::try_from(result.done).unwrap_or(0));
         match result.entry.index {
             None => closed(&result, memory, &mut notes),
             Some(index) if concerns(&result, index, memory) => target(&result, index, memory, job, action, &mut notes),

@@ -326,9 +326,9 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_changes_the_version_though_the_hold_stays_as_it_is() {
+    fn a_bump_changes_the_version_though_the_hold_stays_as_it_is() {
         let object = pod(json!({"annotations": {"hold.oarlock.dev/j": "[]"}}));
-        assert_eq!(touch(&object, "j")["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(" []"));
+        assert_eq!(bump_version(&object, "j")["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(" []"));
         assert!(let_go(&object, "j").is_some());
     }
 }

@@ -182,6 +182,7 @@ mod tests {
             priority,
             writes: vec![],
             events: vec![],
+            since: None,
         }
     }
 

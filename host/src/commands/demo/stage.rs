@@ -18,7 +18,7 @@ use crate::commands::host::made_up_identity;
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
-use crate::process::{Process, ProcessOptions};
+use crate::host::{Host, HostOptions};
 
 /// The files that are dropped in.
 const PLUGINS: [&str; 3] = ["replace", "greedy", "overreach"];
@@ -49,7 +49,7 @@ impl Stage {
         std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{GRANTS}"))?;
         let furnished = InMemory::start(Furnishing { timings: timings(hurried), foo: 3, web: 3 }).await?;
-        let process = Process::start(ProcessOptions {
+        let process = Host::start(HostOptions {
             client: furnished.client.clone(),
             plugins: directory,
             grants,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::lookup::{Found, PluginInfo};
+use oarlock_core::plugin::lookup::{PluginLookup, PluginInfo};
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Trap, Visit};
 use oarlock_wasm::{Options, Plugins, annotate, inspect};
@@ -67,9 +67,9 @@ pub(crate) async fn serving(name: &str) -> (Plugins, Arc<PluginInfo>) {
 /// The plugin for a job, or the reason why there is none.
 pub(crate) fn found(plugins: &Plugins, action: &str, bound: Option<&str>) -> Result<Arc<PluginInfo>, String> {
     match plugins.find(action, bound) {
-        Found::Serving(info) => Ok(info),
-        Found::NotServing { reason, message } => Err(format!("{reason}: {message}")),
-        Found::Unknown { loaded } => Err(format!("unknown; loaded: {}", loaded.join(", "))),
+        PluginLookup::Serving(info) => Ok(info),
+        PluginLookup::NotServing { reason, message } => Err(format!("{reason}: {message}")),
+        PluginLookup::Unknown { loaded } => Err(format!("unknown; loaded: {}", loaded.join(", "))),
     }
 }
 

@@ -1,0 +1,271 @@
+//! One term of leadership at work: rounds are started, a few jobs at once, and what they leave behind is put away.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::store::Change;
+use oarlock_core::cluster::writes::EntryResult;
+use oarlock_core::job::key::JobKey;
+use oarlock_core::round::memory::JobMemory;
+use oarlock_core::shared::orphans::{Orphans, held_by};
+use oarlock_core::shared::tables::lock;
+use oarlock_kube::lease::Fence;
+use oarlock_kube::watch::watches::{Author, WatchEvent};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Duration, Instant, timeout};
+use tracing::Instrument;
+
+use crate::ports::{Ports, error_chain};
+use crate::queue::{Inbox, Queue};
+use crate::round::{Next, RoundError, round};
+use crate::term::Term;
+
+/// Jobs whose rounds run at once. Rounds are short, and writes are bounded elsewhere.
+pub(crate) const ROUNDS_AT_ONCE: usize = 8;
+/// How long rounds may take to finish once the term is over.
+const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
+
+/// What a round left behind.
+struct Finished {
+    key: JobKey,
+    memory: Box<JobMemory>,
+    outcome: Result<Next, RoundError>,
+}
+
+/// One term of leadership at work.
+pub(crate) struct Lead {
+    ports: Arc<Ports>,
+    term: Arc<Term>,
+    pub(crate) queue: Queue,
+    rounds: JoinSet<Finished>,
+    /// The job of each round that runs, for when it panics.
+    running: HashMap<Id, JobKey>,
+    orphans: Orphans,
+    cleaning: JoinSet<()>,
+}
+
+impl Lead {
+    /// A term that has read nothing yet, and the results of its writes.
+    pub(crate) fn begin(ports: Arc<Ports>, fence: Fence) -> (Self, UnboundedReceiver<EntryResult>) {
+        let (results, returned) = unbounded_channel();
+        let term = Arc::new(Term::begin(&ports.cluster, fence, results));
+        let lead = Self {
+            ports,
+            term,
+            queue: Queue::default(),
+            rounds: JoinSet::new(),
+            running: HashMap::new(),
+            orphans: Orphans::default(),
+            cleaning: JoinSet::new(),
+        };
+        (lead, returned)
+    }
+
+    /// Notes the jobs that are there: each is read before claims are granted in its namespace.
+    pub(crate) fn expect(&mut self, jobs: Vec<JobKey>) {
+        for key in jobs.into_iter().chain(self.ports.cluster.jobs()) {
+            lock(&self.term.tables).claims.expect(&key);
+            self.queue.enqueue(&key, |_| {});
+        }
+    }
+
+    /// The number of rounds that run.
+    pub(crate) fn rounds(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// Lets go of holds whose job is gone, in the background.
+    pub(crate) fn sweep(&mut self) {
+        let writes = self.orphans.sweep(self.ports.cluster.store(), &self.ports.cluster.job_uids());
+        if writes.is_empty() {
+            return;
+        }
+        tracing::warn!(pods = writes.len(), "removing holds of jobs that are gone");
+        let (ports, fence) = (self.ports.clone(), self.term.fence.clone());
+        self.cleaning.spawn(async move { ports.cluster.clean_up(writes, &fence).await });
+    }
+
+    /// Takes in one event. One that breaks the host's own rules costs itself and nothing else.
+    pub(crate) fn hear(&mut self, event: WatchEvent) {
+        let heard = catch_unwind(AssertUnwindSafe(|| match event {
+            WatchEvent::Job(key) => self.queue.enqueue(&key, |_| {}),
+            WatchEvent::Object { change, by } => self.hear_object(&change, by.as_ref()),
+        }));
+        if heard.is_err() {
+            tracing::error!("taking in a watch event panicked; the event is skipped, and the next resync finds what it said");
+        }
+    }
+
+    fn hear_object(&mut self, change: &Change, by: Option<&Author>) {
+        let store = self.ports.cluster.store();
+        let woken = {
+            let mut tables = lock(&self.term.tables);
+            tables.heard(change);
+            tables.concerned(change, store)
+        };
+        for (job, index) in woken {
+            if by.is_some_and(|by| by.index == index && by.job_uid == job.uid) {
+                // The echo of its own write: the result says it too.
+                self.queue.note(&job.key, |inbox| departed(inbox, index, change));
+            } else if self.term.outbox.is_busy(&job.uid, index) {
+                self.queue.note(&job.key, |inbox| changed(inbox, index, change));
+            } else {
+                self.queue.enqueue(&job.key, |inbox| changed(inbox, index, change));
+            }
+        }
+        self.hear_namespace(change);
+    }
+
+    /// A namespace that is being deleted takes its jobs along.
+    fn hear_namespace(&mut self, change: &Change) {
+        let Some(new) = change.new.as_ref().filter(|new| new.key.kind == Kind::namespace() && new.terminating()) else {
+            return;
+        };
+        for key in self.queue.keys().into_iter().filter(|key| key.namespace == new.key.name) {
+            self.queue.enqueue(&key, |inbox| inbox.revisit = true);
+        }
+    }
+
+    /// Takes in the result of a write.
+    pub(crate) fn take(&mut self, result: EntryResult) {
+        if let Some((since, sent)) = result.entry.since.zip(result.sent) {
+            let took = sent.duration_since(since);
+            self.ports.metrics.acted_after(Duration::try_from(took).unwrap_or_default());
+        }
+        let job = result.entry.job.clone();
+        let there = self.ports.cluster.job_uid(&job.key).as_deref() == Some(&job.uid);
+        if !there {
+            self.let_go_of(&result);
+        }
+        self.queue.enqueue(&job.key, |inbox| inbox.results.push(result));
+    }
+
+    /// A job that went while its write was on the wire may have left its hold on the pod.
+    fn let_go_of(&mut self, result: &EntryResult) {
+        let pods: Vec<ObjectKey> = result.entry.writes.iter().map(|write| write.object().clone()).collect();
+        let (ports, fence, uid) = (self.ports.clone(), self.term.fence.clone(), result.entry.job.uid.clone());
+        self.cleaning.spawn(async move {
+            ports.cluster.read_anew(&pods).await;
+            ports.cluster.clean_up(held_by(ports.cluster.store(), &uid), &fence).await;
+        });
+    }
+
+    pub(crate) fn wake_all(&mut self, with: impl Fn(&mut Inbox)) {
+        for key in self.queue.keys() {
+            self.queue.enqueue(&key, &with);
+        }
+    }
+
+    /// Starts the rounds that are due.
+    pub(crate) fn start_due(&mut self) {
+        while self.rounds.len() < ROUNDS_AT_ONCE
+            && let Some((key, memory, inbox)) = self.queue.take(Instant::now())
+        {
+            let (ports, term) = (self.ports.clone(), self.term.clone());
+            let span = tracing::info_span!("round", job = %key);
+            let name = key.clone();
+            let started = self.rounds.spawn(run_round(ports, term, key, memory, inbox).instrument(span));
+            self.running.insert(started.id(), name);
+        }
+    }
+
+    /// Resolves once a round has ended and is put away; never while none runs.
+    pub(crate) async fn round_ended(&mut self) {
+        while self.cleaning.try_join_next().is_some() {}
+        match self.rounds.join_next_with_id().await {
+            Some(ended) => self.finish(ended),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn finish(&mut self, ended: Result<(Id, Finished), JoinError>) {
+        let Finished { key, mut memory, outcome } = match ended {
+            Ok((id, finished)) => {
+                self.running.remove(&id);
+                finished
+            }
+            Err(error) => return self.panicked(&error),
+        };
+        match outcome {
+            Ok(Next::Gone) => {
+                lock(&self.term.tables).forget(&key);
+                self.ports.metrics.job_is(&key, None);
+                self.queue.gone(&key);
+            }
+            Ok(Next::At(time)) => {
+                let now = self.ports.clock();
+                let wait = time.map(|time| Duration::try_from(time.duration_since(now)).unwrap_or_default());
+                self.queue.done(&key, memory, wait);
+            }
+            Err(error) => {
+                memory.forget_plan();
+                let mut at_least = None;
+                if let RoundError::Record(error) = &error {
+                    at_least = error.retry_after().map(|seconds| Duration::from_secs(u64::from(seconds)));
+                    if error.is_refused() {
+                        // The job was read; that it cannot be written must not keep its neighbours waiting.
+                        lock(&self.term.tables).claims.read(&key);
+                    }
+                }
+                let wait = self.queue.failed(&key, memory, at_least);
+                let (error, retry_ms) = (error_chain(&error), wait.as_millis());
+                tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
+            }
+        }
+    }
+
+    /// A round panicked: its job goes on with an empty memory, and nothing else is touched by it.
+    fn panicked(&mut self, error: &JoinError) {
+        self.ports.metrics.panicked();
+        let Some(key) = self.running.remove(&error.id()) else { return };
+        let wait = self.queue.failed(&key, Box::default(), None);
+        tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
+    }
+
+    /// Lets the rounds that run and the requests on the wire come to their end.
+    pub(crate) async fn end(mut self) {
+        let all = async { while self.rounds.join_next().await.is_some() {} };
+        if timeout(LAST_ROUNDS, all).await.is_err() {
+            tracing::warn!("rounds still ran when the term ended");
+        }
+        self.rounds.shutdown().await;
+        self.cleaning.shutdown().await;
+        self.ports.metrics.no_jobs();
+        match Arc::try_unwrap(self.term) {
+            Ok(term) => term.outbox.close().await,
+            Err(_) => tracing::error!("the outbox of a term outlived it"),
+        }
+    }
+}
+
+async fn run_round(
+    ports: Arc<Ports>,
+    term: Arc<Term>,
+    key: JobKey,
+    mut memory: Box<JobMemory>,
+    inbox: Inbox,
+) -> Finished {
+    let began = Instant::now();
+    let since = inbox.since;
+    inbox.empty_into(&mut memory);
+    memory.since = since.map(|since| ports.ago(since.elapsed()));
+    ports.sabotage(&key);
+    let outcome = round(&ports, &term, &key, &mut memory).await;
+    ports.metrics.round_took(began.elapsed());
+    Finished { key, memory, outcome }
+}
+
+fn changed(inbox: &mut Inbox, index: u32, change: &Change) {
+    inbox.changed.insert(index);
+    departed(inbox, index, change);
+}
+
+/// Notes when an object was asked to go as soon as it is seen: the last view of it no longer shows that.
+fn departed(inbox: &mut Inbox, index: u32, change: &Change) {
+    let views = [&change.new, &change.old].into_iter().flatten();
+    let asked = views.filter_map(|object| Some((index, object.uid.clone(), object.asked_to_go()?)));
+    inbox.departed.extend(asked.take(1));
+}

@@ -1,0 +1,191 @@
+//! The two ports and the figures, as rounds and the controller use them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_api::OperationJob;
+use oarlock_core::cluster::object::Kind;
+use oarlock_core::job::key::JobKey;
+use oarlock_core::job::state::Progress;
+use oarlock_core::job::time::before;
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
+use oarlock_core::round::context::action;
+use oarlock_core::round::memory::{Commit, JobMemory};
+use oarlock_kube::Cluster;
+use oarlock_kube::watch::health::KindHealth;
+use oarlock_kube::watch::watches::Declared;
+use oarlock_wasm::Plugins;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::{EndedTarget, JobFigures, Metrics};
+
+/// The two ports and the figures.
+pub struct Ports {
+    /// The Cluster port.
+    pub cluster: Cluster,
+    /// The Plugins port.
+    pub plugins: Plugins,
+    /// The figures.
+    pub metrics: Arc<Metrics>,
+    /// Digests of the plugins whose kinds and fields are watched.
+    declared: Mutex<BTreeSet<String>>,
+    /// Rises when other plugins may be run on.
+    listed: watch::Sender<u64>,
+    /// The job whose next round panics: for tests of containment.
+    sabotaged: Mutex<Option<JobKey>>,
+}
+
+impl Ports {
+    /// Ports on these adapters.
+    pub fn new(cluster: Cluster, plugins: Plugins, metrics: Arc<Metrics>) -> Self {
+        let (declared, listed, sabotaged) = (Mutex::default(), watch::Sender::new(0), Mutex::default());
+        Self { cluster, plugins, metrics, declared, listed, sabotaged }
+    }
+
+    /// Changes when other plugins may be run on.
+    pub fn listed(&self) -> watch::Receiver<u64> {
+        self.listed.subscribe()
+    }
+
+    /// Has watched what the plugins declare, whenever that changes, until `stop`. A kind that is late or refused keeps
+    /// nobody waiting but the plugins that declare it.
+    pub async fn keep_declared(self: Arc<Self>, stop: CancellationToken) {
+        let mut plugins = self.plugins.changes();
+        let mut watches = self.cluster.watch_changes();
+        while !stop.is_cancelled() {
+            plugins.borrow_and_update();
+            let digests = self.plugins.digests();
+            self.cluster.declare(declared(&self.plugins)).await;
+            *self.declared.lock() = digests;
+            loop {
+                self.listed.send_modify(|number| *number = number.wrapping_add(1));
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    changed = plugins.changed() => if changed.is_err() { return } else { break },
+                    changed = watches.changed() => if changed.is_err() { return },
+                }
+            }
+        }
+    }
+
+    /// The time that is compared with the API server's.
+    pub fn clock(&self) -> Timestamp {
+        self.cluster.clock().now()
+    }
+
+    /// The time so long ago.
+    pub fn ago(&self, time: Duration) -> Timestamp {
+        before(self.clock(), SignedDuration::try_from(time).unwrap_or_default())
+    }
+
+    /// The plugin of a job: the version it is bound to while that can be run, else the serving one. `None` while the
+    /// kinds and fields that it declares are being listed: it would see too little.
+    pub fn plugin_for(&self, job: &OperationJob, memory: &JobMemory) -> Option<PluginLookup> {
+        let bound = memory.state.plugin.as_ref().map(|plugin| plugin.digest.as_str());
+        match self.plugins.find(action(job), bound) {
+            PluginLookup::Serving(plugin) => self.usable(plugin),
+            found => Some(found),
+        }
+    }
+
+    fn usable(&self, plugin: Arc<PluginInfo>) -> Option<PluginLookup> {
+        if !self.declared.lock().contains(&plugin.digest) {
+            return None;
+        }
+        let watched = self.cluster.health();
+        let kinds: BTreeSet<&Kind> = plugin.registration.relations.iter().map(|relation| &relation.kind).collect();
+        let own: Vec<&KindHealth> = watched.iter().filter(|health| kinds.contains(&health.kind)).collect();
+        if let Some(health) = own.iter().find(|health| !health.served) {
+            return Some(unavailable(&plugin, "KindNotServed", health));
+        }
+        match own.iter().find(|health| !health.synced) {
+            Some(health) if health.error.is_some() => Some(unavailable(&plugin, "KindNotReadable", health)),
+            Some(_) => None,
+            None => Some(PluginLookup::Serving(plugin)),
+        }
+    }
+
+    /// Makes the next round of this job panic, once. For tests of containment.
+    pub fn sabotage_next(&self, key: JobKey) {
+        *self.sabotaged.lock() = Some(key);
+    }
+
+    #[allow(clippy::panic, reason = "it is asked for by a test, and by nothing else")]
+    pub(crate) fn sabotage(&self, key: &JobKey) {
+        if self.sabotaged.lock().take_if(|wanted| wanted == key).is_some() {
+            panic!("a test wanted this round to panic");
+        }
+    }
+
+    /// Counts what has become durable.
+    pub fn count(&self, job: &OperationJob, commit: &Commit) {
+        let Some(status) = &commit.status else { return };
+        self.metrics.status_sent(serde_json::to_vec(status).map_or(0, |text| text.len()));
+        let ended = commit.targets.values().map(|decided| &decided.state);
+        for target in ended.filter(|target| target.progress.terminal() && !target.released()) {
+            let took = target.start.zip(target.end).map(|(start, end)| end.duration_since(start));
+            self.metrics.target_ended(&EndedTarget {
+                action: action(job),
+                outcome: target.progress.word(),
+                reason: target.error.as_ref().map_or("", |error| error.reason.as_str()),
+                took: took.and_then(|took| Duration::try_from(took).ok()),
+            });
+        }
+    }
+
+    /// Shows in the gauges where a job stands after a round.
+    pub fn show(&self, key: &JobKey, job: &OperationJob, memory: &JobMemory) {
+        let progress = memory.status.as_ref().and_then(|status| status.progress.clone());
+        let figures = JobFigures {
+            action: action(job).to_owned(),
+            progress: progress.unwrap_or_else(|| Progress::Pending.word().to_owned()),
+            in_flight: memory.durable.processing.len(),
+            eviction_blocked: memory.blocked.len(),
+            release_pending: memory.releasing.len(),
+        };
+        self.metrics.job_is(key, Some(figures));
+    }
+}
+
+fn unavailable(plugin: &PluginInfo, reason: &'static str, health: &KindHealth) -> PluginLookup {
+    let Kind { api_version, kind } = &health.kind;
+    let error = health.error.as_deref().unwrap_or("the API server does not serve it");
+    let message = format!(
+        "plugin {} needs {kind} of {api_version}, which cannot be read: {error}; it serves by itself once that is mended",
+        plugin.manifest.name
+    );
+    PluginLookup::NotServing { reason, message }
+}
+
+/// An error with its causes on one line.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.contains(&next_text) {
+            text.push_str(": ");
+            text.push_str(&next_text);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// The kinds to watch: those that plugins declare, pods with what the host itself reads of them, and namespaces.
+fn declared(plugins: &Plugins) -> Declared {
+    let mut declared = Declared::default();
+    declared.kinds.entry(Kind::namespace()).or_default();
+    declared.kinds.entry(Kind::pod()).or_default().fields.insert("/spec/nodeName".to_owned());
+    for (kind, wanted) in plugins.declared().into_iter().filter(|(_, wanted)| wanted.watched) {
+        let entry = declared.kinds.entry(kind).or_default();
+        entry.fields.extend(wanted.fields);
+        entry.labels_indexed.extend(wanted.indexed.labels);
+        entry.fields_indexed.extend(wanted.indexed.fields);
+    }
+    declared
+}
