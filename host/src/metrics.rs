@@ -1,6 +1,6 @@
 //! The host's figures, as Prometheus reads them.
 //!
-//! Takes what the controller saw; yields the text of `/metrics`. Names are those of spec/operationjob.md section 8. No
+//! Takes what the controller saw; yields the text of `/metrics`. Names: docs/operationjob.md 8.4. No
 //! label ever names a job, a target or anything else that grows with use: words that come from plugins or users are
 //! counted by their name only while there are few of them. May not decide anything.
 
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_the_specification_is_served() {
+    fn every_name_of_the_documentation_is_served() {
         let metrics = Metrics::new(&Arc::default());
         metrics.job_is(&key("a"), Some(figures("Pending", 0)));
         let took = Some(Duration::from_secs(1));

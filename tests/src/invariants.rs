@@ -1,7 +1,8 @@
 //! What must never happen, asked of every version of every job and pod.
 //!
-//! Takes the versions of one scenario in order; yields what is wrong, with the property of spec/operationjob.md §9 that
-//! it breaks. Knows jobs whose targets are in the job's status; those above 250 targets are left to their scenarios.
+//! Takes the versions of one scenario in order; yields what is wrong, with the property that it breaks. Source:
+//! docs/operationjob.md 9. Knows jobs whose targets are in the job's status; those above 250 targets are left to their
+//! scenarios.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The custom resources of Oarlock as data, and their definitions as text.
 //!
 //! Takes and yields JSON by way of serde. It may not decide anything, talk to a cluster or read a clock: what a value
-//! means is said in `oarlock-core`. Source of the shapes: spec/operationjob.md §§1 and 2.
+//! means is said in `oarlock-core`. Source: docs/operationjob.md 1, 2.
 
 mod operation_job;
 mod operation_record;

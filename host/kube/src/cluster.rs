@@ -25,7 +25,7 @@ use crate::watch::jobs::Jobs;
 use crate::transport::requests::Requests;
 use crate::transport::discovery::Discovery;
 
-/// After this the outcome of a request is unknown (spec section 10).
+/// After this the outcome of a request is unknown (docs/operationjob.md 10).
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a [`Cluster`] is made of.

@@ -24,7 +24,7 @@ use crate::cluster::Link;
 use crate::outcome::{sentence, stopped};
 use crate::write::already_exists;
 
-/// Component of every event (spec section 8).
+/// Component of every event (docs/operationjob.md 8).
 const CONTROLLER: &str = "operationjob-controller";
 /// A wave of targets fits; 10,000 jobs that fail at once do not, and need not.
 const QUEUE: usize = 4_096;

@@ -2,7 +2,7 @@
 //! old one.
 //!
 //! A finalizer keeps the old pod until the name of the new one is durable, for the CollaSet takes the labels that tell
-//! it off as soon as the old pod is gone. May not remove that finalizer before. Source: spec/operationjob.md §6.1.
+//! it off as soon as the old pod is gone. May not remove that finalizer before. Source: docs/operationjob.md 6.1.
 
 use oarlock_sdk::{Change, Failure, Freshness, Job, Mark, Object, Proposal, ReadError, Report, Result, Target};
 

@@ -2,7 +2,7 @@
 //! controller makes in its place.
 //!
 //! May not evict what nobody would make anew, nor take a pod for the new one that another target has taken. Source:
-//! spec/operationjob.md §6.2.
+//! docs/operationjob.md 6.2.
 
 use core::time::Duration;
 

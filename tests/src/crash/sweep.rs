@@ -1,7 +1,7 @@
 //! What must hold at every version of the whole cluster while a Replace job runs, whatever crashes.
 //!
-//! Takes the history of pods and jobs; yields each version that broke a property of the specification (S1, S3, S5 to S7,
-//! L3). Judges by what the API server stored alone. May not know when the host was killed.
+//! Takes the history of pods and jobs; yields each version that broke a property (S1, S3, S5 to S7, L3). Source:
+//! docs/operationjob.md 9. Judges by what the API server stored alone. May not know when the host was killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Sets of target indexes as text: zero-based ranges, ascending and merged, such as `0-249,251`.
 //!
-//! Takes and yields sets; text that nobody wrote this way reads as far as it makes sense. Source: spec/operationjob.md
-//! §2, "Above 250 targets".
+//! Takes and yields sets; text that nobody wrote this way reads as far as it makes sense. Source: docs/operationjob.md
+//! 2.5.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::cluster::object::Kind;
 use crate::plugin::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
 
-/// Largest manifest, as the specification says.
+/// Largest manifest.
 pub const MAX_BYTES: usize = 64 * 1024;
 /// The schema version read here.
 pub const SCHEMA: u64 = 1;

@@ -36,7 +36,7 @@ fn whole(error: &dyn std::error::Error) -> String {
 }
 
 #[test]
-fn the_manifest_of_the_specification_is_read() {
+fn the_manifest_of_the_documentation_is_read() {
     let manifest = parse(&replace()).unwrap();
     assert_eq!((manifest.name.as_str(), manifest.action.as_str()), ("replace", "Replace"));
     assert_eq!(manifest.limits.memory_mib, Some(16));

@@ -4,7 +4,7 @@
 //! patch, or a JSON Patch where a terminating object is let go.
 //! The same patch writes the annotation `hold.oarlock.dev/<job UID>`, the list of the marks that are ours: a mark is
 //! listed only if it was absent or another job's hold lists it, and goes only when no other hold lists it. Source:
-//! spec/operationjob.md §3.7, "Holds".
+//! docs/operationjob.md 3.7.12.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ use crate::live_reads::refused;
 use crate::transport::path::Resource;
 use crate::transport::call::{Call, CallError, Transport};
 
-/// How long an answer of discovery counts. A kind that was installed or removed is noticed after this (spec section 7).
+/// How long an answer of discovery counts, and so until a new kind is noticed. Source: docs/operationjob.md 3.1.8.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// Kinds that every API server serves, or that nothing works without.

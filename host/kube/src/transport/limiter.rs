@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Spec section 10.
+/// Source: docs/operationjob.md 10.
 const MOST: usize = 32;
 /// The limit falls at most once in this time: replies to what was already in flight say nothing new.
 const SETTLING: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Each row of the CollaSet way, spec/operationjob.md §6.1.
+//! Each row of the CollaSet way. Source: docs/operationjob.md 6.1.
 
 use oarlock_sdk::kit::{Sample, Visit, pod};
 use oarlock_sdk::{Change, Proposal, Report, Result, State};

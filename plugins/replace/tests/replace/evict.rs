@@ -1,4 +1,4 @@
-//! Each row of the way of eviction, spec/operationjob.md §6.2.
+//! Each row of the way of eviction. Source: docs/operationjob.md 6.2.
 
 use std::time::Duration;
 
