@@ -109,6 +109,12 @@ impl Ledger {
         self.book.lock().entries.clone()
     }
 
+    /// When the ledger was opened: the times of its entries count from then.
+    #[must_use]
+    pub fn opened(&self) -> Instant {
+        self.opened
+    }
+
     /// Judges whether each target, as (name, uid), was replaced exactly once and no other pod was lost.
     #[must_use]
     pub fn verdict(&self, targets: &[(String, String)]) -> LedgerCheck {
