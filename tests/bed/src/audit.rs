@@ -1,21 +1,37 @@
 //! What the API server itself says about the requests it served.
 //!
-//! Takes its audit log and its metrics; yields one entry per write with the user who made it, and totals by verb. The log tells
+//! Takes its audit log and its metrics; yields one entry per request with the user who made it, and totals by verb. The log tells
 //! accounts apart, the totals cost nothing.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::accounts::Account;
 use crate::workplace::Workplace;
 
-/// One completed write.
+/// Which requests the API server logs. Each is logged once, when it is answered, and without its body: the log must not
+/// become the load. A watch is answered when it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Audit {
+    /// None.
+    #[default]
+    Off,
+    /// Every write of everybody.
+    Writes,
+    /// Whatever these accounts ask for, reads too.
+    RequestsOf(Vec<Account>),
+}
+
+/// One answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct Request {
     /// Who.
     pub user: String,
-    /// `create`, `update`, `patch`, `delete` or `deletecollection`.
+    /// `create`, `update`, `patch`, `delete`, `deletecollection`, `get`, `list` or `watch`.
     pub verb: String,
     /// The plural name.
     pub resource: String,
@@ -27,6 +43,10 @@ pub struct Write {
     pub name: String,
     /// The HTTP status of the reply.
     pub code: u64,
+    /// When the server received it, RFC 3339 with microseconds.
+    pub received: String,
+    /// When the server had answered it, RFC 3339 with microseconds.
+    pub answered: String,
 }
 
 /// One line of the metric `apiserver_request_total`.
@@ -44,36 +64,75 @@ pub struct RequestTotal {
     pub count: u64,
 }
 
-/// Only writes, only once, and no bodies: the log must not become the load.
-pub(crate) fn write_policy(place: &Workplace) -> anyhow::Result<PathBuf> {
+/// Writes the policy that says so; nothing where nothing is logged.
+pub(crate) fn write_policy(audit: &Audit, place: &Workplace) -> anyhow::Result<Option<PathBuf>> {
+    let logged = match audit {
+        Audit::Off => return Ok(None),
+        Audit::Writes => {
+            json!({"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]})
+        }
+        Audit::RequestsOf(accounts) => {
+            let users: Vec<&str> = accounts.iter().map(|account| account.user()).collect();
+            json!({"level": "Metadata", "users": users})
+        }
+    };
     let policy = json!({
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived", "ResponseStarted"],
-        "rules": [
-            {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
-            {"level": "None"},
-        ],
+        "rules": [logged, {"level": "None"}],
     });
-    place.write("audit-policy.json", &policy.to_string())
+    place.write("audit-policy.json", &policy.to_string()).map(Some)
 }
 
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Write>> {
-    let failed =
-        || format!("cannot read the audit log at {}: start the control plane with Options::audit", path.display());
-    let text = std::fs::read_to_string(path).with_context(failed)?;
-    // A last line without its end is still being written.
-    let complete = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
-    complete
-        .lines()
-        .map(|line| parse_line(line).with_context(|| format!("cannot read the audit line {line}")))
-        .collect()
+/// Reads an audit log as it grows; each request is yielded once.
+#[derive(Debug)]
+pub struct Tail {
+    path: PathBuf,
+    read: u64,
 }
 
-fn parse_line(line: &str) -> anyhow::Result<Write> {
+impl Tail {
+    pub(crate) fn from_start(path: PathBuf) -> Self {
+        Self { path, read: 0 }
+    }
+
+    pub(crate) fn from_end(path: PathBuf) -> anyhow::Result<Self> {
+        let read = open(&path)?.metadata().context("cannot see how long the audit log is")?.len();
+        Ok(Self { path, read })
+    }
+
+    /// The requests that were logged since the last call.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be read.
+    pub fn more(&mut self) -> anyhow::Result<Vec<Request>> {
+        let mut file = open(&self.path)?;
+        file.seek(SeekFrom::Start(self.read)).context("cannot seek in the audit log")?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).context("cannot read the audit log")?;
+        // A last line without its end is still being written.
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        bytes.truncate(complete);
+        self.read += complete as u64;
+        let text = String::from_utf8(bytes).context("the audit log is not UTF-8")?;
+        text.lines()
+            .map(|line| parse_line(line).with_context(|| format!("cannot read the audit line {line}")))
+            .collect()
+    }
+}
+
+fn open(path: &std::path::Path) -> anyhow::Result<File> {
+    File::open(path).with_context(|| {
+        format!("cannot read the audit log at {}: start the control plane with Options::audit", path.display())
+    })
+}
+
+fn parse_line(line: &str) -> anyhow::Result<Request> {
     let event: Value = serde_json::from_str(line)?;
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Ok(Write {
+    Ok(Request {
         user: text("/user/username"),
         verb: text("/verb"),
         resource: text("/objectRef/resource"),
@@ -81,6 +140,8 @@ fn parse_line(line: &str) -> anyhow::Result<Write> {
         namespace: text("/objectRef/namespace"),
         name: text("/objectRef/name"),
         code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
+        received: text("/requestReceivedTimestamp"),
+        answered: text("/stageTimestamp"),
     })
 }
 
@@ -111,6 +172,21 @@ fn parse_total(line: &str) -> Option<RequestTotal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tail_yields_each_whole_line_once() {
+        let path = std::env::temp_dir().join(format!("audit-tail-{}.log", std::process::id()));
+        let line = |name: &str| json!({"verb": "create", "objectRef": {"name": name}}).to_string();
+        std::fs::write(&path, line("old") + "\n").unwrap();
+        let mut tail = Tail::from_end(path.clone()).unwrap();
+        let names = |tail: &mut Tail| tail.more().unwrap().into_iter().map(|found| found.name).collect::<Vec<_>>();
+        std::fs::write(&path, line("old") + "\n" + &line("a") + "\n{\"verb\"").unwrap();
+        assert_eq!(names(&mut tail), ["a"]);
+        std::fs::write(&path, line("old") + "\n" + &line("a") + "\n" + &line("b") + "\n").unwrap();
+        assert_eq!(names(&mut tail), ["b"]);
+        assert!(names(&mut tail).is_empty());
+        std::fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn totals_are_read_from_the_text_of_metrics() {

@@ -58,6 +58,30 @@ impl Child {
         let _ = self.process.wait();
     }
 
+    /// Stops it in the middle of whatever it does, as a machine that hangs would; it keeps its port and its connections.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it has ended.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(rustix::process::Signal::STOP)
+    }
+
+    /// Lets it go on after [`Child::freeze`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if it has ended.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.signal(rustix::process::Signal::CONT)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> anyhow::Result<()> {
+        let id = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw);
+        let id = id.with_context(|| format!("{} has no process id", self.name))?;
+        rustix::process::kill_process(id, signal).with_context(|| format!("cannot signal {}", self.name))
+    }
+
     /// What it was started as.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -1,7 +1,7 @@
 //! A real etcd and kube-apiserver, with kube-controller-manager where a scenario needs it.
 //!
 //! Takes options; yields a running control plane with a fresh, empty store, clients and kubeconfigs for each account, and the
-//! means to kill and restart its API server. Everything listens on the loopback interface and ends with the value that is
+//! means to kill, restart and freeze its servers. Everything listens on the loopback interface and ends with the value that is
 //! returned. It may not use anything of the machine's own Kubernetes configuration.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::accounts::{self, Account, ServiceAccountKeys};
-use crate::audit;
+use crate::audit::{self, Audit};
 use crate::children::Child;
 use crate::compaction;
 use crate::server_flags::{self, Files, Ports};
@@ -44,8 +44,8 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 pub struct Options {
     /// The store waits for the disk, as a real one does. For performance figures; other runs are quicker without.
     pub durable_store: bool,
-    /// The API server logs who wrote what, for [`ControlPlane::audited`].
-    pub audit: bool,
+    /// Which requests the API server logs, for [`ControlPlane::audited`].
+    pub audit: Audit,
     /// Controllers to run; none means no controller manager.
     pub controllers: Vec<&'static str>,
     /// Further flags of the API server.
@@ -93,7 +93,7 @@ impl ControlPlane {
         let ports = Ports { store: free_port()?, store_peers: free_port()?, api: free_port()? };
         let keys = accounts::write_service_account_keys(&place)?;
         let tokens = accounts::write_tokens(&place)?;
-        let audit_policy = options.audit.then(|| audit::write_policy(&place)).transpose()?;
+        let audit_policy = audit::write_policy(&options.audit, &place)?;
         let log = |name: &str| place.path().join(name);
         let store = server_flags::store(&binaries, place.path(), ports, &options);
         let store = Child::spawn("etcd", store, log("etcd.log"))?;
@@ -240,6 +240,41 @@ impl ControlPlane {
         self.wait_until_ready().await
     }
 
+    /// Kills the store, as a crash would. What it has acknowledged is on its disk.
+    pub fn kill_store(&self) {
+        self.store.lock().kill();
+    }
+
+    /// Starts the store again, on the same ports and data, and waits until the API server is ready.
+    ///
+    /// # Errors
+    ///
+    /// Fails if either does not become ready; the message has the end of its log.
+    pub async fn start_store(&self) -> anyhow::Result<()> {
+        let command = server_flags::store(&self.binaries, self.place.path(), self.ports, &self.options);
+        let child = Child::spawn("etcd", command, self.place.path().join("etcd.log"))?;
+        *self.store.lock() = child;
+        self.wait_until_ready().await
+    }
+
+    /// Stops the API server in the middle of whatever it does: connections stay and nothing is answered.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it has ended.
+    pub fn freeze_api_server(&self) -> anyhow::Result<()> {
+        self.api_server.lock().freeze()
+    }
+
+    /// Lets a frozen API server go on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if it has ended.
+    pub fn thaw_api_server(&self) -> anyhow::Result<()> {
+        self.api_server.lock().thaw()
+    }
+
     /// Makes the store forget every version but the present one, and restarts the API server, which remembers some too.
     ///
     /// # Errors
@@ -251,13 +286,26 @@ impl ControlPlane {
         self.start_api_server().await
     }
 
-    /// The writes that the API server has logged so far, oldest first; needs [`Options::audit`].
+    /// The requests that the API server has logged so far, oldest first; needs [`Options::audit`].
     ///
     /// # Errors
     ///
     /// Fails if the log cannot be read, as when it was not asked for.
-    pub fn audited(&self) -> anyhow::Result<Vec<audit::Write>> {
-        audit::read(&self.place.path().join("audit.log"))
+    pub fn audited(&self) -> anyhow::Result<Vec<audit::Request>> {
+        audit::Tail::from_start(self.audit_log()).more()
+    }
+
+    /// The requests that the API server logs from now on; needs [`Options::audit`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the log cannot be read, as when it was not asked for.
+    pub fn audit_tail(&self) -> anyhow::Result<audit::Tail> {
+        audit::Tail::from_end(self.audit_log())
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.place.path().join("audit.log")
     }
 
     /// The API server's counts of requests since it started.

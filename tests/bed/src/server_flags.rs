@@ -71,6 +71,8 @@ pub(crate) fn api_server(binaries: &Binaries, files: &Files<'_>, ports: Ports, o
         command
             .arg(format!("--audit-policy-file={}", policy.display()))
             .arg(format!("--audit-log-path={}", files.folder.join("audit.log").display()))
+            // In MB. A log that begins anew would lose what nobody has read yet.
+            .arg("--audit-log-maxsize=100000")
             .arg("--audit-log-mode=blocking");
     }
     command.args(&options.api_server_flags);

@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use oarlock_bed::accounts::Account;
+use oarlock_bed::audit::Audit;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
 use oarlock_sim::world::{SetKey, Span, Timings};
@@ -76,8 +77,11 @@ pub(crate) struct Ground {
 impl Ground {
     async fn start(real: bool) -> anyhow::Result<Self> {
         if real {
-            let options =
-                control_plane::Options { durable_store: true, audit: true, ..control_plane::Options::default() };
+            let options = control_plane::Options {
+                durable_store: true,
+                audit: Audit::Writes,
+                ..control_plane::Options::default()
+            };
             return Ok(Self { plane: Some(Arc::new(furnished(options).await?)), sim: None });
         }
         Ok(Self { plane: None, sim: Some(ServedSim::start().await?) })

@@ -72,6 +72,35 @@ async fn killed_api_server_comes_back_with_what_was_stored() {
 }
 
 #[tokio::test]
+async fn killed_store_comes_back_with_what_was_stored() {
+    let plane = control_plane::start(Options::default()).await.unwrap();
+    let client = plane.client(Account::Admin).await.unwrap();
+    let create = |name: &str| {
+        let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{name}"}}}}"#);
+        Request::post("/api/v1/namespaces").header("content-type", "application/json").body(body.into_bytes()).unwrap()
+    };
+    client.request_text(create("kept")).await.unwrap();
+    plane.kill_store();
+    plane.start_store().await.unwrap();
+    let read = Request::get("/api/v1/namespaces/kept").body(Vec::new()).unwrap();
+    assert!(client.request_text(read).await.unwrap().contains("kept"));
+    client.request_text(create("further")).await.unwrap();
+}
+
+#[tokio::test]
+async fn frozen_api_server_answers_when_it_is_thawed() {
+    let plane = control_plane::start(Options::default()).await.unwrap();
+    let client = plane.client(Account::Admin).await.unwrap();
+    plane.freeze_api_server().unwrap();
+    let read = Request::get("/api/v1/namespaces/default").body(Vec::new()).unwrap();
+    let mut answer = std::pin::pin!(client.request_text(read));
+    let early = tokio::time::timeout(std::time::Duration::from_millis(300), answer.as_mut()).await;
+    assert!(early.is_err(), "a frozen server answered");
+    plane.thaw_api_server().unwrap();
+    assert!(answer.await.unwrap().contains("default"));
+}
+
+#[tokio::test]
 async fn server_that_cannot_start_is_reported_with_the_end_of_its_log() {
     let options = Options { api_server_flags: vec!["--no-such-flag".to_owned()], ..Options::default() };
     let refusal = format!("{:#}", control_plane::start(options).await.unwrap_err());

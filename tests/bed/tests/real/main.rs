@@ -9,11 +9,12 @@ mod requests;
 #[cfg(test)]
 mod through_proxy;
 
+use oarlock_bed::audit::Audit;
 use oarlock_bed::control_plane::{self, ControlPlane, Options};
 use tokio::sync::OnceCell;
 
 /// One control plane for all tests that only need one; it ends with this process.
 async fn shared() -> anyhow::Result<&'static ControlPlane> {
     static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
-    SHARED.get_or_try_init(|| control_plane::start(Options { audit: true, ..Options::default() })).await
+    SHARED.get_or_try_init(|| control_plane::start(Options { audit: Audit::Writes, ..Options::default() })).await
 }
