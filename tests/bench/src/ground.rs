@@ -1,97 +1,128 @@
-//! A namespace with a world in it, on either cluster.
+//! The cluster that a scenario runs on.
 //!
-//! Takes a cluster; yields what a bench does there: plant sets, create jobs and wait. The host is another process.
+//! Takes which one; yields accounts on it and the requests of the contenders as they are answered. It outlives its rounds.
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use kube::core::GroupVersionKind;
-use kube::{Client, ResourceExt as _};
 use oarlock_bed::accounts::Account;
-use oarlock_bed::control_plane::ControlPlane;
-use oarlock_sim::world::{self, Seedbed, World};
-use serde_json::{Value, json};
+use oarlock_bed::audit::{self, Audit};
+use oarlock_bed::control_plane::{self, ControlPlane};
+use oarlock_bed::install::{self, Way};
 
-/// A namespace with a world in it.
-pub(crate) struct Site {
-    pub(crate) client: Client,
-    pub(crate) namespace: String,
-    pub(crate) world: World,
-    pub(crate) seedbed: Seedbed,
+use crate::arguments::On;
+use crate::children::manifests;
+use crate::requests::Request;
+use crate::served_sim::ServedSim;
+
+/// A cluster with everything installed that `oarlock manifests` prints.
+pub(crate) enum Ground {
+    /// etcd and kube-apiserver. The store waits for the disk.
+    Real(Arc<ControlPlane>),
+    /// The API in memory, served by this process.
+    Sim(ServedSim),
 }
 
-impl Site {
-    pub(crate) async fn real(plane: &ControlPlane, namespace: &str) -> anyhow::Result<Self> {
-        let client = plane.client(Account::Admin).await?;
-        Self::on(client, plane.client(Account::World).await?, namespace).await
+impl Ground {
+    /// Starts one; a real one logs as `audit` says.
+    ///
+    /// # Errors
+    /// If it cannot be started or furnished.
+    pub(crate) async fn start(on: On, audit: Audit) -> anyhow::Result<Self> {
+        if on == On::Sim {
+            return Ok(Self::Sim(ServedSim::start().await?));
+        }
+        let options = control_plane::Options { durable_store: true, audit, ..control_plane::Options::default() };
+        let plane = control_plane::start(options).await?;
+        install::install(&plane.client(Account::Admin).await?, &manifests().await?, Way::Apply).await?;
+        Ok(Self::Real(Arc::new(plane)))
     }
 
-    pub(crate) async fn sim(cluster: &oarlock_sim::Cluster, namespace: &str) -> anyhow::Result<Self> {
-        let client = Client::new(cluster.service(), "default");
-        Self::on(client.clone(), client, namespace).await
+    /// A real one that logs what the contenders ask for, whose account both have.
+    ///
+    /// # Errors
+    /// If it cannot be started or furnished.
+    pub(crate) async fn for_contenders(on: On) -> anyhow::Result<Self> {
+        Self::start(on, Audit::RequestsOf(vec![Account::Host])).await
     }
 
-    async fn on(client: Client, world_client: Client, namespace: &str) -> anyhow::Result<Self> {
-        let clock = Arc::new(oarlock_sim::RealClock);
-        let namespaces = vec![namespace.to_owned()];
-        let options = world::WorldOptions {
-            timings: crate::operations::quick(),
-            namespaces,
-            ..world::WorldOptions::new(1, clock)
-        };
-        let world = World::start(world_client, options).await?;
-        let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
-        Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })
+    /// The real control plane.
+    ///
+    /// # Errors
+    /// If this is the API in memory.
+    pub(crate) fn plane(&self) -> anyhow::Result<&Arc<ControlPlane>> {
+        match self {
+            Self::Real(plane) => Ok(plane),
+            Self::Sim(_) => anyhow::bail!("this scenario needs etcd and kube-apiserver: leave --on sim out"),
+        }
     }
 
-    pub(crate) fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+    /// A client of `account`; in memory all are the same.
+    ///
+    /// # Errors
+    /// If the client cannot be made.
+    pub(crate) async fn client(&self, account: Account) -> anyhow::Result<kube::Client> {
+        match self {
+            Self::Real(plane) => plane.client(account).await,
+            Self::Sim(sim) => Ok(kube::Client::new(sim.cluster.service(), "default")),
+        }
     }
 
-    /// Names of the pods of a set.
-    pub(crate) async fn pod_names(&self, app: &str) -> anyhow::Result<Vec<String>> {
-        let list = self.pods().list(&ListParams::default().labels(&format!("app={app}"))).await?;
-        Ok(list.items.iter().map(|pod| pod.name_any()).collect())
+    /// How a contender reaches the cluster: with the account of the host.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
+        match self {
+            Self::Real(plane) => plane.kubeconfig(Account::Host),
+            Self::Sim(sim) => Ok(sim.kubeconfig.clone()),
+        }
     }
 
-    /// Names and UIDs, as the ledger's verdict wants them.
-    pub(crate) async fn identities(&self, names: &[String]) -> anyhow::Result<Vec<(String, String)>> {
-        let list = self.pods().list(&ListParams::default()).await?;
-        let uids: std::collections::HashMap<String, String> =
-            list.items.iter().map(|pod| (pod.name_any(), pod.uid().unwrap_or_default())).collect();
-        Ok(names.iter().map(|name| (name.clone(), uids.get(name).cloned().unwrap_or_default())).collect())
+    /// The process id of the API server, where it is a process of its own.
+    pub(crate) fn api_server(&self) -> Option<u32> {
+        match self {
+            Self::Real(plane) => Some(plane.api_server_id()),
+            Self::Sim(_) => None,
+        }
     }
 
-    fn jobs(&self) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &job_resource())
+    /// The requests of contenders from now on.
+    ///
+    /// # Errors
+    /// If the audit log cannot be read.
+    pub(crate) fn tail(&self) -> anyhow::Result<Tail> {
+        Ok(match self {
+            Self::Real(plane) => Tail::Audit(plane.audit_tail()?),
+            Self::Sim(sim) => Tail::Proxy(sim.count()),
+        })
     }
 
-    pub(crate) async fn create_job(&self, name: &str, targets: &[String]) -> anyhow::Result<()> {
-        let targets: Vec<Value> = targets.iter().map(|target| json!({ "name": target })).collect();
-        let job =
-            DynamicObject::new(name, &job_resource()).data(json!({"spec": {"action": "Replace", "targets": targets}}));
-        self.jobs().create(&PostParams::default(), &job).await.map(drop).context("cannot create the job")
-    }
-
-    /// Waits until the job has ended.
-    pub(crate) async fn until_ended(&self, name: &str, longest: Duration) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        loop {
-            let job = self.jobs().get(name).await?;
-            let progress = job.data.pointer("/status/progress").and_then(Value::as_str).unwrap_or_default();
-            if ["Succeeded", "Failed"].contains(&progress) {
-                return Ok(());
+    /// The requests that a contender made since the last call with this tail.
+    ///
+    /// # Errors
+    /// If the audit log cannot be read.
+    pub(crate) fn more(&self, tail: &mut Tail) -> anyhow::Result<Vec<Request>> {
+        match (self, tail) {
+            (Self::Real(_), Tail::Audit(tail)) => {
+                let of_contender = |found: &audit::Request| found.user == Account::Host.user();
+                Ok(tail.more()?.into_iter().filter(of_contender).map(Request::from).collect())
             }
-            anyhow::ensure!(begun.elapsed() < longest, "the job never ends; it is {progress}: {}", job.data);
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            (Self::Sim(sim), Tail::Proxy(skipped)) => {
+                let writes = sim.writes(*skipped);
+                *skipped += writes.len();
+                Ok(writes)
+            }
+            _ => Err(anyhow::anyhow!("the tail is of another cluster")).context("cannot read the requests"),
         }
     }
 }
 
-fn job_resource() -> ApiResource {
-    let kind = GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob");
-    ApiResource::from_gvk_with_plural(&kind, "operationjobs")
+/// How far the requests were read.
+pub(crate) enum Tail {
+    /// In the audit log.
+    Audit(audit::Tail),
+    /// Among the writes that the proxy counted.
+    Proxy(usize),
 }

@@ -3,58 +3,30 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::Parser as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
 
+use crate::arguments::{Arguments, Mode, Operations, Scenario, What};
+
+mod age;
+mod arguments;
+mod bare;
+mod children;
+mod cleanup;
 mod ground;
-mod operations;
+mod job_watch;
+mod meter;
+mod metrics;
 mod plugins;
-mod process;
+mod received;
+mod replace;
+mod requests;
+mod served_sim;
+mod site;
+mod spread;
 mod table;
-
-/// Measures the host.
-#[derive(Debug, Parser)]
-struct Arguments {
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    /// Calls of a plugin: fresh and warm instances, small and large pods
-    Plugins {
-        #[command(flatten)]
-        common: Common,
-    },
-    /// Many targets replaced by a host process, beside a bare client that makes the same writes
-    Operations {
-        /// How many targets; 100 and then 1,000 where this is not given
-        #[arg(long)]
-        targets: Option<usize>,
-        /// Which cluster
-        #[arg(long, value_enum, default_value = "real")]
-        on: On,
-        #[command(flatten)]
-        common: Common,
-    },
-}
-
-#[derive(Debug, clap::Args)]
-struct Common {
-    /// Folder of the built components
-    #[arg(long, value_name = "DIR")]
-    plugins_from: Option<PathBuf>,
-    /// Writes the figures there too
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum On {
-    /// The in-memory API, on a port
-    Sim,
-    /// etcd and kube-apiserver
-    Real,
-}
+mod usage;
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
@@ -66,15 +38,12 @@ fn main() -> anyhow::Result<()> {
             println!("{}", table::plugins(&figures));
             (figures, common.json)
         }
-        What::Operations { targets, on, common } => {
-            let components = common.plugins_from.unwrap_or_else(components);
-            let mut runs = Vec::new();
-            for count in targets.map_or_else(|| vec![100, 1000], |count| vec![count]) {
-                let figures = runtime.block_on(operations::run(count, matches!(on, On::Real), &components))?;
-                println!("{}", table::operations(&figures));
-                runs.push(figures);
-            }
-            (serde_json::Value::Array(runs), common.json)
+        What::Operations(asked) => {
+            let figures = runtime.block_on(operations(&asked))?;
+            (figures, asked.common.json)
+        }
+        What::Bare { kubeconfig, namespace, mode } => {
+            return runtime.block_on(bare_client(kubeconfig, &namespace, mode));
         }
     };
     if let Some(file) = json {
@@ -82,6 +51,33 @@ fn main() -> anyhow::Result<()> {
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(())
+}
+
+/// Runs a scenario and prints its tables.
+async fn operations(asked: &Operations) -> anyhow::Result<Value> {
+    let components = asked.common.plugins_from.clone().unwrap_or_else(components);
+    let counts = match (asked.scenario, asked.targets) {
+        (Scenario::Replace, None) => vec![100, 1000],
+        (Scenario::Deadline, None) => vec![100],
+        _ => vec![asked.targets(1000)],
+    };
+    let mut all = Vec::new();
+    for count in counts {
+        let figures = match asked.scenario {
+            Scenario::Replace => replace::run(asked, count, &components).await?,
+            _ => anyhow::bail!("not yet"),
+        };
+        println!("{}", table::operations(&figures));
+        all.push(figures);
+    }
+    Ok(Value::Array(all))
+}
+
+async fn bare_client(kubeconfig: PathBuf, namespace: &str, mode: Mode) -> anyhow::Result<()> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    bare::run(kube::Client::try_from(config)?, namespace, mode).await
 }
 
 /// Where `cargo xtask plugins` leaves components.

@@ -32,7 +32,7 @@ pub(crate) async fn run(components: &Path) -> anyhow::Result<Value> {
         .with_context(|| format!("cannot read {}: run `cargo xtask plugins` first", path.display()))?;
     let size = bytes.len();
     let plugins = Plugins::start(Options::in_memory()).await?;
-    plugins.set_grants(oarlock_wasm::parse_grants(crate::process::GRANTS)?).await;
+    plugins.set_grants(oarlock_wasm::parse_grants(crate::children::GRANTS)?).await;
     let begun = Instant::now();
     let status = plugins.publish("replace", bytes).await.context("the component was not taken")?;
     let published = begun.elapsed();

@@ -3,55 +3,86 @@
 use comfy_table::{Table, presets};
 use serde_json::Value;
 
-/// Figures of the operations bench, in the order in which they are shown.
-const OPERATIONS: [&str; 11] = [
-    "verdict",
-    "seconds",
-    "targetsPerSecond",
-    "writesPerTargetBesidesStatus",
-    "statusWrites",
-    "recordWrites",
-    "conflictsPercent",
-    "hostCpuMillisecondsPerTarget",
-    "peakRssMib",
-    "eventToActionP99Milliseconds",
-    "writesInTenIdleSeconds",
-];
+/// What the figures of contenders and scenarios mean, printed below them.
+const NOTES: &str = "\
+A figure of several rounds is its median, with the least and the most in brackets; a ratio is the host's figure to the bare
+client's of the same round. Figures per target are of the contender's process alone and go until it last wrote.
+- cpu: user and system time of all threads, in nanoseconds from schedstat; apiServerCpu is kube-apiserver's meanwhile, which
+  the world (kubelets and controllers in the bench's own process) uses too.
+- wakeUps: voluntary context switches of all threads. kibReceived: from all its TCP connections, by the kernel's socket
+  diagnosis. requests: answered ones by the audit log, the lease's and open watches apart.
+- writes: the lease's apart; acts: without statuses, records and events. conflictsPercent: of the writes but events.
+- statusAgeMost: how long the first target that was replaced and not yet counted in the status had been so, at most;
+  statusGapMost: between two versions of the status, at most. eventToActionP99: the upper edge of its bucket at /metrics.";
 
-/// The table of one operations bench: a column for each mode, with its bare client beside it.
+/// What is said below figures of the API in memory.
+const SIM: &str = "On sim there are no ratios: API server, world and proxy are one process there, and it decides how fast \
+either contender is.";
+
+/// The tables of one operations bench: one for each mode, host and bare client side by side.
 pub(crate) fn operations(figures: &Value) -> String {
+    let runs = figures.get("runs").and_then(Value::as_array).into_iter().flatten();
+    let on = text(figures.get("on"));
+    let mut tables: Vec<String> = runs.map(|run| mode(run, &on).to_string()).collect();
+    if on == "sim" {
+        tables.push(SIM.to_owned());
+    }
+    tables.push(NOTES.to_owned());
+    tables.join("\n\n")
+}
+
+fn mode(run: &Value, on: &str) -> Table {
+    let spread = run.get("spread");
+    let of = |who: &str| spread.and_then(|spread| spread.get(who));
+    let rounds = run.get("rounds").and_then(Value::as_array).map_or(0, Vec::len);
+    let head = format!("{}: {} targets on {on}, {rounds} rounds", text(run.get("mode")), text(run.get("targets")));
+    let columns: Vec<(&str, Option<&Value>)> = ["host", "bare", "ratios"]
+        .into_iter()
+        .map(|who| (if who == "ratios" { "host to bare" } else { who }, of(who)))
+        .filter(|(_, found)| found.is_some_and(Value::is_object))
+        .collect();
+    let mut table = empty();
+    table.set_header([head].into_iter().chain(columns.iter().map(|(name, _)| (*name).to_owned())));
+    for path in columns.first().map(|(_, first)| paths(*first)).unwrap_or_default() {
+        let cell = |found: &Option<&Value>| cell(found.and_then(|figures| figures.pointer(&path)));
+        let name = path.trim_start_matches('/').replace("~1", "/").replacen("writes/", "  ", 1);
+        table.add_row([name].into_iter().chain(columns.iter().map(|(_, found)| cell(found))));
+    }
+    table
+}
+
+fn empty() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
-    let runs: Vec<&Value> = figures.get("runs").and_then(Value::as_array).into_iter().flatten().collect();
-    let mut head = vec![format!(
-        "{} targets on {}",
-        text(runs.first().and_then(|run| run.get("targets"))),
-        text(figures.get("on"))
-    )];
-    for run in &runs {
-        let mode = text(run.get("mode"));
-        head.extend([mode.clone(), format!("{mode}, bare client")]);
-    }
-    table.set_header(head);
-    for figure in OPERATIONS {
-        let mut row = vec![figure.to_owned()];
-        for run in &runs {
-            row.extend(["host", "bare"].map(|who| text(run.get(who).and_then(|side| side.get(figure)))));
+    table
+}
+
+/// JSON pointers of the figures, in their order; a group of figures comes last.
+fn paths(figures: Option<&Value>) -> Vec<String> {
+    let (mut single, mut grouped) = (Vec::new(), Vec::new());
+    for (name, value) in figures.and_then(Value::as_object).into_iter().flatten() {
+        match value.as_object().filter(|fields| !fields.contains_key("median")) {
+            Some(group) => grouped.extend(group.keys().map(|inner| format!("/{name}/{}", inner.replace('/', "~1")))),
+            None => single.push(format!("/{name}")),
         }
-        table.add_row(row);
     }
-    let mut row = vec!["rate, host to bare".to_owned()];
-    for run in &runs {
-        row.extend([text(run.get("rateHostToBare")), String::new()]);
+    single.extend(grouped);
+    single
+}
+
+/// A figure: its median, and its least and most where they differ.
+fn cell(figure: Option<&Value>) -> String {
+    let Some(median) = figure.and_then(|figure| figure.get("median")) else { return text(figure) };
+    let of = |name: &str| figure.and_then(|figure| figure.get(name));
+    if of("min") == of("max") {
+        return text(Some(median));
     }
-    table.add_row(row);
-    table.to_string()
+    format!("{} ({}..{})", text(Some(median)), text(of("min")), text(of("max")))
 }
 
 /// The table of the plugins bench: a row for each way of calling.
 pub(crate) fn plugins(figures: &Value) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::ASCII_MARKDOWN);
+    let mut table = empty();
     let bytes = text(figures.get("componentBytes"));
     table.set_header([
         format!("operate of Replace ({bytes} bytes)"),
@@ -72,7 +103,33 @@ pub(crate) fn plugins(figures: &Value) -> String {
 fn text(value: Option<&Value>) -> String {
     match value {
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Null) | None => String::new(),
+        Some(Value::Null) | None => "-".to_owned(),
+        Some(Value::Number(number)) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
         Some(other) => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn figure_of_one_round_is_shown_alone() {
+        assert_eq!(cell(Some(&json!({"min": 2.0, "median": 2.0, "max": 2.0}))), "2");
+        assert_eq!(cell(Some(&json!({"min": 1.0, "median": 2.0, "max": 3.5}))), "2 (1..3.5)");
+        assert_eq!(cell(Some(&Value::Null)), "-");
+    }
+
+    #[test]
+    fn writes_of_a_kind_stand_below_the_figures() {
+        let spread = json!({"min": 1.0, "median": 1.0, "max": 1.0});
+        let side = json!({"writes": {"create pods/eviction 201": spread}, "seconds": spread});
+        let run = json!({"mode": "evict", "targets": 1, "rounds": [0], "spread": {"host": side, "bare": side}});
+        let text = operations(&json!({"on": "sim", "runs": [run]}));
+        let rows: Vec<&str> = text.lines().take(4).collect();
+        assert!(rows[2].contains("seconds") && rows[3].contains("create pods/eviction 201"), "{text}");
+        assert!(!text.contains("host to bare |") && text.contains("no ratios"), "{text}");
     }
 }

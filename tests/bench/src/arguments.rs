@@ -1,0 +1,187 @@
+//! The command line of the benches.
+//!
+//! Takes the arguments of the process; yields what to measure. `cargo xtask bench` hands its own on to here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Measures the host.
+#[derive(Debug, Parser)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// Calls of a plugin: fresh and warm instances, small and large pods
+    Plugins {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// A host process at work, in one of several scenarios
+    Operations(Operations),
+    /// The bare client that `operations` starts
+    #[command(hide = true)]
+    Bare {
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        #[arg(long)]
+        namespace: String,
+        #[arg(long, value_enum)]
+        mode: Mode,
+    },
+}
+
+/// What to do to the host, how often.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Operations {
+    /// What happens
+    #[arg(long, value_enum, default_value = "replace")]
+    pub(crate) scenario: Scenario,
+    /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Modes>,
+    /// How many targets or pods; where this is not given, 100 and then 1,000 for `replace`, 100 for `deadline`, else 1,000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) targets: Option<u32>,
+    /// How often; where this is not given, 3 up to 1,000 targets and 1 above, 10 for `outage`
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: Option<u32>,
+    /// Which cluster; only `replace` runs on both
+    #[arg(long, value_enum, default_value = "real")]
+    pub(crate) on: On,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What all benches take.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Common {
+    /// Folder of the built components
+    #[arg(long, value_name = "DIR")]
+    pub(crate) plugins_from: Option<PathBuf>,
+    /// Writes the figures there too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What happens while the host is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scenario {
+    /// One job replaces all targets, beside a bare client that makes the same writes
+    Replace,
+    /// Ten jobs of one target a second for a minute: how long from a change to the write that it calls for
+    Steady,
+    /// 200 jobs have ended and 50 pods change a second for a minute: what it costs to have nothing to do
+    Idle,
+    /// Jobs whose targets never come to their end, with a deadline of 5 s: how late each ends
+    Deadline,
+    /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
+    Outage,
+}
+
+/// How targets are replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Evict and wait for the controller
+    Evict,
+    /// The CollaSet's protocol
+    #[value(name = "collaset")]
+    CollaSet,
+}
+
+/// One way of replacing targets, or each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Modes {
+    /// Evict and wait for the controller
+    Evict,
+    /// The CollaSet's protocol
+    #[value(name = "collaset")]
+    CollaSet,
+    /// One after the other
+    Both,
+}
+
+/// What stands for the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum On {
+    /// The in-memory API, on a port; without ratios
+    Sim,
+    /// etcd and kube-apiserver
+    Real,
+}
+
+impl Scenario {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Replace => "replace",
+            Self::Steady => "steady",
+            Self::Idle => "idle",
+            Self::Deadline => "deadline",
+            Self::Outage => "outage",
+        }
+    }
+}
+
+impl Mode {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Evict => "evict",
+            Self::CollaSet => "collaset",
+        }
+    }
+}
+
+impl On {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Real => "real",
+        }
+    }
+}
+
+impl Operations {
+    /// The modes to run, where `otherwise` is what the scenario takes when none is asked for.
+    pub(crate) fn modes(&self, otherwise: Modes) -> Vec<Mode> {
+        match self.mode.unwrap_or(otherwise) {
+            Modes::Evict => vec![Mode::Evict],
+            Modes::CollaSet => vec![Mode::CollaSet],
+            Modes::Both => vec![Mode::Evict, Mode::CollaSet],
+        }
+    }
+
+    /// How many targets, where `otherwise` is what the scenario takes when no number is asked for.
+    pub(crate) fn targets(&self, otherwise: usize) -> usize {
+        self.targets.and_then(|count| usize::try_from(count).ok()).unwrap_or(otherwise)
+    }
+
+    /// How many rounds, where `otherwise` is what the scenario takes when no number is asked for.
+    pub(crate) fn rounds(&self, otherwise: u32) -> u32 {
+        self.rounds.unwrap_or(otherwise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn scenarios_and_modes_are_called_as_their_words_say() {
+        for scenario in Scenario::value_variants() {
+            assert_eq!(scenario.to_possible_value().unwrap().get_name(), scenario.word());
+        }
+        for mode in Mode::value_variants() {
+            assert_eq!(mode.to_possible_value().unwrap().get_name(), mode.word());
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The contenders as processes of their own: the host, and the bare client.
+//!
+//! Takes a kubeconfig; yields a process that is watched through `/proc` and ended by its own id. Linux only, as the benches
+//! are.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use oarlock_bed::install;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::arguments::Mode;
+
+/// What Replace may do.
+pub(crate) const GRANTS: &str = include_str!("../../../plugins/replace/grant.yaml");
+
+/// How long a process may take to begin: a host may have to wait for the lease of one that was cut off.
+const BEGINS_WITHIN: Duration = Duration::from_secs(120);
+/// How long a host may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The host's binary.
+fn binary() -> anyhow::Result<PathBuf> {
+    let named = std::env::var_os("OARLOCK_BINARY").map(PathBuf::from);
+    named.context("OARLOCK_BINARY names no host binary: run this as `cargo xtask bench`")
+}
+
+/// What `oarlock manifests` prints.
+pub(crate) async fn manifests() -> anyhow::Result<Vec<serde_json::Value>> {
+    let printed = Command::new(binary()?).arg("manifests").output().await.context("cannot run `oarlock manifests`")?;
+    install::documents(&String::from_utf8(printed.stdout)?)
+}
+
+/// A running host that leads.
+pub(crate) struct HostProcess {
+    child: Child,
+    folder: PathBuf,
+    health: String,
+}
+
+impl HostProcess {
+    /// Starts `oarlock host` with `replace.wasm` and waits until it is ready and leads.
+    ///
+    /// # Errors
+    /// Names the binary or component that is missing, or shows the end of the log.
+    pub(crate) async fn start(kubeconfig: &Path, components: &Path) -> anyhow::Result<Self> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("oarlock-bench-{}-{number}", std::process::id()));
+        let plugins = folder.join("plugins");
+        std::fs::create_dir_all(&plugins)?;
+        std::fs::copy(components.join("replace.wasm"), plugins.join("replace.wasm"))
+            .context("cannot copy replace.wasm: run `cargo xtask plugins`")?;
+        std::fs::write(folder.join("grants.yaml"), GRANTS)?;
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let log = std::fs::File::create(folder.join("host.log"))?;
+        let child = Command::new(binary()?)
+            .args(["host", "--identity", &format!("bench-{number}"), "--listen", &format!("127.0.0.1:{port}")])
+            .arg("--plugins")
+            .arg(&plugins)
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut process = Self { child, folder, health: format!("http://127.0.0.1:{port}") };
+        process.leads().await?;
+        Ok(process)
+    }
+
+    async fn leads(&mut self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let leads = self.metrics().await.is_ok_and(|text| text.contains("oarlock_leading 1"));
+            if leads && self.get("/readyz").await.is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.try_wait()?;
+            anyhow::ensure!(
+                ended.is_none() && begun.elapsed() < BEGINS_WITHIN,
+                "the host does not lead; its log ends with\n{}",
+                self.log_end()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The last lines of its log.
+    pub(crate) fn log_end(&self) -> String {
+        let log = std::fs::read_to_string(self.folder.join("host.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
+    }
+
+    /// Its process id.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(crate) fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().with_context(|| format!("the host has ended; its log ends with\n{}", self.log_end()))
+    }
+
+    /// What `/metrics` answers.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<String> {
+        self.get("/metrics").await
+    }
+
+    async fn get(&self, path: &str) -> anyhow::Result<String> {
+        use http_body_util::{BodyExt as _, Empty};
+        let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+            .build_http::<Empty<bytes::Bytes>>();
+        let reply = client.get(format!("{}{path}", self.health).parse()?).await?;
+        anyhow::ensure!(reply.status().is_success(), "{path} answers {}", reply.status());
+        Ok(String::from_utf8(reply.into_body().collect().await?.to_bytes().to_vec())?)
+    }
+
+    /// Stops it by SIGTERM, and waits.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(id) = i32::try_from(self.id()?).ok().and_then(Pid::from_raw) {
+            kill_process(id, Signal::TERM)?;
+        }
+        tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await.context("the host does not stop")??;
+        std::fs::remove_dir_all(&self.folder)?;
+        Ok(())
+    }
+}
+
+/// A bare client that knows its targets and waits for the word.
+pub(crate) struct BareProcess {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl BareProcess {
+    /// Starts this program as a bare client.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub(crate) async fn start(kubeconfig: &Path, namespace: &str, mode: Mode) -> anyhow::Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bare", "--namespace", namespace, "--mode", mode.word()])
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the bare client")?;
+        let input = child.stdin.take().context("the bare client has no input")?;
+        let output = BufReader::new(child.stdout.take().context("the bare client has no output")?).lines();
+        let mut process = Self { child, input, output };
+        process.says("ready", BEGINS_WITHIN).await?;
+        Ok(process)
+    }
+
+    /// Its process id.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(crate) fn id(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the bare client has ended")
+    }
+
+    /// Lets it work, and waits until it has done everything; it still lives then.
+    ///
+    /// # Errors
+    /// If it fails or takes longer than `longest`.
+    pub(crate) async fn work(&mut self, longest: Duration) -> anyhow::Result<()> {
+        self.input.write_all(b"go\n").await.context("the bare client has ended")?;
+        self.says("done", longest).await
+    }
+
+    async fn says(&mut self, word: &str, longest: Duration) -> anyhow::Result<()> {
+        let line = tokio::time::timeout(longest, self.output.next_line()).await;
+        let line = line.with_context(|| format!("the bare client is not {word} after {longest:?}"))??;
+        anyhow::ensure!(line.as_deref() == Some(word), "the bare client failed instead of being {word}");
+        Ok(())
+    }
+
+    /// Lets it end, and waits.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        drop(self.input);
+        let status = self.child.wait().await?;
+        anyhow::ensure!(status.success(), "the bare client ended with {status}");
+        Ok(())
+    }
+}

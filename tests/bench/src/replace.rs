@@ -1,0 +1,206 @@
+//! The scenario `replace`: one job replaces all pods of a set, beside a bare client that makes the same writes.
+//!
+//! Takes the number of targets and the cluster; yields figures, and ratios of the host's to the bare client's. Both are
+//! processes of their own with the same account, on the same cluster, one after the other; which comes first alternates from
+//! round to round. Each gets a fresh namespace and a fresh world, and what it leaves is removed before the next one begins.
+//! May not judge.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::age;
+use crate::arguments::{Mode, Modes, On, Operations};
+use crate::children::{BareProcess, HostProcess};
+use crate::ground::Ground;
+use crate::job_watch::{self, JobWatch, Version};
+use crate::meter::Meter;
+use crate::metrics;
+use crate::requests::Request;
+use crate::site::{Planted, Site, longest};
+use crate::spread::{self, as_f64, round};
+
+/// How long is watched whether a host writes that has nothing to do.
+const IDLE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Figures of which the ratio of the host's to the bare client's is told.
+const RATIOS: [&str; 8] = [
+    "targetsPerSecond",
+    "cpuMillisecondsPerTarget",
+    "apiServerCpuMillisecondsPerTarget",
+    "wakeUpsPerTarget",
+    "kibReceivedPerTarget",
+    "requestsPerTarget",
+    "writesPerTarget",
+    "peakRssMib",
+];
+
+/// Who works.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    Bare,
+    Host,
+}
+
+impl Contender {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// Runs each mode with this many targets.
+///
+/// # Errors
+/// If a cluster cannot be started or a contender does not come to its end.
+pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
+    let rounds = asked.rounds(if targets > 1000 { 1 } else { 3 });
+    let mut runs = Vec::new();
+    for mode in asked.modes(Modes::Both) {
+        let ground = Ground::for_contenders(asked.on).await?;
+        let mut figures = Vec::new();
+        for number in 1..=rounds {
+            eprintln!("{} with {targets} targets: round {number} of {rounds}", mode.word());
+            let place = Place { ground: &ground, mode, targets, number, components };
+            figures.push(place.round(asked.on == On::Real).await?);
+        }
+        let spread = spread::of(&figures.iter().collect::<Vec<_>>());
+        runs.push(json!({"mode": mode.word(), "targets": targets, "rounds": figures, "spread": spread}));
+    }
+    Ok(json!({"bench": "operations", "scenario": asked.scenario.word(), "on": asked.on.word(), "runs": runs}))
+}
+
+/// One round.
+struct Place<'a> {
+    ground: &'a Ground,
+    mode: Mode,
+    targets: usize,
+    number: u32,
+    components: &'a Path,
+}
+
+impl Place<'_> {
+    async fn round(&self, with_ratios: bool) -> anyhow::Result<Value> {
+        let mut order = [Contender::Bare, Contender::Host];
+        if self.number.is_multiple_of(2) {
+            order.reverse();
+        }
+        let mut figures = Map::new();
+        for contender in order {
+            let site = Site::fresh(self.ground, &self.namespace(contender)).await?;
+            let planted = site.plant(self.mode, self.targets).await?;
+            let found = match contender {
+                Contender::Bare => self.bare(&site, &planted).await?,
+                Contender::Host => self.host(&site, &planted).await?,
+            };
+            figures.insert(contender.word().to_owned(), found);
+            site.remove().await?;
+        }
+        figures.insert("first".to_owned(), order.first().map_or("", |first| first.word()).into());
+        let figures = Value::Object(figures);
+        let ratios = if with_ratios { ratios(&figures) } else { Value::Null };
+        Ok(match figures {
+            Value::Object(mut figures) => {
+                figures.insert("ratios".to_owned(), ratios);
+                Value::Object(figures)
+            }
+            other => other,
+        })
+    }
+
+    fn namespace(&self, contender: Contender) -> String {
+        format!("{}-{}-{}", contender.word(), self.mode.word(), self.number)
+    }
+
+    async fn bare(&self, site: &Site, planted: &Planted) -> anyhow::Result<Value> {
+        let mut process = BareProcess::start(&self.ground.kubeconfig()?, &site.namespace, self.mode).await?;
+        let mut meter = Meter::start(self.ground, process.id()?)?;
+        let begun = Instant::now();
+        process.work(longest(self.targets)).await?;
+        let mut figures = self.speed(begun);
+        meter.until_quiet().await?;
+        figures.extend(meter.figures(self.targets)?);
+        process.stop().await?;
+        figures.insert("verdict".to_owned(), site.verdict(planted).await?.into());
+        Ok(figures.into())
+    }
+
+    async fn host(&self, site: &Site, planted: &Planted) -> anyhow::Result<Value> {
+        let process = HostProcess::start(&self.ground.kubeconfig()?, self.components).await?;
+        let watch = JobWatch::start(site.client.clone(), &site.namespace);
+        let before = process.metrics().await?;
+        let mut meter = Meter::start(self.ground, process.id()?)?;
+        let begun = Instant::now();
+        site.create(&job_watch::replace("bench", &planted.names(), json!({}))).await?;
+        watch.until_succeeded("bench", longest(self.targets)).await?;
+        let mut figures = self.speed(begun);
+        meter.until_quiet().await?;
+        figures.extend(meter.figures(self.targets)?);
+        self.told_by_host(&mut figures, &before, &process.metrics().await?);
+        figures.insert("writesInTenIdleSeconds".to_owned(), idle_writes(self.ground).await?.into());
+        process.stop().await?;
+        figures.insert("verdict".to_owned(), site.verdict(planted).await?.into());
+        let (age, gap) = ages(site, planted, &watch.of("bench"));
+        figures.insert("statusAgeMillisecondsMost".to_owned(), age);
+        figures.insert("statusGapMillisecondsMost".to_owned(), gap);
+        Ok(figures.into())
+    }
+
+    fn speed(&self, begun: Instant) -> Map<String, Value> {
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut figures = Map::new();
+        figures.insert("seconds".to_owned(), round(seconds).into());
+        figures.insert("targetsPerSecond".to_owned(), round(as_f64(self.targets) / seconds).into());
+        figures
+    }
+
+    fn told_by_host(&self, figures: &mut Map<String, Value>, before: &str, after: &str) {
+        let per_target = |count: fn(&str) -> Option<f64>| {
+            let more = count(after).map(|all| all - count(before).unwrap_or(0.0));
+            more.map(|more| round(more / as_f64(self.targets)))
+        };
+        figures.insert("roundsPerTarget".to_owned(), json!(per_target(metrics::rounds)));
+        figures.insert("visitsPerTarget".to_owned(), json!(per_target(metrics::visits)));
+        figures.insert("eventToActionP99Milliseconds".to_owned(), json!(metrics::event_to_action_p99(after)));
+    }
+}
+
+/// How old the status became, and the longest time between two versions of it, in milliseconds.
+fn ages(site: &Site, planted: &Planted, versions: &[Version]) -> (Value, Value) {
+    let ledger = site.world.ledger();
+    let replaced = age::replaced(&ledger.entries(), ledger.opened(), &planted.targets);
+    let versions: Vec<(Instant, usize)> = versions.iter().map(|version| (version.at, version.ended())).collect();
+    let milliseconds = |time: Option<std::time::Duration>| json!(time.map(|time| round(time.as_secs_f64() * 1000.0)));
+    (milliseconds(age::greatest(&versions, &replaced)), milliseconds(age::longest_gap(&versions)))
+}
+
+/// Writes but those for the lease within ten seconds, of a host that is quiet.
+async fn idle_writes(ground: &Ground) -> anyhow::Result<usize> {
+    let mut tail = ground.tail()?;
+    sleep(IDLE).await;
+    Ok(ground.more(&mut tail)?.iter().filter(|request| Request::is_write(request)).count())
+}
+
+/// The host's figures divided by the bare client's.
+fn ratios(round_figures: &Value) -> Value {
+    let figure = |who: &str, name: &str| round_figures.get(who)?.get(name)?.as_f64();
+    let ratio = |name: &&str| {
+        let bare = figure("bare", name).filter(|bare| *bare > 0.0)?;
+        Some(((*name).to_owned(), round(figure("host", name)? / bare).into()))
+    };
+    RATIOS.iter().filter_map(ratio).collect::<Map<_, _>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_needs_both_sides() {
+        let figures = json!({"host": {"peakRssMib": 20.0, "writesPerTarget": 3.0}, "bare": {"peakRssMib": 8.0}});
+        assert_eq!(ratios(&figures), json!({"peakRssMib": 2.5}));
+    }
+}

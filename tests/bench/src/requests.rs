@@ -1,0 +1,98 @@
+//! The requests of one contender, and what they add up to.
+//!
+//! Takes answered requests; yields counts per target. Requests for the leader's lease are never counted: they come with time
+//! and not with work. Pure.
+
+use std::collections::BTreeMap;
+
+use oarlock_bed::audit;
+use serde_json::{Value, json};
+
+use crate::spread::{as_f64, round};
+
+/// One answered request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// As the audit log names it.
+    pub(crate) verb: String,
+    /// The plural name, with the subresource.
+    pub(crate) resource: String,
+    /// The HTTP status of the reply.
+    pub(crate) code: u64,
+}
+
+impl From<audit::Request> for Request {
+    fn from(found: audit::Request) -> Self {
+        let audit::Request { verb, resource, subresource, code, .. } = found;
+        let resource = if subresource.is_empty() { resource } else { format!("{resource}/{subresource}") };
+        Self { verb, resource, code }
+    }
+}
+
+impl Request {
+    /// Whether it is for the leader's lease.
+    pub(crate) fn is_lease(&self) -> bool {
+        self.resource == "leases"
+    }
+
+    /// Whether it changes something, the lease apart.
+    pub(crate) fn is_write(&self) -> bool {
+        !["get", "list", "watch"].contains(&self.verb.as_str()) && !self.is_lease()
+    }
+}
+
+/// How many requests there were, the lease's apart.
+pub(crate) fn all(requests: &[Request]) -> usize {
+    requests.iter().filter(|request| !request.is_lease()).count()
+}
+
+/// How many writes there were.
+pub(crate) fn writes(requests: &[Request]) -> usize {
+    requests.iter().filter(|request| request.is_write()).count()
+}
+
+/// How many writes there were that act: neither statuses and records, nor events.
+pub(crate) fn acts(requests: &[Request]) -> usize {
+    let told = ["operationjobs/status", "operationrecords", "events"];
+    requests.iter().filter(|request| request.is_write() && !told.contains(&request.resource.as_str())).count()
+}
+
+/// How many requests of each verb, resource and code there were per target.
+pub(crate) fn by_kind(requests: &[Request], targets: usize) -> Value {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for Request { verb, resource, code } in requests.iter().filter(|request| request.is_write()) {
+        *counts.entry(format!("{verb} {resource} {code}")).or_default() += 1;
+    }
+    counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
+}
+
+/// How many of a hundred writes were refused as conflicts; events are not among them.
+pub(crate) fn conflicts_percent(requests: &[Request]) -> f64 {
+    let checked = || requests.iter().filter(|request| request.is_write() && request.resource != "events");
+    let refused = checked().filter(|request| request.code == 409).count();
+    round(100.0 * as_f64(refused) / as_f64(checked().count().max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(verb: &str, resource: &str, code: u64) -> Request {
+        Request { verb: verb.into(), resource: resource.into(), code }
+    }
+
+    #[test]
+    fn leases_are_never_counted_and_events_are_no_acts() {
+        let requests = [
+            request("update", "leases", 409),
+            request("get", "pods", 200),
+            request("create", "events", 201),
+            request("patch", "operationjobs/status", 200),
+            request("create", "pods/eviction", 201),
+            request("patch", "pods", 409),
+        ];
+        assert_eq!((all(&requests), writes(&requests), acts(&requests)), (5, 4, 2));
+        assert!((conflicts_percent(&requests) - 33.333).abs() < 0.001);
+        assert_eq!(by_kind(&requests, 2)["create pods/eviction 201"], json!(0.5));
+    }
+}

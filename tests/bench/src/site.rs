@@ -1,0 +1,111 @@
+//! A namespace with a world in it.
+//!
+//! Takes a cluster; yields what a scenario does there: plant sets, create jobs, judge, and remove everything again, so that
+//! the next contender does not carry what this one left behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::{Client, ResourceExt as _};
+use oarlock_bed::accounts::Account;
+use oarlock_sim::world::{self, Seedbed, SetKey, Span, Timings, World};
+
+use crate::arguments::Mode;
+use crate::cleanup;
+use crate::ground::Ground;
+use crate::job_watch;
+
+/// A namespace with a world in it.
+pub(crate) struct Site {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) world: World,
+    pub(crate) seedbed: Seedbed,
+}
+
+/// A set of pods that serve.
+pub(crate) struct Planted {
+    pub(crate) set: SetKey,
+    /// Names and UIDs of its pods, as the ledger's verdict wants them.
+    pub(crate) targets: Vec<(String, String)>,
+}
+
+impl Planted {
+    /// The names of the pods.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.targets.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// The longest that anything with this many targets may take: far more than it does.
+pub(crate) fn longest(targets: usize) -> Duration {
+    Duration::from_secs(300) + Duration::from_millis(500) * u32::try_from(targets).unwrap_or(u32::MAX)
+}
+
+/// A world that reacts at once: the figures are to be the contender's and the server's.
+fn quick() -> Timings {
+    let soon = Span::millis(1, 10);
+    Timings { react: soon, start: soon, ready: soon, available: soon, terminate: soon }
+}
+
+impl Site {
+    /// A fresh namespace of this name.
+    ///
+    /// # Errors
+    /// If the world does not start.
+    pub(crate) async fn fresh(ground: &Ground, namespace: &str) -> anyhow::Result<Self> {
+        let client = ground.client(Account::Admin).await?;
+        let clock = Arc::new(oarlock_sim::RealClock);
+        let namespaces = vec![namespace.to_owned()];
+        let options = world::Options { timings: quick(), namespaces, ..world::Options::new(1, clock) };
+        let world = World::start(ground.client(Account::World).await?, options).await?;
+        let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
+        Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })
+    }
+
+    /// A set of as many pods, once all of them serve.
+    ///
+    /// # Errors
+    /// If they never do.
+    pub(crate) async fn plant(&self, mode: Mode, pods: usize) -> anyhow::Result<Planted> {
+        let set = match mode {
+            Mode::Evict => self.seedbed.deployment("set", pods).await?,
+            Mode::CollaSet => self.seedbed.collaset("set", pods).await?,
+        };
+        self.world.settled(&set, longest(pods)).await?;
+        let identity = |pod: &Arc<k8s_openapi::api::core::v1::Pod>| (pod.name_any(), pod.uid().unwrap_or_default());
+        let targets = self.world.pods().iter().map(identity).collect();
+        Ok(Planted { set, targets })
+    }
+
+    /// Creates a Replace job.
+    ///
+    /// # Errors
+    /// If the server refuses it.
+    pub(crate) async fn create(&self, job: &DynamicObject) -> anyhow::Result<()> {
+        let jobs: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &job_watch::resource());
+        jobs.create(&PostParams::default(), job).await.map(drop).context("cannot create the job")
+    }
+
+    /// What the world says of the operation, once it has come to rest: `clean`, or what is wrong.
+    ///
+    /// # Errors
+    /// If it does not come to rest.
+    pub(crate) async fn verdict(&self, planted: &Planted) -> anyhow::Result<String> {
+        self.world.settled(&planted.set, longest(planted.targets.len())).await?;
+        let verdict = self.world.ledger().verdict(&planted.targets);
+        Ok(if verdict.is_clean() { "clean".to_owned() } else { verdict.to_string() })
+    }
+
+    /// Removes everything in the namespace, and the namespace. The host must have ended.
+    ///
+    /// # Errors
+    /// If the server refuses.
+    pub(crate) async fn remove(self) -> anyhow::Result<()> {
+        self.world.stop().await;
+        cleanup::remove(&self.client, &self.namespace).await
+    }
+}

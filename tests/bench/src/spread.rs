@@ -1,0 +1,90 @@
+//! Figures of several rounds as one: the least, the median and the most of each.
+//!
+//! Takes one JSON object of figures per round; yields one of the same shape, in which each number is such a spread. Pure.
+
+use serde_json::{Map, Value, json};
+
+/// The spread of each figure of `rounds`. Text that is the same in all rounds stays; where it differs, each is kept.
+pub(crate) fn of(rounds: &[&Value]) -> Value {
+    let mut names: Vec<&String> = Vec::new();
+    for name in rounds.iter().filter_map(|round| round.as_object()).flat_map(Map::keys) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let figure = |name: &String| {
+        let found: Vec<&Value> = rounds.iter().filter_map(|round| round.get(name)).collect();
+        (name.clone(), one(&found))
+    };
+    names.into_iter().map(figure).collect::<Map<_, _>>().into()
+}
+
+fn one(found: &[&Value]) -> Value {
+    if found.iter().any(|value| value.is_object()) {
+        return of(found);
+    }
+    let numbers: Vec<f64> = found.iter().filter_map(|value| value.as_f64()).collect();
+    if !numbers.is_empty() {
+        return of_numbers(numbers);
+    }
+    let mut texts: Vec<&str> = found.iter().filter_map(|value| value.as_str()).collect();
+    texts.dedup();
+    if texts.is_empty() { Value::Null } else { texts.join("; ").into() }
+}
+
+/// The least, the median and the most; nothing of nothing.
+pub(crate) fn of_numbers(mut numbers: Vec<f64>) -> Value {
+    numbers.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else { return Value::Null };
+    let half = numbers.len() / 2;
+    let middle = |at: usize| numbers.get(at).copied().unwrap_or(*least);
+    let median = if numbers.len() % 2 == 1 { middle(half) } else { f64::midpoint(middle(half - 1), middle(half)) };
+    json!({"min": least, "median": round(median), "max": most})
+}
+
+/// The value below which `share` of the numbers lie, as one of them.
+pub(crate) fn quantile(numbers: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank within a list")]
+    let rank = (share * as_f64(sorted.len())).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
+pub(crate) fn as_f64(n: usize) -> f64 {
+    n as f64
+}
+
+/// Three digits behind the point.
+pub(crate) fn round(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_has_its_own_spread() {
+        let rounds = [
+            json!({"a": 3.0, "k": {"x": 1}, "v": "clean"}),
+            json!({"a": 1, "k": {"y": 4}}),
+            json!({"a": 8, "v": "bad"}),
+        ];
+        let spread = of(&rounds.iter().collect::<Vec<_>>());
+        assert_eq!(spread["a"], json!({"min": 1.0, "median": 3.0, "max": 8.0}));
+        assert_eq!(spread["k"]["y"]["median"], json!(4.0));
+        assert_eq!(spread["v"], json!("clean; bad"));
+        assert_eq!(of_numbers(vec![4.0, 1.0])["median"], json!(2.5));
+    }
+
+    #[test]
+    fn quantile_is_one_of_the_numbers() {
+        let numbers: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(quantile(&numbers, 0.99), Some(99.0));
+        assert_eq!(quantile(&numbers, 0.5), Some(50.0));
+        assert_eq!(quantile(&[7.0], 0.99), Some(7.0));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+}
