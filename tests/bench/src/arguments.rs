@@ -49,6 +49,9 @@ pub(crate) struct Operations {
     /// How often; where this is not given, 3 up to 1,000 targets and 1 above, 10 for `outage`
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
+    /// What fails in `outage`; everything, one after the other, where this is not given
+    #[arg(long, value_enum)]
+    pub(crate) failure: Option<Failure>,
     /// Which cluster; only `replace` runs on both
     #[arg(long, value_enum, default_value = "real")]
     pub(crate) on: On,
@@ -80,6 +83,17 @@ pub(crate) enum Scenario {
     Deadline,
     /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
     Outage,
+}
+
+/// What fails in the middle of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Failure {
+    /// The API server is killed and restarted, twice
+    ApiServerKilled,
+    /// The store is killed and restarted
+    StoreKilled,
+    /// The API server stands still for 8 s
+    ApiServerFrozen,
 }
 
 /// How targets are replaced.
@@ -125,6 +139,16 @@ impl Scenario {
     }
 }
 
+impl Failure {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::ApiServerKilled => "api-server-killed",
+            Self::StoreKilled => "store-killed",
+            Self::ApiServerFrozen => "api-server-frozen",
+        }
+    }
+}
+
 impl Mode {
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -153,6 +177,11 @@ impl Operations {
         }
     }
 
+    /// The failures to let happen.
+    pub(crate) fn failures(&self) -> Vec<Failure> {
+        self.failure.map_or_else(|| Failure::value_variants().to_vec(), |failure| vec![failure])
+    }
+
     /// How many targets, where `otherwise` is what the scenario takes when no number is asked for.
     pub(crate) fn targets(&self, otherwise: usize) -> usize {
         self.targets.and_then(|count| usize::try_from(count).ok()).unwrap_or(otherwise)
@@ -179,6 +208,9 @@ mod tests {
     fn scenarios_and_modes_are_called_as_their_words_say() {
         for scenario in Scenario::value_variants() {
             assert_eq!(scenario.to_possible_value().unwrap().get_name(), scenario.word());
+        }
+        for failure in Failure::value_variants() {
+            assert_eq!(failure.to_possible_value().unwrap().get_name(), failure.word());
         }
         for mode in Mode::value_variants() {
             assert_eq!(mode.to_possible_value().unwrap().get_name(), mode.word());

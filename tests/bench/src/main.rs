@@ -14,17 +14,22 @@ mod arguments;
 mod bare;
 mod children;
 mod cleanup;
+mod deadline;
 mod ground;
+mod idle;
 mod job_watch;
 mod meter;
 mod metrics;
+mod outage;
 mod plugins;
 mod received;
 mod replace;
 mod requests;
+mod scene;
 mod served_sim;
 mod site;
 mod spread;
+mod steady;
 mod table;
 mod usage;
 
@@ -65,7 +70,10 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
     for count in counts {
         let figures = match asked.scenario {
             Scenario::Replace => replace::run(asked, count, &components).await?,
-            _ => anyhow::bail!("not yet"),
+            Scenario::Steady => steady::run(asked, count, &components).await?,
+            Scenario::Idle => idle::run(asked, count, &components).await?,
+            Scenario::Deadline => deadline::run(asked, count, &components).await?,
+            Scenario::Outage => outage::run(asked, count, &components).await?,
         };
         println!("{}", table::operations(&figures));
         all.push(figures);

@@ -2,6 +2,8 @@
 //!
 //! Takes the text; yields single figures of it. A figure that this host does not count is absent, never 0.
 
+use serde_json::Value;
+
 /// The value of the only series of `name`, such as a counter without labels.
 pub(crate) fn value(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
@@ -19,8 +21,16 @@ pub(crate) fn visits(text: &str) -> Option<f64> {
     value(text, "oarlock_operationjob_visits_total")
 }
 
-/// The upper edge, in milliseconds, of the bucket in which the 99th percentile of the times from event to action lies.
-pub(crate) fn event_to_action_p99(text: &str) -> Option<f64> {
+/// The upper edge, in milliseconds, of the bucket in which the 99th percentile of the times from event to action lies. The
+/// last bucket has no edge.
+pub(crate) fn event_to_action_p99(text: &str) -> Value {
+    match percentile_edge(text) {
+        Some(edge) if edge.is_infinite() => "beyond the last bucket".into(),
+        edge => edge.into(),
+    }
+}
+
+fn percentile_edge(text: &str) -> Option<f64> {
     let mut buckets = Vec::new();
     for line in text.lines().filter(|line| line.contains("event_to_action_seconds_bucket")) {
         let edge = line.split("le=\"").nth(1)?.split('"').next()?.parse::<f64>().ok()?;
@@ -38,8 +48,9 @@ mod tests {
     fn percentile_is_the_edge_of_its_bucket() {
         let bucket = |edge: &str, count: u32| format!("x_event_to_action_seconds_bucket{{le=\"{edge}\"}} {count}\n");
         let text = bucket("0.001", 50) + &bucket("0.002", 99) + &bucket("0.004", 100) + &bucket("+Inf", 100);
-        assert_eq!(event_to_action_p99(&text), Some(2.0));
-        assert_eq!(event_to_action_p99(&bucket("+Inf", 0)), None);
+        assert_eq!(event_to_action_p99(&text), 2.0);
+        assert_eq!(event_to_action_p99(&bucket("+Inf", 0)), Value::Null);
+        assert_eq!(event_to_action_p99(&bucket("+Inf", 3)), "beyond the last bucket");
     }
 
     #[test]

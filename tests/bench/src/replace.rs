@@ -18,6 +18,7 @@ use crate::job_watch::{self, JobWatch, Version};
 use crate::meter::Meter;
 use crate::metrics;
 use crate::requests::Request;
+use crate::scene::figures_of;
 use crate::site::{Planted, Site, longest};
 use crate::spread::{self, as_f64, round};
 
@@ -35,6 +36,17 @@ const RATIOS: [&str; 8] = [
     "writesPerTarget",
     "peakRssMib",
 ];
+
+const NOTES: &str = "\
+A figure of several rounds is its median, with the least and the most in brackets; a ratio is the host's figure to the bare
+client's of the same round. Figures per target are of the contender's process alone and go until it last wrote.
+- cpu: user and system time of all threads, in nanoseconds from schedstat; apiServerCpu is kube-apiserver's meanwhile, which
+  the world (kubelets and controllers in the bench's own process) uses too.
+- wakeUps: voluntary context switches of all threads. kibReceived: from all its TCP connections, by the kernel's socket
+  diagnosis. requests: answered ones by the audit log, the lease's and open watches apart.
+- writes: the lease's apart; acts: without statuses, records and events. conflictsPercent: of the writes but events.
+- statusAgeMost: how long the first target that was replaced and not yet counted in the status had been so, at most;
+  statusGapMost: between two versions of the status, at most. eventToActionP99: the upper edge of its bucket at /metrics.";
 
 /// Who works.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +82,7 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
         let spread = spread::of(&figures.iter().collect::<Vec<_>>());
         runs.push(json!({"mode": mode.word(), "targets": targets, "rounds": figures, "spread": spread}));
     }
-    Ok(json!({"bench": "operations", "scenario": asked.scenario.word(), "on": asked.on.word(), "runs": runs}))
+    Ok(figures_of(asked, runs, NOTES))
 }
 
 /// One round.
@@ -164,7 +176,7 @@ impl Place<'_> {
         };
         figures.insert("roundsPerTarget".to_owned(), json!(per_target(metrics::rounds)));
         figures.insert("visitsPerTarget".to_owned(), json!(per_target(metrics::visits)));
-        figures.insert("eventToActionP99Milliseconds".to_owned(), json!(metrics::event_to_action_p99(after)));
+        figures.insert("eventToActionP99Milliseconds".to_owned(), metrics::event_to_action_p99(after));
     }
 }
 

@@ -85,9 +85,12 @@ impl Site {
     /// # Errors
     /// If the server refuses it.
     pub(crate) async fn create(&self, job: &DynamicObject) -> anyhow::Result<()> {
-        let jobs: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &self.namespace, &job_watch::resource());
-        jobs.create(&PostParams::default(), job).await.map(drop).context("cannot create the job")
+        self.jobs().create(&PostParams::default(), job).await.map(drop).context("cannot create the job")
+    }
+
+    /// The jobs of the namespace.
+    pub(crate) fn jobs(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), &self.namespace, &job_watch::resource())
     }
 
     /// What the world says of the operation, once it has come to rest: `clean`, or what is wrong.

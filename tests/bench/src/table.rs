@@ -3,23 +3,11 @@
 use comfy_table::{Table, presets};
 use serde_json::Value;
 
-/// What the figures of contenders and scenarios mean, printed below them.
-const NOTES: &str = "\
-A figure of several rounds is its median, with the least and the most in brackets; a ratio is the host's figure to the bare
-client's of the same round. Figures per target are of the contender's process alone and go until it last wrote.
-- cpu: user and system time of all threads, in nanoseconds from schedstat; apiServerCpu is kube-apiserver's meanwhile, which
-  the world (kubelets and controllers in the bench's own process) uses too.
-- wakeUps: voluntary context switches of all threads. kibReceived: from all its TCP connections, by the kernel's socket
-  diagnosis. requests: answered ones by the audit log, the lease's and open watches apart.
-- writes: the lease's apart; acts: without statuses, records and events. conflictsPercent: of the writes but events.
-- statusAgeMost: how long the first target that was replaced and not yet counted in the status had been so, at most;
-  statusGapMost: between two versions of the status, at most. eventToActionP99: the upper edge of its bucket at /metrics.";
-
 /// What is said below figures of the API in memory.
 const SIM: &str = "On sim there are no ratios: API server, world and proxy are one process there, and it decides how fast \
 either contender is.";
 
-/// The tables of one operations bench: one for each mode, host and bare client side by side.
+/// The tables of one operations bench: one for each mode, host and bare client side by side where there are both.
 pub(crate) fn operations(figures: &Value) -> String {
     let runs = figures.get("runs").and_then(Value::as_array).into_iter().flatten();
     let on = text(figures.get("on"));
@@ -27,7 +15,7 @@ pub(crate) fn operations(figures: &Value) -> String {
     if on == "sim" {
         tables.push(SIM.to_owned());
     }
-    tables.push(NOTES.to_owned());
+    tables.push(text(figures.get("notes")));
     tables.join("\n\n")
 }
 
@@ -35,7 +23,8 @@ fn mode(run: &Value, on: &str) -> Table {
     let spread = run.get("spread");
     let of = |who: &str| spread.and_then(|spread| spread.get(who));
     let rounds = run.get("rounds").and_then(Value::as_array).map_or(0, Vec::len);
-    let head = format!("{}: {} targets on {on}, {rounds} rounds", text(run.get("mode")), text(run.get("targets")));
+    let rounds = if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") };
+    let head = format!("{}: {} targets on {on}, {rounds}", text(run.get("mode")), text(run.get("targets")));
     let columns: Vec<(&str, Option<&Value>)> = ["host", "bare", "ratios"]
         .into_iter()
         .map(|who| (if who == "ratios" { "host to bare" } else { who }, of(who)))

@@ -1,0 +1,114 @@
+//! The scenario `deadline`: how late jobs end whose targets never come to their end.
+//!
+//! Takes a number of jobs of one target each, with a deadline of 5 s, in a world that makes no new pods; yields how long after
+//! the deadline each ended, as its status says in whole seconds and as a watch saw it. May not judge.
+
+use std::path::Path;
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_sim::world::{Brake, Scope};
+use serde_json::{Map, Value, json};
+
+use crate::arguments::{Modes, Operations};
+use crate::ground::Ground;
+use crate::job_watch::{Version, Versions};
+use crate::scene::{Cast, Scene, figures_of, run_of};
+use crate::spread::{quantile, round};
+
+/// Of each target, from its start.
+const DEADLINE_SECONDS: u32 = 5;
+/// Between two jobs.
+const EACH: Duration = Duration::from_millis(50);
+
+const NOTES: &str = "\
+- statusLateSeconds: endTime less startTime less 5 s, of the job's status; both times are cut to whole seconds, so that 1 may
+  be 0.1. watchLateMilliseconds: the same between the versions of the status with startTime and with the end, as they arrive
+  at a watch.
+- deadlineExceeded: jobs whose target failed for that reason; all of them should have.";
+
+/// Runs it.
+///
+/// # Errors
+/// If a job does not end.
+pub(crate) async fn run(asked: &Operations, jobs: usize, components: &Path) -> anyhow::Result<Value> {
+    let ground = Ground::for_contenders(asked.on).await?;
+    ground.plane()?;
+    let mut runs = Vec::new();
+    for mode in asked.modes(Modes::Evict) {
+        let mut rounds = Vec::new();
+        for number in 1..=asked.rounds(1) {
+            let namespace = format!("deadline-{}-{number}", mode.word());
+            let scene = Scene::set(&ground, &namespace, Cast { mode, pods: jobs, components }).await?;
+            scene.site.world.hold(Brake::Creation, Scope::World);
+            scene.create_jobs(jobs, EACH, &json!({"activeDeadlineSeconds": DEADLINE_SECONDS})).await?;
+            scene.until_ended(jobs).await?;
+            rounds.push(figures(&scene.watch.all()));
+            scene.end().await?;
+        }
+        runs.push(run_of(mode.word(), jobs, rounds));
+    }
+    Ok(figures_of(asked, runs, NOTES))
+}
+
+fn figures(jobs: &Versions) -> Value {
+    let mut figures = Map::new();
+    let by_status: Vec<f64> = jobs.values().filter_map(|versions| late_by_status(versions)).collect();
+    let by_watch: Vec<f64> = jobs.values().filter_map(|versions| late_by_watch(versions)).collect();
+    let share = [("P50", 0.5), ("P99", 0.99), ("Most", 1.0)];
+    for (word, share) in share {
+        figures.insert(format!("statusLateSeconds{word}"), json!(quantile(&by_status, share)));
+    }
+    for (word, share) in share {
+        let milliseconds = quantile(&by_watch, share).map(|seconds| round(seconds * 1000.0));
+        figures.insert(format!("watchLateMilliseconds{word}"), json!(milliseconds));
+    }
+    let exceeded = jobs.values().filter(|versions| versions.last().is_some_and(is_exceeded)).count();
+    figures.insert("deadlineExceeded".to_owned(), exceeded.into());
+    figures.insert("jobs".to_owned(), jobs.len().into());
+    figures.into()
+}
+
+fn late_by_status(versions: &[Version]) -> Option<f64> {
+    let status = &versions.last()?.status;
+    let time = |text: &Option<String>| text.as_ref()?.parse::<Timestamp>().ok();
+    let took = time(&status.end_time)?.duration_since(time(&status.start_time)?);
+    Some(round(took.as_secs_f64() - f64::from(DEADLINE_SECONDS)))
+}
+
+fn late_by_watch(versions: &[Version]) -> Option<f64> {
+    let started = versions.iter().find(|version| version.status.start_time.is_some())?;
+    let ended = versions.iter().find(|version| version.is_last())?;
+    Some((ended.at - started.at).as_secs_f64() - f64::from(DEADLINE_SECONDS))
+}
+
+fn is_exceeded(version: &Version) -> bool {
+    let details = version.status.target_details.iter().flatten();
+    details.filter_map(|detail| detail.error.as_ref()).any(|error| error.reason == "DeadlineExceeded")
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_api::OperationJobStatus;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn lateness_counts_from_the_deadline() {
+        let begin = Instant::now();
+        let status = |end: Option<&str>| OperationJobStatus {
+            start_time: Some("2026-01-01T00:00:01Z".into()),
+            end_time: end.map(Into::into),
+            progress: Some(if end.is_some() { "Failed" } else { "Processing" }.into()),
+            ..OperationJobStatus::default()
+        };
+        let versions = [
+            Version { at: begin, status: status(None) },
+            Version { at: begin + Duration::from_millis(5250), status: status(Some("2026-01-01T00:00:07Z")) },
+        ];
+        assert_eq!(late_by_status(&versions), Some(1.0));
+        assert_eq!(late_by_watch(&versions), Some(0.25));
+        assert_eq!(late_by_watch(&versions[..1]), None);
+    }
+}

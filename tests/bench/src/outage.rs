@@ -1,0 +1,153 @@
+//! The scenario `outage`: a job during which the API server or its store fails.
+//!
+//! Takes the number of targets; runs a job again and again while a server is killed and restarted, or frozen, and yields how
+//! long each run takes, what went wrong by the world's ledger, and targets that never came to their end. The world is cut off
+//! too, and its watches wait before they try again, so the seconds are those of the whole cluster. May not judge.
+
+use std::path::Path;
+use std::time::Duration;
+
+use oarlock_bed::control_plane::ControlPlane;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::arguments::{Failure, Mode, Modes, Operations};
+use crate::ground::Ground;
+use crate::job_watch;
+use crate::scene::{Cast, Scene, figures_of, run_of};
+use crate::site::longest;
+use crate::spread::round;
+
+/// When the first failure comes at the latest; it comes before, once a third of the targets have ended.
+const FIRST: Duration = Duration::from_secs(4);
+/// When the second failure comes at the latest; it comes before, once two thirds of the targets have ended.
+const SECOND: Duration = Duration::from_secs(30);
+/// How long the store is away.
+const STORE_AWAY: Duration = Duration::from_secs(1);
+/// How long the API server is frozen.
+const FROZEN: Duration = Duration::from_secs(8);
+/// How often progress is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+const NOTES: &str = "\
+The API server is killed and restarted twice: after 4 s and after 30 s, or once a third and two thirds of the targets have
+ended if that is earlier; the store is killed once and restarted after a second, or the API server frozen once for 8 s, at the
+first of these moments.
+- wrong: targets that were not replaced exactly once, and other pods that were lost, by the world's ledger; failed: targets
+  that the status calls failed; stuck: targets that had not ended when waiting was given up.
+- downSeconds: from the failure until the server was ready again. failures: how many there were before the job had ended.";
+
+/// Runs each failure in each mode.
+///
+/// # Errors
+/// If a cluster cannot be started or does not come back.
+pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
+    let rounds = asked.rounds(10);
+    let mut runs = Vec::new();
+    for mode in asked.modes(Modes::Both) {
+        for failure in asked.failures() {
+            let ground = Ground::for_contenders(asked.on).await?;
+            ground.plane()?;
+            let label = format!("{}, {}", mode.word(), failure.word());
+            let mut figures = Vec::new();
+            for number in 1..=rounds {
+                eprintln!("{label}, {targets} targets: round {number} of {rounds}");
+                let cast = Cast { mode, pods: targets, components };
+                figures.push(once(&ground, cast, (failure, number)).await?);
+            }
+            runs.push(run_of(&label, targets, figures));
+        }
+    }
+    Ok(figures_of(asked, runs, NOTES))
+}
+
+async fn once(ground: &Ground, cast: Cast<'_>, (failure, number): (Failure, u32)) -> anyhow::Result<Value> {
+    let scene = Scene::set(ground, &namespace(cast.mode, failure, number), cast).await?;
+    let job = job_watch::replace("bench", &scene.planted.names(), json!({}));
+    let begun = Instant::now();
+    scene.site.create(&job).await?;
+    let ends = async {
+        // A job that does not end is a figure and no error here.
+        let _ = scene.until_ended(1).await;
+        begun.elapsed().as_secs_f64()
+    };
+    let (seconds, downs) = tokio::join!(ends, fail(&scene, failure, begun));
+    let figures = figures(&scene, seconds, &downs?).await;
+    scene.end().await?;
+    Ok(figures)
+}
+
+fn namespace(mode: Mode, failure: Failure, number: u32) -> String {
+    format!("outage-{}-{}-{number}", mode.word(), failure.word())
+}
+
+async fn figures(scene: &Scene<'_>, seconds: f64, downs: &[Duration]) -> Value {
+    let targets = scene.planted.targets.len();
+    let last = scene.watch.of("bench").pop();
+    let ended = last.as_ref().map_or(0, job_watch::Version::ended);
+    if ended == targets {
+        // The world's own watches may be behind; where they stay so, the verdict tells.
+        let _ = scene.site.world.settled(&scene.planted.set, longest(targets)).await;
+    }
+    let verdict = scene.site.world.ledger().verdict(&scene.planted.targets);
+    let wrong = verdict.targets.iter().filter(|fate| !fate.is_right()).count() + verdict.others_lost.len();
+    json!({
+        "seconds": round(seconds),
+        "secondsOfEachRun": format!("{seconds:.1}"),
+        "wrong": wrong,
+        "failed": last.and_then(|last| last.status.failed_pod_count).unwrap_or(0),
+        "stuck": targets - ended,
+        "failures": downs.len(),
+        "downSeconds": downs.iter().map(Duration::as_secs_f64).reduce(f64::max).map(round),
+        "verdict": if verdict.is_clean() { "clean".to_owned() } else { verdict.to_string() },
+    })
+}
+
+/// Lets the failures happen; yields how long each lasted.
+async fn fail(scene: &Scene<'_>, failure: Failure, begun: Instant) -> anyhow::Result<Vec<Duration>> {
+    let plane = scene.ground.plane()?;
+    let mut downs = Vec::new();
+    let twice = failure == Failure::ApiServerKilled;
+    for (latest, third) in [(FIRST, 1), (SECOND, 2)].into_iter().take(if twice { 2 } else { 1 }) {
+        if reached(scene, begun + latest, third).await {
+            let away = Instant::now();
+            happens(plane, failure).await?;
+            downs.push(away.elapsed());
+        }
+    }
+    Ok(downs)
+}
+
+async fn happens(plane: &ControlPlane, failure: Failure) -> anyhow::Result<()> {
+    match failure {
+        Failure::ApiServerKilled => {
+            plane.kill_api_server();
+            plane.start_api_server().await
+        }
+        Failure::StoreKilled => {
+            plane.kill_store();
+            sleep(STORE_AWAY).await;
+            plane.start_store().await
+        }
+        Failure::ApiServerFrozen => {
+            plane.freeze_api_server()?;
+            sleep(FROZEN).await;
+            plane.thaw_api_server()
+        }
+    }
+}
+
+/// Waits for a moment, or for so many thirds of the targets to have ended; says whether the job still runs then.
+async fn reached(scene: &Scene<'_>, latest: Instant, thirds: usize) -> bool {
+    let enough = scene.planted.targets.len() * thirds / 3;
+    loop {
+        let last = scene.watch.of("bench").pop();
+        if last.as_ref().is_some_and(job_watch::Version::is_last) {
+            return false;
+        }
+        if Instant::now() >= latest || last.is_some_and(|last| last.ended() >= enough.max(1)) {
+            return true;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! A host at work in a fresh namespace: what the scenarios without a bare client begin and end with.
+//!
+//! Takes a cluster and a number of pods; yields them planted, a host that leads and a watch of its jobs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::interval;
+
+use crate::arguments::{Mode, Operations};
+use crate::children::HostProcess;
+use crate::ground::Ground;
+use crate::job_watch::{self, JobWatch, Version, Versions};
+use crate::site::{Planted, Site, longest};
+use crate::spread;
+
+/// Where a host works.
+pub(crate) struct Scene<'a> {
+    pub(crate) ground: &'a Ground,
+    pub(crate) site: Site,
+    pub(crate) planted: Planted,
+    pub(crate) host: HostProcess,
+    pub(crate) watch: JobWatch,
+}
+
+/// Which pods a scene has.
+#[derive(Clone, Copy)]
+pub(crate) struct Cast<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) pods: usize,
+    pub(crate) components: &'a Path,
+}
+
+impl<'a> Scene<'a> {
+    /// Sets one in a fresh namespace of this name.
+    ///
+    /// # Errors
+    /// If the pods never serve or the host does not start.
+    pub(crate) async fn set(ground: &'a Ground, namespace: &str, cast: Cast<'_>) -> anyhow::Result<Self> {
+        let site = Site::fresh(ground, namespace).await?;
+        let planted = site.plant(cast.mode, cast.pods).await?;
+        let host = HostProcess::start(&ground.kubeconfig()?, cast.components).await?;
+        let watch = JobWatch::start(site.client.clone(), namespace);
+        Ok(Self { ground, site, planted, host, watch })
+    }
+
+    /// Creates jobs of one target each at an even pace: for the first `count` pods, and named after them.
+    ///
+    /// # Errors
+    /// If the server refuses one.
+    pub(crate) async fn create_jobs(&self, count: usize, each: Duration, further: &Value) -> anyhow::Result<()> {
+        let mut ticks = interval(each);
+        let mut creations = JoinSet::new();
+        for target in self.planted.names().into_iter().take(count) {
+            ticks.tick().await;
+            let job = job_watch::replace(&target, std::slice::from_ref(&target), further.clone());
+            let jobs = self.site.jobs();
+            creations.spawn(async move { jobs.create(&kube::api::PostParams::default(), &job).await });
+        }
+        while let Some(created) = creations.join_next().await {
+            created??;
+        }
+        Ok(())
+    }
+
+    /// Waits until as many jobs have ended, well or badly.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(crate) async fn until_ended(&self, jobs: usize) -> anyhow::Result<()> {
+        let ended = |all: &Versions| {
+            all.values().filter(|versions| versions.last().is_some_and(Version::is_last)).count() >= jobs
+        };
+        self.watch.until(&format!("the end of {jobs} jobs"), longest(jobs), ended).await
+    }
+
+    /// The first `count` pods alone, for a verdict on jobs that had no other targets.
+    pub(crate) fn chosen(&self, count: usize) -> Planted {
+        let targets = self.planted.targets.iter().take(count).cloned().collect();
+        Planted { set: self.planted.set.clone(), targets }
+    }
+
+    /// Stops the host and removes everything.
+    ///
+    /// # Errors
+    /// If the host does not stop or the server refuses.
+    pub(crate) async fn end(self) -> anyhow::Result<()> {
+        drop(self.watch);
+        self.host.stop().await?;
+        self.site.remove().await
+    }
+}
+
+/// What the rounds of one run found, with the spread of it.
+pub(crate) fn run_of(label: &str, targets: usize, rounds: Vec<Value>) -> Value {
+    let rounds: Vec<Value> = rounds.into_iter().map(|host| json!({ "host": host })).collect();
+    let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
+    json!({"mode": label, "targets": targets, "rounds": rounds, "spread": spread})
+}
+
+/// The figures of a scenario.
+pub(crate) fn figures_of(asked: &Operations, runs: Vec<Value>, notes: &str) -> Value {
+    json!({"bench": "operations", "scenario": asked.scenario.word(), "on": asked.on.word(), "runs": runs, "notes": notes})
+}
