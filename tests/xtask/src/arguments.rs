@@ -37,14 +37,27 @@ pub(crate) enum Command {
 
 /// What to measure, where.
 #[derive(Args, Debug)]
+#[command(after_long_help = BENCH)]
 pub(crate) struct Bench {
     /// What to measure
     #[arg(value_enum)]
     pub(crate) subject: Subject,
-    /// How many targets an operation has
-    #[arg(long)]
+    /// What happens while the host is measured; only for `operations`, as everything below but --json
+    #[arg(long, value_enum)]
+    pub(crate) scenario: Option<Scenario>,
+    /// How targets are replaced; each scenario has its own default
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Modes>,
+    /// How many targets or pods; by default 100 and then 1,000 for `replace`, 100 for `deadline`, else 1,000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// Which API server operations run on
+    /// How often; by default 3 for `replace` up to 1,000 targets, 10 for `outage`, else 1
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: Option<u32>,
+    /// What fails in `outage`; by default everything, one after the other
+    #[arg(long, value_enum)]
+    pub(crate) failure: Option<Failure>,
+    /// Which API server operations run on; only `replace` runs on both
     #[arg(long, value_enum)]
     pub(crate) on: Option<Ground>,
     /// Also write the figures to this file
@@ -52,50 +65,112 @@ pub(crate) struct Bench {
     pub(crate) json: Option<PathBuf>,
 }
 
+const BENCH: &str = "\
+Examples:
+  cargo xtask bench plugins
+  cargo xtask bench operations                                    host and bare client, 100 and 1,000 targets, both modes
+  cargo xtask bench operations --targets 10000 --mode collaset    one round
+  cargo xtask bench operations --scenario steady                  from a change to the write that it calls for
+  cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
+
+Figures are printed and never judged. What each means is said below its table. Nothing else should run meanwhile.";
+
 /// The two benches.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Subject {
     /// Calls of a plugin: fresh and warm, small and large pods
     Plugins,
-    /// Whole jobs, beside a bare client that makes the same writes
+    /// A host process at work, in one of several scenarios
     Operations,
+}
+
+/// What happens while the host is measured.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Scenario {
+    /// One job replaces all targets, beside a bare client that makes the same writes
+    Replace,
+    /// Ten jobs of one target a second for a minute: how long from a change to the write that it calls for
+    Steady,
+    /// 200 jobs have ended and 50 pods change a second for a minute: what it costs to have nothing to do
+    Idle,
+    /// Jobs whose targets never come to their end, with a deadline of 5 s: how late each ends
+    Deadline,
+    /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
+    Outage,
+}
+
+/// How targets are replaced.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Modes {
+    /// Evict and wait for the controller
+    Evict,
+    /// The CollaSet's protocol
+    #[value(name = "collaset")]
+    CollaSet,
+    /// One after the other
+    Both,
+}
+
+/// What fails in the middle of a job.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Failure {
+    /// The API server is killed and restarted, twice
+    ApiServerKilled,
+    /// The store is killed and restarted
+    StoreKilled,
+    /// The API server stands still for 8 s
+    ApiServerFrozen,
 }
 
 /// What stands for the cluster.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Ground {
-    /// The in-memory API
+    /// The in-memory API; without ratios
     Sim,
     /// etcd and kube-apiserver
     Real,
 }
 
-impl Subject {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Plugins => "plugins",
-            Self::Operations => "operations",
-        }
+impl Bench {
+    /// What the bench itself is called with.
+    pub(crate) fn handed_on(&self) -> Vec<String> {
+        let mut words = vec![word(&self.subject)];
+        let mut option =
+            |name: &str, value: Option<String>| words.extend(value.map(|value| format!("--{name}={value}")));
+        option("scenario", self.scenario.as_ref().map(word));
+        option("mode", self.mode.as_ref().map(word));
+        option("targets", self.targets.map(|count| count.to_string()));
+        option("rounds", self.rounds.map(|count| count.to_string()));
+        option("failure", self.failure.as_ref().map(word));
+        option("on", self.on.as_ref().map(word));
+        words
     }
 }
 
-impl Ground {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Sim => "sim",
-            Self::Real => "real",
-        }
-    }
+/// The word for a value on a command line.
+fn word(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |possible| possible.get_name().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{CommandFactory as _, Parser as _};
 
-    use super::Arguments;
+    use super::{Arguments, Command};
 
     #[test]
     fn command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn bench_is_called_with_what_was_asked_for() {
+        let asked = "xtask bench operations --scenario outage --mode collaset --rounds 3 --failure store-killed";
+        let Command::Bench(bench) = Arguments::parse_from(asked.split(' ')).command else { panic!("no bench") };
+        let handed_on = bench.handed_on();
+        assert_eq!(
+            handed_on,
+            ["operations", "--scenario=outage", "--mode=collaset", "--rounds=3", "--failure=store-killed"]
+        );
     }
 }

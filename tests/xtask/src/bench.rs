@@ -1,6 +1,6 @@
-//! Runs the benches of the tests crate, optimised.
+//! Runs the benches, optimised.
 //!
-//! Takes what to measure; runs `bench` of `oarlock-tests` with it and ends with its exit code.
+//! Takes what to measure; runs `bench` of `oarlock-bench` with it and ends with its exit code.
 
 use std::process::{Command, ExitCode};
 
@@ -18,14 +18,8 @@ pub(crate) fn run(what: &Bench) -> anyhow::Result<ExitCode> {
     // The host runs as a process of its own, as it does in a cluster.
     succeed(&mut cargo_on_all("build", &["--release", "--features", RELEASED, "--bin", "oarlock", "--bin", "bench"]))?;
     let mut command = Command::new(binary("release", "bench"));
-    command.current_dir(root()).arg(what.subject.word()).arg("--plugins-from").arg(components_folder());
+    command.current_dir(root()).args(what.handed_on()).arg("--plugins-from").arg(components_folder());
     command.env(HOST_VARIABLE, binary("release", "oarlock"));
-    if let Some(targets) = what.targets {
-        command.args(["--targets", &targets.to_string()]);
-    }
-    if let Some(ground) = what.on {
-        command.args(["--on", ground.word()]);
-    }
     if let Some(file) = &what.json {
         // A relative path is the caller's, and the bench runs at the root.
         command.arg("--json").arg(std::env::current_dir().unwrap_or_else(|_| root()).join(file));
