@@ -122,7 +122,7 @@ impl Rounds {
                 let label = BTreeMap::from([(labels::SERVICE_AVAILABLE.to_owned(), Some("true".to_owned()))]);
                 self.writer.label_pod(pod.pod_namespace(), &PodName::of(pod), &label).await
             }
-            Stage::Terminating => self.finish(pod).await,
+            Stage::Terminating | Stage::Lingering => self.finish(pod).await,
         }
     }
 

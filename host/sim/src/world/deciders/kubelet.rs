@@ -11,6 +11,9 @@ use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
 use crate::world::random::{SeededRandom, Span};
 
+/// A server that lives removes a pod right after it has marked it as done.
+const LINGERS: Duration = Duration::from_secs(2);
+
 /// Durations of the stages of a pod's life.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
@@ -53,6 +56,9 @@ pub(crate) enum Stage {
     Unavailable,
     /// Being deleted.
     Terminating,
+    /// The kubelet has done its part and nothing holds the pod, yet it is there: the server marks a pod as done with one
+    /// write and removes it with another, and may die between them.
+    Lingering,
     /// Nothing to do.
     Settled,
 }
@@ -62,7 +68,12 @@ pub(crate) fn stage(pod: &Pod, must_fail: bool) -> Stage {
     if pod.is_terminating() {
         // A grace period of zero: the kubelet has done its part, only finalizers remain.
         let is_over = pod.metadata.deletion_grace_period_seconds == Some(0);
-        return if is_over { Stage::Settled } else { Stage::Terminating };
+        let is_held = pod.metadata.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+        return match (is_over, is_held) {
+            (false, _) => Stage::Terminating,
+            (true, true) => Stage::Settled,
+            (true, false) => Stage::Lingering,
+        };
     }
     match (pod.is_finished(), pod.node(), pod.phase(), pod.is_ready()) {
         (true, ..) => Stage::Settled,
@@ -88,6 +99,7 @@ pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, random: SeededRan
         Stage::Starting => of(timings.start, "start"),
         Stage::Unready => of(timings.ready, "ready"),
         Stage::Unavailable => of(timings.available, "available"),
+        Stage::Lingering => LINGERS,
         Stage::Terminating => {
             let grace = pod.metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
             of(timings.terminate, "terminate").min(Duration::from_secs(grace.unwrap_or(30)))
@@ -171,7 +183,16 @@ mod tests {
         subject.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
         assert_eq!(stage(&subject, false), Stage::Terminating);
         subject.metadata.deletion_grace_period_seconds = Some(0);
+        subject.metadata.finalizers = Some(vec!["a.test/held".to_owned()]);
         assert_eq!(stage(&subject, false), Stage::Settled);
+    }
+
+    #[test]
+    fn pod_that_is_over_and_still_there_is_deleted_again_after_a_while() {
+        let mut subject = pod("a").terminating().0;
+        subject.metadata.deletion_grace_period_seconds = Some(0);
+        assert_eq!(stage(&subject, false), Stage::Lingering);
+        assert_eq!(stay(&subject, Stage::Lingering, &Timings::default(), SeededRandom::new(1)), LINGERS);
     }
 
     #[test]
