@@ -2,9 +2,10 @@
 //!
 //! Takes a namespace whose pods of the set are the targets; yields once every target is gone and as many others serve, which
 //! it sees by a watch, as a controller would. It runs as a process of its own, so that it can be measured as the host is:
-//! says `ready` when it knows the targets, waits for a line, works, says `done`, and stays until its input ends.
+//! says `ready` when it knows the targets, waits for a line, works, says `done`, and stays until the next line.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::Write as _;
 use std::pin::pin;
 
 use anyhow::Context as _;
@@ -80,9 +81,10 @@ pub(crate) async fn run(client: Client, namespace: &str, mode: Mode) -> anyhow::
     say_and_wait("done", &mut input).await
 }
 
+/// Whoever started it may have ended meanwhile; then it ends too.
 async fn say_and_wait(word: &str, input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
-    println!("{word}");
-    input.next_line().await.map(drop).context("nobody listens any more")
+    writeln!(std::io::stdout(), "{word}").context("nobody listens any more")?;
+    input.next_line().await?.map(drop).context("nobody listens any more")
 }
 
 impl Work {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use oarlock_bed::install;
+use oarlock_bed::{children, install};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -36,9 +36,9 @@ pub(crate) async fn manifests() -> anyhow::Result<Vec<serde_json::Value>> {
     install::documents(&String::from_utf8(printed.stdout)?)
 }
 
-/// A running host that leads.
+/// A running host that leads. It ends with this process, however that ends.
 pub(crate) struct HostProcess {
-    child: Child,
+    child: children::Child,
     folder: PathBuf,
     health: String,
 }
@@ -58,17 +58,14 @@ impl HostProcess {
             .context("cannot copy replace.wasm: run `cargo xtask plugins`")?;
         std::fs::write(folder.join("grants.yaml"), GRANTS)?;
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let log = std::fs::File::create(folder.join("host.log"))?;
-        let child = Command::new(binary()?)
+        let mut command = std::process::Command::new(binary()?);
+        command
             .args(["host", "--identity", &format!("bench-{number}"), "--listen", &format!("127.0.0.1:{port}")])
             .arg("--plugins")
             .arg(&plugins)
             .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
+            .arg(kubeconfig);
+        let child = children::Child::spawn("the host", command, folder.join("host.log"))?;
         let mut process = Self { child, folder, health: format!("http://127.0.0.1:{port}") };
         process.leads().await?;
         Ok(process)
@@ -81,29 +78,15 @@ impl HostProcess {
             if leads && self.get("/readyz").await.is_ok() {
                 return Ok(());
             }
-            let ended = self.child.try_wait()?;
-            anyhow::ensure!(
-                ended.is_none() && begun.elapsed() < BEGINS_WITHIN,
-                "the host does not lead; its log ends with\n{}",
-                self.log_end()
-            );
+            let waits = self.child.ended()?.is_none() && begun.elapsed() < BEGINS_WITHIN;
+            anyhow::ensure!(waits, "the host does not lead; its log ends with\n{}", self.child.tail(20));
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    /// The last lines of its log.
-    pub(crate) fn log_end(&self) -> String {
-        let log = std::fs::read_to_string(self.folder.join("host.log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines.get(lines.len().saturating_sub(20)..).unwrap_or_default().join("\n")
-    }
-
     /// Its process id.
-    ///
-    /// # Errors
-    /// If it has ended.
-    pub(crate) fn id(&self) -> anyhow::Result<u32> {
-        self.child.id().with_context(|| format!("the host has ended; its log ends with\n{}", self.log_end()))
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What `/metrics` answers.
@@ -128,10 +111,14 @@ impl HostProcess {
     /// # Errors
     /// If it does not end.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        if let Some(id) = i32::try_from(self.id()?).ok().and_then(Pid::from_raw) {
+        if let Some(id) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
             kill_process(id, Signal::TERM)?;
         }
-        tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await.context("the host does not stop")??;
+        let begun = Instant::now();
+        while self.child.ended()?.is_none() {
+            anyhow::ensure!(begun.elapsed() < ENDS_WITHIN, "the host does not stop: {}", self.child.tail(20));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         std::fs::remove_dir_all(&self.folder)?;
         Ok(())
     }
@@ -195,7 +182,7 @@ impl BareProcess {
     /// # Errors
     /// If it fails.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
-        drop(self.input);
+        self.input.write_all(b"end\n").await.context("the bare client has ended")?;
         let status = self.child.wait().await?;
         anyhow::ensure!(status.success(), "the bare client ended with {status}");
         Ok(())

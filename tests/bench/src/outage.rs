@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use oarlock_bed::control_plane::ControlPlane;
+use oarlock_sim::world::{Effect, Entry};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -18,20 +19,18 @@ use crate::scene::{Cast, Scene, figures_of, run_of};
 use crate::site::longest;
 use crate::spread::round;
 
-/// When the first failure comes at the latest; it comes before, once a third of the targets have ended.
+/// When the first failure comes at the latest; it comes before, once a third of the targets are gone.
 const FIRST: Duration = Duration::from_secs(4);
-/// When the second failure comes at the latest; it comes before, once two thirds of the targets have ended.
+/// When the second failure comes at the latest; it comes before, once two thirds of the targets are gone.
 const SECOND: Duration = Duration::from_secs(30);
 /// How long the store is away.
 const STORE_AWAY: Duration = Duration::from_secs(1);
 /// How long the API server is frozen.
 const FROZEN: Duration = Duration::from_secs(8);
-/// How often progress is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const NOTES: &str = "\
-The API server is killed and restarted twice: after 4 s and after 30 s, or once a third and two thirds of the targets have
-ended if that is earlier; the store is killed once and restarted after a second, or the API server frozen once for 8 s, at the
+The API server is killed and restarted twice: after 4 s and after 30 s, or once a third and two thirds of the targets
+are gone if that is earlier; the store is killed once and restarted after a second, or the API server frozen once for 8 s, at the
 first of these moments.
 - wrong: targets that were not replaced exactly once, and other pods that were lost, by the world's ledger; failed: targets
   that the status calls failed; stuck: targets that had not ended when waiting was given up.
@@ -137,17 +136,15 @@ async fn happens(plane: &ControlPlane, failure: Failure) -> anyhow::Result<()> {
     }
 }
 
-/// Waits for a moment, or for so many thirds of the targets to have ended; says whether the job still runs then.
+/// Waits for a moment, or for so many thirds of the targets to be gone; says whether the job still runs then. The world
+/// knows that earlier than the status tells.
 async fn reached(scene: &Scene<'_>, latest: Instant, thirds: usize) -> bool {
-    let enough = scene.planted.targets.len() * thirds / 3;
-    loop {
-        let last = scene.watch.of("bench").pop();
-        if last.as_ref().is_some_and(job_watch::Version::is_last) {
-            return false;
-        }
-        if Instant::now() >= latest || last.is_some_and(|last| last.ended() >= enough.max(1)) {
-            return true;
-        }
-        sleep(LOOK_EVERY).await;
+    let enough = (scene.planted.targets.len() * thirds / 3).max(1);
+    let gone = |entries: &[Entry]| entries.iter().filter(|entry| entry.effect == Effect::PodGone).count() >= enough;
+    let rest = latest.saturating_duration_since(Instant::now());
+    tokio::select! {
+        // Either way it is time.
+        _ = scene.site.world.ledger().until("targets to be gone", rest, gone) => true,
+        _ = scene.until_ended(1) => false,
     }
 }

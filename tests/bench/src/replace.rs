@@ -144,7 +144,7 @@ impl Place<'_> {
         let process = HostProcess::start(&self.ground.kubeconfig()?, self.components).await?;
         let watch = JobWatch::start(site.client.clone(), &site.namespace);
         let before = process.metrics().await?;
-        let mut meter = Meter::start(self.ground, process.id()?)?;
+        let mut meter = Meter::start(self.ground, process.id())?;
         let begun = Instant::now();
         site.create(&job_watch::replace("bench", &planted.names(), json!({}))).await?;
         watch.until_succeeded("bench", longest(self.targets)).await?;

@@ -56,9 +56,13 @@ pub(crate) fn as_f64(n: usize) -> f64 {
     n as f64
 }
 
-/// Three digits behind the point.
+/// Three digits behind the point, and three that are not 0 where there are such.
 pub(crate) fn round(value: f64) -> f64 {
-    (value * 1000.0).round() / 1000.0
+    let mut factor = 1000.0;
+    while (value * factor).abs() < 100.0 && factor < 1e9 {
+        factor *= 10.0;
+    }
+    (value * factor).round() / factor
 }
 
 #[cfg(test)]
@@ -77,6 +81,13 @@ mod tests {
         assert_eq!(spread["k"]["y"]["median"], json!(4.0));
         assert_eq!(spread["v"], json!("clean; bad"));
         assert_eq!(of_numbers(vec![4.0, 1.0])["median"], json!(2.5));
+    }
+
+    #[test]
+    fn small_figures_keep_three_digits() {
+        for (value, rounded) in [(12.34567, 12.346), (0.012_345_6, 0.0123), (0.0, 0.0), (0.000_1, 0.0001)] {
+            assert!((round(value) - rounded).abs() < 1e-12, "{value}: {}", round(value));
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(crate) async fn run(asked: &Operations, pods: usize, components: &Path) -> a
 
 async fn once(scene: Scene<'_>, jobs: usize) -> anyhow::Result<Value> {
     let mut tail = scene.ground.plane()?.audit_tail()?;
-    let mut meter = Meter::start(scene.ground, scene.host.id()?)?;
+    let mut meter = Meter::start(scene.ground, scene.host.id())?;
     scene.create_jobs(jobs, EACH, &json!({})).await?;
     scene.until_ended(jobs).await?;
     meter.until_quiet().await?;
