@@ -12,13 +12,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use oarlock_api::OperationJob;
 use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::{Indexed, Store};
 use oarlock_core::cluster::writes::{EntryResult, Stopped, Write};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::time::after_seconds;
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Manifest;
@@ -133,7 +134,7 @@ impl Bench {
     }
 
     fn later(&mut self, seconds: i64) {
-        self.now += SignedDuration::from_secs(seconds);
+        self.now = after_seconds(self.now, seconds);
     }
 
     fn status(&self) -> &Value {
@@ -196,7 +197,7 @@ impl Bench {
 
     /// Sends all that waits. The results are news to the next round.
     fn send(&mut self) {
-        while let Some(entry) = self.queue.next() {
+        while let Some(entry) = self.queue.take_next() {
             let (mut stopped, mut done) = (None, 0);
             for write in &entry.writes {
                 self.sent.push(format!("{} {}", write.verb(), write.object().name));
@@ -495,7 +496,7 @@ fn the_end_of_a_pod_is_never_taken_for_the_time_it_was_asked_to_go() {
         bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
         bench.settle(&mut evict_and_wait);
         let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
-        let (deleted, resource_version) = (Some(bench.now + SignedDuration::from_secs(3)), "99".to_owned());
+        let (deleted, resource_version) = (Some(after_seconds(bench.now, 3)), "99".to_owned());
         bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
         bench.later(4);
         bench.touch_all();

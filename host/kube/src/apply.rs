@@ -117,7 +117,7 @@ async fn send_all(state: Arc<OutboxState>) {
             continue;
         }
         let permit = state.link.limiter.enter().await;
-        let next = state.queue.lock().next();
+        let next = state.queue.lock().take_next();
         if let Some(entry) = next {
             sending.spawn(Sending::new(state.clone(), entry).run(permit));
         }

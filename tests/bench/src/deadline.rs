@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_sim::world::{Brake, Scope};
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{Modes, Operations};
@@ -40,7 +40,7 @@ pub(crate) async fn run(asked: &Operations, jobs: usize, components: &Path) -> a
         for number in 1..=asked.rounds(1) {
             let namespace = format!("deadline-{}-{number}", mode.word());
             let scene = Scene::set(&ground, &namespace, Cast { mode, pods: jobs, components }).await?;
-            scene.site.world.hold(Brake::Creation, Scope::World);
+            scene.site.world.hold(Pause::Creation, Scope::World);
             scene.create_jobs(jobs, EACH, &json!({"activeDeadlineSeconds": DEADLINE_SECONDS})).await?;
             scene.until_ended(jobs).await?;
             rounds.push(figures(&scene.watch.all()));

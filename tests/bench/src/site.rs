@@ -59,7 +59,7 @@ impl Site {
         let client = ground.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
         let namespaces = vec![namespace.to_owned()];
-        let options = world::Options { timings: quick(), namespaces, ..world::Options::new(1, clock) };
+        let options = world::WorldOptions { timings: quick(), namespaces, ..world::WorldOptions::new(1, clock) };
         let world = World::start(ground.client(Account::World).await?, options).await?;
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
         Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })

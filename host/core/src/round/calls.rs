@@ -50,9 +50,9 @@ impl PlannedCall<'_> {
         known.visited(self.target.round.now);
         match (answer, self.planned.call) {
             (Some((answer, reads)), _) => {
-                self.target.judge(self.planned, answer, reads.missing(), known, tables)
+                self.judge_answer(answer, reads.missing(), known, tables)
             }
-            (None, Call::Release) => self.target.released_alone(self.planned, "no plugin serves the action", known),
+            (None, Call::Release) => self.released_alone("no plugin serves the action", known),
             (None, _) => Verdict::default(),
         }
     }

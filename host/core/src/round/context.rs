@@ -154,6 +154,7 @@ impl<'a> Round<'a> {
 }
 
 /// A round, for one target.
+#[derive(Clone)]
 pub struct Target<'a> {
     /// The round.
     pub round: &'a Round<'a>,

@@ -334,7 +334,7 @@ fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
     let starts = memory.decided.values().any(|decided| decided.state.uid.is_some());
     let owes = !memory.durable.processing.is_empty() || !memory.releasing.is_empty();
     let paced = memory.finalizer_put.is_none_or(|put| after(put, FINALIZER_AGAIN) <= round.now);
-    if !starts && !(owes && paced) {
+    if !(starts || owes && paced) {
         return None;
     }
     list.push(FINALIZER.to_owned());

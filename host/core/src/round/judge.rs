@@ -17,7 +17,7 @@ use crate::job::time::after;
 use crate::plugin::authorize::{Authority, authorize};
 use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
 use crate::plugin::visit::{Answer, Call, Trap};
-use crate::round::context::Target;
+use crate::round::calls::PlannedCall;
 use crate::round::refresh::{note_claims, stored_claims};
 use crate::round::target::PlannedVisit;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
@@ -53,12 +53,11 @@ fn unchanged(planned: &PlannedVisit) -> Verdict {
     Verdict { state: Some(planned.state.clone()), ..Verdict::default() }
 }
 
-impl Target<'_> {
+impl PlannedCall<'_> {
     /// The meaning of `answer`. `missing` are the live reads that the plugin lacked; a claim of this target is visible to
     /// the next.
-    pub(crate) fn judge(
+    pub(crate) fn judge_answer(
         &self,
-        planned: &PlannedVisit,
         answer: Answer,
         missing: BTreeSet<LiveRead>,
         known: &mut TargetMemory,
@@ -68,42 +67,41 @@ impl Target<'_> {
         // for an answer counts in its own round alone.
         let mut reads = std::mem::take(&mut known.live_reads);
         reads.extend(missing.iter().cloned());
-        match (planned.call, answer) {
+        match (self.planned.call, answer) {
             (_, Answer::Failed(failure)) if failure.retryable && !missing.is_empty() && reads.len() <= LIVE_READS => {
                 known.live_reads.clone_from(&reads);
-                let mut verdict = self.with_read_failures(planned, &reads, known);
+                let mut verdict = self.with_read_failures(&reads, known);
                 verdict.live_reads = reads;
                 verdict
             }
-            (Call::Release, answer) => self.released(planned, answer, known),
-            (_, answer) if planned.final_check => self.final_check(planned, answer, known, tables),
+            (Call::Release, answer) => self.released(answer, known),
+            (_, answer) if self.planned.final_check => self.final_check(answer, known, tables),
             (_, Answer::Proposed(proposal)) => {
-                let verdict = self.proposed(planned, [&Proposal::default(), &proposal], State::Processing, known, tables);
+                let verdict = self.proposed([&Proposal::default(), &proposal], State::Processing, known, tables);
                 // Nothing else may bring a visit: the proposal may have changed nothing.
-                known.check_at.get_or_insert(after(self.round.now, SLOW_CHECK));
+                known.check_at.get_or_insert(after(self.target.round.now, SLOW_CHECK));
                 verdict
             }
-            (_, Answer::Reported { operate, report }) => self.reported(planned, &operate, report, known, tables),
-            (_, Answer::Failed(failure)) => self.failed(planned, failure, known),
-            (_, Answer::Trapped(trap)) => self.trapped(planned, trap, known),
+            (_, Answer::Reported { operate, report }) => self.reported(&operate, report, known, tables),
+            (_, Answer::Failed(failure)) => self.failed(failure, known),
+            (_, Answer::Trapped(trap)) => self.trapped(trap, known),
         }
     }
 
     /// Shows a live read that the API server keeps refusing as the target's error.
-    fn with_read_failures(&self, planned: &PlannedVisit, reads: &BTreeSet<LiveRead>, known: &mut TargetMemory) -> Verdict {
-        let refused = reads.iter().find_map(|read| self.round.live.failed.get(read));
+    fn with_read_failures(&self, reads: &BTreeSet<LiveRead>, known: &mut TargetMemory) -> Verdict {
+        let refused = reads.iter().find_map(|read| self.target.round.live.failed.get(read));
         match refused.filter(|failure| failure.refused) {
             Some(failure) => {
                 let message = cut(&failure.message, 256);
-                self.troubled(planned, TargetError { reason: "GetObjectFailed".into(), message }, known)
+                self.troubled(TargetError { reason: "GetObjectFailed".into(), message }, known)
             }
-            None => unchanged(planned),
+            None => unchanged(self.planned),
         }
     }
 
     fn reported(
         &self,
-        planned: &PlannedVisit,
         operate: &Proposal,
         report: Report,
         known: &mut TargetMemory,
@@ -111,9 +109,9 @@ impl Target<'_> {
     ) -> Verdict {
         let wait = report.check_after_ms.map_or(SLOW_CHECK, |ms| SignedDuration::from_millis(i64::from(ms)));
         let processing = report.state == State::Processing;
-        let verdict = self.proposed(planned, [operate, &report.proposal], report.state, known, tables);
+        let verdict = self.proposed([operate, &report.proposal], report.state, known, tables);
         if processing && known.check_at.is_none() {
-            known.check_after(self.round.now, wait);
+            known.check_after(self.target.round.now, wait);
         }
         verdict
     }
@@ -121,7 +119,6 @@ impl Target<'_> {
     /// `operate`'s proposal beside mutations, the proposal itself, and the target's state with it.
     fn proposed(
         &self,
-        planned: &PlannedVisit,
         parts: [&Proposal; 2],
         state: State,
         known: &mut TargetMemory,
@@ -131,12 +128,12 @@ impl Target<'_> {
         known.traps = 0;
         let [operate, proposal] = parts;
         for part in parts {
-            if let Err(denied) = self.authorized(planned, part) {
-                return self.failing(planned, "MutationDenied", denied, known);
+            if let Err(denied) = self.authorized(part) {
+                return self.failing("MutationDenied", denied, known);
             }
         }
-        let writes = self.writes(planned, proposal);
-        let mut next = planned.state.clone();
+        let writes = self.target.writes(self.planned, proposal);
+        let mut next = self.planned.state.clone();
         if writes.is_empty() && known.write_tries == 0 && known.blocked == 0 {
             // The reason for which it waited is over; while a write is tried again, it is not.
             known.trouble = None;
@@ -148,22 +145,23 @@ impl Target<'_> {
         }
         if !self.claim(&mut next, tables) {
             // Another target was quicker: the call is repeated, and no longer sees the object.
-            known.check(self.round.now);
-            return unchanged(planned);
+            known.check(self.target.round.now);
+            return unchanged(self.planned);
         }
         known.operated |= !writes.is_empty();
         let events = operate.events.iter().chain(&proposal.events).cloned().collect();
         match state {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
-                let held = planned.object.as_ref().filter(|object| holds::held(object, &self.round.job.uid));
+                let held = self.planned.object.as_ref().filter(|object| holds::held(object, &self.target.round.job.uid));
                 known.held = held.map(|object| object.uid.clone());
-                let next = ended(&next, Progress::Succeeded, self.round.second(), None);
+                let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
             }
             State::Failed(error) => {
-                let planned = PlannedVisit { state: next, object: planned.object.clone(), ..*planned };
-                let mut verdict = self.failing(&planned, &error.reason, error.message, known);
+                let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
+                let failed = PlannedCall { target: self.target.clone(), planned };
+                let mut verdict = failed.failing(&error.reason, error.message, known);
                 verdict.writes = writes;
                 verdict.events = events;
                 verdict
@@ -171,17 +169,17 @@ impl Target<'_> {
         }
     }
 
-    fn authorized(&self, planned: &PlannedVisit, proposal: &Proposal) -> Result<(), String> {
-        let Some(plugin) = self.round.serving() else { return Err("no plugin answers for it".to_owned()) };
-        let seen = |key: &ObjectKey| self.round.store.get(key);
+    fn authorized(&self, proposal: &Proposal) -> Result<(), String> {
+        let Some(plugin) = self.target.round.serving() else { return Err("no plugin answers for it".to_owned()) };
+        let seen = |key: &ObjectKey| self.target.round.store.get(key);
         let authority = Authority {
             manifest: &plugin.manifest,
             grant: &plugin.grant,
-            namespace: &self.round.job.key.namespace,
-            job_uid: &self.round.job.uid,
-            target: &self.key,
-            target_uid: planned.state.uid.as_deref(),
-            extras: &planned.state.extra,
+            namespace: &self.target.round.job.key.namespace,
+            job_uid: &self.target.round.job.uid,
+            target: &self.target.key,
+            target_uid: self.planned.state.uid.as_deref(),
+            extras: &self.planned.state.extra,
             seen: &seen,
         };
         authorize(proposal, &authority).map_err(|denied| denied.sentence)
@@ -189,13 +187,13 @@ impl Target<'_> {
 
     /// Claims the objects that the state's exclusive extras name, and gives up the claims that it no longer names.
     fn claim(&self, next: &mut TargetState, tables: &mut Tables) -> bool {
-        let Some(plugin) = self.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty()) else {
+        let Some(plugin) = self.target.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty()) else {
             return true;
         };
-        let namespace = &self.round.job.key.namespace;
+        let namespace = &self.target.round.job.key.namespace;
         let seen = |kind: &crate::cluster::object::Kind, name: &str| {
             let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.to_owned() };
-            self.round.store.get(&key).map(|object| object.uid.clone())
+            self.target.round.store.get(&key).map(|object| object.uid.clone())
         };
         match note_claims(next, &plugin.registration, seen) {
             Some(noted) => drop(next.extra.insert(extras::CLAIMED_UID.to_owned(), noted)),
@@ -207,49 +205,49 @@ impl Target<'_> {
             return false;
         }
         for object in &wanted {
-            let job = self.round.job.key.clone();
-            tables.claims.claim(object, Claim { job, index: self.index, target_uid: target_uid.clone() });
+            let job = self.target.round.job.key.clone();
+            tables.claims.claim(object, Claim { job, index: self.target.index, target_uid: target_uid.clone() });
         }
         // A durable claim is given up only once the newer state is durable too.
-        let kept: Vec<_> = wanted.into_iter().chain(stored_claims(self.stored, Some(&plugin.registration))).collect();
-        tables.claims.release_except(&self.round.job.key, self.index, &kept);
+        let kept: Vec<_> = wanted.into_iter().chain(stored_claims(self.target.stored, Some(&plugin.registration))).collect();
+        tables.claims.release_except(&self.target.round.job.key, self.target.index, &kept);
         true
     }
 
     /// An end other than Succeeded. It is recorded at once where no write of ours can still take effect.
-    fn failing(&self, planned: &PlannedVisit, reason: &str, message: String, known: &mut TargetMemory) -> Verdict {
+    fn failing(&self, reason: &str, message: String, known: &mut TargetMemory) -> Verdict {
         let error = TargetError { reason: reason.to_owned(), message };
-        let first_round = self.stored.progress == Progress::Pending;
+        let first_round = self.target.stored.progress == Progress::Pending;
         if first_round || known.expects.no_late_effect() {
-            return self.lost(planned, error);
+            return self.lost(error);
         }
         known.failure =
             Some(PendingFailure { error, no_late_effect: false, skip_final_check: false, give_up_at: None });
         known.retry_at = None;
-        unchanged(planned)
+        unchanged(self.planned)
     }
 
-    fn lost(&self, planned: &PlannedVisit, error: TargetError) -> Verdict {
-        let next = ended(&planned.state, Progress::Failed, self.round.second(), Some(error));
+    fn lost(&self, error: TargetError) -> Verdict {
+        let next = ended(&self.planned.state, Progress::Failed, self.target.round.second(), Some(error));
         Verdict { state: Some(next), ..Verdict::default() }
     }
 
-    fn failed(&self, planned: &PlannedVisit, failure: CallFailure, known: &mut TargetMemory) -> Verdict {
+    fn failed(&self, failure: CallFailure, known: &mut TargetMemory) -> Verdict {
         if !failure.retryable {
-            return self.failing(planned, &failure.reason, failure.message, known);
+            return self.failing(&failure.reason, failure.message, known);
         }
         let wait = wait_after(known.call_tries, failure.retry_after_ms);
         known.call_tries = known.call_tries.saturating_add(1);
-        known.check(after(self.round.now, wait));
+        known.check(after(self.target.round.now, wait));
         known.retry_at = known.check_at;
         let message = cut(&failure.message, 256);
-        self.troubled(planned, TargetError { reason: failure.reason, message }, known)
+        self.troubled(TargetError { reason: failure.reason, message }, known)
     }
 
     /// A trouble that may pass is written once it has lasted two rounds.
-    fn troubled(&self, planned: &PlannedVisit, trouble: TargetError, known: &mut TargetMemory) -> Verdict {
+    fn troubled(&self, trouble: TargetError, known: &mut TargetMemory) -> Verdict {
         let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
-        let mut verdict = unchanged(planned);
+        let mut verdict = unchanged(self.planned);
         if rounds >= 2
             && let Some(state) = verdict.state.as_mut()
         {
@@ -259,91 +257,90 @@ impl Target<'_> {
         verdict
     }
 
-    fn trapped(&self, planned: &PlannedVisit, trap: Trap, known: &mut TargetMemory) -> Verdict {
+    fn trapped(&self, trap: Trap, known: &mut TargetMemory) -> Verdict {
         known.traps = known.traps.saturating_add(1);
         if known.traps < TRAPS {
-            known.check_at = Some(self.round.now);
-            return unchanged(planned);
+            known.check_at = Some(self.target.round.now);
+            return unchanged(self.planned);
         }
         known.traps = 0;
         let message = format!("{} ({TRAPS} times in a row)", trap.message);
-        self.failing(planned, trap.reason, message, known)
+        self.failing(trap.reason, message, known)
     }
 
     /// The final check of a target whose time is over: only `succeeded` counts.
     fn final_check(
         &self,
-        planned: &PlannedVisit,
         answer: Answer,
         known: &mut TargetMemory,
         tables: &mut Tables,
     ) -> Verdict {
-        let Some(failure) = known.failure.clone() else { return unchanged(planned) };
+        let Some(failure) = known.failure.clone() else { return unchanged(self.planned) };
         match answer {
             Answer::Reported { operate, report } if report.state == State::Succeeded => {
-                self.proposed(planned, [&operate, &report.proposal], State::Succeeded, known, tables)
+                self.proposed([&operate, &report.proposal], State::Succeeded, known, tables)
             }
             Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
                 known.traps = known.traps.saturating_add(1);
-                known.retry_at = Some(self.round.now);
-                unchanged(planned)
+                known.retry_at = Some(self.target.round.now);
+                unchanged(self.planned)
             }
-            _ => self.lost(planned, failure.error),
+            _ => self.lost(failure.error),
         }
     }
 
     /// An answer to `release`. The host lets go of the target, with the plugin or without.
-    fn released(&self, planned: &PlannedVisit, answer: Answer, known: &mut TargetMemory) -> Verdict {
+    fn released(&self, answer: Answer, known: &mut TargetMemory) -> Verdict {
         match answer {
-            Answer::Proposed(proposal) => match self.authorized(planned, &proposal) {
+            Answer::Proposed(proposal) => match self.authorized(&proposal) {
                 Ok(()) => {
-                    let mut verdict = self.let_go(planned, &proposal);
+                    let mut verdict = self.let_go(&proposal);
                     verdict.events.extend(proposal.events);
                     verdict
                 }
-                Err(denied) => self.released_alone(planned, &denied, known),
+                Err(denied) => self.released_alone(&denied, known),
             },
             Answer::Failed(failure) if failure.retryable && known.release_tries < 5 => {
                 let wait = wait_after(known.release_tries, failure.retry_after_ms);
                 known.release_tries = known.release_tries.saturating_add(1);
-                known.check(after(self.round.now, wait));
+                known.check(after(self.target.round.now, wait));
                 known.retry_at = known.check_at;
-                unchanged(planned)
+                unchanged(self.planned)
             }
             Answer::Failed(failure) => {
-                self.released_alone(planned, &format!("{}: {}", failure.reason, failure.message), known)
+                self.released_alone(&format!("{}: {}", failure.reason, failure.message), known)
             }
             Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
                 known.traps = known.traps.saturating_add(1);
-                known.check_at = Some(self.round.now);
-                unchanged(planned)
+                known.check_at = Some(self.target.round.now);
+                unchanged(self.planned)
             }
-            Answer::Trapped(trap) => self.released_alone(planned, &trap.message, known),
-            Answer::Reported { .. } => self.let_go(planned, &Proposal::default()),
+            Answer::Trapped(trap) => self.released_alone(&trap.message, known),
+            Answer::Reported { .. } => self.let_go(&Proposal::default()),
         }
     }
 
     /// The release of a target without its plugin, which is told once.
-    pub(crate) fn released_alone(&self, planned: &PlannedVisit, why: &str, known: &mut TargetMemory) -> Verdict {
-        let mut verdict = self.let_go(planned, &Proposal::default());
+    pub(crate) fn released_alone(&self, why: &str, known: &mut TargetMemory) -> Verdict {
+        let mut verdict = self.let_go(&Proposal::default());
         if !std::mem::replace(&mut known.release_alone, true) {
-            let message = format!("{}: released without the plugin: {why}", self.name);
+            let message = format!("{}: released without the plugin: {why}", self.target.name);
             verdict.events.push(PluginEvent { warning: true, reason: "ReleaseTargetFailed".into(), message });
         }
         verdict
     }
 
     /// Takes away the changes that the proposal and the job's hold name. `Released` is recorded once nothing is left.
-    fn let_go(&self, planned: &PlannedVisit, proposal: &Proposal) -> Verdict {
-        let held = planned.object.as_ref().and_then(|object| holds::let_go(object, &self.round.job.uid));
-        let mut writes = self.writes(planned, proposal);
+    fn let_go(&self, proposal: &Proposal) -> Verdict {
+        let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
+        let mut writes = self.target.writes(self.planned, proposal);
         // A proposal that changes the target's metadata goes by the same hold: one patch does both.
-        writes.retain(|write| held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.key));
-        writes.extend(held.map(|body| Write::patch(&self.key, body)));
+        writes.retain(|write| held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key));
+        writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
         if !writes.is_empty() {
-            return Verdict { writes, ..unchanged(planned) };
+            return Verdict { writes, ..unchanged(self.planned) };
         }
-        let mut state = planned.state.clone();
+        let mut state = self.planned.state.clone();
         if state.progress == Progress::Failed {
             state.extra.insert(extras::RELEASED.to_owned(), "true".to_owned());
         }

@@ -27,13 +27,14 @@ const CLOCK_MARGIN: SignedDuration = SignedDuration::from_secs(2);
 /// Takes in the results that came back. Yields the events that follow from them.
 pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<EventNote> {
     let mut notes = Vec::new();
+    let events = EventBuilder { job, action };
     for result in std::mem::take(&mut memory.results) {
         if result.entry.job.uid != job.uid {
             continue;
         }
         match result.entry.index {
             None => closed(&result, memory, &mut notes),
-            Some(index) if concerns(&result, index, memory) => target(&result, index, memory, job, action, &mut notes),
+            Some(index) if concerns(&result, index, memory) => target(&result, index, memory, events, &mut notes),
             Some(_) => {}
         }
     }
@@ -67,8 +68,7 @@ fn target(
     result: &EntryResult,
     index: u32,
     memory: &mut JobMemory,
-    job: &JobRef,
-    action: &str,
+    events: EventBuilder<'_>,
     notes: &mut Vec<EventNote>,
 ) {
     let name = memory.state.name(index).to_owned();
@@ -87,7 +87,6 @@ fn target(
                 memory.blocked.insert(index);
             }
             show(index, trouble, memory);
-            let events = EventBuilder { job, action };
             notes.extend(warning.map(|warning| events.about_target(warning, index, attempt)));
         }
     }

@@ -120,9 +120,9 @@ impl Claims {
         for (index, objects) in self.by_job.remove(job).unwrap_or_default() {
             for object in objects {
                 let place = place(&job.namespace, &object);
-                let held = self.held.get(&place).into_iter().flatten();
-                let target = held.filter(|(_, claim)| claim.job == *job && claim.index == index).map(|(_, c)| &c.target_uid);
-                let target = target.cloned().next();
+                let mut held = self.held.get(&place).into_iter().flatten();
+                let own = held.find(|(_, claim)| claim.job == *job && claim.index == index);
+                let target = own.map(|(_, claim)| claim.target_uid.clone());
                 self.drop_claim(job, index, &object);
                 if let Some(target) = target {
                     self.retired.entry(place).or_default().push((object.uid.clone(), target));

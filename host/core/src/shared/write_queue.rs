@@ -72,7 +72,7 @@ impl WriteQueue {
     }
 
     /// The next entry to send; it is on the wire from now on.
-    pub fn next(&mut self) -> Option<Entry> {
+    pub fn take_next(&mut self) -> Option<Entry> {
         for place in 0..self.turns.len() {
             while let Some(uid) = self.turns.get_mut(place).and_then(VecDeque::pop_front) {
                 let Some(job) = self.jobs.get_mut(&uid) else { continue };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn sent(queue: &mut WriteQueue) -> Vec<String> {
-        std::iter::from_fn(|| queue.next()).map(|entry| entry.target_uid).collect()
+        std::iter::from_fn(|| queue.take_next()).map(|entry| entry.target_uid).collect()
     }
 
     #[test]
@@ -212,8 +212,8 @@ mod tests {
         let mut queue = WriteQueue::default();
         queue.push(entry("a", 0, Priority::First));
         queue.push(Entry { attempt: 2, ..entry("a", 0, Priority::Operated) });
-        assert_eq!((queue.waiting("a"), queue.next().map(|entry| entry.attempt)), (1, Some(2)));
-        assert_eq!(queue.next(), None);
+        assert_eq!((queue.waiting("a"), queue.take_next().map(|entry| entry.attempt)), (1, Some(2)));
+        assert_eq!(queue.take_next(), None);
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         assert!(queue.withdraw("a", 0), "nothing of it was sent");
         assert!(queue.is_empty());
         queue.push(entry("a", 0, Priority::First));
-        assert!(queue.next().is_some());
+        assert!(queue.take_next().is_some());
         assert!(!queue.withdraw("a", 0) && queue.is_busy("a", 0));
         assert!(!queue.withdraw_job("a"));
         queue.finished("a", Some(0));
@@ -234,10 +234,10 @@ mod tests {
     fn an_entry_never_overtakes_the_one_of_its_target_that_is_on_the_wire() {
         let mut queue = WriteQueue::default();
         queue.push(entry("a", 0, Priority::First));
-        assert!(queue.next().is_some());
+        assert!(queue.take_next().is_some());
         queue.push(Entry { attempt: 2, ..entry("a", 0, Priority::Operated) });
-        assert_eq!(queue.next(), None);
+        assert_eq!(queue.take_next(), None);
         queue.finished("a", Some(0));
-        assert_eq!(queue.next().map(|entry| entry.attempt), Some(2));
+        assert_eq!(queue.take_next().map(|entry| entry.attempt), Some(2));
     }
 }
