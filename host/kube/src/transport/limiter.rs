@@ -14,6 +14,8 @@ use tokio::time::Instant;
 const MOST: usize = 32;
 /// The limit falls at most once in this time: replies to what was already in flight say nothing new.
 const SETTLING: Duration = Duration::from_secs(1);
+/// Slow replies leave at least so many.
+const FEW: f64 = 8.0;
 /// Replies this much slower than usual mean that a queue has formed.
 const SLOWER: f64 = 4.0;
 /// Below this a reply is fast, whatever is usual.
@@ -73,7 +75,8 @@ impl WriteLimiter {
         if !busy && !queued {
             state.limit = (state.limit + 1.0 / state.limit).min(MOST as f64);
         } else if state.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
-            state.limit = (state.limit * if busy { 0.5 } else { 0.8 }).max(1.0);
+            // Slow replies alone never leave fewer than a few: the server may just share a busy machine.
+            state.limit = if busy { (state.limit * 0.5).max(1.0) } else { (state.limit * 0.8).max(FEW) };
             state.lowered = Some(Instant::now());
         }
         self.resize(&mut state, before);
