@@ -38,8 +38,10 @@ struct OutboxState {
     link: Link,
     fence: Fence,
     queue: Mutex<WriteQueue>,
-    /// Something waits, or something has its result.
+    /// Wakes the sender: an entry came, or a target is no longer busy.
     changed: Notify,
+    /// Wakes [`Outbox::close`]: an entry has its result. Not `changed`, whose one wake-up the sender would take.
+    returned: Notify,
     results: UnboundedSender<EntryResult>,
 }
 
@@ -47,8 +49,8 @@ impl Cluster {
     /// The outbox of a term, which sends until it is closed or dropped. Results go to `results`.
     pub fn outbox(&self, fence: &Fence, results: UnboundedSender<EntryResult>) -> Outbox {
         let (link, fence) = (self.link.clone(), fence.clone());
-        let state =
-            Arc::new(OutboxState { link, fence, queue: Mutex::default(), changed: Notify::new(), results });
+        let (queue, changed, returned) = (Mutex::default(), Notify::new(), Notify::new());
+        let state = Arc::new(OutboxState { link, fence, queue, changed, returned, results });
         let sender = tokio::spawn(send_all(state.clone()));
         Outbox { state, sender }
     }
@@ -87,7 +89,7 @@ impl Outbox {
         self.state.queue.lock().withdraw_all();
         let empty = async {
             while !self.state.queue.lock().is_empty() {
-                self.state.changed.notified().await;
+                self.state.returned.notified().await;
             }
         };
         if timeout(LAST_REQUESTS, empty).await.is_err() {
@@ -207,6 +209,7 @@ impl Sending {
         let result = EntryResult { entry, sent: self.sent, at, done: self.done, stopped };
         let _ending = self.state.results.send(result).is_err();
         self.state.changed.notify_one();
+        self.state.returned.notify_one();
     }
 }
 
