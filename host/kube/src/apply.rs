@@ -126,6 +126,28 @@ async fn send_all(state: Arc<OutboxState>) {
     }
 }
 
+impl OutboxState {
+    /// The last check before a request: this term leads, the job is there, and the newest known view of the object is
+    /// the one that was decided on.
+    fn may_send(&self, entry: Option<&Entry>, write: &Write) -> Result<(), Stopped> {
+        if !self.fence.allows() {
+            return Err(Stopped::LostLease);
+        }
+        let there = entry.is_some_and(|entry| self.link.jobs.uid(&entry.job.key).as_ref() == Some(&entry.job.uid));
+        if there && self.view_is_current(write) { Ok(()) } else { Err(Stopped::NotSent) }
+    }
+
+    fn view_is_current(&self, write: &Write) -> bool {
+        let object = write.object();
+        if object.kind == Kind::job() {
+            let key = JobKey { namespace: object.namespace.clone().unwrap_or_default(), name: object.name.clone() };
+            return self.link.jobs.is_current(&key, write.uid(), write.version());
+        }
+        let store = &self.link.objects.store;
+        !store.keeps(&object.kind) || write.fits(store.get(object).as_deref())
+    }
+}
+
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "sending a write ended unexpectedly; its outcome is unknown");
@@ -175,30 +197,13 @@ impl Sending {
     }
 
     async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {
-        if !self.state.fence.allows() {
-            return Err(Stopped::LostLease);
-        }
-        if !self.job_is_there() || !self.view_is_current(write) {
-            return Err(Stopped::NotSent);
-        }
-        let link = self.state.link.clone();
-        self.sent.get_or_insert_with(|| link.transport.clock.now());
-        link.write_with(write, permit, &self.state.fence, self.author.as_ref()).await
-    }
-
-    fn job_is_there(&self) -> bool {
-        let Some(entry) = &self.entry else { return false };
-        self.state.link.jobs.uid(&entry.job.key).as_deref() == Some(&entry.job.uid)
-    }
-
-    fn view_is_current(&self, write: &Write) -> bool {
-        let object = write.object();
-        if object.kind == Kind::job() {
-            let key = JobKey { namespace: object.namespace.clone().unwrap_or_default(), name: object.name.clone() };
-            return self.state.link.jobs.is_current(&key, write.uid(), write.version());
-        }
-        let seen = self.state.link.objects.store.get(object);
-        self.state.link.objects.store.keeps(&object.kind).then(|| write.fits(seen.as_deref())).unwrap_or(true)
+        let Self { state, entry, author, sent, .. } = self;
+        let check = || {
+            state.may_send(entry.as_ref(), write)?;
+            sent.get_or_insert_with(|| state.link.transport.clock.now());
+            Ok(())
+        };
+        state.link.write_with(write, permit, check, author.as_ref()).await
     }
 
     fn finish(&mut self, stopped: Option<Stopped>) {

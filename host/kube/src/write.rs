@@ -1,6 +1,6 @@
 //! One write: from a [`Write`] to a request, and its reply into memory.
 //!
-//! The fence is asked right before the request goes out. A write is never repeated here, and none is sent for a name that
+//! The caller's check runs right before the request goes out. A write is never repeated here, and none is sent for a name that
 //! is no name.
 
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::transport::path::Resource;
 use crate::transport::call::{Call, CallError};
+use crate::transport::discovery::DiscoverError;
 use crate::transport::limiter::WritePermit;
 use crate::watch::watches::Author;
 use crate::cluster::Link;
@@ -30,20 +31,22 @@ impl Link {
     /// Does one write, once the limiter lets it through.
     pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
         let permit = self.limiter.enter().await;
-        self.write_with(write, permit, fence, None).await
+        let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
+        self.write_with(write, permit, check, None).await
     }
 
-    /// Does one write that the limiter has let through. `author` is the target that it is for.
+    /// Does one write that the limiter has let through. Nothing is awaited between `check` and the sending. `author` is
+    /// the target that the write is for.
     pub(crate) async fn write_with(
         &self,
         write: &Write,
         permit: WritePermit,
-        fence: &Fence,
+        check: impl FnOnce() -> Result<(), Stopped>,
         author: Option<&Author>,
     ) -> Result<Value, Stopped> {
         let object = write.object();
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
-        match self.request(write, permit, fence).await {
+        match self.request(write, permit, check).await {
             Ok(reply) => {
                 self.remember(write, &reply, author);
                 Ok(reply)
@@ -64,14 +67,16 @@ impl Link {
         }
     }
 
-    async fn request(&self, write: &Write, permit: WritePermit, fence: &Fence) -> Result<Value, Failure> {
+    async fn request(
+        &self,
+        write: &Write,
+        permit: WritePermit,
+        check: impl FnOnce() -> Result<(), Stopped>,
+    ) -> Result<Value, Failure> {
         let object = write.object();
-        let resource = self.discovery.resource(&self.transport, &object.kind).await;
-        let resource = resource.map_err(|error| Failure::NotSent(sentence(&error)))?;
+        let resource = self.discovery.resource(&self.transport, &object.kind).await?;
         let (label, request) = built(write, &resource)?;
-        if !fence.allows() {
-            return Err(Failure::LostLease);
-        }
+        check().map_err(Failure::Checked)?;
         let reply = self.transport.send(Call { verb: verb(write), resource: &label, request }).await;
         permit.leave(reply.as_ref().is_err_and(busy));
         match reply {
@@ -93,7 +98,7 @@ impl Link {
         if owners.is_some_and(|owners| owners.iter().any(ours)) {
             return Ok(document);
         }
-        let message = format!("{} and belongs to somebody else; rename or remove it", sentence(&error));
+        let message = format!("{} and the object has another owner; remove or rename it", sentence(&error));
         Err(Failure::NotSent(message))
     }
 
@@ -120,9 +125,20 @@ impl Link {
 
 /// Why a request has no good reply.
 pub(crate) enum Failure {
+    /// It could not be built, or the object belongs to another owner.
     NotSent(String),
-    LostLease,
+    /// The last check before sending stopped it.
+    Checked(Stopped),
+    /// Discovery failed; nothing was sent.
+    Discover(DiscoverError),
+    /// It was sent.
     Call(CallError),
+}
+
+impl From<DiscoverError> for Failure {
+    fn from(error: DiscoverError) -> Self {
+        Self::Discover(error)
+    }
 }
 
 impl From<CallError> for Failure {
@@ -135,7 +151,10 @@ impl Failure {
     fn stopped(&self, write: &Write) -> Stopped {
         match self {
             Self::NotSent(message) => Stopped::Refused { message: message.clone() },
-            Self::LostLease => Stopped::LostLease,
+            Self::Checked(stopped) => stopped.clone(),
+            Self::Discover(error) if error.is_refused() => Stopped::Refused { message: sentence(error) },
+            // Not done, and possible later.
+            Self::Discover(_) => Stopped::Throttled { retry_after: None },
             Self::Call(error) if matches!(write, Write::Patch { body: Value::Array(_), .. }) => tested(error),
             Self::Call(error) => stopped(error),
         }
