@@ -83,15 +83,20 @@ impl Fence {
         self.closed.send_replace(true);
     }
 
-    /// Resolves once the fence has closed, at the latest when the window of the last renewal is over.
+    /// Resolves once the fence has closed: by [`Fence::close`], by the loss of the lease, or at the end of the window of
+    /// the last renewal.
     pub async fn closed(&self) {
         let mut closed = self.closed.subscribe();
+        let Some(mut bound) = self.bound.clone() else {
+            let _closed = closed.wait_for(|closed| *closed).await.is_ok();
+            return;
+        };
         while self.allows() {
-            let left = self.bound.as_ref().map_or(Duration::from_secs(3_600), |bound| {
-                bound.window.saturating_sub(bound.leadership.borrow().renewed.elapsed())
-            });
+            let left = bound.window.saturating_sub(bound.leadership.borrow_and_update().renewed.elapsed());
             tokio::select! {
                 changed = closed.changed() => if changed.is_err() { return },
+                // Where the elector is gone, nothing renews the lease any more.
+                changed = bound.leadership.changed() => if changed.is_err() { self.close() },
                 () = sleep(left.max(Duration::from_millis(1))) => {}
             }
         }
@@ -131,7 +136,8 @@ impl LeaderElector {
     pub fn fence(&self) -> Fence {
         let term = self.leadership.borrow().term;
         let bound = Bound { leadership: self.leadership.clone(), term, window: self.window };
-        Fence { bound: Some(bound), closed: watch::Sender::new(false) }
+        let over = *self.over.borrow() >= term;
+        Fence { bound: Some(bound), closed: watch::Sender::new(over) }
     }
 
     /// The term of this number is over: the next one begins as soon as the lease is taken again, by this process or by
