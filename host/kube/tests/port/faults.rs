@@ -1,25 +1,33 @@
-//! A layer between the port and the in-memory API that answers, loses or holds back chosen requests.
+//! A layer between the port and the in-memory API that answers, loses, delays or holds back chosen requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body_util::{Either, Full};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::Body;
 use oarlock_sim::{ApiBody, ApiService};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone)]
 pub(crate) enum Then {
     /// It never arrives; this is the answer.
     Answer(u16, Value),
+    /// It never arrives; the answer is 200 with a body that comes in these pieces, and then ends.
+    Pieces(Vec<&'static str>),
+    /// It arrives this much later.
+    Late(Duration),
     /// It is carried out, and the connection breaks before the reply.
     LoseReply,
     /// It never arrives, and nothing comes back.
     Hang,
+    /// The client itself panics.
+    Panic,
 }
 
 struct Rule {
@@ -29,11 +37,19 @@ struct Rule {
     then: Then,
 }
 
+/// The writes between their sending and their end.
+#[derive(Default)]
+struct InFlight {
+    now: usize,
+    most: usize,
+}
+
 /// The requests so far, and the faults to come.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
     rules: Arc<Mutex<Vec<Rule>>>,
     seen: Arc<Mutex<Vec<(Method, String)>>>,
+    writes: Arc<Mutex<InFlight>>,
 }
 
 impl Faults {
@@ -50,6 +66,11 @@ impl Faults {
     /// How many requests of `method` with `path` in their path and query there were.
     pub(crate) fn count(&self, method: Method, path: &str) -> usize {
         self.seen.lock().iter().filter(|(m, p)| *m == method && p.contains(path)).count()
+    }
+
+    /// The greatest number of writes that were in flight at once.
+    pub(crate) fn most_writes_in_flight(&self) -> usize {
+        self.writes.lock().most
     }
 
     fn next(&self, method: &Method, path: &str) -> Option<Then> {
@@ -72,25 +93,54 @@ impl Faults {
     }
 
     async fn carry(&self, request: Request<Body>, service: ApiService) -> Result<Reply, std::io::Error> {
+        let _in_flight = (request.method() != Method::GET).then(|| Flight::begin(self));
         let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-        match self.next(request.method(), &path) {
-            Some(Then::Answer(code, body)) => Ok(answer(code, &body)),
-            Some(Then::Hang) => std::future::pending().await,
-            fault => {
-                let reply = service.oneshot(request).await.unwrap();
-                match fault {
-                    Some(Then::LoseReply) => Err(std::io::Error::other("the connection broke")),
-                    _ => Ok(reply.map(Either::Left)),
-                }
-            }
+        let fault = self.next(request.method(), &path);
+        match &fault {
+            Some(Then::Answer(code, body)) => return Ok(answer(*code, &body.to_string())),
+            Some(Then::Pieces(pieces)) => return Ok(in_pieces(pieces.clone())),
+            Some(Then::Hang) => return std::future::pending().await,
+            Some(Then::Panic) => panic!("the client panics, as planned"),
+            Some(Then::Late(delay)) => tokio::time::sleep(*delay).await,
+            Some(Then::LoseReply) | None => {}
+        }
+        let reply = service.oneshot(request).await.unwrap();
+        match fault {
+            Some(Then::LoseReply) => Err(std::io::Error::other("the connection broke")),
+            _ => Ok(reply),
         }
     }
 }
 
-type Reply = Response<Either<ApiBody, Full<Bytes>>>;
+/// One write in flight, also if the client gives it up.
+struct Flight(Faults);
 
-fn answer(code: u16, body: &Value) -> Reply {
-    Response::builder().status(code).body(Either::Right(Full::from(body.to_string()))).unwrap()
+impl Flight {
+    fn begin(faults: &Faults) -> Self {
+        let mut writes = faults.writes.lock();
+        writes.now += 1;
+        writes.most = writes.most.max(writes.now);
+        Self(faults.clone())
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.writes.lock().now -= 1;
+    }
+}
+
+type Reply = Response<ApiBody>;
+
+fn answer(code: u16, body: &str) -> Reply {
+    let body = Full::from(body.to_owned()).boxed_unsync();
+    Response::builder().status(code).body(body).unwrap()
+}
+
+fn in_pieces(pieces: Vec<&'static str>) -> Reply {
+    let frames = pieces.into_iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes()))));
+    let body = StreamBody::new(futures::stream::iter(frames)).boxed_unsync();
+    Response::builder().status(200).body(body).unwrap()
 }
 
 /// A Status as the API server sends it.

@@ -11,10 +11,11 @@
 )]
 
 mod apply;
-mod elect;
-mod emit;
+mod events;
 mod faults;
-mod feed;
+mod lease;
 mod observe;
+mod outbox;
 mod record;
 mod scene;
+mod watches;

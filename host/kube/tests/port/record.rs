@@ -2,23 +2,24 @@
 
 use http::Method;
 use oarlock_api::{OperationRecord, OperationRecordSpec, RecordedJob, TargetDetail};
-use oarlock_core::cluster::writes::{Record, RecordWrite, TargetWrites, Write};
+use oarlock_core::cluster::writes::{Record, Recorded, ShardWrite, Write};
+use oarlock_kube::Cluster;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
-use oarlock_kube::record::{Decided, RecordError};
+use oarlock_kube::record::RecordError;
 use serde_json::{Value, json};
 
+use crate::faults::Faults;
 use crate::faults::{Then, status};
-use crate::scene::{JOBS, Scene, job, meta, pod};
+use crate::scene::{JOBS, Scene, job, meta, pod, port};
 
 fn preconditions(stored: &Value) -> Value {
     json!({"uid": meta(stored, "uid"), "resourceVersion": meta(stored, "resourceVersion")})
 }
 
-fn decided(record: Record) -> Decided {
-    let patch = Write::Patch { object: pod("a"), subresource: None, body: json!({"metadata": {"labels": {"x": "y"}}}) };
-    let writes = vec![TargetWrites { target: Some(0), writes: vec![patch] }];
-    Decided { job: job("j"), record, writes, events: Vec::new() }
+/// Makes the record of the job `j` durable.
+async fn make_durable(cluster: &Cluster, record: Record) -> Result<Recorded, RecordError> {
+    cluster.record(&job("j"), record, Vec::new(), &Fence::open()).await
 }
 
 fn shard(stored: &Value, succeeded: i32) -> OperationRecord {
@@ -40,9 +41,9 @@ fn shard(stored: &Value, succeeded: i32) -> OperationRecord {
     }
 }
 
-fn record_write(stored: &Value, succeeded: i32, patch: Option<Value>) -> Record {
-    let write = RecordWrite { name: "j-0".into(), record: shard(stored, succeeded), patch };
-    Record { records: vec![write], ..Record::default() }
+fn shard_write(stored: &Value, succeeded: i32, patch: Option<Value>) -> Record {
+    let write = ShardWrite { shard: 0, name: "j-0".into(), record: shard(stored, succeeded), patch };
+    Record { shards: vec![write], ..Record::default() }
 }
 
 async fn stored_count(scene: &Scene) -> Option<i32> {
@@ -57,8 +58,8 @@ async fn the_status_is_written_at_the_version_that_the_finalizer_made() {
     let mut finalizer = json!({"metadata": preconditions(&stored)});
     finalizer["metadata"]["finalizers"] = json!(["finalizer.operating.kusionstack.io/protected"]);
     let status = json!({"metadata": preconditions(&stored), "status": {"progress": "Processing"}});
-    let record = Record { finalizer: Some(finalizer), records: Vec::new(), status: Some(status) };
-    scene.cluster.record(decided(record), &Fence::open()).await.unwrap();
+    let record = Record { finalizer: Some(finalizer), status: Some(status), ..Record::default() };
+    make_durable(&scene.cluster, record).await.unwrap();
     let now = scene.get(&format!("{JOBS}/j")).await.unwrap();
     assert_eq!(now["metadata"]["finalizers"][0], "finalizer.operating.kusionstack.io/protected");
     assert_eq!(now["status"]["progress"], "Processing");
@@ -67,12 +68,14 @@ async fn the_status_is_written_at_the_version_that_the_finalizer_made() {
 #[tokio::test(start_paused = true)]
 async fn nothing_can_be_applied_of_a_round_whose_record_was_refused() {
     let scene = Scene::watching().await;
-    let stored = scene.job("j").await;
+    let stored = scene.known_job("j").await;
     let forbidden = status(403, "Forbidden", "not you");
     scene.faults.plan(Method::PATCH, "/j/status", (1, Then::Answer(403, forbidden)));
     let status = json!({"metadata": preconditions(&stored), "status": {"progress": "Processing"}});
     let record = Record { status: Some(status), ..Record::default() };
-    let error = scene.cluster.record(decided(record), &Fence::open()).await.unwrap_err();
+    let write = Write::patch(&pod("a"), json!({"metadata": {"labels": {"x": "y"}}}));
+    let entries = vec![scene.entry(0, vec![write])];
+    let error = scene.cluster.record(&job("j"), record, entries, &Fence::open()).await.unwrap_err();
     assert!(matches!(&error, RecordError::Refused { message, .. } if message == "not you"), "{error}");
     assert_eq!(scene.faults.count(Method::PATCH, "/pods/"), 0);
 }
@@ -80,32 +83,29 @@ async fn nothing_can_be_applied_of_a_round_whose_record_was_refused() {
 #[tokio::test(start_paused = true)]
 async fn records_are_written_before_the_status_and_found_by_the_next_round() {
     let scene = Scene::watching().await;
-    let stored = scene.job("j").await;
-    scene.until("the job", |cluster| !cluster.jobs().is_empty()).await;
-    scene.cluster.record(decided(record_write(&stored, 1, None)), &Fence::open()).await.unwrap();
+    let stored = scene.known_job("j").await;
+    make_durable(&scene.cluster, shard_write(&stored, 1, None)).await.unwrap();
     assert_eq!(stored_count(&scene).await, Some(1));
     let patch = json!({"succeededPodCount": 2});
-    scene.cluster.record(decided(record_write(&stored, 2, Some(patch))), &Fence::open()).await.unwrap();
+    make_durable(&scene.cluster, shard_write(&stored, 2, Some(patch))).await.unwrap();
     assert_eq!(stored_count(&scene).await, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_of_this_job_that_exists_already_is_brought_up_to_date() {
     let scene = Scene::watching().await;
-    let stored = scene.job("j").await;
-    scene.until("the job", |cluster| !cluster.jobs().is_empty()).await;
-    scene.cluster.record(decided(record_write(&stored, 1, None)), &Fence::open()).await.unwrap();
-    scene.cluster.record(decided(record_write(&stored, 5, None)), &Fence::open()).await.unwrap();
+    let stored = scene.known_job("j").await;
+    make_durable(&scene.cluster, shard_write(&stored, 1, None)).await.unwrap();
+    make_durable(&scene.cluster, shard_write(&stored, 5, None)).await.unwrap();
     assert_eq!(stored_count(&scene).await, Some(5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_that_somebody_removed_is_made_anew() {
+async fn a_shard_that_is_missing_is_made_anew() {
     let scene = Scene::watching().await;
-    let stored = scene.job("j").await;
-    scene.until("the job", |cluster| !cluster.jobs().is_empty()).await;
+    let stored = scene.known_job("j").await;
     let patch = Some(json!({"succeededPodCount": 4}));
-    scene.cluster.record(decided(record_write(&stored, 4, patch)), &Fence::open()).await.unwrap();
+    make_durable(&scene.cluster, shard_write(&stored, 4, patch)).await.unwrap();
     assert_eq!(stored_count(&scene).await, Some(4));
 }
 
@@ -116,6 +116,82 @@ async fn a_record_of_the_same_name_that_is_not_ours_is_left_alone() {
     let foreign = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OperationRecord", "metadata": {"name": "j-0"},
         "job": {"name": "x", "uid": "y"}, "shard": 0, "firstIndex": 0});
     scene.post("/apis/oarlock.dev/v1alpha1/namespaces/default/operationrecords", &foreign).await;
-    let error = scene.cluster.record(decided(record_write(&stored, 1, None)), &Fence::open()).await.unwrap_err();
-    assert!(error.to_string().contains("belongs to somebody else"), "{error}");
+    let error = make_durable(&scene.cluster, shard_write(&stored, 1, None)).await.unwrap_err();
+    assert!(error.to_string().contains("another owner"), "{error}");
+}
+
+const SHARDS: &str = "/apis/oarlock.dev/v1alpha1/namespaces/default/operationrecords";
+
+/// A patch of a stored shard, as `core` builds it: with the UID and the version that it was decided on.
+fn shard_patch(shard: &Value, succeeded: i32, epoch: i64) -> Value {
+    json!({"metadata": preconditions(shard), "succeededPodCount": succeeded, "epoch": epoch})
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_of_a_shard_that_another_one_replaced_or_changed_is_a_conflict() {
+    let scene = Scene::watching().await;
+    let stored = scene.known_job("j").await;
+    let recorded = make_durable(&scene.cluster, shard_write(&stored, 1, None)).await.unwrap();
+    let shard = scene.get(&format!("{SHARDS}/j-0")).await.unwrap();
+    let now = &recorded.shards[&0];
+    assert_eq!((&now.uid, &now.resource_version), (&meta(&shard, "uid"), &meta(&shard, "resourceVersion")));
+
+    let mut foreign = shard_patch(&shard, 2, 1);
+    foreign["metadata"]["uid"] = json!("another");
+    let error = make_durable(&scene.cluster, shard_write(&stored, 2, Some(foreign))).await.unwrap_err();
+    assert!(matches!(error, RecordError::Conflict { step: "records", .. }), "{error}");
+    scene.patch(&format!("{SHARDS}/j-0"), &json!({"metadata": {"labels": {"x": "y"}}})).await;
+    let outdated = shard_patch(&shard, 2, 1);
+    let error = make_durable(&scene.cluster, shard_write(&stored, 2, Some(outdated))).await.unwrap_err();
+    assert!(matches!(error, RecordError::Conflict { step: "records", .. }), "{error}");
+    assert_eq!(stored_count(&scene).await, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shard_write_of_a_superseded_leader_is_a_conflict_and_changes_nothing() {
+    let scene = Scene::watching().await;
+    let stored = scene.known_job("j").await;
+    make_durable(&scene.cluster, shard_write(&stored, 1, None)).await.unwrap();
+    let shard = scene.get(&format!("{SHARDS}/j-0")).await.unwrap();
+    let (successor, _events) = port(&scene.sim, &Faults::default(), "host-1");
+    let newer = shard_write(&stored, 7, Some(shard_patch(&shard, 7, 2)));
+    let recorded = make_durable(&successor, newer).await.unwrap();
+    assert_eq!(recorded.shards[&0].epoch, 2);
+
+    let patch = shard_write(&stored, 3, Some(shard_patch(&shard, 3, 1)));
+    let error = make_durable(&scene.cluster, patch).await.unwrap_err();
+    assert!(matches!(error, RecordError::Conflict { step: "records", .. }), "{error}");
+    // One that does not know of the shard yet must not take it over either.
+    let error = make_durable(&scene.cluster, shard_write(&stored, 4, None)).await.unwrap_err();
+    assert!(matches!(error, RecordError::Conflict { step: "records", .. }), "{error}");
+    assert_eq!(stored_count(&scene).await, Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_shard_fails_the_record_except_where_the_job_goes_with_its_namespace() {
+    let scene = Scene::watching().await;
+    let stored = scene.known_job("j").await;
+    let forbidden = || Then::Answer(403, status(403, "Forbidden", "the namespace is being terminated"));
+    let with_status = |best_effort_shards| {
+        let status = json!({"metadata": {"uid": meta(&stored, "uid")}, "status": {"epoch": 1}});
+        Record { status: Some(status), best_effort_shards, ..shard_write(&stored, 1, None) }
+    };
+    scene.faults.plan(Method::POST, "/operationrecords", (2, forbidden()));
+    let error = make_durable(&scene.cluster, with_status(false)).await.unwrap_err();
+    assert!(error.is_refused(), "{error}");
+    assert_eq!(scene.faults.count(Method::PATCH, "/j/status"), 0, "the status never says what no shard says");
+
+    let recorded = make_durable(&scene.cluster, with_status(true)).await.unwrap();
+    assert!(recorded.shards.is_empty());
+    assert_eq!(scene.get(&format!("{JOBS}/j")).await.unwrap()["status"]["epoch"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_outcome_is_unknown_fails_the_record_though_shards_are_best_effort() {
+    let scene = Scene::watching().await;
+    let stored = scene.known_job("j").await;
+    scene.faults.plan(Method::POST, "/operationrecords", (1, Then::LoseReply));
+    let record = Record { best_effort_shards: true, ..shard_write(&stored, 1, None) };
+    let error = make_durable(&scene.cluster, record).await.unwrap_err();
+    assert!(matches!(error, RecordError::Unknown { step: "records", .. }), "{error}");
 }

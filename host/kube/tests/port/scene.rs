@@ -7,14 +7,15 @@ use std::time::Duration;
 use http::Request;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::cluster::writes::{JobKey, Record, TargetWrites, Write};
-use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
+use oarlock_core::cluster::writes::{Entry, EntryResult, Priority, Record, Recorded, Write};
+use oarlock_core::job::key::{JobKey, JobRef};
+use oarlock_kube::apply::Outbox;
 use oarlock_kube::lease::Fence;
-use oarlock_kube::record::Decided;
+use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_sim::Options;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::faults::Faults;
 
@@ -26,7 +27,7 @@ pub(crate) struct Scene {
     pub(crate) sim: oarlock_sim::Cluster,
     pub(crate) faults: Faults,
     pub(crate) cluster: Cluster,
-    pub(crate) news: UnboundedReceiver<WatchEvent>,
+    pub(crate) events: UnboundedReceiver<WatchEvent>,
     /// Suffers no faults.
     admin: kube::Client,
 }
@@ -36,9 +37,9 @@ impl Scene {
     pub(crate) async fn bare() -> Self {
         let sim = oarlock_sim::Cluster::new(Options::default());
         let faults = Faults::default();
-        let (cluster, news) = port(&sim, &faults, "host-0");
+        let (cluster, events) = port(&sim, &faults, "host-0");
         let admin = kube::Client::new(sim.service(), "default");
-        let scene = Self { sim, faults, cluster, news, admin };
+        let scene = Self { sim, faults, cluster, events, admin };
         for crd in oarlock_api::CRDS {
             scene.install(crd).await;
         }
@@ -48,8 +49,30 @@ impl Scene {
     /// As [`Scene::bare`], with jobs and pods watched.
     pub(crate) async fn watching() -> Self {
         let scene = Self::bare().await;
-        scene.cluster.declare(pods(&["/spec/nodeName", "/status/conditions"])).await;
+        scene.declare(pods(&["/spec/nodeName", "/status/conditions"])).await;
         scene
+    }
+
+    /// As [`Scene::watching`], with the job `j`.
+    pub(crate) async fn with_job() -> Self {
+        let scene = Self::watching().await;
+        scene.known_job("j").await;
+        scene
+    }
+
+    /// As [`Scene::with_job`], with jobs alone watched: the cache stops no write to a pod, so the API server has to.
+    pub(crate) async fn without_pods() -> Self {
+        let scene = Self::bare().await;
+        scene.cluster.declare(Declared::default()).await;
+        scene.known_job("j").await;
+        scene
+    }
+
+    /// Watches these kinds, and waits until they were listed.
+    pub(crate) async fn declare(&self, declared: Declared) {
+        let kinds: Vec<Kind> = declared.kinds.keys().cloned().collect();
+        self.cluster.declare(declared).await;
+        tokio::time::timeout(DEADLINE, self.cluster.synced(&kinds)).await.expect("synced in time");
     }
 
     /// Creates the CustomResourceDefinition in a YAML document.
@@ -107,6 +130,14 @@ impl Scene {
         self.post(JOBS, &job).await
     }
 
+    /// Makes a job and waits until the port knows it; yields it as stored.
+    pub(crate) async fn known_job(&self, name: &str) -> Value {
+        let stored = self.job(name).await;
+        let uid = meta(&stored, "uid");
+        self.until("the job", |cluster| cluster.job_uid(&job(name)).as_deref() == Some(&uid)).await;
+        stored
+    }
+
     /// Waits until `seen` holds for the port.
     pub(crate) async fn until(&self, what: &str, seen: impl Fn(&Cluster) -> bool) {
         let poll = async {
@@ -122,18 +153,80 @@ impl Scene {
         self.cluster.store().get(&pod(name))
     }
 
-    /// All news so far.
+    /// All events so far.
     pub(crate) fn heard(&mut self) -> Vec<WatchEvent> {
-        std::iter::from_fn(|| self.news.try_recv().ok()).collect()
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
+    }
+
+    /// These writes as an entry of a target of the job `j`.
+    pub(crate) fn entry(&self, index: u32, writes: Vec<Write>) -> Entry {
+        let key = job("j");
+        let uid = self.cluster.job_uid(&key).expect("the job is known");
+        Entry {
+            job: JobRef { key, uid },
+            index: Some(index),
+            target_uid: String::new(),
+            attempt: 1,
+            epoch: 1,
+            priority: Priority::First,
+            writes,
+            events: Vec::new(),
+            since: None,
+        }
+    }
+
+    /// The proof that lets these entries be applied; nothing is written for it.
+    pub(crate) async fn recorded(&self, entries: Vec<Entry>, fence: &Fence) -> Recorded {
+        self.cluster.record(&job("j"), Record::default(), entries, fence).await.unwrap()
+    }
+
+    /// An outbox with these entries in it.
+    pub(crate) async fn outbox(&self, entries: Vec<Entry>, fence: &Fence) -> (Outbox, Results) {
+        let (results, returned) = unbounded_channel();
+        let outbox = self.cluster.outbox(fence, results);
+        outbox.apply(self.recorded(entries, fence).await);
+        (outbox, Results(returned))
+    }
+
+    /// Applies these entries; yields the result of each, in the order of their targets.
+    pub(crate) async fn apply_entries(&self, entries: Vec<Entry>, fence: &Fence) -> Vec<EntryResult> {
+        let count = entries.len();
+        let (outbox, mut results) = self.outbox(entries, fence).await;
+        let mut returned = results.next(count).await;
+        drop(outbox);
+        assert!(results.rest().await.is_empty(), "an entry has one result");
+        returned.sort_by_key(|result| result.entry.index);
+        returned
     }
 
     /// Applies these writes, each as a target of its own.
-    pub(crate) async fn apply(&self, writes: Vec<Write>, fence: &Fence) -> Vec<oarlock_core::cluster::writes::Applied> {
-        let targets = (0..).zip(writes).map(|(index, write)| TargetWrites { target: Some(index), writes: vec![write] });
-        let writes = targets.collect();
-        let decided = Decided { job: job("j"), record: Record::default(), writes, events: Vec::new() };
-        let recorded = self.cluster.record(decided, fence).await.unwrap();
-        self.cluster.apply(recorded, fence).await
+    pub(crate) async fn apply(&self, writes: Vec<Write>, fence: &Fence) -> Vec<EntryResult> {
+        let entries = (0..).zip(writes).map(|(index, write)| self.entry(index, vec![write])).collect();
+        self.apply_entries(entries, fence).await
+    }
+}
+
+/// The results of an outbox.
+pub(crate) struct Results(UnboundedReceiver<EntryResult>);
+
+impl Results {
+    /// The next `count` results.
+    pub(crate) async fn next(&mut self, count: usize) -> Vec<EntryResult> {
+        let mut returned = Vec::new();
+        while returned.len() < count {
+            let result = tokio::time::timeout(DEADLINE, self.0.recv()).await.expect("a result comes in time");
+            returned.push(result.expect("each entry has a result"));
+        }
+        returned
+    }
+
+    /// Everything that comes until the outbox and its requests are gone.
+    pub(crate) async fn rest(&mut self) -> Vec<EntryResult> {
+        let mut returned = Vec::new();
+        while let Some(result) = tokio::time::timeout(DEADLINE, self.0.recv()).await.expect("the outbox ends") {
+            returned.push(result);
+        }
+        returned
     }
 }
 
@@ -141,7 +234,11 @@ pub(crate) const JOBS: &str = "/apis/apps.kusionstack.io/v1alpha1/namespaces/def
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// A port of its own on `sim`.
-pub(crate) fn port(sim: &oarlock_sim::Cluster, faults: &Faults, identity: &str) -> (Cluster, UnboundedReceiver<WatchEvent>) {
+pub(crate) fn port(
+    sim: &oarlock_sim::Cluster,
+    faults: &Faults,
+    identity: &str,
+) -> (Cluster, UnboundedReceiver<WatchEvent>) {
     let begun = (sim.now(), tokio::time::Instant::now());
     let clock = Arc::new(move || -> Timestamp { begun.0 + begun.1.elapsed() });
     Cluster::open(Setup { client: faults.client(sim.service()), clock, identity: identity.to_owned() })

@@ -9,8 +9,8 @@
     reason = "a test may fail loudly"
 )]
 
+mod lease;
 mod outage;
 mod reads;
 mod stage;
-mod terms;
 mod writes;

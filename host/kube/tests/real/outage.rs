@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_kube::lease::{LeaseConfig, LeaderElector};
+use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use serde_json::json;
 
 use crate::stage::{Stage, meta, plane};
@@ -14,22 +14,23 @@ async fn an_outage_fences_the_leader_and_afterwards_all_changes_are_seen_and_it_
     let stage = Stage::on(&plane, "outage").await;
     let stored = stage.pod("a", json!({})).await;
     stage.pod("b", json!({})).await;
-    let candidacy = LeaseConfig {
+    stage.job("j").await;
+    let config = LeaseConfig {
         namespace: stage.namespace.into(),
         name: "oarlock".into(),
         identity: "host-0".into(),
         duration: Duration::from_secs(6),
     };
-    let election = LeaderElector::stand(&stage.cluster, candidacy);
-    let mut leadership = election.leadership();
+    let elector = LeaderElector::stand(&stage.cluster, config);
+    let mut leadership = elector.leadership();
     leadership.wait_for(|now| now.leading).await.unwrap();
-    let fence = election.fence();
+    let fence = elector.fence();
 
     plane.kill_api_server();
     let body = json!({"metadata": {"uid": meta(&stored, "uid"), "labels": {"x": "y"}}});
     let write = Write::Patch { object: stage.at("a"), subresource: None, body };
-    let applied = stage.apply(vec![write]).await;
-    assert!(matches!(applied[0].stopped, Some(Stopped::Unknown { .. })), "{applied:?}");
+    let results = stage.apply(vec![write]).await;
+    assert!(matches!(results[0].stopped, Some(Stopped::Unknown { .. })), "{results:?}");
     leadership.wait_for(|now| !now.leading).await.unwrap();
     assert!(!fence.allows());
 
@@ -43,5 +44,5 @@ async fn an_outage_fences_the_leader_and_afterwards_all_changes_are_seen_and_it_
         })
         .await;
     leadership.wait_for(|now| now.leading && now.term == 2).await.unwrap();
-    assert!(!fence.allows() && election.fence().allows());
+    assert!(!fence.allows() && elector.fence().allows());
 }

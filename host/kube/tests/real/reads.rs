@@ -1,9 +1,9 @@
 //! What the port shows of a real API server.
 
+use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::visit::LiveRead;
-use oarlock_kube::watch::watches::{Declared, DeclaredKind};
 use oarlock_kube::observe::Detail;
+use oarlock_kube::watch::watches::{Declared, DeclaredKind};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, meta};
@@ -22,8 +22,8 @@ async fn pods_are_seen_as_they_come_change_and_go() {
 }
 
 #[tokio::test]
-async fn looks_are_answered_by_the_api_server() {
-    let stage = Stage::set("looks").await;
+async fn live_reads_are_answered_by_the_api_server() {
+    let stage = Stage::set("reads").await;
     let template = json!({"metadata": {"labels": {"app": "w"}},
         "spec": {"containers": [{"name": "main", "image": "none"}]}});
     let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": "w"}}, "template": template});
@@ -42,7 +42,7 @@ async fn looks_are_answered_by_the_api_server() {
     let unserved = LiveRead::All { kind: Kind::new("example.dev/v1", "Nothing"), namespace: namespace.clone() };
     let label =
         LiveRead::Labelled { kind: Kind::pod(), namespace: namespace.clone(), label: "app".into(), value: "w".into() };
-    let looks = [
+    let reads = [
         LiveRead::Object(stage.at("a")),
         LiveRead::Object(stage.at("absent")),
         label,
@@ -50,11 +50,11 @@ async fn looks_are_answered_by_the_api_server() {
         LiveRead::Controllers { namespace },
         unserved.clone(),
     ];
-    let observed = stage.cluster.observe(&stage.key("j"), &looks, Detail::Status).await.unwrap();
-    assert_eq!(observed.looked.failed.keys().collect::<Vec<_>>(), [&unserved]);
-    assert_eq!(observed.looked.answered.len(), 5);
-    assert_eq!(observed.looked.objects[&stage.at("absent")], None);
-    let pod = observed.looked.objects[&stage.at("a")].clone().unwrap();
+    let observed = stage.cluster.observe(&stage.key("j"), &reads, Detail::Status).await.unwrap();
+    assert_eq!(observed.live.failed.keys().collect::<Vec<_>>(), [&unserved]);
+    assert_eq!(observed.live.answered.len(), 5);
+    assert_eq!(observed.live.objects[&stage.at("absent")], None);
+    let pod = observed.live.objects[&stage.at("a")].clone().unwrap();
     let root = stage.cluster.store().root(&pod).unwrap().unwrap();
     assert_eq!((root.kind.kind, root.uid), ("Deployment".to_owned(), meta(&deployment, "uid")));
     assert!(stage.cluster.clock().offset().abs().as_secs() < 2, "both clocks are this machine's");
@@ -69,6 +69,7 @@ async fn kinds_that_no_host_knows_by_itself_are_discovered() {
             .into(),
     };
     stage.cluster.declare(declared).await;
+    stage.cluster.synced(&[policies.clone(), Kind::new("a.dev/v1", "B")]).await;
     assert!(stage.cluster.serves(&policies) && !stage.cluster.serves(&Kind::new("a.dev/v1", "B")));
     let path = format!("/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", stage.namespace);
     stage.post(&path, &json!({"metadata": {"name": "p"}, "spec": {"podSelector": {}}})).await;

@@ -9,14 +9,15 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane, Options};
 use oarlock_bed::install;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{Applied, JobKey, Record, TargetWrites, Write};
+use oarlock_core::cluster::writes::{Entry, EntryResult, Priority, Record, Write};
+use oarlock_core::job::key::{JobKey, JobRef};
+use oarlock_kube::lease::Fence;
 use oarlock_kube::transport::client::{Source, connect};
 use oarlock_kube::watch::watches::{Declared, DeclaredKind};
-use oarlock_kube::lease::Fence;
-use oarlock_kube::record::Decided;
 use oarlock_kube::{Cluster, Setup};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::sync::mpsc::unbounded_channel;
 
 /// How long something may take that takes milliseconds where nothing else runs.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -37,23 +38,39 @@ pub(crate) async fn plane() -> anyhow::Result<ControlPlane> {
     Ok(plane)
 }
 
+async fn shared() -> &'static ControlPlane {
+    static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
+    SHARED.get_or_try_init(plane).await.unwrap()
+}
+
 impl Stage {
     /// A fresh namespace on the control plane that tests share, and a port that watches jobs and pods.
     pub(crate) async fn set(namespace: &'static str) -> Self {
-        static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
-        Self::on(SHARED.get_or_try_init(plane).await.unwrap(), namespace).await
+        Self::on(shared().await, namespace).await
     }
 
     /// As [`Stage::set`], on a control plane of the test's own.
     pub(crate) async fn on(plane: &ControlPlane, namespace: &'static str) -> Self {
+        let stage = Self::watching(plane, namespace, pods()).await;
+        stage.cluster.synced(&[Kind::pod()]).await;
+        stage
+    }
+
+    /// As [`Stage::set`], with jobs alone watched: the cache stops no write to a pod, so the API server has to.
+    pub(crate) async fn without_pods(namespace: &'static str) -> Self {
+        Self::watching(shared().await, namespace, Declared::default()).await
+    }
+
+    async fn watching(plane: &ControlPlane, namespace: &'static str, declared: Declared) -> Self {
         let admin = plane.client(Account::Admin).await.unwrap();
         let path = plane.kubeconfig(Account::Admin).unwrap();
         let client = connect(&Source::Kubeconfig { path, context: None }).await.unwrap();
         let clock = std::sync::Arc::new(Timestamp::now);
-        let (cluster, _news) = Cluster::open(Setup { client, clock, identity: "host-0".into() });
+        let (cluster, _events) = Cluster::open(Setup { client, clock, identity: "host-0".into() });
         let stage = Self { namespace, cluster, admin };
         stage.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await;
-        stage.cluster.declare(pods()).await;
+        stage.cluster.declare(declared).await;
+        stage.cluster.synced(&[]).await;
         stage
     }
 
@@ -81,6 +98,16 @@ impl Stage {
 
     pub(crate) async fn get(&self, path: &str) -> Option<Value> {
         self.admin.request(Request::get(path).body(Vec::new()).unwrap()).await.ok()
+    }
+
+    /// Waits until the API server has nothing at this path.
+    pub(crate) async fn gone(&self, path: &str) {
+        let poll = async {
+            while self.get(path).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, poll).await.unwrap_or_else(|_| panic!("still there: {path}"));
     }
 
     async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value, kube::Error> {
@@ -126,13 +153,47 @@ impl Stage {
         tokio::time::timeout(DEADLINE, poll).await.unwrap_or_else(|_| panic!("never seen: {what}"));
     }
 
-    /// Makes `record` durable and applies `writes`, each as a target of its own.
-    pub(crate) async fn apply(&self, writes: Vec<Write>) -> Vec<Applied> {
-        let targets = (0..).zip(writes).map(|(index, write)| TargetWrites { target: Some(index), writes: vec![write] });
-        let writes = targets.collect();
-        let decided = Decided { job: self.key("j"), record: Record::default(), writes, events: Vec::new() };
-        let recorded = self.cluster.record(decided, &Fence::open()).await.unwrap();
-        self.cluster.apply(recorded, &Fence::open()).await
+    /// Applies `writes`, each as a target of its own of the job `j`, which is made where it is missing. Yields the result
+    /// of each.
+    pub(crate) async fn apply(&self, writes: Vec<Write>) -> Vec<EntryResult> {
+        if self.cluster.job_uid(&self.key("j")).is_none() {
+            self.job("j").await;
+        }
+        let entries = (0..).zip(writes).map(|(index, write)| self.entry(Some(index), write)).collect();
+        self.apply_entries(entries).await
+    }
+
+    /// This write as an entry of the job `j`.
+    pub(crate) fn entry(&self, index: Option<u32>, write: Write) -> Entry {
+        let key = self.key("j");
+        let uid = self.cluster.job_uid(&key).expect("the job is known");
+        Entry {
+            job: JobRef { key, uid },
+            index,
+            target_uid: String::new(),
+            attempt: 1,
+            epoch: 1,
+            priority: Priority::First,
+            writes: vec![write],
+            events: Vec::new(),
+            since: None,
+        }
+    }
+
+    /// Applies these entries; yields the result of each, in the order of their targets.
+    pub(crate) async fn apply_entries(&self, entries: Vec<Entry>) -> Vec<EntryResult> {
+        let (fence, count) = (Fence::open(), entries.len());
+        let recorded = self.cluster.record(&self.key("j"), Record::default(), entries, &fence).await.unwrap();
+        let (results, mut returned) = unbounded_channel();
+        let outbox = self.cluster.outbox(&fence, results);
+        outbox.apply(recorded);
+        let mut all = Vec::new();
+        while all.len() < count {
+            let result = tokio::time::timeout(DEADLINE, returned.recv()).await.expect("a result comes in time");
+            all.push(result.expect("each entry has a result"));
+        }
+        all.sort_by_key(|result| result.entry.index);
+        all
     }
 }
 

@@ -1,10 +1,10 @@
 //! What a real API server answers to writes, and what the port makes of it.
 
-use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::{Record, RecordWrite, Stopped, TargetWrites, Write};
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::cluster::writes::{Record, ShardWrite, Stopped, Write};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
-use oarlock_kube::record::{Decided, RecordError};
+use oarlock_kube::record::RecordError;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, meta};
@@ -24,7 +24,7 @@ async fn stopped(stage: &Stage, writes: Vec<Write>) -> Option<Stopped> {
 
 #[tokio::test]
 async fn an_eviction_names_its_pod_by_uid_and_version() {
-    let stage = Stage::set("evict").await;
+    let stage = Stage::without_pods("evict").await;
     let old = stage.pod("a", json!({})).await;
     let new = stage.patch(&format!("{}/a", stage.core("pods")), &json!({"metadata": {"labels": {"x": "y"}}})).await;
     let uid = meta(&new, "uid");
@@ -34,7 +34,7 @@ async fn an_eviction_names_its_pod_by_uid_and_version() {
     assert!(stage.get(&format!("{}/a", stage.core("pods"))).await.is_some());
     let fresh = evict(&stage, &uid, Some(meta(&new, "resourceVersion")));
     assert_eq!(stopped(&stage, fresh).await, None);
-    stage.until("the pod gone", |cluster| cluster.store().get(&stage.at("a")).is_none()).await;
+    stage.gone(&format!("{}/a", stage.core("pods"))).await;
     assert_eq!(stopped(&stage, evict(&stage, &uid, None)).await, Some(Stopped::Gone));
 }
 
@@ -59,20 +59,45 @@ async fn a_disruption_budget_blocks_an_eviction_and_two_of_them_do_too() {
 }
 
 #[tokio::test]
-async fn a_patch_names_its_object_by_uid_and_its_reply_is_seen_at_once() {
-    let stage = Stage::set("patch").await;
-    let pod = stage.pod("a", json!({})).await;
-    stage.until("the pod", |cluster| cluster.store().get(&stage.at("a")).is_some()).await;
+async fn a_patch_names_its_object_by_uid() {
+    let stage = Stage::without_pods("patch-uid").await;
+    stage.pod("a", json!({})).await;
     assert_eq!(stopped(&stage, label(&stage, "another")).await, Some(Stopped::Conflict));
-    stage.cluster.stop(std::time::Duration::ZERO).await;
-    assert_eq!(stopped(&stage, label(&stage, &meta(&pod, "uid"))).await, None);
-    assert!(stage.cluster.store().get(&stage.at("a")).unwrap().labels.contains_key("marked"));
-    stage.delete(&format!("{}/a", stage.core("pods"))).await;
-    assert_eq!(stopped(&stage, label(&stage, &meta(&pod, "uid"))).await, Some(Stopped::Gone));
-    assert!(stage.cluster.store().get(&stage.at("a")).is_none(), "the answer says that it is gone");
 }
 
-/// As a terminating object is let go.
+#[tokio::test]
+async fn the_reply_to_a_patch_is_seen_at_once() {
+    let stage = Stage::set("patch").await;
+    let pod = stage.pod("a", json!({})).await;
+    stage.job("j").await;
+    let version = meta(&pod, "resourceVersion");
+    let shown = |cluster: &oarlock_kube::Cluster| cluster.store().get(&stage.at("a"));
+    stage.until("the pod", |cluster| shown(cluster).is_some_and(|pod| pod.resource_version == version)).await;
+    stage.cluster.stop(std::time::Duration::ZERO).await;
+    assert_eq!(stopped(&stage, label(&stage, &meta(&pod, "uid"))).await, None);
+    assert!(shown(&stage.cluster).unwrap().labels.contains_key("marked"));
+    stage.delete(&format!("{}/a", stage.core("pods"))).await;
+    assert_eq!(stopped(&stage, label(&stage, &meta(&pod, "uid"))).await, Some(Stopped::Gone));
+    assert!(shown(&stage.cluster).is_none(), "the answer says that it is gone");
+}
+
+#[tokio::test]
+async fn the_second_write_to_an_object_carries_the_version_that_the_first_reply_showed() {
+    let stage = Stage::set("two-writes").await;
+    let pod = stage.pod("a", json!({})).await;
+    stage.job("j").await;
+    let (uid, version) = (meta(&pod, "uid"), meta(&pod, "resourceVersion"));
+    let shown = |cluster: &oarlock_kube::Cluster| cluster.store().get(&stage.at("a"));
+    stage.until("the pod", |cluster| shown(cluster).is_some_and(|pod| pod.resource_version == version)).await;
+    let body = json!({"metadata": {"uid": uid, "resourceVersion": version, "labels": {"marked": "true"}}});
+    let mut entry = stage.entry(Some(0), Write::patch(&stage.at("a"), body));
+    entry.writes.extend(evict(&stage, &uid, Some(version)));
+    let result = stage.apply_entries(vec![entry]).await.remove(0);
+    assert_eq!((result.done, result.stopped), (2, None));
+    stage.gone(&format!("{}/a", stage.core("pods"))).await;
+}
+
+/// As the host lets a terminating object go.
 fn unmark(stage: &Stage, seen: &str) -> Vec<Write> {
     let body = json!([
         {"op": "test", "path": "/metadata/annotations/hold", "value": seen},
@@ -107,12 +132,20 @@ async fn a_record_goes_finalizer_first_and_is_seen_by_the_next_round() {
     let record = Record {
         finalizer: Some(json!({"metadata": {"uid": uid, "resourceVersion": version,
             "finalizers": ["finalizer.operating.kusionstack.io/protected"]}})),
-        records: vec![RecordWrite { name: "j-0".into(), record: serde_json::from_value(shard).unwrap(), patch: None }],
+        shards: vec![ShardWrite {
+            shard: 0,
+            name: "j-0".into(),
+            record: serde_json::from_value(shard).unwrap(),
+            patch: None,
+        }],
+        best_effort_shards: false,
         status: Some(json!({"metadata": {"uid": uid, "resourceVersion": version}, "status": {"epoch": 1}})),
     };
-    let decided =
-        |record: &Record| Decided { job: stage.key("j"), record: record.clone(), writes: vec![], events: vec![] };
-    stage.cluster.record(decided(&record), &Fence::open()).await.unwrap();
+    let recorded = stage.cluster.record(&stage.key("j"), record.clone(), Vec::new(), &Fence::open()).await.unwrap();
+    let path = format!("/apis/oarlock.dev/v1alpha1/namespaces/{}/operationrecords/j-0", stage.namespace);
+    let shard = stage.get(&path).await.unwrap();
+    let now = &recorded.shards[&0];
+    assert_eq!((&now.uid, &now.resource_version), (&meta(&shard, "uid"), &meta(&shard, "resourceVersion")));
     let observed = stage.cluster.observe(&stage.key("j"), &[], Detail::Records).await.unwrap();
     let job = observed.job.unwrap();
     assert_eq!(job.status.as_ref().unwrap().epoch, Some(1));
@@ -120,36 +153,37 @@ async fn a_record_goes_finalizer_first_and_is_seen_by_the_next_round() {
     assert_eq!(observed.records.unwrap()[0].record.targets[0].name, "a");
 
     let outdated = Record { finalizer: None, ..record };
-    let error = stage.cluster.record(decided(&outdated), &Fence::open()).await.unwrap_err();
+    let error = stage.cluster.record(&stage.key("j"), outdated, Vec::new(), &Fence::open()).await.unwrap_err();
     assert!(matches!(error, RecordError::Conflict { step: "status", .. }), "{error}");
+
+    // A leader that was superseded writes a shard at the version that it knew.
+    stage.patch(&path, &json!({"epoch": 2})).await;
+    let patch = json!({"metadata": {"uid": now.uid, "resourceVersion": now.resource_version}, "epoch": 1});
+    let write =
+        ShardWrite { shard: 0, name: "j-0".into(), record: serde_json::from_value(shard).unwrap(), patch: Some(patch) };
+    let superseded = Record { shards: vec![write], ..Record::default() };
+    let error = stage.cluster.record(&stage.key("j"), superseded, Vec::new(), &Fence::open()).await.unwrap_err();
+    assert!(matches!(error, RecordError::Conflict { step: "records", .. }), "{error}");
+    assert_eq!(stage.get(&path).await.unwrap()["epoch"], 2);
 }
 
 #[tokio::test]
 async fn a_job_is_deleted_at_the_version_that_was_judged_and_at_no_other() {
     let stage = Stage::set("delete").await;
     let old = stage.job("j").await;
+    // The watch does not show the edit, so that the API server has to refuse.
+    stage.cluster.stop(std::time::Duration::ZERO).await;
     let new = stage.patch(&format!("{}/j", stage.jobs()), &json!({"spec": {"TTLSecondsAfterFinished": 86_400}})).await;
-    let delete = |stored: &Value| {
-        let kind = Kind::new("apps.kusionstack.io/v1alpha1", "OperationJob");
-        let object = ObjectKey { kind, namespace: Some(stage.namespace.into()), name: "j".into() };
+    let delete = async |stored: &Value| {
         let resource_version = Some(meta(stored, "resourceVersion"));
-        let propagation = Some("Background".into());
-        vec![Write::Delete { object, uid: meta(stored, "uid"), resource_version, grace_seconds: None, propagation }]
+        let (uid, propagation) = (meta(stored, "uid"), Some("Background".into()));
+        let object = ObjectKey::job(&stage.key("j"));
+        let write = Write::Delete { object, uid, resource_version, grace_seconds: None, propagation };
+        stage.apply_entries(vec![stage.entry(None, write)]).await.remove(0).stopped
     };
-    assert_eq!(stopped(&stage, delete(&old)).await, Some(Stopped::Conflict));
-    assert_eq!(stopped(&stage, delete(&new)).await, None);
+    assert_eq!(delete(&old).await, Some(Stopped::Conflict));
+    stage.cluster.observe(&stage.key("j"), &[], Detail::Status).await.unwrap();
+    assert_eq!(delete(&old).await, Some(Stopped::NotSent));
+    assert_eq!(delete(&new).await, None);
     assert!(!stage.cluster.jobs().contains(&stage.key("j")), "the reply says that it is gone");
-}
-
-#[tokio::test]
-async fn a_rehearsal_changes_nothing() {
-    let stage = Stage::set("rehearse").await;
-    let pod = stage.pod("a", json!({})).await;
-    let uid = meta(&pod, "uid");
-    let writes = label(&stage, &uid).into_iter().chain(evict(&stage, &uid, None)).collect();
-    let targets = [TargetWrites { target: Some(0), writes }];
-    let applied = stage.cluster.rehearse(&targets, &Fence::open()).await;
-    assert_eq!((applied[0].done, applied[0].stopped.clone()), (2, None));
-    let now = stage.get(&format!("{}/a", stage.core("pods"))).await.unwrap();
-    assert_eq!(meta(&now, "resourceVersion"), meta(&pod, "resourceVersion"));
 }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use http::Method;
 use oarlock_kube::Cluster;
-use oarlock_kube::lease::{LeaseConfig, LeaderElector};
+use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::faults::{Faults, Then, status};
 use crate::scene::{Scene, port};
 
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/oarlock";
+pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/oarlock";
 
-fn stand(cluster: &Cluster, identity: &str) -> LeaderElector {
+pub(crate) fn stand(cluster: &Cluster, identity: &str) -> LeaderElector {
     LeaderElector::stand(
         cluster,
         LeaseConfig {
@@ -25,8 +25,8 @@ fn stand(cluster: &Cluster, identity: &str) -> LeaderElector {
     )
 }
 
-async fn leads(election: &LeaderElector) {
-    let mut leadership = election.leadership();
+pub(crate) async fn leads(elector: &LeaderElector) {
+    let mut leadership = elector.leadership();
     let leading = leadership.wait_for(|now| now.leading);
     tokio::time::timeout(Duration::from_secs(120), leading).await.expect("leads in time").unwrap();
 }
@@ -34,7 +34,7 @@ async fn leads(election: &LeaderElector) {
 /// A second process with a connection of its own.
 fn rival(scene: &Scene) -> (Cluster, Faults) {
     let faults = Faults::default();
-    let (cluster, _news) = port(&scene.sim, &faults, "host-1");
+    let (cluster, _events) = port(&scene.sim, &faults, "host-1");
     (cluster, faults)
 }
 
@@ -76,15 +76,15 @@ async fn a_leader_that_cannot_renew_is_fenced_before_another_leads() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_could_not_renew_for_long_leads_again_in_a_new_term() {
     let scene = Scene::bare().await;
-    let election = stand(&scene.cluster, "host-0");
-    leads(&election).await;
-    let old = election.fence();
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    let old = elector.fence();
     scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Answer(503, status(503, "ServiceUnavailable", "down"))));
-    election.leadership().wait_for(|now| !now.leading).await.unwrap();
+    elector.leadership().wait_for(|now| !now.leading).await.unwrap();
     scene.faults.heal();
-    leads(&election).await;
-    assert!(!old.allows() && election.fence().allows());
-    assert_eq!(election.leadership().borrow().term, 2);
+    leads(&elector).await;
+    assert!(!old.allows() && elector.fence().allows());
+    assert_eq!(elector.leadership().borrow().term, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,13 +118,13 @@ async fn a_process_of_the_same_identity_that_took_over_ends_the_old_term() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_to_a_renewal_ends_no_term() {
     let scene = Scene::bare().await;
-    let election = stand(&scene.cluster, "host-0");
-    leads(&election).await;
-    let fence = election.fence();
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    let fence = elector.fence();
     scene.faults.plan(Method::PUT, "/leases/", (2, Then::LoseReply));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(fence.allows());
-    assert_eq!(election.leadership().borrow().term, 1);
+    assert_eq!(elector.leadership().borrow().term, 1);
 }
 
 #[tokio::test(start_paused = true)]

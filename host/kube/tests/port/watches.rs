@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::Method;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
 use oarlock_kube::observe::Detail;
+use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
 use serde_json::json;
 
 use crate::faults::{Then, status};
@@ -16,7 +16,7 @@ fn count(cluster: &oarlock_kube::Cluster) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_are_slim_and_each_change_is_news() {
+async fn objects_are_slim_and_each_change_is_an_event() {
     let mut scene = Scene::watching().await;
     scene.pod("a").await;
     scene.until("the pod", |cluster| count(cluster) == 1).await;
@@ -25,7 +25,10 @@ async fn objects_are_slim_and_each_change_is_news() {
     assert!(scene.shown("a").unwrap().fields.value().pointer("/spec/containers").is_none());
     scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
     scene.until("no pod", |cluster| count(cluster) == 0).await;
-    let gone = scene.heard().into_iter().filter(|news| matches!(news, WatchEvent::Object(change) if change.new.is_none()));
+    let gone = scene
+        .heard()
+        .into_iter()
+        .filter(|event| matches!(event, WatchEvent::Object { change, .. } if change.new.is_none()));
     assert_eq!(gone.count(), 1);
 }
 
@@ -35,7 +38,7 @@ async fn more_pods_than_fit_a_page_are_all_listed() {
     for n in 0..1_203 {
         scene.pod(&format!("p{n}")).await;
     }
-    scene.cluster.declare(pods(&[])).await;
+    scene.declare(pods(&[])).await;
     assert_eq!(count(&scene.cluster), 1_203);
     assert_eq!(scene.cluster.requests().count("pods", "list"), 3);
 }
@@ -70,7 +73,7 @@ async fn a_watch_that_is_too_old_begins_anew_with_a_list() {
     scene.faults.heal();
     scene.until("the change", |_| scene.shown("a").is_none() && scene.shown("c").is_some()).await;
     assert_eq!(scene.cluster.requests().count("pods", "list"), 2);
-    assert_eq!(scene.heard().len(), 2, "what did not change is no news");
+    assert_eq!(scene.heard().len(), 2, "what did not change is no event");
 }
 
 #[tokio::test(start_paused = true)]
@@ -95,7 +98,7 @@ async fn one_job_that_cannot_be_read_never_hides_the_others() {
     let list = json!({"kind": "OperationJobList", "apiVersion": "apps.kusionstack.io/v1alpha1",
         "metadata": {"resourceVersion": scene.sim.resource_version().to_string()}, "items": [odd, bare, stored]});
     scene.faults.plan(Method::GET, "operationjobs?&limit", (1, Then::Answer(200, list)));
-    scene.cluster.declare(pods(&[])).await;
+    scene.declare(pods(&[])).await;
     assert_eq!(scene.cluster.jobs().len(), 3);
     assert!(scene.cluster.unreadable(&job("odd")).is_some() && scene.cluster.unreadable(&job("bare")).is_none());
     let odd = scene.cluster.observe(&job("odd"), &[], Detail::Status).await.unwrap().job.unwrap();
@@ -108,9 +111,9 @@ async fn one_job_that_cannot_be_read_never_hides_the_others() {
 async fn a_field_that_is_declared_later_is_there_once_the_declaration_is_synced() {
     let scene = Scene::bare().await;
     scene.pod("a").await;
-    scene.cluster.declare(pods(&[])).await;
+    scene.declare(pods(&[])).await;
     assert_eq!(scene.shown("a").unwrap().fields.value(), json!({}));
-    scene.cluster.declare(pods(&["/spec/containers"])).await;
+    scene.declare(pods(&["/spec/containers"])).await;
     assert_eq!(scene.shown("a").unwrap().fields.value()["spec"]["containers"][0]["name"], "main");
     assert_eq!(scene.cluster.requests().count("operationjobs", "list"), 1, "what was declared alike goes on");
 }
@@ -120,13 +123,13 @@ async fn a_kind_that_is_declared_no_longer_is_not_kept() {
     let scene = Scene::watching().await;
     scene.pod("a").await;
     scene.until("the pod", |cluster| count(cluster) == 1).await;
-    scene.cluster.declare(Declared::default()).await;
+    scene.declare(Declared::default()).await;
     assert!(!scene.cluster.store().keeps(&Kind::pod()));
-    scene.cluster.declare(pods(&[])).await;
+    scene.declare(pods(&[])).await;
     assert_eq!(count(&scene.cluster), 1);
 }
 
-const WIDGETS: &str = "
+pub(crate) const WIDGETS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.example.dev}
@@ -146,7 +149,7 @@ async fn a_kind_that_is_installed_later_is_served_from_then_on() {
     let scene = Scene::bare().await;
     let kind = Kind::new("example.dev/v1", "Widget");
     let declared = Declared { kinds: [(kind.clone(), DeclaredKind::default())].into() };
-    scene.cluster.declare(declared).await;
+    scene.declare(declared).await;
     assert!(!scene.cluster.serves(&kind));
     scene.install(WIDGETS).await;
     let widget = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "w"}});
@@ -160,12 +163,60 @@ async fn a_kind_that_is_installed_later_is_served_from_then_on() {
 async fn health_says_which_kind_cannot_be_listed_and_why() {
     let scene = Scene::bare().await;
     scene.faults.plan(Method::GET, "/pods?", (1_000, Then::Answer(403, status(403, "Forbidden", "pods is forbidden"))));
-    let declaring = tokio::time::timeout(Duration::from_secs(120), scene.cluster.declare(pods(&[]))).await;
-    assert!(declaring.is_err());
+    scene.cluster.declare(pods(&[])).await;
+    let synced = tokio::time::timeout(Duration::from_secs(120), scene.cluster.synced(&[Kind::pod()])).await;
+    assert!(synced.is_err());
     let health = scene.cluster.health();
     let of = |kind: &str| health.iter().find(|health| health.kind.kind == kind).unwrap();
     assert!(!of("Pod").synced && of("Pod").error.as_deref().unwrap().contains("pods is forbidden"));
     assert!(of("OperationJob").synced && of("OperationJob").error.is_none());
     scene.faults.heal();
-    scene.cluster.synced().await;
+    scene.cluster.synced(&[Kind::pod()]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_not_be_listed_or_is_not_served_holds_up_no_other_and_is_named() {
+    let scene = Scene::bare().await;
+    scene.install(WIDGETS).await;
+    scene.pod("a").await;
+    let forbidden = status(403, "Forbidden", "widgets.example.dev is forbidden");
+    scene.faults.plan(Method::GET, "/widgets?", (1_000, Then::Answer(403, forbidden)));
+    let (widgets, nothing) = (Kind::new("example.dev/v1", "Widget"), Kind::new("example.dev/v1", "Nothing"));
+    let mut declared = pods(&[]);
+    declared.kinds.extend([(widgets.clone(), DeclaredKind::default()), (nothing.clone(), DeclaredKind::default())]);
+    scene.cluster.declare(declared).await;
+    tokio::time::timeout(Duration::from_secs(1), scene.cluster.synced(&[Kind::pod()])).await.expect("pods are synced");
+    assert_eq!(count(&scene.cluster), 1);
+    assert!(tokio::time::timeout(Duration::from_secs(90), scene.cluster.synced(&[widgets.clone()])).await.is_err());
+
+    let health = scene.cluster.health();
+    let of = |kind: &Kind| health.iter().find(|health| health.kind == *kind).unwrap();
+    let error = |kind: &Kind| of(kind).error.clone().unwrap_or_default();
+    assert!(!of(&widgets).synced && error(&widgets).contains("widgets.example.dev is forbidden"), "{health:?}");
+    assert!(!of(&nothing).served && error(&nothing).contains("does not serve Nothing"), "{health:?}");
+    assert!(of(&Kind::pod()).synced && of(&Kind::pod()).error.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_frame_that_ends_within_a_line_is_no_event_until_the_line_is_whole() {
+    let scene = Scene::bare().await;
+    // A line in two frames, then a frame that ends within a line; read as it stands, the latter is a whole object but
+    // for its end.
+    let pieces = vec![
+        r#"{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"split","namesp"#,
+        "ace\":\"default\",\"uid\":\"u1\",\"resourceVersion\":\"100000\"}}}\n{\"type\":\"ADDED\",\"object\":",
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"half","namespace":"default","uid":"u2","resourceVersion":"100001"}"#,
+    ];
+    scene.faults.plan(Method::GET, "pods?&watch=true", (1, Then::Pieces(pieces)));
+    scene.declare(pods(&[])).await;
+    scene.until("the next watch", |_| scene.faults.count(Method::GET, "pods?&watch=true") == 2).await;
+    assert!(scene.shown("split").is_some() && scene.shown("half").is_none());
+    assert_eq!(
+        scene.faults.count(Method::GET, "resourceVersion=100000"),
+        1,
+        "the next watch begins where this one ended"
+    );
+    assert_eq!(scene.faults.count(Method::GET, "resourceVersion=100001"), 0);
+    let health = scene.cluster.health();
+    assert!(health.iter().all(|health| health.synced && health.error.is_none()), "{health:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oarlock_core::cluster::writes::EventNote;
-use oarlock_kube::lease::{LeaseConfig, LeaderElector};
+use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use serde_json::json;
 
 use crate::stage::{Stage, meta};
@@ -11,7 +11,7 @@ use crate::stage::{Stage, meta};
 #[tokio::test]
 async fn a_lease_is_made_renewed_given_back_and_taken_again() {
     let stage = Stage::set("lease").await;
-    let candidacy = LeaseConfig {
+    let config = LeaseConfig {
         namespace: stage.namespace.into(),
         name: "oarlock".into(),
         identity: "host-0".into(),
@@ -19,17 +19,17 @@ async fn a_lease_is_made_renewed_given_back_and_taken_again() {
     };
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/oarlock", stage.namespace);
     for term in 1..=2 {
-        let election = LeaderElector::stand(&stage.cluster, candidacy.clone());
-        let mut leadership = election.leadership();
+        let elector = LeaderElector::stand(&stage.cluster, config.clone());
+        let mut leadership = elector.leadership();
         let begun = leadership.wait_for(|now| now.leading).await.unwrap().renewed;
         leadership.wait_for(|now| now.renewed > begun).await.unwrap();
-        assert!(election.fence().allows());
+        assert!(elector.fence().allows());
         let lease = stage.get(&path).await.unwrap();
         assert_eq!(
             (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]),
             (&json!("host-0"), &json!(term))
         );
-        election.resign().await;
+        elector.resign().await;
         let lease = stage.get(&path).await.unwrap();
         assert!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty());
     }
