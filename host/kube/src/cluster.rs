@@ -15,15 +15,15 @@ use oarlock_core::cluster::writes::EventNote;
 use oarlock_core::job::key::JobKey;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+use crate::events::{EventCounts, Events};
 use crate::transport::call::Transport;
 use crate::transport::clock::{Clock, ServerClock};
-use crate::events::{EventCounts, Events};
-use crate::watch::watches::{Declared, Objects, WatchEvent, Watches};
+use crate::transport::discovery::Discovery;
 use crate::transport::limiter::WriteLimiter;
+use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
 use crate::watch::jobs::Jobs;
-use crate::transport::requests::Requests;
-use crate::transport::discovery::Discovery;
+use crate::watch::watches::{Declared, Objects, WatchEvent, Watches};
 
 /// After this the outcome of a request is unknown (docs/operationjob.md 10).
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -18,10 +18,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::transport::path::Resource;
-use crate::transport::call::{Call, CallError, Transport};
 use crate::cluster::Link;
 use crate::outcome::{sentence, stopped};
+use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::path::Resource;
 use crate::write::already_exists;
 
 /// Component of every event (docs/operationjob.md 8).
@@ -69,7 +69,12 @@ impl Events {
         let tally = Arc::new(Tally::default());
         let emitter = Emitter { transport: link.transport.clone(), instance: cut(identity, INSTANCE_BYTES) };
         let worker = tokio::spawn(work(emitter, waiting, tally.clone()));
-        Self { queue: Mutex::new(Some(queue)), worker: Mutex::new(Some(worker)), tally, transport: link.transport.clone() }
+        Self {
+            queue: Mutex::new(Some(queue)),
+            worker: Mutex::new(Some(worker)),
+            tally,
+            transport: link.transport.clone(),
+        }
     }
 
     /// Queues events, each with the time of now.

@@ -13,10 +13,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::transport::path::Resource;
-use crate::transport::call::{Call, CallError, Transport};
 use crate::cluster::Cluster;
 use crate::outcome::sentence;
+use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::path::Resource;
 
 /// Who stands for election, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]

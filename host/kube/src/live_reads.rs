@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::core::params::GetParams;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
 use oarlock_core::cluster::live_reads::{LiveRead, LiveReads, ReadFailure};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
 use oarlock_core::job::key::JobKey;
 use serde_json::Value;
 
-use crate::transport::path::Resource;
-use crate::transport::call::{Call, CallError};
 use crate::cluster::Link;
-use crate::transport::list::{Collection, Listed};
 use crate::outcome::sentence;
+use crate::transport::call::{Call, CallError};
+use crate::transport::list::{Collection, Listed};
+use crate::transport::path::Resource;
 use crate::watch::jobs::read_job;
 use crate::watch::projection::Projection;
 
@@ -64,7 +64,8 @@ fn read_requests(reads: &[LiveRead], held: impl Fn(&Kind) -> usize) -> Vec<ReadR
         if whole || (reads.len() >= MANY && reads.len() >= pages * READS_PER_PAGE) {
             requests.insert(ReadRequest::List { kind, namespace, reads });
         } else {
-            let keys = reads.into_iter().filter_map(|read| if let LiveRead::Object(key) = read { Some(key) } else { None });
+            let keys =
+                reads.into_iter().filter_map(|read| if let LiveRead::Object(key) = read { Some(key) } else { None });
             requests.extend(keys.map(ReadRequest::Get));
         }
     }
@@ -83,7 +84,6 @@ impl ReadRequest {
 }
 
 type Seen = BTreeMap<ObjectKey, Option<Arc<Object>>>;
-
 
 impl Link {
     /// Makes all reads.
@@ -158,7 +158,12 @@ impl Link {
     }
 
     /// All objects of a kind in a namespace. What the store showed before and the list lacks is gone.
-    async fn sweep(&self, kind: &Kind, namespace: Option<&str>, reads: &BTreeSet<LiveRead>) -> Result<Seen, ReadFailure> {
+    async fn sweep(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        reads: &BTreeSet<LiveRead>,
+    ) -> Result<Seen, ReadFailure> {
         let shown = self.objects.store.all(kind, namespace);
         let listed = self.list_slim(kind, namespace, None).await?;
         let version = listed.number();
@@ -232,7 +237,8 @@ impl Link {
     ) -> Result<Listed<Object>, ReadFailure> {
         let resource = self.resource(kind).await?;
         let from = Collection { resource: &resource, namespace, labels };
-        let listed = self.transport.list(from, &self.objects.projection(kind), |item| self.objects.slim(&item, kind)).await;
+        let listed =
+            self.transport.list(from, &self.objects.projection(kind), |item| self.objects.slim(&item, kind)).await;
         listed.map_err(|error| failure(&error, error.is_refused()))
     }
 }
@@ -269,7 +275,9 @@ mod tests {
         let few: Vec<LiveRead> = (0..8).map(read).collect();
         assert_eq!(read_requests(&few, |_| 10).len(), 8);
         let many: Vec<LiveRead> = (0..30).map(read).collect();
-        assert!(matches!(read_requests(&many, |_| 400).as_slice(), [ReadRequest::List { reads, .. }] if reads.len() == 30));
+        assert!(
+            matches!(read_requests(&many, |_| 400).as_slice(), [ReadRequest::List { reads, .. }] if reads.len() == 30)
+        );
         assert_eq!(read_requests(&many, |_| 10_000).len(), 30, "twenty pages cost more than thirty reads");
     }
 

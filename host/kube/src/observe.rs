@@ -12,10 +12,10 @@ use oarlock_core::job::key::JobKey;
 use oarlock_core::round::context::Observed;
 
 use crate::cluster::{Cluster, Link};
-use crate::watch::jobs::{View, read_job};
-use crate::transport::list::{Collection, ListError};
 use crate::live_reads::absent;
 use crate::outcome::sentence;
+use crate::transport::list::{Collection, ListError};
+use crate::watch::jobs::{View, read_job};
 use crate::watch::projection::Projection;
 
 /// The label by which the records of a job are found.
@@ -109,8 +109,11 @@ impl Link {
                 None
             }
         };
-        let listed =
-            self.transport.list(from, &Projection::everything(), read).await.map_err(|e: ListError| failed(Box::new(e)))?;
+        let listed = self
+            .transport
+            .list(from, &Projection::everything(), read)
+            .await
+            .map_err(|e: ListError| failed(Box::new(e)))?;
         let mut records = listed.items;
         records.sort_by_key(|record| record.record.shard);
         Ok(records)

@@ -132,8 +132,7 @@ impl Link {
     /// Creates a record, or patches it where it is there already and belongs to this job.
     async fn put_shard(&self, job: &JobKey, write: &ShardWrite, fence: &Fence) -> Result<(u32, StoredShard), Stopped> {
         let ShardWrite { shard, name, record, patch } = write;
-        let object =
-            ObjectKey { kind: Kind::record(), namespace: Some(job.namespace.clone()), name: name.clone() };
+        let object = ObjectKey { kind: Kind::record(), namespace: Some(job.namespace.clone()), name: name.clone() };
         if let Some(body) = patch {
             match self.write(&Write::patch(&object, body.clone()), fence).await {
                 // Somebody removed it: it is made anew.

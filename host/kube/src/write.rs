@@ -10,20 +10,19 @@ use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
 
-use crate::transport::path::Resource;
-use crate::transport::call::{Call, CallError};
-use crate::transport::discovery::DiscoverError;
-use crate::transport::limiter::WritePermit;
-use crate::watch::watches::Author;
 use crate::cluster::Link;
-use crate::watch::jobs::read_job;
 use crate::lease::Fence;
 use crate::live_reads::absent;
 use crate::outcome::{sentence, stopped, tested};
+use crate::transport::call::{Call, CallError};
+use crate::transport::discovery::DiscoverError;
+use crate::transport::limiter::WritePermit;
+use crate::transport::path::Resource;
+use crate::watch::jobs::read_job;
+use crate::watch::watches::Author;
 
 /// Who the fields belong to that the host writes.
 const FIELD_MANAGER: &str = "oarlock";
-
 
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 

@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use crate::live_reads::refused;
-use crate::transport::path::Resource;
 use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::path::Resource;
 
 /// How long an answer of discovery counts, and so until a new kind is noticed. Source: docs/operationjob.md 3.1.8.
 const FRESH: Duration = Duration::from_secs(60);

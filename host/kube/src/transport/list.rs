@@ -12,8 +12,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::Value;
 
 use crate::live_reads::refused;
-use crate::transport::path::{AddressError, Resource};
 use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::path::{AddressError, Resource};
 use crate::watch::projection::Projection;
 
 /// Items in a page: a page of pods is about 3 MB.

@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::watch::watches::WatchEvent;
-use crate::watch::reflector::ItemSink;
 use crate::watch::projection::Projection;
+use crate::watch::reflector::ItemSink;
+use crate::watch::watches::WatchEvent;
 
 /// An annotation that repeats the whole spec and that nobody here reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

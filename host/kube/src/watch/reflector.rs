@@ -15,12 +15,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::transport::call::{Call, CallError};
 use crate::cluster::Link;
-use crate::watch::health::WatchPulse;
-use crate::transport::list::{Collection, ListError};
 use crate::outcome::sentence;
+use crate::transport::call::{Call, CallError};
 use crate::transport::discovery::DiscoverError;
+use crate::transport::list::{Collection, ListError};
+use crate::watch::health::WatchPulse;
 use crate::watch::projection::Projection;
 
 /// How long the server keeps a watch open. A dead connection is noticed a little after this.
@@ -149,7 +149,8 @@ impl<S: ItemSink> Reflector<S> {
     }
 
     async fn list_and_watch(&self) -> Result<std::convert::Infallible, ReflectError> {
-        let resource = self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
+        let resource =
+            self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None };
         let projection = self.sink.projection();
         let listed = self.link.transport.list(from, &projection, |item| self.sink.pick(item)).await;

@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::Link;
 use crate::watch::health::{KindHealth, WatchPulse};
-use crate::watch::reflector::{Reflector, ItemSink};
 use crate::watch::projection::Projection;
+use crate::watch::reflector::{ItemSink, Reflector};
 
 /// Something changed.
 #[derive(Clone, Debug)]
