@@ -178,6 +178,7 @@ impl Target<'_> {
         let no_late_effect = known.expects.no_late_effect();
         if self.round.deleting() {
             if !known.failure.as_ref().is_some_and(|failure| failure.skip_final_check) {
+                known.retry_at = None;
                 let error = self.deleted("while the target was in flight");
                 known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: true, give_up_at: None });
             }
@@ -194,6 +195,8 @@ impl Target<'_> {
             waited.unwrap_or_default()
         );
         let error = error("DeadlineExceeded", message);
+        // Whatever was to be tried again later is not: its time is over now.
+        known.retry_at = None;
         known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: false, give_up_at: None });
     }
 
