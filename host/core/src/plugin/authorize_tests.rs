@@ -137,7 +137,9 @@ fn what_is_asked_for_and_granted_passes() {
 
 #[test]
 fn a_namespace_that_is_not_granted_gets_nothing() {
-    refused(ask_in("prod", &Proposal::default()), "namespaces");
+    let change = Proposal { mutations: vec![evict(target())], ..Proposal::default() };
+    refused(ask_in("prod", &change), "namespaces");
+    assert_eq!(ask_in("prod", &Proposal::default()), Ok(()), "what changes nothing needs no grant");
 }
 
 #[test]

@@ -127,6 +127,9 @@ impl PlannedCall<'_> {
         known.call_tries = 0;
         known.traps = 0;
         let [operate, proposal] = parts;
+        if self.is_out_of_bounds() && parts.iter().any(|part| !part.mutations.is_empty()) {
+            return self.out_of_bounds(parts, state, known, tables);
+        }
         for part in parts {
             if let Err(denied) = self.authorized(part) {
                 return self.failing("MutationDenied", denied, known);
@@ -167,6 +170,32 @@ impl PlannedCall<'_> {
                 verdict
             }
         }
+    }
+
+    /// Whether the grant was narrowed, so that nothing may be changed in the job's namespace.
+    fn is_out_of_bounds(&self) -> bool {
+        let namespace = &self.target.round.job.key.namespace;
+        self.target.round.serving().is_some_and(|plugin| !plugin.grant.allows_namespace(namespace))
+    }
+
+    /// A narrowed grant fails nothing: the changes that were proposed wait until it is widened, or are left out where the
+    /// target's time is over.
+    fn out_of_bounds(
+        &self,
+        parts: [&Proposal; 2],
+        state: State,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
+    ) -> Verdict {
+        if self.planned.final_check {
+            let [operate, proposal] = parts.map(|part| Proposal { mutations: Vec::new(), ..part.clone() });
+            return self.proposed([&operate, &proposal], state, known, tables);
+        }
+        let now = self.target.round.now;
+        known.check(after(now, SLOW_CHECK));
+        let namespace = &self.target.round.job.key.namespace;
+        let message = format!("the plugin is not granted namespace {namespace} any more");
+        self.troubled(TargetError { reason: "NamespaceNotAllowed".into(), message }, known)
     }
 
     fn authorized(&self, proposal: &Proposal) -> Result<(), String> {
