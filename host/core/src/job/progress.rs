@@ -70,7 +70,7 @@ impl ProgressSets {
 }
 
 /// Numbers of targets by progress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
     /// All.
     pub total: usize,

@@ -93,8 +93,12 @@ pub fn commit(
     times: (Timestamp, Timestamp),
 ) -> Vec<EventNote> {
     let indexes: BTreeSet<u32> = turned.iter().chain(commit.targets.keys()).copied().collect();
-    let events = commit.events.clone();
+    let mut events = commit.events.clone();
     memory.committed(commit, times.0, times.1);
+    // Also what a record said whose reply was lost: the job was read since.
+    let standing = memory.standing();
+    let before = memory.announced.replace(standing).unwrap_or(standing);
+    events.extend(round.events().progress(before, standing));
     for index in indexes {
         memory.schedule(index, round.bounds(index, memory));
     }
@@ -353,7 +357,6 @@ fn tell(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) {
             decision.commit.events.extend(events.ended(memory.state.name(*index), *index, &decided.state));
         }
     }
-    decision.commit.events.extend(events.progress(memory.durable.counts(), memory.counts()));
     decision.commit.events.extend(rebound(round, memory).map(|text| events.about_job(false, "PluginRebound", text)));
     decision.commit.events.extend(about_job(round));
 }

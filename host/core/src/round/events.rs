@@ -12,7 +12,7 @@ use crate::job::key::JobRef;
 use crate::job::progress::Counts;
 use crate::job::state::{Progress, SHARD, TargetState};
 use crate::plugin::proposal::PluginEvent;
-use crate::round::memory::JobMemory;
+use crate::round::memory::{JobMemory, Standing};
 
 /// Most Warnings about targets of a job with more than 250.
 const WARNINGS: usize = 100;
@@ -69,9 +69,11 @@ impl EventBuilder<'_> {
         told.into_iter().map(|event| self.about_target(event, index, target.attempt)).collect()
     }
 
-    /// The events of the whole job: each tenth of a large one, and its end.
-    pub fn progress(&self, before: Counts, after: Counts) -> Vec<EventNote> {
+    /// The events of the whole job: each tenth of a large one, and its end, once that is stored.
+    pub fn progress(&self, before: Standing, after: Standing) -> Vec<EventNote> {
         let done = |counts: Counts| (counts.succeeded + counts.failed) * 10 / counts.total.max(1);
+        let ends = after.ended && !before.ended;
+        let (before, after) = (before.counts, after.counts);
         let mut told = Vec::new();
         let tenth = u32::try_from(done(after)).unwrap_or(0);
         if after.total > SHARD && done(after) > done(before) {
@@ -80,10 +82,10 @@ impl EventBuilder<'_> {
             let event = PluginEvent { warning: false, reason: "Progress".into(), message };
             told.push(self.note(event, &format!("tenth {tenth}")));
         }
-        if !before.progress().terminal() && after.progress() == Progress::Succeeded {
+        if ends && after.progress() == Progress::Succeeded {
             told.push(self.about_job(false, "Completed", format!("all {} targets succeeded", after.total)));
         }
-        if !before.progress().terminal() && after.progress() == Progress::Failed {
+        if ends && after.progress() == Progress::Failed {
             told.push(self.about_job(true, "JobFailed", format!("{} of {} targets failed", after.failed, after.total)));
         }
         told

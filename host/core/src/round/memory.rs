@@ -70,6 +70,8 @@ pub struct JobMemory {
     pub checked: Option<Checked>,
     /// The digest of the plugin by whose relations targets are indexed.
     pub indexed_for: Option<String>,
+    /// Where the job stood when the events about it as a whole were last emitted; at first, when the term read it.
+    pub announced: Option<Standing>,
     /// Names of events that were emitted.
     pub told: BTreeSet<String>,
     /// Warnings about targets that were emitted.
@@ -97,6 +99,15 @@ pub struct Decided {
     pub events: Vec<EventNote>,
     /// The place of the writes in the order.
     pub priority: Priority,
+}
+
+/// Where a job durably stands, as far as the events about it as a whole tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// The numbers of targets.
+    pub counts: Counts,
+    /// Its end is stored.
+    pub ended: bool,
 }
 
 /// The version of the job that a memory reflects.
@@ -157,6 +168,7 @@ impl JobMemory {
             live || releasing.contains(index) || known.held.is_some()
         });
         self.blocked.retain(|index| self.durable.processing.contains(index));
+        self.announced = self.announced.or(Some(self.standing()));
         self.agenda = Agenda::default();
         self.turn_to_all();
     }
@@ -304,6 +316,11 @@ impl JobMemory {
     /// The number of targets by progress, with what is decided counted in.
     pub fn counts(&self) -> Counts {
         self.latest.counts()
+    }
+
+    /// Where the job durably stands.
+    pub fn standing(&self) -> Standing {
+        Standing { counts: self.durable.counts(), ended: self.state.end.is_some() }
     }
 
     /// Computes the due time of a target anew, from what is remembered of it.
