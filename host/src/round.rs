@@ -11,6 +11,7 @@ use oarlock_core::round::decide::{commit, conclude};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::plan::prepare;
 use oarlock_core::round::refresh::{Refresh, refresh};
+use oarlock_core::round::results::last_events;
 use oarlock_kube::observe::Detail;
 use thiserror::Error;
 
@@ -46,7 +47,10 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     // observe (I/O)
     let detail = if memory.shards.wanted { Detail::Records } else { Detail::Status };
     let observed = ports.cluster.observe(key, &memory.live_reads(), detail).await.map_err(RoundError::Observe)?;
-    let Some(job) = observed.job.clone() else { return Ok(term.leave(memory)) };
+    let Some(job) = observed.job.clone() else {
+        ports.cluster.emit(last_events(memory));
+        return Ok(term.leave(memory));
+    };
 
     // refresh, look up, validate (pure)
     let refreshed = refresh(memory, &job, &observed);

@@ -41,6 +41,13 @@ pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<E
     notes
 }
 
+/// The events of a job that is gone: its deletion, which its time to live asked for, is its last write.
+pub fn last_events(memory: &mut JobMemory) -> Vec<EventNote> {
+    let results = std::mem::take(&mut memory.results);
+    let made = results.into_iter().filter(|result| result.entry.index.is_none() && result.stopped.is_none());
+    made.flat_map(|result| result.entry.events).collect()
+}
+
 /// Whether a result is about the target as it is now, and not about an earlier attempt or another object.
 fn concerns(result: &EntryResult, index: u32, memory: &JobMemory) -> bool {
     let epoch = memory.state.epoch;
