@@ -3,13 +3,15 @@
 //! Takes a job's key and what is to be read live; yields [`Observed`]. The job is never older than the host's own last
 //! write to it. May not fail for a look: that is data.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::round::context::Observed;
+use oarlock_core::round::shards::shard_name;
 
 use crate::cluster::{Cluster, Link};
 use crate::live_reads::absent;
@@ -20,6 +22,9 @@ use crate::watch::projection::Projection;
 
 /// The label by which the records of a job are found.
 const JOB_UID_LABEL: &str = "oarlock.dev/job-uid";
+
+/// Records of the largest job.
+const MOST_SHARDS: i32 = 40;
 
 /// Whether the OperationRecords of a job are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +120,27 @@ impl Link {
             .await
             .map_err(|e: ListError| failed(Box::new(e)))?;
         let mut records = listed.items;
+        let count = job.status.as_ref().and_then(|status| status.records.as_ref()).map_or(0, |records| records.count);
+        let there: BTreeSet<i32> = records.iter().map(|record| record.record.shard).collect();
+        for shard in (0..count.min(MOST_SHARDS)).filter(|shard| !there.contains(shard)) {
+            records.extend(self.unlabelled(key, &uid, shard).await.map_err(|message| failed(message.into()))?);
+        }
         records.sort_by_key(|record| record.record.shard);
         Ok(records)
+    }
+
+    /// A record that the list does not show, since somebody took its label off.
+    async fn unlabelled(&self, key: &JobKey, uid: &str, shard: i32) -> Result<Option<OperationRecord>, String> {
+        let job = JobRef { key: key.clone(), uid: uid.to_owned() };
+        let name = shard_name(&job, u32::try_from(shard).unwrap_or(0));
+        let object = ObjectKey { kind: Kind::record(), namespace: Some(key.namespace.clone()), name };
+        match self.read(&object).await.map_err(|failure| failure.message)? {
+            Ok(document) => {
+                let record: Option<OperationRecord> = serde_json::from_value(document).ok();
+                Ok(record.filter(|record| record.record.job.uid == uid && record.record.shard == shard))
+            }
+            Err(error) if absent(&error, &object.name) => Ok(None),
+            Err(error) => Err(sentence(&error)),
+        }
     }
 }

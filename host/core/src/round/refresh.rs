@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use oarlock_api::OperationJob;
+use oarlock_api::{OperationJob, OperationRecord};
 
 use crate::cluster::object::Kind;
 use crate::cluster::store::Store;
-use crate::job::key::JobRef;
+use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
 use crate::plugin::lookup::PluginLookup;
 use crate::plugin::proposal::Registration;
@@ -62,6 +62,7 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
         }
         if memory.shards.wanted {
             memory.shards.read(records, true);
+            spare_right_shards(memory, job, records);
         }
         memory.version = Some(seen);
         return if superseded(memory) { Refresh::Superseded } else { Refresh::Unchanged };
@@ -70,6 +71,7 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
     memory.shards.read(records, known.is_some() && memory.epoch_raised);
     memory.status.clone_from(&job.status);
     memory.adopt(JobState::read(job, records, observed.now, known.as_ref().filter(|_| memory.epoch_raised)), seen);
+    spare_right_shards(memory, job, records);
     if superseded(memory) {
         return Refresh::Superseded;
     }
@@ -77,6 +79,19 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
     lost.into_iter().for_each(|index| memory.target(index).record_lost = true);
     memory.status_differs = status::differs(memory, job.status.as_ref());
     Refresh::Reloaded
+}
+
+/// A record that was changed and says what it has to say is not written anew: its last write was this term's own, and the
+/// one that was to follow it failed.
+fn spare_right_shards(memory: &mut JobMemory, job: &OperationJob, records: &[OperationRecord]) {
+    let meta = &job.metadata;
+    let key = JobKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() };
+    let job = JobRef { key, uid: meta.uid.clone().unwrap_or_default() };
+    let numbered = records.iter().filter_map(|record| Some((u32::try_from(record.record.shard).ok()?, record)));
+    let doubted = numbered.filter(|(shard, _)| memory.shards.rewrite.contains(shard));
+    let right: Vec<u32> =
+        doubted.filter(|(_, record)| status::says(record, memory, &job)).map(|(shard, _)| shard).collect();
+    memory.shards.rewrite.retain(|shard| !right.contains(shard));
 }
 
 /// Whether a record was written by a later term.

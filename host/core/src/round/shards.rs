@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use oarlock_api::OperationRecord;
 
 use crate::cluster::writes::StoredShard;
+use crate::job::key::JobRef;
 use crate::job::state::SHARD;
 
 /// The OperationRecords of a job.
@@ -30,7 +31,7 @@ impl Shards {
     }
 
     /// Takes in the records as they are stored. `known`: this term remembers the targets, so that a record that was
-    /// there and is missing now is written anew.
+    /// there and is missing now, or was changed, is written anew. One that lost its labels always is.
     pub fn read(&mut self, records: &[OperationRecord], known: bool) {
         let read: BTreeMap<u32, StoredShard> = records.iter().filter_map(stored).collect();
         if known {
@@ -41,6 +42,8 @@ impl Shards {
         } else {
             self.rewrite.clear();
         }
+        let unlabelled = records.iter().filter(|record| !labelled(record)).filter_map(stored);
+        self.rewrite.extend(unlabelled.map(|(shard, _)| shard));
         self.stored = read;
         self.wanted = false;
     }
@@ -62,6 +65,25 @@ impl Shards {
     pub fn highest_epoch(&self) -> i64 {
         self.stored.values().map(|stored| stored.epoch).max().unwrap_or(0)
     }
+}
+
+/// The labels of a record, by which it is found.
+pub fn shard_labels(job_uid: &str, shard: i32) -> BTreeMap<String, String> {
+    let labels = [("oarlock.dev/job-uid", job_uid.to_owned()), ("oarlock.dev/shard", shard.to_string())];
+    labels.map(|(key, value)| (key.to_owned(), value)).into()
+}
+
+/// The name of a record: the job's name, cut, the first 8 characters of its UID, and the shard.
+pub fn shard_name(job: &JobRef, shard: u32) -> String {
+    let uid: String = job.uid.chars().take(8).collect();
+    format!("{}-{uid}-{shard}", job.name_prefix())
+}
+
+/// Whether a record has the labels by which it is found.
+pub fn labelled(record: &OperationRecord) -> bool {
+    let labels = record.metadata.labels.clone().unwrap_or_default();
+    let wanted = shard_labels(&record.record.job.uid, record.record.shard);
+    wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 fn stored(record: &OperationRecord) -> Option<(u32, StoredShard)> {

@@ -20,6 +20,7 @@ use crate::job::ranges;
 use crate::job::state::{SHARD, cut};
 use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
+use crate::round::shards::{labelled, shard_labels, shard_name};
 
 /// Longest text of `ranges.processing`, in bytes. Starts wait where it would be longer.
 pub const PROCESSING_BYTES: usize = 16 * 1024;
@@ -196,14 +197,17 @@ pub fn shard_writes(memory: &JobMemory, shards: &BTreeSet<u32>, job: &JobRef, ep
                 ("processingPodCount", spec.processing_pod_count),
             ];
             let mut body = Map::new();
-            let metadata = json!({"uid": stored.uid, "resourceVersion": stored.resource_version});
-            body.insert("metadata".into(), metadata);
+            let mut metadata = Map::new();
+            metadata.insert("uid".into(), json!(stored.uid));
+            metadata.insert("resourceVersion".into(), json!(stored.resource_version));
             body.insert("epoch".into(), json!(epoch));
             body.extend(counts.map(|(field, count)| (field.to_owned(), json!(count))));
             if memory.shards.rewrite.contains(shard) {
+                metadata.insert("labels".into(), json!(record.metadata.labels));
                 body.insert("job".into(), json!(spec.job));
                 body.insert("firstIndex".into(), json!(spec.first_index));
             }
+            body.insert("metadata".into(), Value::Object(metadata));
             body.insert("targets".into(), json!(spec.targets));
             Value::Object(body)
         });
@@ -212,10 +216,10 @@ pub fn shard_writes(memory: &JobMemory, shards: &BTreeSet<u32>, job: &JobRef, ep
     shards.iter().map(write).collect()
 }
 
-/// The name of a record: the job's name, cut, the first 8 characters of its UID, and the shard.
-fn shard_name(job: &JobRef, shard: u32) -> String {
-    let uid: String = job.uid.chars().take(8).collect();
-    format!("{}-{uid}-{shard}", job.name_prefix())
+/// Whether a stored record says what `memory` says, whoever wrote it.
+pub fn says(stored: &OperationRecord, memory: &JobMemory, job: &JobRef) -> bool {
+    let Ok(shard) = u32::try_from(stored.record.shard) else { return false };
+    labelled(stored) && record(memory, shard, job, stored.record.epoch.unwrap_or(0)).record == stored.record
 }
 
 fn record(memory: &JobMemory, shard: u32, job: &JobRef, epoch: i64) -> OperationRecord {
@@ -228,7 +232,7 @@ fn record(memory: &JobMemory, shard: u32, job: &JobRef, epoch: i64) -> Operation
         sets.add(target.progress);
         targets.push(target.detail(memory.state.name(index)));
     }
-    let labels = [("oarlock.dev/job-uid", job.uid.clone()), ("oarlock.dev/shard", shard.to_string())];
+    let labels = shard_labels(&job.uid, i32::try_from(shard).unwrap_or(i32::MAX));
     let owner = OwnerReference {
         api_version: oarlock_api::OPERATION_JOB_API_VERSION.to_owned(),
         kind: "OperationJob".to_owned(),
@@ -243,7 +247,7 @@ fn record(memory: &JobMemory, shard: u32, job: &JobRef, epoch: i64) -> Operation
         metadata: ObjectMeta {
             name: Some(shard_name(job, shard)),
             namespace: Some(job.key.namespace.clone()),
-            labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+            labels: Some(labels),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()
         },
