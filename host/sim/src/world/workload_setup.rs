@@ -26,6 +26,7 @@ pub struct SeedFailed {
 pub struct Seedbed {
     client: Client,
     namespace: String,
+    grace: Option<i64>,
 }
 
 impl Seedbed {
@@ -34,7 +35,7 @@ impl Seedbed {
     /// # Errors
     /// `SeedFailed` if the server refuses either.
     pub async fn namespace(client: Client, name: &str) -> Result<Self, SeedFailed> {
-        let seedbed = Self { client, namespace: name.to_owned() };
+        let seedbed = Self { client, namespace: name.to_owned(), grace: None };
         let namespaces = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
         let api = Api::all_with(seedbed.client.clone(), &namespaces);
         create(&api, DynamicObject::new(name, &namespaces)).await?;
@@ -42,6 +43,12 @@ impl Seedbed {
         let api = Api::namespaced_with(seedbed.client.clone(), name, &accounts);
         create(&api, DynamicObject::new("default", &accounts)).await?;
         Ok(seedbed)
+    }
+
+    /// The same namespace, for workloads whose pods get so many seconds to stop.
+    #[must_use]
+    pub fn with_grace(&self, seconds: i64) -> Self {
+        Self { grace: Some(seconds), ..self.clone() }
     }
 
     /// A CollaSet, such as `foo`.
@@ -82,7 +89,7 @@ impl Seedbed {
     /// `SeedFailed` if the server refuses it.
     pub async fn bare_pod(&self, name: &str) -> Result<(), SeedFailed> {
         let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
-        let spec = pod_template(name).get("spec").cloned().unwrap_or_default();
+        let spec = pod_template(name, self.grace).get("spec").cloned().unwrap_or_default();
         let mut object = DynamicObject::new(name, &pods).data(json!({ "spec": spec }));
         object.metadata.namespace = Some(self.namespace.clone());
         create(&Api::namespaced_with(self.client.clone(), &self.namespace, &pods), object).await
@@ -93,7 +100,7 @@ impl Seedbed {
         let mut spec = json!({
             "replicas": replicas,
             "selector": { "matchLabels": { "app": name } },
-            "template": pod_template(name),
+            "template": pod_template(name, self.grace),
         });
         if let (SetKind::StatefulSet, Some(fields)) = (kind, spec.as_object_mut()) {
             fields.insert("serviceName".to_owned(), name.into());
@@ -106,14 +113,15 @@ impl Seedbed {
 }
 
 /// A small pod; nothing pulls its image.
-fn pod_template(app: &str) -> Value {
-    json!({
-        "metadata": { "labels": { "app": app } },
-        "spec": {
-            "automountServiceAccountToken": false,
-            "containers": [{ "name": "app", "image": "registry.k8s.io/pause:3.10" }],
-        },
-    })
+fn pod_template(app: &str, grace: Option<i64>) -> Value {
+    let mut spec = json!({
+        "automountServiceAccountToken": false,
+        "containers": [{ "name": "app", "image": "registry.k8s.io/pause:3.10" }],
+    });
+    if let (Some(seconds), Some(fields)) = (grace, spec.as_object_mut()) {
+        fields.insert("terminationGracePeriodSeconds".to_owned(), seconds.into());
+    }
+    json!({ "metadata": { "labels": { "app": app } }, "spec": spec })
 }
 
 async fn create(api: &Api<DynamicObject>, object: DynamicObject) -> Result<(), SeedFailed> {
