@@ -79,12 +79,14 @@ pub(crate) enum Deed {
     Lie,
     /// Wants to be visited again at once, for ever; in `progress`.
     Hurry,
+    /// Wants to be visited again in an hour, for ever; in `progress`.
+    Dawdle,
     /// Gives up with a garbled reason and a message of 1 MB; in `progress`.
     Give,
 }
 
 /// Each misdeed and its word.
-const WORDS: [(&str, Deed); 29] = [
+const WORDS: [(&str, Deed); 30] = [
     ("trap", Deed::Trap),
     ("loop", Deed::Loop),
     ("memory-bomb", Deed::Memory),
@@ -113,6 +115,7 @@ const WORDS: [(&str, Deed); 29] = [
     ("retry", Deed::Retry),
     ("lie", Deed::Lie),
     ("hurry", Deed::Hurry),
+    ("dawdle", Deed::Dawdle),
     ("garbled-end", Deed::Give),
 ];
 
@@ -180,7 +183,7 @@ impl Deed {
             Self::Chance => chance(&pod),
             Self::Fail => return Err(Failure::permanent("Hostile", "It was told to fail.")),
             Self::Retry => return Err(Failure::retryable("Hostile", "It was told to try for ever.")),
-            Self::Lie | Self::Hurry | Self::Give => return Err(misplaced()),
+            Self::Lie | Self::Hurry | Self::Dawdle | Self::Give => return Err(misplaced()),
         })
     }
 }

@@ -38,6 +38,7 @@ impl Action for Hostile {
         match Deed::due("progress", job, target)? {
             Some(Deed::Lie) => Ok(Report::succeeded()),
             Some(Deed::Hurry) => Ok(Report::processing().check_after(Duration::ZERO)),
+            Some(Deed::Dawdle) => Ok(Report::processing().check_after(Duration::from_secs(3600))),
             Some(Deed::Give) => Ok(Report::failed("Hostile\u{0}Reason", "x".repeat(1 << 20))),
             Some(deed) => Ok(Report::processing().with(deed.commit(job, target)?)),
             None if target.object().is_some_and(|pod| pod.has_label(DONE)) => Ok(Report::succeeded()),
