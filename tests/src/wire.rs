@@ -47,13 +47,26 @@ pub enum Fate {
     Held,
     /// The client gets no answer, and the server sees it after so long.
     Late(Duration),
+    /// The server sees it at once, and the client gets the answer after so long.
+    Answered(Duration),
 }
 
 #[derive(Clone, Debug)]
 struct Rule {
     method: Method,
     part: String,
+    /// What its body contains.
+    says: String,
+    /// Whether one request alone meets it.
+    once: bool,
     fate: Fate,
+}
+
+impl Rule {
+    fn concerns(&self, request: &Request<Bytes>) -> bool {
+        let says = || String::from_utf8_lossy(request.body()).contains(&self.says);
+        self.method == request.method() && request.uri().path().contains(&self.part) && says()
+    }
 }
 
 #[derive(Debug)]
@@ -113,7 +126,16 @@ impl Wire {
 
     /// From now on, a request of this method whose path contains `part` meets this fate.
     pub fn order(&self, method: Method, part: &str, fate: Fate) {
-        self.state.rules.send_modify(|rules| rules.push(Rule { method, part: part.to_owned(), fate }));
+        self.rule(Rule { method, part: part.to_owned(), says: String::new(), once: false, fate });
+    }
+
+    /// The next request of this method whose path contains `part` and whose body contains `says` meets this fate.
+    pub fn order_next(&self, method: Method, part: &str, says: &str, fate: Fate) {
+        self.rule(Rule { method, part: part.to_owned(), says: says.to_owned(), once: true, fate });
+    }
+
+    fn rule(&self, rule: Rule) {
+        self.state.rules.send_modify(|rules| rules.push(rule));
     }
 
     /// Lifts every order.
@@ -132,11 +154,15 @@ impl Wire {
     }
 
     fn fate(&self, request: &Request<Bytes>) -> Option<Fate> {
-        let rules = self.state.rules.borrow();
-        let rule =
-            rules.iter().find(|rule| rule.method == request.method() && request.uri().path().contains(&rule.part))?;
+        let mut met = None;
+        self.state.rules.send_if_modified(|rules| {
+            let Some(at) = rules.iter().position(|rule| rule.concerns(request)) else { return false };
+            met = rules.get(at).map(|rule| (rule.fate, rule.once));
+            met.is_some_and(|(_, once)| once && rules.remove(at).once)
+        });
+        let (fate, _) = met?;
         self.state.caught.send_modify(|caught| *caught += 1);
-        Some(rule.fate)
+        Some(fate)
     }
 
     async fn until_cut(&self) {
@@ -148,17 +174,22 @@ impl Wire {
         if *self.state.cut.borrow() {
             return Err(off());
         }
-        match self.fate(&request) {
+        let fate = self.fate(&request);
+        match fate {
             Some(Fate::Refused(status)) => return refusal(status),
             Some(Fate::Late(after)) => return self.late(client, request, after).await,
             Some(Fate::Held) => drop(self.state.rules.subscribe().wait_for(Vec::is_empty).await),
-            None => {}
+            Some(Fate::Answered(_)) | None => {}
         }
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
             () = self.until_cut() => Err(off()),
             answer = self.clone().send(client, request) => answer,
+        };
+        if let Some(Fate::Answered(after)) = fate {
+            tokio::time::sleep(after).await;
         }
+        answer
     }
 
     async fn late(self, client: Client, request: Request<Bytes>, after: Duration) -> Result<Answer, BoxError> {
