@@ -4,12 +4,19 @@
 //! one themselves.
 
 pub mod admission;
+pub mod again;
 pub mod collaset;
+pub mod deadlines;
 pub mod ending;
 pub mod evicting;
+pub mod extremes;
+pub mod granting;
 pub mod hostile;
 pub mod many;
 pub mod outages;
+pub mod panics;
+pub mod records;
+pub mod releasing;
 pub mod replacing;
 pub mod restarting;
 pub mod stored;
@@ -43,6 +50,7 @@ macro_rules! scenarios {
             replacing::collaset_pods_are_replaced_one_partition_after_the_other,
             replacing::deployment_pods_are_evicted_and_each_gets_a_new_pod_of_its_own,
             replacing::a_stateful_sets_pod_comes_back_under_its_name,
+            again::a_stateful_sets_pod_is_replaced_again_and_again,
             collaset::a_deleted_job_takes_its_marks_off_a_pod_in_flight,
             collaset::marks_go_although_the_plugin_is_gone,
             collaset::a_terminating_pod_is_let_go_when_its_job_is_deleted,
@@ -67,6 +75,9 @@ macro_rules! scenarios {
             ending::the_last_look_finds_a_success_that_the_watch_did_not_show,
             ending::an_unknown_action_is_told_once_and_its_job_can_be_deleted,
             ending::an_ended_job_causes_no_write,
+            deadlines::a_deadline_is_kept_while_no_partner_comes,
+            deadlines::a_deadline_is_kept_while_a_budget_refuses_the_eviction,
+            deadlines::a_deadline_is_kept_although_the_plugin_asks_for_an_hour,
             restarting::a_delay_goes_on_over_a_restart,
             restarting::a_host_that_was_killed_after_an_eviction_finds_the_new_pod,
             restarting::a_host_that_was_killed_after_marking_finishes,
@@ -81,6 +92,24 @@ macro_rules! scenarios {
             outages::an_eviction_of_an_earlier_term_comes_too_late,
             outages::a_mark_of_a_leader_that_was_superseded_comes_too_late,
             many::three_hundred_targets_are_kept_in_records,
+            panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
+            panics::a_reply_that_comes_after_a_panic_is_not_lost,
+            records::a_last_status_write_that_conflicts_is_made_again,
+            records::a_last_status_write_that_the_server_fails_is_made_again,
+            records::a_last_status_write_without_an_answer_is_found_made,
+            records::a_last_status_write_that_never_arrived_is_made_again,
+            records::a_record_whose_label_is_gone_is_found_by_the_next_host,
+            records::targets_of_a_record_that_was_lost_while_no_host_ran_are_not_started_again,
+            extremes::pods_that_never_ran_are_replaced_by_a_host_whose_clock_is_ahead,
+            extremes::pods_with_a_boundless_grace_period_are_evicted,
+            extremes::marked_pods_with_a_boundless_grace_period_are_deleted_by_hand,
+            extremes::times_at_the_ends_of_the_calendar_in_a_status_cost_nothing,
+            granting::a_job_starts_once_its_namespace_is_granted,
+            granting::a_grant_that_is_narrowed_in_flight_stops_starts_and_fails_nothing,
+            granting::a_job_goes_on_with_a_plugin_that_is_withdrawn,
+            granting::targets_in_flight_go_on_once_their_plugin_is_put_back,
+            releasing::a_release_that_is_refused_keeps_no_other_waiting,
+            releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
             telling::conditions_and_events_tell_the_story_of_a_job,
         }

@@ -23,4 +23,5 @@ oarlock_tests::scenarios!(on_sim);
 // What takes too long where time is real.
 on_sim! {
     collaset::holds_of_a_job_that_vanished_are_let_go,
+    records::records_that_were_removed_or_stripped_are_written_anew,
 }

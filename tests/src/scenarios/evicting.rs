@@ -71,7 +71,8 @@ fn patches(wire: &crate::wire::Wire, part: &str) -> usize {
     wire.writes().iter().filter(|sent| sent.method == http::Method::PATCH && sent.path.ends_with(part)).count()
 }
 
-async fn budget(rig: &Rig, min_available: usize) -> anyhow::Result<()> {
+/// At least so many pods of `web` must stay available.
+pub(crate) async fn budget(rig: &Rig, min_available: usize) -> anyhow::Result<()> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(rig.client.clone(), &rig.namespace);
     if budgets.get_opt("web").await?.is_some() {
         let body = json!({"spec": {"minAvailable": min_available}});

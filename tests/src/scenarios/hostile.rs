@@ -4,11 +4,20 @@ use anyhow::ensure;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::hosts::Begin;
 use crate::jobs::Told;
 use crate::rig::Rig;
 
 /// The grants of the fixtures.
 const GRANTS: &str = include_str!("../../hostile/grants.yaml");
+
+/// The usual host, with the plugin of the misdeeds beside the usual one.
+pub(crate) fn with_hostile(rig: &Rig) -> Begin {
+    let mut begin = rig.host_named("host");
+    begin.plugins.push("hostile");
+    begin.grants = format!("{}\n---\n{GRANTS}", begin.grants);
+    begin
+}
 
 /// Each misdeed costs the target that it is done to its attempt, and its neighbours nothing.
 pub async fn a_misdeed_costs_its_own_target_and_nobody_else(rig: &mut Rig) -> anyhow::Result<()> {
@@ -30,10 +39,7 @@ pub async fn a_misdeed_costs_its_own_target_and_nobody_else(rig: &mut Rig) -> an
         rig.pods().patch(deed, &PatchParams::default(), &Patch::Merge(body)).await?;
         rig.seedbed.bare_pod(&format!("good-{deed}")).await?;
     }
-    let mut begin = rig.host_named("host");
-    begin.plugins.push("hostile");
-    begin.grants = format!("{}\n---\n{GRANTS}", begin.grants);
-    rig.start(begin).await?;
+    rig.start(with_hostile(rig)).await?;
     let names = misdeeds.iter().flat_map(|(deed, _)| [(*deed).to_owned(), format!("good-{deed}")]);
     let targets: Vec<_> = names.map(|name| json!({ "name": name })).collect();
     rig.create_job("evil", json!({"action": "Hostile", "targets": targets})).await?;

@@ -54,7 +54,8 @@ pub async fn three_hundred_targets_are_kept_in_records(rig: &mut Rig) -> anyhow:
     .await
 }
 
-fn records(rig: &Rig) -> Api<DynamicObject> {
+/// The OperationRecords of the namespace.
+pub(crate) fn records(rig: &Rig) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "OperationRecord"),
         "operationrecords",

@@ -1,0 +1,73 @@
+//! A round that panics costs its job that round, and nobody else anything.
+
+use anyhow::ensure;
+use http::Method;
+use oarlock_core::job::key::JobKey;
+use oarlock_sim::world::{Pause, Scope};
+use serde_json::json;
+
+use super::ending::begun;
+use super::hostile::with_hostile;
+use super::{all_replaced, names, settled_collaset};
+use crate::jobs::{Told, replace};
+use crate::rig::{Rig, patiently};
+use crate::wire::Fate;
+
+/// The next round of this job panics.
+fn sabotage(rig: &Rig, job: &str) -> anyhow::Result<()> {
+    rig.running()?.host.sabotage_next(JobKey { namespace: rig.namespace.clone(), name: job.to_owned() });
+    Ok(())
+}
+
+/// How many rounds have panicked.
+fn panics(rig: &Rig) -> Option<i64> {
+    rig.figure("operationjob_round_panics_total")
+}
+
+async fn until_panicked(rig: &Rig, times: i64) -> anyhow::Result<()> {
+    patiently("a round panicked", async || Ok(panics(rig) == Some(times))).await
+}
+
+/// A52: the first round of a job panics, and one in flight; another job beside it goes on.
+pub async fn a_round_that_panics_is_made_again_and_no_other_job_notices(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 2).await?;
+    rig.world.hold(Pause::Creation, Scope::World);
+    rig.start_host().await?;
+    sabotage(rig, "p")?;
+    for (job, target) in ["p", "q"].into_iter().zip(names(&pods)) {
+        rig.create_job(job, replace(&[target], json!({}))).await?;
+    }
+    for (name, _) in &pods {
+        begun(rig, name).await?;
+    }
+    until_panicked(rig, 1).await?;
+    sabotage(rig, "p")?;
+    rig.edit_job("p", json!({"activeDeadlineSeconds": 9_000})).await?;
+    until_panicked(rig, 2).await?;
+    rig.world.release(Pause::Creation, Scope::World);
+    rig.until_progress("q", "Succeeded").await?;
+    rig.until_progress("p", "Succeeded").await?;
+    ensure!(rig.running()?.leads() && panics(rig) == Some(2), "the host ran on");
+    all_replaced(rig, &pods).await
+}
+
+/// A52: the round panics while a write of its job is under way, and nothing but the reply to that write brings the next.
+pub async fn a_reply_that_comes_after_a_panic_is_not_lost(rig: &mut Rig) -> anyhow::Result<()> {
+    rig.seedbed.bare_pod("a").await?;
+    rig.start(with_hostile(rig)).await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order(Method::PATCH, "/pods/a", Fate::Held);
+    let spec = json!({"action": "Hostile", "targets": [{"name": "a"}], "activeDeadlineSeconds": 60});
+    rig.create_job("p", spec).await?;
+    patiently("the write is under way", async || Ok(wire.caught() > 0)).await?;
+    let epoch = |job: &kube::api::DynamicObject| job.data.pointer("/status/epoch").and_then(serde_json::Value::as_i64);
+    let before = epoch(&rig.until("p", "in flight", |job| job.count("processing") == 1).await?);
+    sabotage(rig, "p")?;
+    rig.edit_job("p", json!({"TTLSecondsAfterFinished": 900})).await?;
+    until_panicked(rig, 1).await?;
+    rig.until("p", "adopted anew", |job| epoch(job) > before).await?;
+    wire.lift();
+    rig.until("p", "ended", super::deadlines::has_ended).await?;
+    rig.until_progress("p", "Succeeded").await?;
+    Ok(())
+}
