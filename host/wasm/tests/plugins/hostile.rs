@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::ObjectKey;
-use oarlock_core::plugin::authorize::{Gate, authorize};
+use oarlock_core::plugin::authorize::{Authority, authorize};
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::proposal::{CallFailure, Proposal};
 use oarlock_core::plugin::visit::{Answer, Call};
@@ -158,7 +158,7 @@ async fn an_undeclared_read_is_refused_by_name() {
 
 fn gate(info: &PluginInfo, proposal: &Proposal) -> Result<(), String> {
     let target = ObjectKey::pod("shop", "web");
-    let gate = Gate {
+    let gate = Authority {
         manifest: &info.manifest,
         grant: &info.grant,
         namespace: "shop",
