@@ -1,14 +1,16 @@
-//! What a failed write means (spec 3.7).
+//! The meaning of a failed write (spec 3.7).
 //!
-//! Takes the error of a call; yields a [`Stopped`]. Pure. May not call a write failed that may have happened: whatever
-//! is not a clear answer of the API server is unknown.
+//! Only a clear answer of the API server says that a write was not done; everything else is unknown.
 
 use kube::core::Status;
 use oarlock_core::cluster::writes::Stopped;
 
 use crate::transport::call::{CallError, Refusal};
 
-/// What stopped a write.
+/// The longest time that a reply can make the host wait, in seconds: API servers ask for 1 to 10.
+const LONGEST_RETRY_AFTER: u32 = 300;
+
+/// The reason why a write stopped.
 pub(crate) fn stopped(error: &CallError) -> Stopped {
     match error {
         CallError::Refused(refusal) => refused(refusal),
@@ -19,7 +21,7 @@ pub(crate) fn stopped(error: &CallError) -> Stopped {
     }
 }
 
-/// What stopped a JSON Patch: a `test` that does not hold is answered with 422 and names no field.
+/// The reason why a JSON Patch stopped: a `test` that does not hold is answered with 422 and names no field.
 pub(crate) fn tested(error: &CallError) -> Stopped {
     match error {
         CallError::Refused(refusal) if refusal.code == 422 && !has_cause(&refusal.status, |_, _| true) => {
@@ -71,7 +73,7 @@ fn has_cause(status: &Status, found: impl Fn(&str, &str) -> bool) -> bool {
 
 fn retry_after(refusal: &Refusal) -> Option<u32> {
     let named = refusal.status.details.as_ref().map(|details| details.retry_after_seconds);
-    named.filter(|seconds| *seconds > 0).or(refusal.retry_after)
+    named.filter(|seconds| *seconds > 0).or(refusal.retry_after).map(|seconds| seconds.min(LONGEST_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -124,7 +126,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_unknown_and_never_refused() {
+    fn a_reply_cannot_make_the_host_wait_for_ever() {
+        let busy = answer(429, json!({"retryAfterSeconds": u32::MAX}), "busy");
+        assert_eq!(busy, Stopped::Throttled { retry_after: Some(LONGEST_RETRY_AFTER) });
+    }
+
+    #[test]
+    fn a_server_error_or_a_timeout_is_unknown_and_never_refused() {
         assert_eq!(answer(500, json!({}), "etcd"), Stopped::Unknown { message: "etcd".into() });
         assert_eq!(answer(504, json!({}), "late"), Stopped::Unknown { message: "late".into() });
         let timeout = stopped(&CallError::TimedOut(Duration::from_secs(10)));
@@ -132,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_is_refused_and_what_is_absent_is_gone() {
+    fn a_forbidden_write_is_refused_and_an_absent_object_is_gone() {
         assert_eq!(answer(403, json!({}), "no"), Stopped::Refused { message: "no".into() });
         assert_eq!(answer(404, json!({}), "none"), Stopped::Gone);
     }

@@ -1,7 +1,6 @@
-//! The time of a round: the host's clock, corrected by what the API server says of its own.
+//! The time of a round: the host's clock, corrected by the `Date` headers of the API server's replies.
 //!
-//! Takes a clock that was handed in and the `Date` headers of replies; yields the time that stored timestamps are
-//! compared with. May not read the wall clock itself.
+//! Stored timestamps are compared with it. The clock is handed in; nothing here reads the wall clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -34,7 +33,7 @@ impl ServerClock {
         local.checked_add(offset).unwrap_or(local)
     }
 
-    /// How far the API server's clock is ahead of the host's.
+    /// The time by which the API server's clock is ahead of the host's.
     pub fn offset(&self) -> SignedDuration {
         SignedDuration::from_millis(self.offset_ms.load(Ordering::Relaxed))
     }
@@ -53,13 +52,16 @@ impl ServerClock {
             return;
         }
         // The header was cut to whole seconds, and written at some time between sending and receiving.
-        let server = date.timestamp().as_millisecond() + 500;
-        let local = sent.as_millisecond() + i64::try_from(under_way.as_millis() / 2).unwrap_or(0);
-        let offset = server - local;
+        let server = date.timestamp().as_millisecond().saturating_add(500);
+        let local = sent.as_millisecond().saturating_add(i64::try_from(under_way.as_millis() / 2).unwrap_or(0));
+        let offset = server.saturating_sub(local);
         let known = self.offset_ms.load(Ordering::Relaxed);
-        if SignedDuration::from_millis(offset - known).abs() >= WORTH_CORRECTING {
+        if SignedDuration::from_millis(offset.saturating_sub(known)).abs() >= WORTH_CORRECTING {
             self.offset_ms.store(offset, Ordering::Relaxed);
-            tracing::info!(offset_ms = offset, "took over the API server's clock");
+            tracing::info!(
+                offset_ms = offset,
+                "the API server's clock differs from this host's; timestamps are corrected"
+            );
         }
     }
 }
