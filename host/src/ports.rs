@@ -15,7 +15,7 @@ use oarlock_core::round::context::action;
 use oarlock_core::round::memory::{Commit, JobMemory};
 use oarlock_kube::Cluster;
 use oarlock_kube::watch::health::KindHealth;
-use oarlock_kube::watch::watches::Declared;
+use oarlock_kube::watch::watches::WatchedKinds;
 use oarlock_wasm::Plugins;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -177,8 +177,8 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The kinds to watch: those that plugins declare, pods with what the host itself reads of them, and namespaces.
-fn declared(plugins: &Plugins) -> Declared {
-    let mut declared = Declared::default();
+fn declared(plugins: &Plugins) -> WatchedKinds {
+    let mut declared = WatchedKinds::default();
     declared.kinds.entry(Kind::namespace()).or_default();
     declared.kinds.entry(Kind::pod()).or_default().fields.insert("/spec/nodeName".to_owned());
     for (kind, wanted) in plugins.declared().into_iter().filter(|(_, wanted)| wanted.watched) {

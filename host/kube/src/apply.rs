@@ -1,8 +1,8 @@
-//! Carrying out what was recorded: the outbox of one term.
+//! The outbox of one term: it sends the writes of recorded rounds.
 //!
-//! A [`Recorded`] goes in, and each of its entries comes back as one result, whatever becomes of it. Right before a
-//! request is sent, the term must still lead, the job must be there, and the newest known view of the object must be the
-//! one that was decided on. Nothing is sent twice.
+//! Takes a [`Recorded`]; yields one result for each of its entries that was not withdrawn. Right before a request is sent,
+//! the term must still lead, the job must be there, and the newest known view of the object must be the one that was
+//! decided on. May not send anything twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::lease::Fence;
 use crate::transport::limiter::WritePermit;
 use crate::watch::watches::Author;
 
-/// How long requests on the wire may take once the term is over.
+/// Time that requests on the wire have once the term is over.
 const LAST_REQUESTS: Duration = Duration::from_millis(1_500);
 
-/// The writes of one term that wait or are on the wire, and whoever sends them.
+/// The writes of one term that wait or are on the wire, and the task that sends them.
 pub struct Outbox {
     state: Arc<OutboxState>,
     sender: JoinHandle<()>,
@@ -55,18 +55,18 @@ impl Cluster {
         Outbox { state, sender }
     }
 
-    /// Does writes that belong to no job that exists, in order, and tells nobody of their results.
+    /// Does writes that belong to no job that exists, in order. Their results are only logged.
     pub async fn clean_up(&self, writes: Vec<Write>, fence: &Fence) {
         for write in writes {
             if let Err(why) = self.link.write(&write, fence).await {
-                tracing::debug!(object = ?write.object(), ?why, "a hold of a job that is gone stays for now");
+                tracing::debug!(object = ?write.object(), ?why, "failed to remove the hold of a job that is gone; the next sweep tries again");
             }
         }
     }
 }
 
 impl Outbox {
-    /// Puts in the entries of what was recorded.
+    /// Puts in the entries of a round.
     pub fn apply(&self, recorded: Recorded) {
         let mut queue = self.state.queue.lock();
         recorded.entries.into_iter().for_each(|entry| queue.push(entry));
@@ -79,12 +79,12 @@ impl Outbox {
         with(&mut self.state.queue.lock())
     }
 
-    /// Whether a request of the target is on the wire.
+    /// True while a request of the target is on the wire.
     pub fn is_busy(&self, job_uid: &str, index: u32) -> bool {
         self.state.queue.lock().is_busy(job_uid, index)
     }
 
-    /// Drops what waits, and gives what is on the wire a moment to come back.
+    /// Drops the entries that wait, and waits up to 1.5 s for the requests on the wire.
     pub async fn close(self) {
         self.state.queue.lock().withdraw_all();
         let empty = async {
@@ -93,7 +93,7 @@ impl Outbox {
             }
         };
         if timeout(LAST_REQUESTS, empty).await.is_err() {
-            tracing::warn!("requests were still on the wire when the term ended");
+            tracing::warn!("requests were still on the wire 1.5 s after the term ended; they may still take effect");
         }
     }
 }
@@ -150,7 +150,7 @@ impl OutboxState {
 
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "sending a write ended unexpectedly; its outcome is unknown");
+        tracing::error!(%error, "the task that sent a write panicked; the outcome of the write is unknown");
     }
 }
 
@@ -188,7 +188,7 @@ impl Sending {
                     self.done += 1;
                 }
                 Err(stopped) => {
-                    tracing::debug!(object = ?write.object(), verb = write.verb(), ?stopped, "a write was stopped");
+                    tracing::debug!(object = ?write.object(), verb = write.verb(), ?stopped, "a write was not done, or its outcome is unknown");
                     return self.finish(Some(stopped));
                 }
             }
@@ -210,7 +210,7 @@ impl Sending {
         let Some(entry) = self.entry.take() else { return };
         let at = self.state.link.transport.clock.now();
         self.state.queue.lock().finished(&entry.job.uid, entry.index);
-        // Nobody listens any more only while a term ends.
+        // The receiver is gone only while a term ends.
         let result = EntryResult { entry, sent: self.sent, at, done: self.done, stopped };
         let _ending = self.state.results.send(result).is_err();
         self.state.changed.notify_one();
@@ -220,7 +220,7 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let message = "the host gave the request up before a reply came".to_owned();
+        let message = "the host gave up waiting before a reply came".to_owned();
         self.finish(Some(Stopped::Unknown { message }));
     }
 }

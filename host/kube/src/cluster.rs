@@ -1,7 +1,4 @@
 //! The Cluster port: everything the host reads from and writes to a Kubernetes API goes through a [`Cluster`].
-//!
-//! Takes a client, a clock and an identity; yields observations and carries out what was decided. May not decide, and
-//! may not know that plugins exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,18 +20,18 @@ use crate::transport::limiter::WriteLimiter;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
 use crate::watch::jobs::Jobs;
-use crate::watch::watches::{Declared, Objects, WatchEvent, Watches};
+use crate::watch::watches::{Objects, WatchEvent, WatchedKinds, Watches};
 
 /// After this the outcome of a request is unknown (docs/operationjob.md 10).
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a [`Cluster`] is made of.
+/// The parts of a [`Cluster`].
 pub struct Setup {
     /// The client; [`crate::transport::client::connect`] makes one that never repeats a request.
     pub client: Client,
     /// The host's own clock.
     pub clock: Clock,
-    /// Who this process is: the pod's name. Named in events.
+    /// The name of this process, which is its pod's. Events carry it.
     pub identity: String,
 }
 
@@ -46,7 +43,7 @@ pub struct Cluster {
     events: Arc<Events>,
 }
 
-/// What the parts of the port share.
+/// The state that the parts of the port share.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub(crate) transport: Transport,
@@ -57,10 +54,10 @@ pub(crate) struct Link {
 }
 
 impl Cluster {
-    /// A port that watches nothing yet, and the events of what it will watch.
+    /// A port that watches nothing yet, and the events of its watches.
     pub fn open(setup: Setup) -> (Self, UnboundedReceiver<WatchEvent>) {
         let Setup { client, clock, identity } = setup;
-        let (events, heard) = unbounded_channel();
+        let (events, received) = unbounded_channel();
         let transport =
             Transport { client, clock: ServerClock::new(clock), requests: Arc::default(), timeout: REQUEST_TIMEOUT };
         let link = Link {
@@ -71,16 +68,16 @@ impl Cluster {
             limiter: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
-        (Self { link, watches: Arc::default(), events }, heard)
+        (Self { link, watches: Arc::default(), events }, received)
     }
 
     /// Watches the jobs and exactly these kinds from now on. A kind that was declared alike before goes on undisturbed;
     /// until another one was listed, the [`Store`] shows its objects and fields incompletely.
-    pub async fn declare(&self, declared: Declared) {
+    pub async fn declare(&self, declared: WatchedKinds) {
         self.watches.declare(&self.link, declared).await;
     }
 
-    /// Resolves once the jobs and these kinds were listed with what is declared of them.
+    /// Resolves once the jobs and these kinds were listed with the fields that are declared now.
     pub async fn synced(&self, kinds: &[Kind]) {
         self.watches.synced(kinds).await;
     }
@@ -109,7 +106,7 @@ impl Cluster {
         self.link.jobs.uid(key)
     }
 
-    /// How each watch is doing.
+    /// The state of each watch.
     pub fn health(&self) -> Vec<KindHealth> {
         self.watches.health()
     }
@@ -129,12 +126,12 @@ impl Cluster {
         self.link.jobs.uids()
     }
 
-    /// Why a job cannot be read as it is stored; its spec is then left out of what [`Cluster::observe`] yields.
+    /// The reason why a job cannot be read as it is stored; [`Cluster::observe`] then leaves its spec out.
     pub fn unreadable(&self, key: &JobKey) -> Option<String> {
         self.link.jobs.peek(key)?.unreadable
     }
 
-    /// Whether the API server serves a kind, as far as is known: declared kinds are asked for every minute.
+    /// True where the API server served a kind when it was last asked; it is asked for declared kinds every minute.
     pub fn serves(&self, kind: &Kind) -> bool {
         self.link.discovery.serves(kind)
     }
@@ -149,7 +146,7 @@ impl Cluster {
         &self.link.transport.requests
     }
 
-    /// How many writes may be in flight now: fewer than 32 while the API server is busy.
+    /// The number of writes that may be in flight now: fewer than 32 while the API server is busy.
     pub fn writes_allowed(&self) -> usize {
         self.link.limiter.limit()
     }
@@ -159,7 +156,7 @@ impl Cluster {
         self.events.emit(notes);
     }
 
-    /// What became of the events so far.
+    /// Counts of the events so far.
     pub fn events(&self) -> EventCounts {
         self.events.counts()
     }

@@ -1,8 +1,7 @@
-//! Events, in the background and best effort.
+//! Events of events.k8s.io/v1, created in the background and best effort.
 //!
-//! Takes [`EventNote`]s; creates objects of events.k8s.io/v1 with the names they give. A repetition meets AlreadyExists,
-//! which is success. The queue is bounded and nothing waits for it; what does not fit or fails three times is counted
-//! and forgotten. May not choose names or times of its own.
+//! Names are deterministic: a repetition meets AlreadyExists, which is success. The queue is bounded and nothing waits
+//! for it; an event that does not fit or fails three times is counted and dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +27,7 @@ use crate::write::already_exists;
 const CONTROLLER: &str = "operationjob-controller";
 /// A wave of targets fits; 10,000 jobs that fail at once do not, and need not.
 const QUEUE: usize = 4_096;
-/// Few, so that events never crowd out what matters.
+/// Few, so that events never crowd out other requests.
 const AT_ONCE: usize = 4;
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
@@ -36,7 +35,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const NOTE_BYTES: usize = 1_024;
 const INSTANCE_BYTES: usize = 128;
 
-/// What became of the events so far.
+/// Counts of the events so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
     /// Created, or there already.
@@ -118,7 +117,7 @@ async fn work(emitter: Emitter, mut waiting: Receiver<(EventNote, Timestamp)>, t
             let count = match emitter.create(&note, at).await {
                 Ok(()) => &tally.emitted,
                 Err(error) => {
-                    tracing::debug!(event = %note.name, error, "gave up an event");
+                    tracing::debug!(event = %note.name, error, "failed to create an event; it is dropped");
                     &tally.failed
                 }
             };
@@ -158,7 +157,7 @@ fn worth_repeating(error: &CallError) -> bool {
     matches!(stopped(error), Stopped::Unknown { .. } | Stopped::Throttled { .. })
 }
 
-/// Events of what lives in no namespace go to `default`, as Kubernetes' own do.
+/// Events about cluster-scoped objects go to `default`, as Kubernetes' own do.
 fn namespace(note: &EventNote) -> &str {
     note.regarding.namespace.as_deref().unwrap_or("default")
 }

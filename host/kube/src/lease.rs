@@ -1,8 +1,7 @@
 //! Leadership: one lease, renewed on the host's monotonic clock.
 //!
-//! Takes a [`LeaseConfig`]; yields the [`Leadership`] as it changes, and a [`Fence`] for each term. A process that finds its
-//! own identity in the lease takes it at once, so that a restart costs no lease time; others wait until it was unchanged
-//! for its whole duration on their own clock. May not compare wall clocks of two machines.
+//! A process that finds its own identity in the lease takes it at once, so that a restart costs no lease time; others wait
+//! until the lease was unchanged for its whole duration on their own clock. Wall clocks of two machines are never compared.
 
 use std::time::Duration;
 
@@ -18,27 +17,33 @@ use crate::outcome::sentence;
 use crate::transport::call::{Call, CallError, Transport};
 use crate::transport::path::Resource;
 
-/// Who stands for election, and for what.
+/// The lease and the identity of a process that wants to lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseConfig {
     /// Namespace of the lease.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Who this process is; no two that run at once may be called alike.
+    /// The name of this process; no two that run at once may share one.
     pub identity: String,
-    /// How long a lease counts that is not renewed. 15 s unless there is a reason.
+    /// Time for which a lease counts that is not renewed. 15 s unless there is a reason.
     pub duration: Duration,
 }
 
-/// Whether this process leads.
+impl std::fmt::Display for LeaseConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The leadership of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// Whether it held the lease when it last looked.
+    /// It held the lease at its last read or write of it.
     pub leading: bool,
-    /// Which of its terms this is or was, from 1; 0 before the first.
+    /// The number of its latest term, from 1; 0 before the first.
     pub term: u64,
-    /// When it last sent a renewal that was accepted.
+    /// The time at which it sent the last renewal that was accepted.
     pub renewed: Instant,
 }
 
@@ -62,8 +67,8 @@ impl Fence {
         Self { bound: None, closed: watch::Sender::new(false) }
     }
 
-    /// Whether this term still leads and renewed within two thirds of the lease's duration. A fence that has closed
-    /// stays closed, also if a late renewal succeeds: what it stopped is found by the next term.
+    /// True while this term leads and its last renewal is younger than two thirds of the lease's duration. A fence that
+    /// has closed stays closed, also if a late renewal succeeds: the next term finds the writes that it stopped.
     pub fn allows(&self) -> bool {
         if *self.closed.borrow() {
             return false;
@@ -103,7 +108,7 @@ impl Fence {
     }
 }
 
-/// A process that stands for election until it resigns.
+/// The election of this process, from its start until it resigns.
 pub struct LeaderElector {
     leadership: watch::Receiver<Leadership>,
     window: Duration,
@@ -116,13 +121,13 @@ pub struct LeaderElector {
 impl LeaderElector {
     /// Stands for election from now on.
     pub fn stand(cluster: &Cluster, config: LeaseConfig) -> Self {
-        let window = config.duration * 2 / 3;
+        let window = window(config.duration);
         let begun = Leadership { leading: false, term: 0, renewed: Instant::now() };
-        let (told, leadership) = watch::channel(begun);
+        let (sender, leadership) = watch::channel(begun);
         let (resign, resigned) = oneshot::channel();
         // A renewal that hangs must end while another one still fits into the window.
         let transport = Transport { timeout: config.duration / 3, ..cluster.link.transport.clone() };
-        let holder = LeaseHolder { transport, config, told, role: Role::Following(None) };
+        let holder = LeaseHolder { transport, config, leadership: sender, role: Role::Following(None) };
         let (over, ended) = watch::channel(0);
         Self { leadership, window, over, resign, task: tokio::spawn(holder.run(resigned, ended)) }
     }
@@ -149,7 +154,7 @@ impl LeaderElector {
     /// Gives the lease back, so that another process need not wait. Everything that acts must have stopped.
     pub async fn resign(self) {
         let Self { resign, task, .. } = self;
-        // Where the candidate is gone already, there is nothing to give back.
+        // Where the task is gone already, there is nothing to give back.
         let _gone = resign.send(()).is_err();
         let _failed = task.await.is_err();
     }
@@ -158,12 +163,12 @@ impl LeaderElector {
 struct LeaseHolder {
     transport: Transport,
     config: LeaseConfig,
-    told: watch::Sender<Leadership>,
+    leadership: watch::Sender<Leadership>,
     role: Role,
 }
 
 enum Role {
-    /// What the lease looked like, and since when.
+    /// The last view of the lease, and the time since which it is unchanged.
     Following(Option<Seen>),
     Leading(Box<Lease>),
 }
@@ -186,15 +191,15 @@ impl LeaseHolder {
                 Ok(()) = over.changed() => {}
                 _ = &mut resigned => break,
             }
-            let now = *self.told.borrow();
+            let now = *self.leadership.borrow();
             if now.leading && now.term == *over.borrow_and_update() {
-                self.step_down("its term is over");
+                self.step_down("the host ended its term");
             }
         }
         self.release().await;
     }
 
-    /// One look or one renewal; yields how long to wait for the next.
+    /// One read or one renewal; yields the wait until the next.
     async fn step(&mut self) -> Duration {
         match &self.role {
             Role::Leading(lease) => {
@@ -218,7 +223,7 @@ impl LeaseHolder {
             Ok(lease) => lease,
             Err(error) if error.is(404) => return self.take(Lease::default()).await,
             Err(error) => {
-                tracing::warn!(error = %sentence(&error), "failed to read the lease");
+                tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to read the lease");
                 return self.poll();
             }
         };
@@ -231,33 +236,33 @@ impl LeaseHolder {
             Some(seen) if seen.version == version => seen.since,
             _ => Instant::now(),
         };
-        let left = patience(&lease, self.config.duration).saturating_sub(since.elapsed());
+        let left = duration_of(&lease, self.config.duration).saturating_sub(since.elapsed());
         if left.is_zero() {
-            tracing::info!(holder, "the lease was not renewed in time");
+            tracing::info!(lease = %self.config, holder, "the holder did not renew the lease in time; taking it");
             return self.take(lease).await;
         }
         self.role = Role::Following(Some(Seen { version, since }));
         left.min(self.poll())
     }
 
-    /// Begins a term with `lease`, if nobody is faster.
+    /// Begins a term with `lease`, unless another process is faster.
     async fn take(&mut self, mut lease: Lease) -> Duration {
         let now = MicroTime(self.transport.clock.now());
         let spec = lease.spec.get_or_insert_default();
-        // Raised in each term, so that a process which finds its own identity can tell whose term it is.
+        // Raised in each term, so that a process which finds its own identity can tell its own terms apart.
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
         spec.acquire_time = Some(now);
         let sent = Instant::now();
         match self.write(&mut lease).await {
             Ok(()) => {
-                let term = self.told.borrow().term + 1;
-                tracing::info!(identity = self.config.identity, term, "took the lease; leading");
+                let term = self.leadership.borrow().term.saturating_add(1);
+                tracing::info!(lease = %self.config, identity = self.config.identity, term, "took the lease; leading");
                 self.role = Role::Leading(Box::new(lease));
-                self.told.send_replace(Leadership { leading: true, term, renewed: sent });
+                self.leadership.send_replace(Leadership { leading: true, term, renewed: sent });
                 self.config.duration / 5
             }
             Err(error) => {
-                tracing::debug!(error = %sentence(&error), "did not get the lease");
+                tracing::debug!(lease = %self.config, error = %sentence(&error), "failed to take the lease");
                 self.role = Role::Following(None);
                 self.poll()
             }
@@ -269,24 +274,24 @@ impl LeaseHolder {
         let error = match self.write(&mut lease).await {
             Ok(()) => {
                 self.role = Role::Leading(Box::new(lease));
-                self.told.send_modify(|told| told.renewed = sent);
+                self.leadership.send_modify(|now| now.renewed = sent);
                 return self.config.duration / 5;
             }
             Err(error) => error,
         };
-        tracing::warn!(error = %sentence(&error), "failed to renew the lease");
-        let renewed = self.told.borrow().renewed;
-        if renewed.elapsed() >= self.config.duration * 2 / 3 {
-            return self.step_down("it was not renewed in time");
+        tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to renew the lease");
+        let renewed = self.leadership.borrow().renewed;
+        if renewed.elapsed() >= window(self.config.duration) {
+            return self.step_down("no renewal succeeded in time");
         }
-        // What became of an earlier renewal may be unknown: the lease says whose it is.
+        // The outcome of an earlier renewal may be unknown: the lease names its holder.
         match self.read().await {
             Ok(now) if self.still_ours(&now, &lease) => {
                 self.role = Role::Leading(Box::new(now));
                 if error.is(409) { Duration::ZERO } else { self.poll() }
             }
-            Ok(_) => self.step_down("somebody else has it"),
-            Err(error) if error.is(404) => self.step_down("it is gone"),
+            Ok(_) => self.step_down("another process holds it"),
+            Err(error) if error.is(404) => self.step_down("the lease was deleted"),
             Err(_) => self.poll(),
         }
     }
@@ -297,22 +302,22 @@ impl LeaseHolder {
     }
 
     fn step_down(&mut self, why: &str) -> Duration {
-        tracing::warn!(identity = self.config.identity, why, "lost the lease");
+        tracing::warn!(lease = %self.config, identity = self.config.identity, why, "lost the lease");
         self.role = Role::Following(None);
-        self.told.send_modify(|told| told.leading = false);
+        self.leadership.send_modify(|now| now.leading = false);
         Duration::ZERO
     }
 
     async fn release(&mut self) {
         let Role::Leading(lease) = &self.role else { return };
         let mut lease = Lease::clone(lease);
-        self.told.send_modify(|told| told.leading = false);
+        self.leadership.send_modify(|now| now.leading = false);
         if let Some(spec) = lease.spec.as_mut() {
             spec.holder_identity = Some(String::new());
             spec.renew_time = Some(MicroTime(self.transport.clock.now()));
         }
         if let Err(error) = self.put(&mut lease).await {
-            tracing::warn!(error = %sentence(&error), "failed to give the lease back; it runs out by itself");
+            tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to give the lease back; it runs out by itself");
         }
     }
 
@@ -359,12 +364,17 @@ impl LeaseHolder {
     }
 }
 
+/// Time after a renewal in which writes may be sent.
+fn window(duration: Duration) -> Duration {
+    duration.saturating_mul(2) / 3
+}
+
 fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// How long the lease counts by what its holder wrote.
-fn patience(lease: &Lease, otherwise: Duration) -> Duration {
+/// The duration that the holder wrote into the lease.
+fn duration_of(lease: &Lease, otherwise: Duration) -> Duration {
     let named = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     named.and_then(|seconds| u64::try_from(seconds).ok()).map_or(otherwise, Duration::from_secs)
 }

@@ -3,7 +3,7 @@
 //! It does not decide, does not know that plugins exist, and never repeats a write on its own. One file per step:
 //! `observe`, `record`, `apply`; the rest serves them.
 
-/// How requests get to the API server and replies come back.
+/// Requests to the API server and their replies.
 pub mod transport {
     pub(crate) mod call;
     pub mod client;

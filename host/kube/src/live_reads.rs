@@ -123,14 +123,15 @@ impl Link {
             Ok(document) => document,
             Err(error) if absent(&error, &key.name) => {
                 if let Some(shown) = shown {
-                    self.objects.tell(self.objects.store.confirm_gone(key, &shown.uid), None);
+                    self.objects.send(self.objects.store.confirm_gone(key, &shown.uid), None);
                 }
                 return Ok(None);
             }
             Err(error) => return Err(failure(&error, refused(&error))),
         };
-        let odd = || ReadFailure { message: "the API server's reply is no object".to_owned(), refused: false };
-        let object = self.objects.slim(&document, &key.kind).ok_or_else(odd)?;
+        let odd =
+            || ReadFailure { message: "the API server's reply is no Kubernetes object".to_owned(), refused: false };
+        let object = self.objects.project(&document, &key.kind).ok_or_else(odd)?;
         self.objects.take(object.clone());
         Ok(Some(Arc::new(object)))
     }
@@ -157,7 +158,7 @@ impl Link {
         found.map_err(|error| failure(&error, error.is_refused()))
     }
 
-    /// All objects of a kind in a namespace. What the store showed before and the list lacks is gone.
+    /// All objects of a kind in a namespace. An object that the store showed before and that the list lacks is gone.
     async fn sweep(
         &self,
         kind: &Kind,
@@ -165,7 +166,7 @@ impl Link {
         reads: &BTreeSet<LiveRead>,
     ) -> Result<Seen, ReadFailure> {
         let shown = self.objects.store.all(kind, namespace);
-        let listed = self.list_slim(kind, namespace, None).await?;
+        let listed = self.list_objects(kind, namespace, None).await?;
         let version = listed.number();
         let mut found: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
         for object in listed.items {
@@ -174,7 +175,7 @@ impl Link {
         }
         let missing = |old: &&Arc<Object>| found.get(&old.key).is_none_or(|new| new.uid != old.uid);
         for old in shown.iter().filter(|old| old.version() <= version).filter(missing) {
-            self.objects.tell(self.objects.store.confirm_gone(&old.key, &old.uid), None);
+            self.objects.send(self.objects.store.confirm_gone(&old.key, &old.uid), None);
         }
         let named = reads.iter().filter_map(|read| if let LiveRead::Object(key) = read { Some(key) } else { None });
         let mut seen: Seen = named.map(|key| (key.clone(), found.get(key).cloned())).collect();
@@ -184,12 +185,12 @@ impl Link {
         Ok(seen)
     }
 
-    /// All objects with a label. What the store shows with it and the list lacks is read by name: it may be gone or
-    /// have lost the label.
+    /// All objects with a label. An object that the store shows with the label and that the list lacks is read by name: it
+    /// may be gone or have lost the label.
     async fn labelled(&self, read: &LiveRead) -> Result<Seen, ReadFailure> {
         let LiveRead::Labelled { kind, namespace, label, value } = read else { return Ok(Seen::new()) };
         let shown = self.objects.store.labelled(kind, namespace, label, value);
-        let listed = self.list_slim(kind, Some(namespace), Some(&format!("{label}={value}"))).await?;
+        let listed = self.list_objects(kind, Some(namespace), Some(&format!("{label}={value}"))).await?;
         let mut seen = Seen::new();
         for object in listed.items {
             self.objects.take(object.clone());
@@ -208,9 +209,9 @@ impl Link {
     async fn controllers(&self, namespace: &str) -> Result<Seen, ReadFailure> {
         let store = &self.objects.store;
         let replica_sets = Kind::new("apps/v1", "ReplicaSet");
-        // A ReplicaSet that is made while the list is under way is not in it, and must be live at again.
+        // A ReplicaSet that is made while the list is under way is not in it, and must be read again.
         let unresolved = store.unresolved(&Kind::pod(), namespace);
-        let listed = self.list_slim(&replica_sets, Some(namespace), None).await?;
+        let listed = self.list_objects(&replica_sets, Some(namespace), None).await?;
         let mut learned = BTreeSet::new();
         for set in listed.items {
             let itself = Owner {
@@ -222,14 +223,14 @@ impl Link {
             store.learn_root(&set.uid, set.controller().unwrap_or(&itself));
             learned.insert(set.uid);
         }
-        // The others are gone, and nobody can tell any more whose they were.
+        // The other ReplicaSets are gone, and their Deployments cannot be found any more.
         for owner in unresolved.iter().filter(|owner| !learned.contains(&owner.uid)) {
             store.learn_root(&owner.uid, owner);
         }
         Ok(Seen::new())
     }
 
-    async fn list_slim(
+    async fn list_objects(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
@@ -238,7 +239,7 @@ impl Link {
         let resource = self.resource(kind).await?;
         let from = Collection { resource: &resource, namespace, labels };
         let listed =
-            self.transport.list(from, &self.objects.projection(kind), |item| self.objects.slim(&item, kind)).await;
+            self.transport.list(from, &self.objects.projection(kind), |item| self.objects.project(&item, kind)).await;
         listed.map_err(|error| failure(&error, error.is_refused()))
     }
 }
@@ -247,12 +248,12 @@ fn failure(error: &dyn std::error::Error, refused: bool) -> ReadFailure {
     ReadFailure { message: sentence(error), refused }
 }
 
-/// Whether the server refused a read, and will again.
+/// True where the server refused a read, and will again.
 pub(crate) fn refused(error: &CallError) -> bool {
     matches!(error, CallError::Refused(refusal) if (400..500).contains(&refusal.code) && ![408, 410, 429].contains(&refusal.code))
 }
 
-/// Whether the server said that there is no object of this name, and not that it does not know the kind.
+/// True where the server said that there is no object of this name, and not that it does not know the kind.
 pub(crate) fn absent(error: &CallError, name: &str) -> bool {
     match error {
         CallError::Refused(refusal) if refusal.code == 404 => {

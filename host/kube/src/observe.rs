@@ -1,7 +1,7 @@
-//! How a round begins: the job, its records, the looks, and the time.
+//! The input of a round: the job, its records, the live reads, and the time.
 //!
-//! Takes a job's key and what is to be read live; yields [`Observed`]. The job is never older than the host's own last
-//! write to it. May not fail for a look: that is data.
+//! Takes a job's key and its live reads; yields [`Observed`]. The job is never older than the host's own last
+//! write to it. May not fail for a live read: that is data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const JOB_UID_LABEL: &str = "oarlock.dev/job-uid";
 /// Records of the largest job.
 const MOST_SHARDS: i32 = 40;
 
-/// Whether the OperationRecords of a job are read.
+/// The choice to read the OperationRecords of a job or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// The status says all that is needed.
@@ -35,7 +35,7 @@ pub enum Detail {
     Records,
 }
 
-/// Why a job cannot be observed.
+/// The reason why a job cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// The job had to be read, since the cache may be older than the host's own last write, and could not be.
@@ -43,7 +43,7 @@ pub enum ObserveError {
     ReadJob {
         /// The job.
         key: JobKey,
-        /// What the API server said.
+        /// The API server's sentence.
         message: String,
     },
     /// Its records could not be read.
@@ -51,7 +51,7 @@ pub enum ObserveError {
     ReadRecords {
         /// The job.
         key: JobKey,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -109,8 +109,8 @@ impl Link {
         let read = |document| match serde_json::from_value::<OperationRecord>(document) {
             Ok(record) => Some(record),
             Err(error) => {
-                // What it says is in the job's ranges too; the next outcome in this shard writes it anew.
-                tracing::warn!(job = %key, %error, "left out an OperationRecord that cannot be read");
+                // The job's ranges say the same; the next outcome in this shard writes it anew.
+                tracing::warn!(job = %key, %error, "failed to read an OperationRecord; the round goes on without it");
                 None
             }
         };

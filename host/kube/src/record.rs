@@ -1,4 +1,4 @@
-//! Making durable what a round decided, before anything else of it happens.
+//! Making the decisions of a round durable, before anything else of it happens.
 //!
 //! Takes a [`Record`]; yields the [`Recorded`] that alone can be applied. First the finalizer, then the
 //! OperationRecords, then the status, at the version that the finalizer's reply showed. May not build or change a
@@ -26,7 +26,7 @@ pub enum RecordError {
     Conflict {
         /// The job.
         job: JobKey,
-        /// What was being written.
+        /// The part of the record that was being written.
         step: &'static str,
     },
     /// It may be durable; the next round reads the job anew.
@@ -34,9 +34,9 @@ pub enum RecordError {
     Unknown {
         /// The job.
         job: JobKey,
-        /// What was being written.
+        /// The part of the record that was being written.
         step: &'static str,
-        /// What was seen.
+        /// The error of the request.
         message: String,
     },
     /// The API server is busy.
@@ -44,7 +44,7 @@ pub enum RecordError {
     Throttled {
         /// The job.
         job: JobKey,
-        /// What was being written.
+        /// The part of the record that was being written.
         step: &'static str,
         /// Seconds to wait, where the server names them.
         retry_after: Option<u32>,
@@ -54,7 +54,7 @@ pub enum RecordError {
     Refused {
         /// The job.
         job: JobKey,
-        /// What was being written.
+        /// The part of the record that was being written.
         step: &'static str,
         /// The server's sentence.
         message: String,
@@ -64,7 +64,7 @@ pub enum RecordError {
     LostLease {
         /// The job.
         job: JobKey,
-        /// What was to be written.
+        /// The part of the record that was not written.
         step: &'static str,
     },
 }
@@ -117,13 +117,13 @@ impl Link {
         while let Some(put) = puts.next().await {
             match put {
                 Ok((shard, now)) => drop(stored.insert(shard, now)),
-                // In a namespace that is being deleted nothing can be made any more; the job's ranges say it too.
+                // In a namespace that is being deleted nothing can be made any more; the job's ranges say the same.
                 Err(Stopped::Refused { .. } | Stopped::Gone) if record.best_effort_shards => {}
                 Err(stopped) => failed = failed.or(Some(stopped)),
             }
         }
         if failed.is_some() {
-            // What is stored now is read before anything is written again.
+            // The job is read before anything of it is written again.
             self.jobs.doubt(job);
         }
         failed.map_or(Ok(stored), Err)
@@ -135,7 +135,7 @@ impl Link {
         let object = ObjectKey { kind: Kind::record(), namespace: Some(job.namespace.clone()), name: name.clone() };
         if let Some(body) = patch {
             match self.write(&Write::patch(&object, body.clone()), fence).await {
-                // Somebody removed it: it is made anew.
+                // Another client removed it: the host makes it anew.
                 Err(Stopped::Gone) => {}
                 outcome => return outcome.map(|reply| (*shard, stored(&reply))),
             }
@@ -167,7 +167,7 @@ fn stored(reply: &Value) -> StoredShard {
     }
 }
 
-/// Whether `stored` says everything that `wanted` says, its labels included.
+/// True where `stored` has every field and label of `wanted`.
 fn says(stored: &Value, wanted: &Value) -> bool {
     let fields = wanted.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata");
     let labels = wanted.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
@@ -176,7 +176,7 @@ fn says(stored: &Value, wanted: &Value) -> bool {
     same_labels && fields.into_iter().all(|(name, value)| stored.get(name) == Some(value))
 }
 
-/// A merge patch that makes `stored` say what `wanted` says, no more and no less.
+/// A merge patch that gives `stored` the fields and labels of `wanted`, and no other fields.
 fn without_metadata(wanted: Value, stored: &Value) -> Value {
     let mut patch = wanted;
     let Some(fields) = patch.as_object_mut() else { return patch };
@@ -215,7 +215,7 @@ impl RecordError {
         }
     }
 
-    /// Whether the API server refused the write and will again.
+    /// True where the API server refused the write and will again.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }

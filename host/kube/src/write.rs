@@ -21,7 +21,7 @@ use crate::transport::path::Resource;
 use crate::watch::jobs::read_job;
 use crate::watch::watches::Author;
 
-/// Who the fields belong to that the host writes.
+/// The field manager of everything that the host writes.
 const FIELD_MANAGER: &str = "oarlock";
 
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
@@ -54,7 +54,7 @@ impl Link {
                 if let (Failure::Call(error), Some(uid)) = (&failure, shown)
                     && absent(error, &object.name)
                 {
-                    self.objects.tell(self.objects.store.confirm_gone(object, &uid), None);
+                    self.objects.send(self.objects.store.confirm_gone(object, &uid), None);
                 }
                 let stopped = failure.stopped(write);
                 let unsure = matches!(stopped, Stopped::Gone | Stopped::Conflict | Stopped::Unknown { .. });
@@ -89,7 +89,7 @@ impl Link {
         }
     }
 
-    /// What exists under the name of a create is as good as created if it is ours.
+    /// An object that exists under the name of a create counts as created where its owner is the same.
     async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: CallError) -> Result<Value, Failure> {
         let document = self.read(object).await.map_err(|failure| Failure::NotSent(failure.message))??;
         let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
@@ -97,7 +97,7 @@ impl Link {
         if owners.is_some_and(|owners| owners.iter().any(ours)) {
             return Ok(document);
         }
-        let message = format!("{} and the object has another owner; remove or rename it", sentence(&error));
+        let message = format!("{}: the object has another owner; remove or rename it", sentence(&error));
         Err(Failure::NotSent(message))
     }
 
@@ -109,20 +109,21 @@ impl Link {
             (_, Write::Evict { .. }) => {}
             (Some(_), _) if is_object => read_job(reply).into_iter().for_each(|held| self.jobs.reply(held)),
             (None, _) if is_object => {
-                let taken = self.objects.slim(reply, &object.kind).and_then(|object| self.objects.store.apply(object));
-                self.objects.tell(taken, author);
+                let taken =
+                    self.objects.project(reply, &object.kind).and_then(|object| self.objects.store.apply(object));
+                self.objects.send(taken, author);
             }
             // A Status in reply to a delete: nothing is left of it.
             (Some(key), Write::Delete { uid, .. }) => self.jobs.gone(&key, uid),
             (None, Write::Delete { uid, .. }) => {
-                self.objects.tell(self.objects.store.confirm_gone(object, uid), author);
+                self.objects.send(self.objects.store.confirm_gone(object, uid), author);
             }
             _ => {}
         }
     }
 }
 
-/// Why a request has no good reply.
+/// The reason why a request has no good reply.
 pub(crate) enum Failure {
     /// It could not be built, or the object belongs to another owner.
     NotSent(String),

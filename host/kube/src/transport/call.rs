@@ -1,7 +1,7 @@
 //! One request to the API server: sent once, timed, counted.
 //!
-//! Takes a built request; yields the reply, or a [`CallError`] that keeps apart what the server refused and what nobody
-//! knows the outcome of. May not repeat a request: whoever sent it decides on a fresh view.
+//! A [`CallError`] keeps apart the server's refusals and the requests whose outcome is unknown. Nothing is repeated here:
+//! the caller decides on a fresh view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,14 @@ pub(crate) struct Transport {
     pub(crate) timeout: Duration,
 }
 
-/// One request and what it counts as.
+/// One request and the labels of its count.
 pub(crate) struct Call<'a> {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'a str,
     pub(crate) request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
 }
 
-/// What the server said no with.
+/// The server's answer to a request that it refused.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     /// The HTTP status.
@@ -52,7 +52,7 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<u32>,
 }
 
-/// Why there is no good reply.
+/// The reason why there is no good reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("the request could not be built and was not sent")]
@@ -68,7 +68,7 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether the server answered with this HTTP status.
+    /// True where the server answered with this HTTP status.
     pub(crate) fn is(&self, code: u16) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }

@@ -1,7 +1,6 @@
-//! Constructing the Kubernetes client.
+//! The client, which sends each request once.
 //!
-//! Takes a place where credentials are found; yields a client that sends each request once. May not be built without
-//! [`connect`]: the default of the Kubernetes client repeats every verb up to 15 times, POST included.
+//! Only [`connect`] may build it: the default of the Kubernetes client repeats every verb up to 15 times, POST included.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use kube::{Client, Config};
 /// A connection that takes longer than this to open would use up a request's time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where the API server and the credentials for it are found.
+/// The place of the API server's address and of the credentials for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
     /// `KUBECONFIG`, `~/.kube/config` or the pod's service account, the first that is there.
@@ -29,7 +28,7 @@ pub enum Source {
     },
 }
 
-/// Why no client could be constructed.
+/// The reason why no client could be constructed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// No credentials were found.
@@ -43,7 +42,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: Box<kube::config::KubeconfigError>,
     },

@@ -1,7 +1,6 @@
-//! Which kinds the API server serves, and under which resource names.
+//! The kinds that the API server serves, and their resource names.
 //!
-//! Takes kinds; yields their resources, from memory where possible and from discovery otherwise. May not guess plural
-//! names: those of the built-in kinds and of Oarlock's own are known, all others are asked for.
+//! Plural names are never guessed: those of the built-in kinds and of Oarlock's own are known, all others are asked for.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::live_reads::refused;
 use crate::transport::call::{Call, CallError, Transport};
 use crate::transport::path::Resource;
 
-/// How long an answer of discovery counts, and so until a new kind is noticed. Source: docs/operationjob.md 3.1.8.
+/// Time for which an answer of discovery counts, and so until a new kind is noticed. Source: docs/operationjob.md 3.1.8.
 const FRESH: Duration = Duration::from_secs(60);
 
 /// Kinds that every API server serves, or that nothing works without.
@@ -31,7 +30,7 @@ const KNOWN: [(&str, &str, &str, bool); 9] = [
     ("oarlock.dev/v1alpha1", "OperationRecord", "operationrecords", true),
 ];
 
-/// What is known of the kinds that the API server serves.
+/// The answers of discovery so far.
 #[derive(Default)]
 pub(crate) struct Discovery {
     groups: RwLock<HashMap<String, Answer>>,
@@ -42,10 +41,10 @@ struct Answer {
     kinds: HashMap<String, Resource>,
 }
 
-/// Why it is not known whether a kind is served.
+/// The reason why a kind has no resource.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiscoverError {
-    #[error("failed to ask the API server which kinds {api_version} has")]
+    #[error("failed to discover the kinds of {api_version}")]
     Discover {
         api_version: String,
         #[source]
@@ -56,7 +55,7 @@ pub(crate) enum DiscoverError {
 }
 
 impl DiscoverError {
-    /// Whether the kind is not to be had, as long as nothing is installed or allowed.
+    /// True where the kind stays unavailable until something is installed or allowed.
     pub(crate) fn is_refused(&self) -> bool {
         match self {
             Self::NotServed { .. } => true,
@@ -80,7 +79,7 @@ impl Discovery {
         found.ok_or_else(not_served)
     }
 
-    /// Whether `kind` was served when it was last asked for.
+    /// True where `kind` was served when it was last asked for.
     pub(crate) fn serves(&self, kind: &Kind) -> bool {
         known(kind).is_some() || self.recall(kind, |_| true).flatten().is_some()
     }

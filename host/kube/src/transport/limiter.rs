@@ -1,7 +1,6 @@
-//! How many writes are in flight.
+//! The limit on writes in flight: 32, and fewer while replies slow down or the API server refuses for load.
 //!
-//! Takes how long each write took and whether the API server was busy; lets at most 32 through at a time, and fewer
-//! while replies slow down or are refused for load. Beyond about 32 only latency grows. May not delay reads.
+//! Beyond about 32 only latency grows. Reads are not limited.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 
 /// Source: docs/operationjob.md 10.
 const MOST: usize = 32;
-/// The limit falls at most once in this time: replies to what was already in flight say nothing new.
+/// The limit falls at most once in this time: replies to writes that were already in flight say nothing new.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Slow replies leave at least so many.
 const FEW: f64 = 8.0;
@@ -33,7 +32,7 @@ struct State {
     owed: usize,
     /// Smoothed latency, in seconds.
     latency: f64,
-    /// What latency is without a queue: follows down at once, up slowly.
+    /// Latency without a queue: follows down at once, up slowly.
     usual: f64,
     lowered: Option<Instant>,
 }
@@ -60,7 +59,7 @@ impl WriteLimiter {
         WritePermit { limiter: self.clone(), place, begun: Instant::now() }
     }
 
-    /// How many may be in flight now.
+    /// The number that may be in flight now.
     pub(crate) fn limit(&self) -> usize {
         whole(self.state.lock().limit)
     }
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_in_flight_when_the_limit_falls_leaves_no_place_behind() {
+    async fn writes_in_flight_when_the_limit_falls_leave_no_place_behind() {
         let limiter = Arc::new(WriteLimiter::default());
         let mut inside = Vec::new();
         for _ in 0..32 {

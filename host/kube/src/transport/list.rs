@@ -1,8 +1,7 @@
 //! Lists, read page by page.
 //!
-//! Takes a collection and what to keep of each item; yields what was kept and the version of the list. Items are
-//! picked from a page one at a time, so that a page of pods is never held as a whole tree. May not read from a cache of
-//! the API server: no resourceVersion is named, which makes each list consistent.
+//! Items are read from a page one at a time, so that a page of pods is never held as a whole tree. No resourceVersion is
+//! named, which makes each list consistent and keeps the API server's caches out of it.
 
 use std::fmt;
 
@@ -13,13 +12,13 @@ use serde_json::Value;
 
 use crate::live_reads::refused;
 use crate::transport::call::{Call, CallError, Transport};
-use crate::transport::path::{AddressError, Resource};
+use crate::transport::path::{PathError, Resource};
 use crate::watch::projection::Projection;
 
 /// Items in a page: a page of pods is about 3 MB.
 const PAGE: u32 = 500;
 
-/// What is listed.
+/// The objects to list.
 #[derive(Clone, Copy)]
 pub(crate) struct Collection<'a> {
     pub(crate) resource: &'a Resource,
@@ -43,14 +42,14 @@ impl<T> Listed<T> {
     }
 }
 
-/// Why there is no list.
+/// The reason why there is no list.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
-    #[error("failed to address {resource}")]
-    Address {
+    #[error("failed to build the path of {resource}")]
+    Path {
         resource: String,
         #[source]
-        source: AddressError,
+        source: PathError,
     },
     #[error("the API server does not know {resource}: install their CustomResourceDefinition")]
     Unknown { resource: String },
@@ -63,17 +62,17 @@ pub(crate) enum ListError {
 }
 
 impl ListError {
-    /// Whether the API server refused the list, and will again.
+    /// True where the API server refused the list, and will again.
     pub(crate) fn is_refused(&self) -> bool {
         match self {
-            Self::Address { .. } | Self::Unknown { .. } => true,
+            Self::Path { .. } | Self::Unknown { .. } => true,
             Self::List { source, .. } => refused(source),
         }
     }
 }
 
 impl Transport {
-    /// Reads a whole list, keeping what `pick` makes of each item. A list whose continuation expired is read once more
+    /// Reads a whole list, keeping the result of `pick` for each item. A list whose continuation expired is read once more
     /// from its beginning.
     pub(crate) async fn list<T>(
         &self,
@@ -94,8 +93,8 @@ impl Transport {
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Listed<T>, ListError> {
         let resource = from.resource.plural.as_str();
-        let address = |source| ListError::Address { resource: resource.to_owned(), source };
-        let collection = kube::core::Request::new(from.resource.collection(from.namespace).map_err(address)?);
+        let path = |source| ListError::Path { resource: resource.to_owned(), source };
+        let collection = kube::core::Request::new(from.resource.collection(from.namespace).map_err(path)?);
         let mut listed = Listed { items: Vec::new(), version: String::new() };
         let mut token = None;
         loop {

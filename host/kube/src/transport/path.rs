@@ -1,7 +1,7 @@
-//! Where an object lives: from names to URL paths.
+//! URL paths of objects.
 //!
-//! Takes a served resource, a namespace and a name; yields the path of a request. Names reach URLs unescaped, so what is
-//! not a DNS-1123 name is refused here and never sent: `p4/status` would be the status of pod `p4`.
+//! Names reach URLs unescaped, so a name that is no DNS-1123 name is refused here and never sent: `p4/status` would be the
+//! status of pod `p4`.
 
 /// A kind as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,13 +10,13 @@ pub(crate) struct Resource {
     pub(crate) api_version: String,
     /// `pods`.
     pub(crate) plural: String,
-    /// Whether its objects live in namespaces.
+    /// True where its objects live in namespaces.
     pub(crate) namespaced: bool,
 }
 
-/// Why no address can be given.
+/// The reason why there is no path.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum AddressError {
+pub(crate) enum PathError {
     #[error("the name {0:?} is no DNS-1123 subdomain (lower-case letters, digits, '-' and '.', at most 253)")]
     Name(String),
     #[error("the namespace {0:?} is no DNS-1123 label (lower-case letters, digits and '-', at most 63)")]
@@ -26,8 +26,8 @@ pub(crate) enum AddressError {
 }
 
 impl Resource {
-    /// Where the objects of `namespace` are listed and created; those of all namespaces where it is `None`.
-    pub(crate) fn collection(&self, namespace: Option<&str>) -> Result<String, AddressError> {
+    /// The path under which the objects of `namespace` are listed and created; of all namespaces where it is `None`.
+    pub(crate) fn collection(&self, namespace: Option<&str>) -> Result<String, PathError> {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         let Self { api_version, plural, namespaced } = self;
         match namespace {
@@ -39,24 +39,24 @@ impl Resource {
         }
     }
 
-    /// Where one object of this name is, without the name, which is checked.
-    pub(crate) fn home(&self, namespace: Option<&str>, name: &str) -> Result<String, AddressError> {
+    /// The collection of one object. The name is checked, and not part of the path.
+    pub(crate) fn home(&self, namespace: Option<&str>, name: &str) -> Result<String, PathError> {
         if self.namespaced && namespace.is_none() {
-            return Err(AddressError::NamespaceMissing(self.plural.clone()));
+            return Err(PathError::NamespaceMissing(self.plural.clone()));
         }
         checked_name(name)?;
         self.collection(namespace)
     }
 }
 
-fn checked_name(name: &str) -> Result<&str, AddressError> {
+fn checked_name(name: &str) -> Result<&str, PathError> {
     let fits = (1..=253).contains(&name.len()) && name.split('.').all(is_label);
-    if fits { Ok(name) } else { Err(AddressError::Name(name.to_owned())) }
+    if fits { Ok(name) } else { Err(PathError::Name(name.to_owned())) }
 }
 
-fn checked_namespace(namespace: &str) -> Result<&str, AddressError> {
+fn checked_namespace(namespace: &str) -> Result<&str, PathError> {
     let fits = namespace.len() <= 63 && is_label(namespace);
-    if fits { Ok(namespace) } else { Err(AddressError::Namespace(namespace.to_owned())) }
+    if fits { Ok(namespace) } else { Err(PathError::Namespace(namespace.to_owned())) }
 }
 
 fn is_label(label: &str) -> bool {
@@ -75,10 +75,10 @@ mod tests {
     #[test]
     fn a_name_that_would_change_the_url_is_refused() {
         for name in ["p4/status", "..", "a b", "", "A", "p?x=1", "p%2f", "-a", &"a".repeat(254)] {
-            assert_eq!(pods().home(Some("d"), name), Err(AddressError::Name(name.to_owned())));
+            assert_eq!(pods().home(Some("d"), name), Err(PathError::Name(name.to_owned())));
         }
-        assert_eq!(pods().home(Some("d/x"), "a"), Err(AddressError::Namespace("d/x".into())));
-        assert_eq!(pods().home(None, "a"), Err(AddressError::NamespaceMissing("pods".into())));
+        assert_eq!(pods().home(Some("d/x"), "a"), Err(PathError::Namespace("d/x".into())));
+        assert_eq!(pods().home(None, "a"), Err(PathError::NamespaceMissing("pods".into())));
     }
 
     #[test]

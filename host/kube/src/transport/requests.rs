@@ -1,7 +1,6 @@
-//! How many requests went to the API server, how they ended and how long they took.
+//! Counts and latencies of the requests to the API server, by resource, verb and code.
 //!
-//! Takes one note per request; yields a snapshot that the binary exports. May not label by job, target or name: the
-//! number of series is bounded by kinds, verbs and codes.
+//! Nothing is labelled by job, target or name: the number of series is bounded by kinds, verbs and codes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use parking_lot::Mutex;
 /// Upper bounds of the latency buckets, in seconds: from a local reply to the request timeout.
 pub const LATENCY_BOUNDS: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// What requests are told apart by.
+/// The labels of a count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestLabels {
     /// The resource, with its subresource: `pods/eviction`.
@@ -25,11 +24,11 @@ pub struct RequestLabels {
 /// The requests of one set of labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// How many there were.
+    /// The number of requests.
     pub count: u64,
-    /// How long they took together, in seconds.
+    /// Their total time, in seconds.
     pub seconds: f64,
-    /// How many took at most each of [`LATENCY_BOUNDS`]; not cumulative.
+    /// The number of requests in each bucket of [`LATENCY_BOUNDS`]; not cumulative.
     pub buckets: [u64; LATENCY_BOUNDS.len()],
 }
 
@@ -45,7 +44,7 @@ impl Requests {
         self.tallies.lock().iter().map(|(labels, tally)| (labels.clone(), tally.clone())).collect()
     }
 
-    /// How many requests of `verb` to `resource` there were, whatever came of them.
+    /// The number of requests of `verb` to `resource`, with any result.
     pub fn count(&self, resource: &str, verb: &str) -> u64 {
         let tallies = self.tallies.lock();
         tallies.iter().filter(|(l, _)| l.resource == resource && l.verb == verb).map(|(_, t)| t.count).sum()

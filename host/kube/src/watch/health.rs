@@ -1,6 +1,4 @@
-//! Whether the objects in memory are up to date.
-//!
-//! Readiness, and whether a plugin may be used, are judged by it elsewhere.
+//! The state of each watch: listed, served, failing, and how old its last reply is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,85 +14,85 @@ use tokio::time::Instant;
 pub struct KindHealth {
     /// The kind.
     pub kind: Kind,
-    /// Whether it was listed with the fields that are declared now.
+    /// It was listed with the fields that are declared now.
     pub synced: bool,
-    /// Whether the API server serves it.
+    /// The API server serves it.
     pub served: bool,
-    /// How long ago the watch last gave a sign of life.
+    /// Time since the last reply or frame of the watch.
     pub heard: Option<Duration>,
-    /// How long ago it was last listed.
+    /// Time since the last list.
     pub listed: Option<Duration>,
-    /// What failed since the last sign of life.
+    /// The last failure, unless a reply or frame came after it.
     pub error: Option<String>,
 }
 
 /// The state of one kind's watch, as the watch itself notes it.
 #[derive(Clone)]
-pub(crate) struct WatchPulse {
+pub(crate) struct WatchHealth {
     synced: Arc<AtomicBool>,
-    beat: Arc<Mutex<Beat>>,
+    last: Arc<Mutex<LastSeen>>,
     /// Rises with each change that others wait for.
     changes: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Beat {
+struct LastSeen {
     unserved: bool,
     heard: Option<Instant>,
     listed: Option<Instant>,
     error: Option<String>,
 }
 
-impl WatchPulse {
+impl WatchHealth {
     pub(crate) fn new(changes: watch::Sender<u64>) -> Self {
-        Self { synced: Arc::default(), beat: Arc::default(), changes }
+        Self { synced: Arc::default(), last: Arc::default(), changes }
     }
 
-    fn tell(&self) {
+    fn raise(&self) {
         self.changes.send_modify(|number| *number = number.wrapping_add(1));
     }
 
     pub(crate) fn listed(&self) {
         let now = Instant::now();
-        *self.beat.lock() = Beat { unserved: false, heard: Some(now), listed: Some(now), error: None };
+        *self.last.lock() = LastSeen { unserved: false, heard: Some(now), listed: Some(now), error: None };
         self.synced.store(true, Ordering::Release);
-        self.tell();
+        self.raise();
     }
 
     pub(crate) fn heard(&self) {
-        let mut beat = self.beat.lock();
-        beat.heard = Some(Instant::now());
-        beat.error = None;
+        let mut last = self.last.lock();
+        last.heard = Some(Instant::now());
+        last.error = None;
     }
 
     pub(crate) fn failed(&self, message: String) {
-        self.beat.lock().error = Some(message);
+        self.last.lock().error = Some(message);
         if !self.synced.load(Ordering::Acquire) {
-            self.tell();
+            self.raise();
         }
     }
 
-    /// There are no objects of a kind that is not served, and that is known.
+    /// The kind is not served. It counts as synced: it has no objects.
     pub(crate) fn unserved(&self) {
-        self.beat.lock().unserved = true;
+        self.last.lock().unserved = true;
         self.synced.store(true, Ordering::Release);
-        self.tell();
+        self.raise();
     }
 
-    /// Whether the kind was listed.
+    /// The kind was listed, or is not served.
     pub(crate) fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    pub(crate) fn health(&self, kind: &Kind) -> KindHealth {
-        let beat = self.beat.lock();
+    pub(crate) fn of(&self, kind: &Kind) -> KindHealth {
+        let last = self.last.lock();
         KindHealth {
             kind: kind.clone(),
             synced: self.synced.load(Ordering::Acquire),
-            served: !beat.unserved,
-            heard: beat.heard.map(|at| at.elapsed()),
-            listed: beat.listed.map(|at| at.elapsed()),
-            error: beat.error.clone(),
+            served: !last.unserved,
+            heard: last.heard.map(|at| at.elapsed()),
+            listed: last.listed.map(|at| at.elapsed()),
+            error: last.error.clone(),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The OperationJobs in memory.
+//! The OperationJobs in memory: the newest view of each, from the watch and from replies.
 //!
-//! Takes documents from the watch and from replies; yields the newest view of each job. A job that cannot be read is
-//! known all the same, so that it never hides others and can be reported and deleted. Never hands out a view that is
-//! older than the host's own last write: what came of a write that nobody knows the outcome of must be read first.
+//! A job that cannot be read is known all the same, so that it never hides others and can be reported and deleted. The
+//! cache never hands out a view that is older than the host's own last write: after a write of unknown outcome the job is
+//! read first.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink;
 use crate::watch::watches::WatchEvent;
 
-/// An annotation that repeats the whole spec and that nobody here reads.
+/// An annotation that repeats the whole spec; the host does not read it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// More than can be deleted while a reply is under way.
 const TOMBSTONES: usize = 4_096;
@@ -30,11 +30,11 @@ pub(crate) struct Held {
     pub(crate) uid: String,
     pub(crate) version: u64,
     pub(crate) job: Arc<OperationJob>,
-    /// Why it could not be read as it is stored.
+    /// The reason why it cannot be read as it is stored, where that is so.
     pub(crate) unreadable: Option<String>,
 }
 
-/// What the cache has of a job.
+/// The view of a job in the cache.
 pub(crate) enum View {
     /// No older than the host's own last write.
     Trusted(Option<Arc<OperationJob>>),
@@ -88,7 +88,7 @@ impl Jobs {
         self.held.lock().jobs.get(key).map(|held| held.uid.clone())
     }
 
-    /// Whether the newest view of a job is still the one of this UID and resourceVersion.
+    /// True while the newest view of a job is the one of this UID and resourceVersion.
     pub(crate) fn is_current(&self, key: &JobKey, uid: Option<&str>, version: Option<&str>) -> bool {
         let cache = self.held.lock();
         let Some(held) = cache.jobs.get(key) else { return false };
@@ -96,7 +96,7 @@ impl Jobs {
         uid.is_none_or(|uid| uid == held.uid) && version.is_none_or(|version| Some(version) == same)
     }
 
-    /// What the cache has, and why it could not be read where that is so.
+    /// The newest view of a job, trusted or not.
     pub(crate) fn peek(&self, key: &JobKey) -> Option<Held> {
         self.held.lock().jobs.get(key).cloned()
     }
@@ -108,7 +108,7 @@ impl Jobs {
         cache.doubts.insert(key.clone(), version);
     }
 
-    /// Takes what the API server just answered to a read of this job, which ends all doubt.
+    /// Puts in the API server's answer to a read of this job, which ends all doubt.
     pub(crate) fn confirm(&self, key: &JobKey, answer: Option<Held>) -> Option<Arc<OperationJob>> {
         self.held.lock().doubts.remove(key);
         match answer {
@@ -117,30 +117,30 @@ impl Jobs {
             }
             None => {
                 let known = self.peek(key);
-                known.into_iter().for_each(|held| self.bury(&held));
+                known.into_iter().for_each(|held| self.remove(&held));
             }
         }
         self.peek(key).map(|held| held.job)
     }
 
-    /// Takes the reply to one of the host's own requests. What the host itself wrote is no events to it; an edit by
-    /// somebody else that the reply shows first is.
+    /// Puts in the reply to one of the host's own requests. The host's own write is no event; an edit by another client
+    /// that the reply is the first to show is one.
     pub(crate) fn reply(&self, held: Held) {
         let key = held.key.clone();
         let edited = |old: &Held| {
             let (old, new) = (&old.job.metadata, &held.job.metadata);
             old.generation != new.generation || old.deletion_timestamp != new.deletion_timestamp || old.uid != new.uid
         };
-        let events = self.peek(&key).is_none_or(|old| edited(&old));
-        if self.put(held) && events {
-            self.tell(key);
+        let foreign = self.peek(&key).is_none_or(|old| edited(&old));
+        if self.put(held) && foreign {
+            self.send(key);
         }
     }
 
     /// The API server answered that the job of this UID is gone.
     pub(crate) fn gone(&self, key: &JobKey, uid: &str) {
         let known = self.peek(key).filter(|held| held.uid == uid);
-        known.into_iter().for_each(|held| self.bury(&held));
+        known.into_iter().for_each(|held| self.remove(&held));
     }
 
     fn put(&self, held: Held) -> bool {
@@ -150,13 +150,13 @@ impl Jobs {
             return false;
         }
         if let Some(why) = &held.unreadable {
-            tracing::warn!(job = %held.key, why, "a stored job cannot be read; nothing of it will start");
+            tracing::warn!(job = %held.key, why, "failed to read a stored job; none of its targets start until its spec is corrected");
         }
         cache.jobs.insert(held.key.clone(), held);
         true
     }
 
-    fn bury(&self, last: &Held) {
+    fn remove(&self, last: &Held) {
         let mut cache = self.held.lock();
         if cache.gone.insert(last.uid.clone()) {
             cache.tombstones.push_back(last.uid.clone());
@@ -170,12 +170,12 @@ impl Jobs {
             cache.jobs.remove(&last.key);
             cache.doubts.remove(&last.key);
             drop(cache);
-            self.tell(last.key.clone());
+            self.send(last.key.clone());
         }
     }
 
-    fn tell(&self, key: JobKey) {
-        // Nobody listens any more only while the host stops.
+    fn send(&self, key: JobKey) {
+        // The receiver is gone only while the host stops.
         let _stopping = self.events.send(WatchEvent::Job(key)).is_err();
     }
 }
@@ -199,18 +199,18 @@ impl ItemSink for Arc<Jobs> {
             let held = cache.jobs.values().filter(|held| held.version <= version && !listed.contains(&held.uid));
             held.cloned().collect()
         };
-        stale.iter().for_each(|held| self.bury(held));
+        stale.iter().for_each(|held| self.remove(held));
     }
 
     fn changed(&self, held: Held) {
         let key = held.key.clone();
         if self.put(held) {
-            self.tell(key);
+            self.send(key);
         }
     }
 
     fn deleted(&self, held: Held) {
-        self.bury(&held);
+        self.remove(&held);
     }
 }
 
@@ -232,7 +232,7 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     Some(Held { key, uid, version, job: Arc::new(job), unreadable })
 }
 
-/// What can be read of a job that cannot be read whole. Its spec is left out even if only its status is odd: without a
+/// The readable part of a job that cannot be read whole. Its spec is left out even if only its status is odd: without a
 /// spec nothing starts, and whatever started can still be released.
 fn salvage(document: &Value) -> OperationJob {
     let part = |field: &str| document.get(field).cloned().unwrap_or(Value::Null);
@@ -308,11 +308,11 @@ mod tests {
         jobs.changed(held("a", 7));
         assert_eq!(jobs.peek(&key("a")).unwrap().version, 8);
         assert!(heard.try_recv().is_ok());
-        assert!(heard.try_recv().is_err(), "an own write is no events");
+        assert!(heard.try_recv().is_err(), "an own write is no event");
     }
 
     #[test]
-    fn an_edit_that_a_reply_shows_first_is_news() {
+    fn an_edit_that_a_reply_shows_first_is_an_event() {
         let (jobs, mut heard) = jobs();
         jobs.changed(held("a", 5));
         let mut edited = document("a", 8);

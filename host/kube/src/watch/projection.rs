@@ -1,7 +1,6 @@
-//! Reading no more of a document than is kept of it.
+//! Reading no more of a JSON document than is kept of it.
 //!
-//! Takes the fields that are kept; reads JSON into a tree of these alone. Everything else is skipped without being held:
-//! most of a pod is `managedFields` and a spec that nobody asks for. May not change what is kept.
+//! All other fields are skipped without being held: most of a pod is `managedFields` and a spec that is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,27 +21,27 @@ impl Projection {
         Self { fields: BTreeMap::new() }
     }
 
-    /// What an object is made of: its kind, its metadata as far as it is kept, and the fields at these pointers.
+    /// Reads the kind of an object, its metadata as far as it is kept, and the fields at these pointers.
     pub(crate) fn of_object(pointers: &[String]) -> Self {
         let mut projection = Self::default();
         // The answer to a watch that went wrong has a message.
-        ["apiVersion", "kind", "message"].iter().for_each(|field| projection.let_through(std::iter::once(*field)));
-        METADATA.iter().for_each(|field| projection.let_through(["metadata", *field].into_iter()));
+        ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
+        METADATA.iter().for_each(|field| projection.add(["metadata", *field].into_iter()));
         for pointer in pointers {
             let tokens: Vec<String> =
                 pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
-            projection.let_through(tokens.iter().map(String::as_str));
+            projection.add(tokens.iter().map(String::as_str));
         }
         projection
     }
 
     /// A field below one that is read whole is read with it; a field above others is read whole from now on.
-    fn let_through<'a>(&mut self, mut path: impl Iterator<Item = &'a str>) {
+    fn add<'a>(&mut self, mut path: impl Iterator<Item = &'a str>) {
         let Some(field) = path.next() else { return self.fields.clear() };
         let is_new = !self.fields.contains_key(field);
         let below = self.fields.entry(field.to_owned()).or_default();
         if is_new || !below.fields.is_empty() {
-            below.let_through(path);
+            below.add(path);
         }
     }
 
@@ -81,7 +80,7 @@ impl<'de> Visitor<'de> for &Projection {
         Ok(Value::Object(kept))
     }
 
-    /// A list is read whole, since an index alone would move what it selects.
+    /// A list is read whole: without its first items, an index would select another one.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = list.next_element()? {
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_was_sieved_is_the_same_object() {
+    fn a_projected_object_is_the_same_object() {
         let text = serde_json::to_vec(&pod()).unwrap();
         for pointers in [
             vec![],
@@ -168,15 +167,15 @@ mod tests {
             vec!["/spec/nodeName", "/status/conditions", "/spec/none", "/metadata/labels/l"],
         ] {
             let pointers: Vec<String> = pointers.into_iter().map(str::to_owned).collect();
-            let sieved = Projection::of_object(&pointers).read(&text).unwrap();
-            let slim = |document: &Value| Object::slim(document, &Kind::pod(), &pointers);
-            assert_eq!(slim(&sieved), slim(&pod()), "{pointers:?}");
-            assert_eq!(sieved.pointer("/metadata/managedFields"), None);
+            let projected = Projection::of_object(&pointers).read(&text).unwrap();
+            let kept = |document: &Value| Object::slim(document, &Kind::pod(), &pointers);
+            assert_eq!(kept(&projected), kept(&pod()), "{pointers:?}");
+            assert_eq!(projected.pointer("/metadata/managedFields"), None);
         }
     }
 
     #[test]
-    fn a_sieve_that_names_nothing_lets_everything_through() {
+    fn a_projection_that_names_nothing_reads_everything() {
         let text = serde_json::to_vec(&pod()).unwrap();
         assert_eq!(Projection::everything().read(&text).unwrap(), pod());
     }

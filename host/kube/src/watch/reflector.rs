@@ -1,8 +1,7 @@
 //! Keeping one kind in memory up to date: list, then watch, for ever.
 //!
-//! Takes a kind and a [`ItemSink`]; yields nothing, and never ends by itself. A watch that was cut off is resumed where it
-//! was; one that is too old (410, in the reply or in the stream) begins anew with a list. May not decide what a change
-//! means.
+//! A watch that was cut off is resumed where it ended; one that is too old (410, in the reply or in the stream) begins
+//! anew with a list.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,27 +19,27 @@ use crate::outcome::sentence;
 use crate::transport::call::{Call, CallError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
-use crate::watch::health::WatchPulse;
+use crate::watch::health::WatchHealth;
 use crate::watch::projection::Projection;
 
-/// How long the server keeps a watch open. A dead connection is noticed a little after this.
+/// Time for which the server keeps a watch open. A dead connection is noticed a little after this.
 const WATCH_SECONDS: u32 = 55;
-/// When a watch that the server should have ended is given up.
+/// Time after which a watch that the server should have ended is given up.
 const WATCH_GIVEN_UP: Duration = Duration::from_secs(65);
 /// A watch that lasted this long was a good one.
 const GOOD_WATCH: Duration = Duration::from_secs(5);
-/// When a kind that is not served is asked for again.
+/// Time after which a kind that is not served is asked for again.
 const UNSERVED: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Where the objects of one kind are kept.
+/// The place in memory for the objects of one kind.
 pub(crate) trait ItemSink: Send + Sync + 'static {
-    /// What is kept of an object.
+    /// The kept part of an object.
     type Item: Send;
-    /// How a document is read.
+    /// The projection that documents are read with.
     fn projection(&self) -> Arc<Projection>;
-    /// What to keep of this document; `None` where it is no object.
+    /// The kept part of a document; `None` where the document is no object.
     fn pick(&self, document: Value) -> Option<Self::Item>;
     /// Takes a whole list.
     fn listed(&self, items: Vec<Self::Item>, version: u64);
@@ -55,23 +54,23 @@ pub(crate) struct Reflector<S> {
     pub(crate) link: Link,
     pub(crate) kind: Kind,
     pub(crate) sink: S,
-    pub(crate) pulse: WatchPulse,
+    pub(crate) health: WatchHealth,
 }
 
-/// Why a list and its watches ended.
+/// The error that ended a list and its watches.
 #[derive(Debug, thiserror::Error)]
 enum ReflectError {
-    #[error("failed to find the kind")]
-    Find(#[source] DiscoverError),
-    #[error("failed to list")]
-    List(#[source] ListError),
+    #[error(transparent)]
+    Find(DiscoverError),
+    #[error(transparent)]
+    List(ListError),
     #[error("failed to watch")]
     Watch(#[source] CallError),
     #[error("the watch is too old")]
     Expired,
 }
 
-/// How one watch ended that can be resumed.
+/// The end of a watch that can be resumed.
 enum Ended {
     /// By the server, or quiet for too long.
     Over,
@@ -86,7 +85,7 @@ struct Line {
     object: Value,
 }
 
-/// Reads one event, and of its object what is kept.
+/// Reads one event and the kept part of its object.
 struct LineOf<'a>(&'a Projection);
 
 impl<'de> DeserializeSeed<'de> for LineOf<'_> {
@@ -130,7 +129,7 @@ impl<S: ItemSink> Reflector<S> {
             let wait = match &error {
                 ReflectError::Find(DiscoverError::NotServed { .. }) => {
                     self.sink.listed(Vec::new(), u64::MAX);
-                    self.pulse.unserved();
+                    self.health.unserved();
                     UNSERVED
                 }
                 _ => pause,
@@ -138,11 +137,11 @@ impl<S: ItemSink> Reflector<S> {
             let message = sentence(&error);
             match &error {
                 ReflectError::Expired | ReflectError::Find(DiscoverError::NotServed { .. }) => {
-                    tracing::debug!(kind = %self.kind.kind, message, "listing anew");
+                    tracing::debug!(kind = %self.kind.kind, message, "listing the kind anew");
                 }
-                _ => tracing::warn!(kind = %self.kind.kind, message, "cannot watch; trying again"),
+                _ => tracing::warn!(kind = %self.kind.kind, message, "failed to list or watch the kind; trying again"),
             }
-            self.pulse.failed(message);
+            self.health.failed(message);
             sleep(wait).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -158,7 +157,7 @@ impl<S: ItemSink> Reflector<S> {
         let mut version = listed.version.clone();
         let number = listed.number();
         self.sink.listed(listed.items, number);
-        self.pulse.listed();
+        self.health.listed();
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
@@ -168,7 +167,7 @@ impl<S: ItemSink> Reflector<S> {
                 continue;
             }
             if let Ended::Broken(message) = ended {
-                self.pulse.failed(message);
+                self.health.failed(message);
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -188,7 +187,7 @@ impl<S: ItemSink> Reflector<S> {
             Err(error) if error.is(404) || error.is(403) => return Err(ReflectError::Watch(error)),
             Err(error) => return Ok(Ended::Broken(sentence(&error))),
         };
-        self.pulse.heard();
+        self.health.heard();
         let deadline = Instant::now() + WATCH_GIVEN_UP;
         let (mut pending, projection) = (Vec::new(), self.sink.projection());
         while let Ok(Some(chunk)) = timeout_at(deadline, chunks.next()).await {
@@ -196,7 +195,7 @@ impl<S: ItemSink> Reflector<S> {
                 Ok(chunk) => pending.extend_from_slice(&chunk),
                 Err(error) => return Ok(Ended::Broken(sentence(&error))),
             }
-            self.pulse.heard();
+            self.health.heard();
             let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = pending.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -214,8 +213,8 @@ impl<S: ItemSink> Reflector<S> {
             Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
         };
         if event == "ERROR" {
-            // Whatever it is, what came before it may be incomplete: begin anew.
-            tracing::debug!(kind = %self.kind.kind, %object, "the watch reported an error");
+            // Whatever the error is, events may be missing before it: begin anew.
+            tracing::debug!(kind = %self.kind.kind, %object, "the watch ended with an error; listing the kind anew");
             return Err(ReflectError::Expired);
         }
         let seen = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);

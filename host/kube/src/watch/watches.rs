@@ -1,7 +1,7 @@
-//! What is watched: the OperationJobs, and every kind that plugins or the host declare.
+//! The watches: of the OperationJobs, and of every kind that plugins or the host declare.
 //!
-//! Takes [`Declared`]; keeps the [`Store`] and the jobs up to date and yields [`WatchEvent`] of each change. A kind whose
-//! declaration changed counts as synced only once its objects were listed anew. May not decide what a change means.
+//! They keep the [`Store`] and the jobs up to date and send a [`WatchEvent`] for each change. A kind whose declaration
+//! changed counts as synced only once its objects were listed anew. The meaning of a change is decided elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cluster::Link;
-use crate::watch::health::{KindHealth, WatchPulse};
+use crate::watch::health::{KindHealth, WatchHealth};
 use crate::watch::projection::Projection;
 use crate::watch::reflector::{ItemSink, Reflector};
 
-/// Something changed.
+/// A change of a job or of a watched object.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
     /// A job was made, changed or is gone.
     Job(JobKey),
-    /// A watched object was made, changed or is gone. `by` is the target whose write did it, where this process knows.
+    /// A watched object was made, changed or is gone. `by` is the target whose write made the change, where this process made it.
     Object {
         /// The object before and after.
         change: Change,
@@ -43,9 +43,9 @@ pub struct Author {
     pub index: u32,
 }
 
-/// What is kept of the objects of one kind.
+/// The fields that are kept of the objects of one kind, and those they are found by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeclaredKind {
+pub struct WatchedKind {
     /// RFC 6901 pointers of the fields to keep; metadata is always kept.
     pub fields: BTreeSet<String>,
     /// Keys of labels that objects are found by.
@@ -56,13 +56,13 @@ pub struct DeclaredKind {
 
 /// Everything that is watched beside the jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declared {
+pub struct WatchedKinds {
     /// By kind.
-    pub kinds: BTreeMap<Kind, DeclaredKind>,
+    pub kinds: BTreeMap<Kind, WatchedKind>,
 }
 
-impl DeclaredKind {
-    /// Takes what another one declares in as well.
+impl WatchedKind {
+    /// Adds another declaration.
     pub fn merge(&mut self, other: &Self) {
         self.fields.extend(other.fields.iter().cloned());
         self.labels_indexed.extend(other.labels_indexed.iter().cloned());
@@ -70,8 +70,8 @@ impl DeclaredKind {
     }
 }
 
-impl Declared {
-    /// Takes what another one declares in as well.
+impl WatchedKinds {
+    /// Adds another declaration.
     pub fn merge(&mut self, other: &Self) {
         for (kind, declared) in &other.kinds {
             self.kinds.entry(kind.clone()).or_default().merge(declared);
@@ -87,7 +87,7 @@ pub(crate) struct Objects {
     kept: Arc<RwLock<BTreeMap<Kind, Arc<Kept>>>>,
 }
 
-/// Which fields are kept of a kind, and how documents are read for that.
+/// The fields that are kept of a kind, and the projection that reads no others.
 #[derive(Default)]
 struct Kept {
     pointers: Vec<String>,
@@ -95,7 +95,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(declared: &DeclaredKind) -> Self {
+    fn of(declared: &WatchedKind) -> Self {
         let pointers: Vec<String> = declared.fields.union(&declared.fields_indexed).cloned().collect();
         let projection = Arc::new(Projection::of_object(&pointers));
         Self { pointers, projection }
@@ -107,25 +107,25 @@ impl Objects {
         Self { store: Arc::default(), events, kept: Arc::default() }
     }
 
-    /// How documents of a kind are read: what is not kept of a watched kind is skipped.
+    /// The projection of a kind, which skips the fields that are not kept.
     pub(crate) fn projection(&self, kind: &Kind) -> Arc<Projection> {
         self.kept.read().get(kind).map(|kept| kept.projection.clone()).unwrap_or_default()
     }
 
-    /// What is kept of this document; `None` where it is no object.
-    pub(crate) fn slim(&self, document: &Value, kind: &Kind) -> Option<Object> {
+    /// The kept part of a document; `None` where the document is no object.
+    pub(crate) fn project(&self, document: &Value, kind: &Kind) -> Option<Object> {
         let kept = self.kept.read().get(kind).cloned();
         Object::slim(document, kind, kept.as_ref().map_or(&[], |kept| &kept.pointers))
     }
 
-    /// Takes a view of an object that is watched; others are let pass.
+    /// Puts a view of an object into the store, where its kind is watched.
     pub(crate) fn take(&self, object: Object) {
-        self.tell(self.store.apply(object), None);
+        self.send(self.store.apply(object), None);
     }
 
-    pub(crate) fn tell(&self, changes: impl IntoIterator<Item = Change>, by: Option<&Author>) {
+    pub(crate) fn send(&self, changes: impl IntoIterator<Item = Change>, by: Option<&Author>) {
         for change in changes {
-            // Nobody listens any more only while the host stops.
+            // The receiver is gone only while the host stops.
             let _stopping = self.events.send(WatchEvent::Object { change, by: by.cloned() }).is_err();
         }
     }
@@ -145,12 +145,12 @@ impl ItemSink for ObjectSink {
     }
 
     fn pick(&self, document: Value) -> Option<Object> {
-        // Items of a list do not say their kind; what was asked for is what came.
-        self.objects.slim(&document, &self.kind).filter(|object| object.key.kind == self.kind)
+        // Items of a list do not name their kind; it is the kind that was listed.
+        self.objects.project(&document, &self.kind).filter(|object| object.key.kind == self.kind)
     }
 
     fn listed(&self, items: Vec<Object>, version: u64) {
-        self.objects.tell(self.objects.store.reset(&self.kind, items, version), None);
+        self.objects.send(self.objects.store.reset(&self.kind, items, version), None);
     }
 
     fn changed(&self, item: Object) {
@@ -158,7 +158,7 @@ impl ItemSink for ObjectSink {
     }
 
     fn deleted(&self, item: Object) {
-        self.objects.tell(self.objects.store.remove(item), None);
+        self.objects.send(self.objects.store.remove(item), None);
     }
 }
 
@@ -178,8 +178,8 @@ impl Default for Watches {
 
 struct Running {
     /// `None` for the jobs.
-    declared: Option<DeclaredKind>,
-    pulse: WatchPulse,
+    declared: Option<WatchedKind>,
+    health: WatchHealth,
     task: JoinHandle<()>,
 }
 
@@ -191,9 +191,9 @@ impl Drop for Running {
 
 impl Watches {
     /// Watches the jobs, if they are not watched yet, and exactly the kinds of `declared`.
-    pub(crate) async fn declare(&self, link: &Link, declared: Declared) {
+    pub(crate) async fn declare(&self, link: &Link, declared: WatchedKinds) {
         let jobs = Kind::job();
-        let Declared { kinds } = declared;
+        let WatchedKinds { kinds } = declared;
         let turn = self.turn.lock().await;
         let outdated = self.take_outdated(&jobs, &kinds);
         for (kind, mut running) in outdated {
@@ -207,17 +207,17 @@ impl Watches {
         }
         {
             let mut running = self.running.lock();
-            let pulse = || WatchPulse::new(self.changes.clone());
-            running.entry(jobs.clone()).or_insert_with(|| watch_jobs(link, jobs, pulse()));
+            let health = || WatchHealth::new(self.changes.clone());
+            running.entry(jobs.clone()).or_insert_with(|| watch_jobs(link, jobs, health()));
             for (kind, declared) in kinds {
-                running.entry(kind.clone()).or_insert_with(|| watch_kind(link, kind, declared, pulse()));
+                running.entry(kind.clone()).or_insert_with(|| watch_kind(link, kind, declared, health()));
             }
         }
         drop(turn);
         self.changes.send_modify(|number| *number = number.wrapping_add(1));
     }
 
-    fn take_outdated(&self, jobs: &Kind, kinds: &BTreeMap<Kind, DeclaredKind>) -> Vec<(Kind, Running)> {
+    fn take_outdated(&self, jobs: &Kind, kinds: &BTreeMap<Kind, WatchedKind>) -> Vec<(Kind, Running)> {
         let mut running = self.running.lock();
         let current = |kind: &Kind, running: &Running| kind == jobs || running.declared.as_ref() == kinds.get(kind);
         let (keep, outdated) = std::mem::take(&mut *running).into_iter().partition(|(kind, run)| current(kind, run));
@@ -226,7 +226,7 @@ impl Watches {
         outdated.into_iter().collect()
     }
 
-    /// Resolves once the jobs and these kinds were listed with what is declared of them.
+    /// Resolves once the jobs and these kinds were listed with the fields that are declared now.
     pub(crate) async fn synced(&self, kinds: &[Kind]) {
         let mut changes = self.changes();
         while !self.are_synced(kinds) {
@@ -239,7 +239,7 @@ impl Watches {
     fn are_synced(&self, kinds: &[Kind]) -> bool {
         let jobs = Kind::job();
         let running = self.running.lock();
-        kinds.iter().chain([&jobs]).all(|kind| running.get(kind).is_some_and(|run| run.pulse.is_synced()))
+        kinds.iter().chain([&jobs]).all(|kind| running.get(kind).is_some_and(|run| run.health.is_synced()))
     }
 
     /// Rises when the state of a watch changes.
@@ -248,7 +248,7 @@ impl Watches {
     }
 
     pub(crate) fn health(&self) -> Vec<KindHealth> {
-        self.running.lock().iter().map(|(kind, running)| running.pulse.health(kind)).collect()
+        self.running.lock().iter().map(|(kind, running)| running.health.of(kind)).collect()
     }
 
     /// Ends all watches.
@@ -257,16 +257,16 @@ impl Watches {
     }
 }
 
-fn watch_jobs(link: &Link, kind: Kind, pulse: WatchPulse) -> Running {
-    let reflection = Reflector { link: link.clone(), kind, sink: link.jobs.clone(), pulse: pulse.clone() };
-    Running { declared: None, pulse, task: tokio::spawn(reflection.run()) }
+fn watch_jobs(link: &Link, kind: Kind, health: WatchHealth) -> Running {
+    let reflector = Reflector { link: link.clone(), kind, sink: link.jobs.clone(), health: health.clone() };
+    Running { declared: None, health, task: tokio::spawn(reflector.run()) }
 }
 
-fn watch_kind(link: &Link, kind: Kind, declared: DeclaredKind, pulse: WatchPulse) -> Running {
+fn watch_kind(link: &Link, kind: Kind, declared: WatchedKind, health: WatchHealth) -> Running {
     link.objects.kept.write().insert(kind.clone(), Arc::new(Kept::of(&declared)));
     let indexed = Indexed { labels: declared.labels_indexed.clone(), fields: declared.fields_indexed.clone() };
     link.objects.store.keep(&kind, indexed);
     let sink = ObjectSink { objects: link.objects.clone(), kind: kind.clone() };
-    let reflection = Reflector { link: link.clone(), kind, sink, pulse: pulse.clone() };
-    Running { declared: Some(declared), pulse, task: tokio::spawn(reflection.run()) }
+    let reflector = Reflector { link: link.clone(), kind, sink, health: health.clone() };
+    Running { declared: Some(declared), health, task: tokio::spawn(reflector.run()) }
 }

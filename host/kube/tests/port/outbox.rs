@@ -8,7 +8,7 @@ use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::{Entry, Stopped, Write};
 use oarlock_core::job::key::JobRef;
 use oarlock_kube::lease::{Fence, LeaderElector};
-use oarlock_kube::watch::watches::{Declared, DeclaredKind};
+use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -148,7 +148,7 @@ async fn a_view_that_ages_while_the_kind_is_asked_for_stops_the_write_too() {
     let scene = Scene::with_job().await;
     scene.install(WIDGETS).await;
     let kind = Kind::new("example.dev/v1", "Widget");
-    scene.declare(Declared { kinds: [(kind.clone(), DeclaredKind::default())].into() }).await;
+    scene.declare(WatchedKinds { kinds: [(kind.clone(), WatchedKind::default())].into() }).await;
     let path = "/apis/example.dev/v1/namespaces/default/widgets";
     let widget = json!({"apiVersion": "example.dev/v1", "kind": "Widget", "metadata": {"name": "w"}});
     let old = scene.post(path, &widget).await;

@@ -11,7 +11,7 @@ use oarlock_core::cluster::writes::{Entry, EntryResult, Priority, Record, Record
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_kube::apply::Outbox;
 use oarlock_kube::lease::Fence;
-use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
+use oarlock_kube::watch::watches::{WatchEvent, WatchedKind, WatchedKinds};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_sim::Options;
 use serde_json::{Value, json};
@@ -63,13 +63,13 @@ impl Scene {
     /// As [`Scene::with_job`], with jobs alone watched: the cache stops no write to a pod, so the API server has to.
     pub(crate) async fn without_pods() -> Self {
         let scene = Self::bare().await;
-        scene.cluster.declare(Declared::default()).await;
+        scene.cluster.declare(WatchedKinds::default()).await;
         scene.known_job("j").await;
         scene
     }
 
     /// Watches these kinds, and waits until they were listed.
-    pub(crate) async fn declare(&self, declared: Declared) {
+    pub(crate) async fn declare(&self, declared: WatchedKinds) {
         let kinds: Vec<Kind> = declared.kinds.keys().cloned().collect();
         self.cluster.declare(declared).await;
         tokio::time::timeout(DEADLINE, self.cluster.synced(&kinds)).await.expect("synced in time");
@@ -245,11 +245,11 @@ pub(crate) fn port(
 }
 
 /// Pods with these fields are watched.
-pub(crate) fn pods(fields: &[&str]) -> Declared {
+pub(crate) fn pods(fields: &[&str]) -> WatchedKinds {
     let fields: BTreeSet<String> = fields.iter().map(|field| (*field).to_owned()).collect();
     let labels_indexed = BTreeSet::from(["app".to_owned()]);
-    let declared = DeclaredKind { fields, labels_indexed, ..DeclaredKind::default() };
-    Declared { kinds: [(Kind::pod(), declared)].into() }
+    let declared = WatchedKind { fields, labels_indexed, ..WatchedKind::default() };
+    WatchedKinds { kinds: [(Kind::pod(), declared)].into() }
 }
 
 pub(crate) fn pod(name: &str) -> ObjectKey {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_kube::observe::Detail;
-use oarlock_kube::watch::watches::{Declared, DeclaredKind, WatchEvent};
+use oarlock_kube::watch::watches::{WatchEvent, WatchedKind, WatchedKinds};
 use serde_json::json;
 
 use crate::faults::{Then, status};
@@ -123,7 +123,7 @@ async fn a_kind_that_is_declared_no_longer_is_not_kept() {
     let scene = Scene::watching().await;
     scene.pod("a").await;
     scene.until("the pod", |cluster| count(cluster) == 1).await;
-    scene.declare(Declared::default()).await;
+    scene.declare(WatchedKinds::default()).await;
     assert!(!scene.cluster.store().keeps(&Kind::pod()));
     scene.declare(pods(&[])).await;
     assert_eq!(count(&scene.cluster), 1);
@@ -148,7 +148,7 @@ spec:
 async fn a_kind_that_is_installed_later_is_served_from_then_on() {
     let scene = Scene::bare().await;
     let kind = Kind::new("example.dev/v1", "Widget");
-    let declared = Declared { kinds: [(kind.clone(), DeclaredKind::default())].into() };
+    let declared = WatchedKinds { kinds: [(kind.clone(), WatchedKind::default())].into() };
     scene.declare(declared).await;
     assert!(!scene.cluster.serves(&kind));
     scene.install(WIDGETS).await;
@@ -183,7 +183,7 @@ async fn a_kind_that_may_not_be_listed_or_is_not_served_holds_up_no_other_and_is
     scene.faults.plan(Method::GET, "/widgets?", (1_000, Then::Answer(403, forbidden)));
     let (widgets, nothing) = (Kind::new("example.dev/v1", "Widget"), Kind::new("example.dev/v1", "Nothing"));
     let mut declared = pods(&[]);
-    declared.kinds.extend([(widgets.clone(), DeclaredKind::default()), (nothing.clone(), DeclaredKind::default())]);
+    declared.kinds.extend([(widgets.clone(), WatchedKind::default()), (nothing.clone(), WatchedKind::default())]);
     scene.cluster.declare(declared).await;
     tokio::time::timeout(Duration::from_secs(1), scene.cluster.synced(&[Kind::pod()])).await.expect("pods are synced");
     assert_eq!(count(&scene.cluster), 1);

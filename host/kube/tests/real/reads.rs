@@ -3,7 +3,7 @@
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::Kind;
 use oarlock_kube::observe::Detail;
-use oarlock_kube::watch::watches::{Declared, DeclaredKind};
+use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, meta};
@@ -64,8 +64,8 @@ async fn live_reads_are_answered_by_the_api_server() {
 async fn kinds_that_no_host_knows_by_itself_are_discovered() {
     let stage = Stage::set("discover").await;
     let policies = Kind::new("networking.k8s.io/v1", "NetworkPolicy");
-    let declared = Declared {
-        kinds: [(policies.clone(), DeclaredKind::default()), (Kind::new("a.dev/v1", "B"), DeclaredKind::default())]
+    let declared = WatchedKinds {
+        kinds: [(policies.clone(), WatchedKind::default()), (Kind::new("a.dev/v1", "B"), WatchedKind::default())]
             .into(),
     };
     stage.cluster.declare(declared).await;

@@ -13,7 +13,7 @@ use oarlock_core::cluster::writes::{Entry, EntryResult, Priority, Record, Write}
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::transport::client::{Source, connect};
-use oarlock_kube::watch::watches::{Declared, DeclaredKind};
+use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
 use oarlock_kube::{Cluster, Setup};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -58,10 +58,10 @@ impl Stage {
 
     /// As [`Stage::set`], with jobs alone watched: the cache stops no write to a pod, so the API server has to.
     pub(crate) async fn without_pods(namespace: &'static str) -> Self {
-        Self::watching(shared().await, namespace, Declared::default()).await
+        Self::watching(shared().await, namespace, WatchedKinds::default()).await
     }
 
-    async fn watching(plane: &ControlPlane, namespace: &'static str, declared: Declared) -> Self {
+    async fn watching(plane: &ControlPlane, namespace: &'static str, declared: WatchedKinds) -> Self {
         let admin = plane.client(Account::Admin).await.unwrap();
         let path = plane.kubeconfig(Account::Admin).unwrap();
         let client = connect(&Source::Kubeconfig { path, context: None }).await.unwrap();
@@ -197,13 +197,13 @@ impl Stage {
     }
 }
 
-fn pods() -> Declared {
-    let declared = DeclaredKind {
+fn pods() -> WatchedKinds {
+    let declared = WatchedKind {
         fields: BTreeSet::from(["/status/phase".to_owned()]),
         labels_indexed: BTreeSet::from(["app".to_owned()]),
-        ..DeclaredKind::default()
+        ..WatchedKind::default()
     };
-    Declared { kinds: [(Kind::pod(), declared)].into() }
+    WatchedKinds { kinds: [(Kind::pod(), declared)].into() }
 }
 
 /// A string of a stored object's metadata.
