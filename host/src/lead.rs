@@ -250,6 +250,7 @@ async fn run_round(
 ) -> Finished {
     let began = Instant::now();
     let since = inbox.since;
+    inbox.results.iter().for_each(|result| term.outbox.taken(result));
     inbox.empty_into(&mut memory);
     memory.since = since.map(|since| ports.ago(since.elapsed()));
     ports.sabotage(&key);

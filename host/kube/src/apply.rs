@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -38,6 +39,8 @@ struct OutboxState {
     link: Link,
     fence: Fence,
     queue: Mutex<WriteQueue>,
+    /// Entries that left the queue and have no result yet. Raised under the lock of the queue.
+    on_the_wire: AtomicUsize,
     /// Wakes the sender: an entry came, or a target is no longer busy.
     changed: Notify,
     /// Wakes [`Outbox::close`]: an entry has its result. Not `changed`, whose one wake-up the sender would take.
@@ -49,8 +52,15 @@ impl Cluster {
     /// The outbox of a term, which sends until it is closed or dropped. Results go to `results`.
     pub fn outbox(&self, fence: &Fence, results: UnboundedSender<EntryResult>) -> Outbox {
         let (link, fence) = (self.link.clone(), fence.clone());
-        let (queue, changed, returned) = (Mutex::default(), Notify::new(), Notify::new());
-        let state = Arc::new(OutboxState { link, fence, queue, changed, returned, results });
+        let state = Arc::new(OutboxState {
+            link,
+            fence,
+            queue: Mutex::default(),
+            on_the_wire: AtomicUsize::new(0),
+            changed: Notify::new(),
+            returned: Notify::new(),
+            results,
+        });
         let sender = tokio::spawn(send_all(state.clone()));
         Outbox { state, sender }
     }
@@ -79,7 +89,14 @@ impl Outbox {
         with(&mut self.state.queue.lock())
     }
 
-    /// True while a request of the target is on the wire.
+    /// The memory of the job has this result: its target is no longer busy. Before that, a round could decide the target
+    /// anew without knowing the result.
+    pub fn taken(&self, result: &EntryResult) {
+        self.state.queue.lock().finished(&result.entry.job.uid, result.entry.index);
+        self.state.changed.notify_one();
+    }
+
+    /// True while a request of the target is on the wire, or its result was not taken in.
     pub fn is_busy(&self, job_uid: &str, index: u32) -> bool {
         self.state.queue.lock().is_busy(job_uid, index)
     }
@@ -88,7 +105,7 @@ impl Outbox {
     pub async fn close(self) {
         self.state.queue.lock().withdraw_all();
         let empty = async {
-            while !self.state.queue.lock().is_empty() {
+            while self.state.on_the_wire.load(Ordering::Acquire) > 0 {
                 self.state.returned.notified().await;
             }
         };
@@ -119,14 +136,20 @@ async fn send_all(state: Arc<OutboxState>) {
             continue;
         }
         let permit = state.link.limiter.enter().await;
-        let next = state.queue.lock().take_next();
-        if let Some(entry) = next {
+        if let Some(entry) = state.next() {
             sending.spawn(Sending::new(state.clone(), entry).run(permit));
         }
     }
 }
 
 impl OutboxState {
+    fn next(&self) -> Option<Entry> {
+        let mut queue = self.queue.lock();
+        let next = queue.take_next()?;
+        self.on_the_wire.fetch_add(1, Ordering::Release);
+        Some(next)
+    }
+
     /// The last check before a request: this term leads, the job is there, and the newest known view of the object is
     /// the one that was decided on.
     fn may_send(&self, entry: Option<&Entry>, write: &Write) -> Result<(), Stopped> {
@@ -209,11 +232,10 @@ impl Sending {
     fn finish(&mut self, stopped: Option<Stopped>) {
         let Some(entry) = self.entry.take() else { return };
         let at = self.state.link.transport.clock.now();
-        self.state.queue.lock().finished(&entry.job.uid, entry.index);
         // The receiver is gone only while a term ends.
         let result = EntryResult { entry, sent: self.sent, at, done: self.done, stopped };
         let _ending = self.state.results.send(result).is_err();
-        self.state.changed.notify_one();
+        self.state.on_the_wire.fetch_sub(1, Ordering::Release);
         self.state.returned.notify_one();
     }
 }

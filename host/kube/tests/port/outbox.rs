@@ -39,7 +39,7 @@ fn unknown(stopped: Option<&Stopped>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_whose_request_panics_has_an_unknown_outcome_and_frees_its_target() {
+async fn an_entry_whose_request_panics_has_an_unknown_outcome_and_its_target_goes_on() {
     let scene = Scene::with_job().await;
     let uid = meta(&scene.pod("a").await, "uid");
     scene.faults.plan(Method::PATCH, "/pods/a", (1, Then::Panic));
@@ -49,8 +49,9 @@ async fn an_entry_whose_request_panics_has_an_unknown_outcome_and_frees_its_targ
     let result = results.next(1).await.remove(0);
     assert!(unknown(result.stopped.as_ref()), "{result:?}");
     assert_eq!((&result.entry, result.done), (&entry, 0));
-    assert!(result.sent.is_some() && !outbox.is_busy(&job_uid, 0));
-
+    assert!(result.sent.is_some());
+    outbox.taken(&result);
+    assert!(!outbox.is_busy(&job_uid, 0));
     outbox.apply(scene.recorded(vec![entry], &Fence::open()).await);
     assert_eq!(stopped(&results.next(1).await), None, "the outbox goes on");
     drop(outbox);
@@ -104,7 +105,9 @@ async fn a_newer_entry_of_a_target_replaces_the_one_that_waits_and_none_on_the_w
     let newer = |index, name: &str, uid: &str| Entry { attempt: 2, ..scene.entry(index, vec![label(name, uid)]) };
     let newer = vec![newer(50, "b", &b), newer(0, "a", &a)];
     outbox.apply(scene.recorded(newer, &Fence::open()).await);
-    let returned = results.next(34).await;
+    let mut returned = results.next(33).await;
+    returned.iter().for_each(|result| outbox.taken(result));
+    returned.extend(results.next(1).await);
     let attempts = |index| {
         let of_target = returned.iter().filter(|result| result.entry.index == Some(index));
         of_target.map(|result| result.entry.attempt).collect::<Vec<_>>()
@@ -113,6 +116,25 @@ async fn a_newer_entry_of_a_target_replaces_the_one_that_waits_and_none_on_the_w
     assert_eq!(scene.faults.count(Method::PATCH, "/pods/b"), 1);
     drop(outbox);
     assert!(results.rest().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_stays_busy_until_its_result_is_taken_in() {
+    let scene = Scene::with_job().await;
+    let uid = meta(&scene.pod("a").await, "uid");
+    let entry = scene.entry(0, vec![label("a", &uid)]);
+    let job_uid = entry.job.uid.clone();
+    let (outbox, mut results) = scene.outbox(vec![entry.clone()], &Fence::open()).await;
+    let result = results.next(1).await.remove(0);
+    // A round that began before must not decide the target anew: its memory lacks this result.
+    assert!(outbox.is_busy(&job_uid, 0) && !outbox.queue(|queue| queue.withdraw(&job_uid, 0)));
+    assert!(!outbox.queue(|queue| queue.withdraw_job(&job_uid)), "the job is not forgotten before its last result");
+    outbox.apply(scene.recorded(vec![entry], &Fence::open()).await);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(scene.faults.count(Method::PATCH, "/pods/a"), 1);
+    outbox.taken(&result);
+    assert_eq!(stopped(&results.next(1).await), None);
+    assert_eq!(scene.faults.count(Method::PATCH, "/pods/a"), 2);
 }
 
 #[tokio::test(start_paused = true)]
