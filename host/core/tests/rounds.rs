@@ -188,7 +188,7 @@ impl Bench {
             merge(&mut self.job, status);
             self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
         }
-        let events = commit(&round, decision.commit, &decision.turned, &mut self.memory, (self.now, self.now));
+        let events = commit(&round, decision.commit, &decision.turned, &mut self.memory, &tables, (self.now, self.now));
         self.told.extend(events.into_iter().map(|event| event.reason));
         decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
         self.next = self.memory.next(decision.requeue);

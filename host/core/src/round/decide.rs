@@ -90,11 +90,15 @@ pub fn commit(
     commit: Commit,
     turned: &[u32],
     memory: &mut JobMemory,
+    tables: &SharedTables,
     times: (Timestamp, Timestamp),
 ) -> Vec<EventNote> {
     let indexes: BTreeSet<u32> = turned.iter().chain(commit.targets.keys()).copied().collect();
     let mut events = commit.events.clone();
     memory.committed(commit, times.0, times.1);
+    if let Some(plugin) = round.serving() {
+        lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, memory.in_flight());
+    }
     // Also what a record said whose reply was lost: the job was read since.
     let standing = memory.standing();
     let before = memory.announced.replace(standing).unwrap_or(standing);

@@ -318,6 +318,14 @@ impl JobMemory {
         self.latest.counts()
     }
 
+    /// How many targets are in flight for others to see: an end that is not durable yet makes no room.
+    pub fn in_flight(&self) -> usize {
+        let starts = |(index, decided): &(&u32, &Decided)| {
+            decided.state.progress == Progress::Processing && self.durable.pending.contains(index)
+        };
+        self.durable.processing.len() + self.decided.iter().filter(starts).count()
+    }
+
     /// Where the job durably stands.
     pub fn standing(&self) -> Standing {
         Standing { counts: self.durable.counts(), ended: self.state.end.is_some() }

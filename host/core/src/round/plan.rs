@@ -107,7 +107,7 @@ pub fn prepare(
     let plan = plan(round, memory, gate, queue);
     if let Some(plugin) = round.serving() {
         let starts = plan.visits.iter().filter(|(index, _)| memory.latest.pending.contains(index)).count();
-        let in_flight = memory.latest.processing.len().saturating_add(starts);
+        let in_flight = memory.in_flight().saturating_add(starts);
         lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, in_flight);
     }
     (plan, new_events(events, memory))
