@@ -33,5 +33,16 @@ pub fn component(name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The Replace plugin with its manifest changed.
+///
+/// # Errors
+/// If it was not built, or is no plugin with that manifest.
+pub fn replace_with(change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>)) -> anyhow::Result<Vec<u8>> {
+    let mut manifest = serde_json::from_str(include_str!("../../plugins/replace/manifest.json"))?;
+    change(&mut manifest);
+    let annotated = oarlock_wasm::annotate(&component("replace")?, &serde_json::to_vec(&manifest)?);
+    annotated.map_err(|rejection| anyhow::anyhow!("{rejection:?}"))
+}
+
 /// The grants of the shipped plugins and of the fixtures.
 pub const GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");

@@ -12,6 +12,7 @@ pub mod evicting;
 pub mod extremes;
 pub mod granting;
 pub mod hostile;
+pub mod limits;
 pub mod many;
 pub mod outages;
 pub mod panics;
@@ -51,6 +52,7 @@ macro_rules! scenarios {
             replacing::deployment_pods_are_evicted_and_each_gets_a_new_pod_of_its_own,
             replacing::a_stateful_sets_pod_comes_back_under_its_name,
             again::a_stateful_sets_pod_is_replaced_again_and_again,
+            again::a_job_that_names_its_own_new_pod_replaces_both,
             collaset::a_deleted_job_takes_its_marks_off_a_pod_in_flight,
             collaset::marks_go_although_the_plugin_is_gone,
             collaset::a_terminating_pod_is_let_go_when_its_job_is_deleted,
@@ -94,6 +96,7 @@ macro_rules! scenarios {
             many::three_hundred_targets_are_kept_in_records,
             panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
             panics::a_reply_that_comes_after_a_panic_is_not_lost,
+            panics::a_deadline_is_kept_after_a_panic_while_a_write_was_lost,
             records::a_last_status_write_that_conflicts_is_made_again,
             records::a_last_status_write_that_the_server_fails_is_made_again,
             records::a_last_status_write_without_an_answer_is_found_made,
@@ -108,8 +111,11 @@ macro_rules! scenarios {
             granting::a_grant_that_is_narrowed_in_flight_stops_starts_and_fails_nothing,
             granting::a_job_goes_on_with_a_plugin_that_is_withdrawn,
             granting::targets_in_flight_go_on_once_their_plugin_is_put_back,
+            limits::targets_in_flight_stay_within_the_limit_of_the_grant,
+            limits::a_job_that_rests_leaves_its_room_to_others,
+            limits::an_exclusive_plugin_starts_no_pod_that_another_job_holds,
+            limits::a_plugin_for_nodes_takes_no_pods,
             releasing::a_release_that_is_refused_keeps_no_other_waiting,
-            releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
             telling::conditions_and_events_tell_the_story_of_a_job,
         }

@@ -36,7 +36,8 @@ async fn marked(rig: &mut Rig) -> anyhow::Result<(String, String)> {
     Ok(pod)
 }
 
-async fn user_labels(rig: &Rig, name: &str, value: Value) -> anyhow::Result<()> {
+/// A user sets the label that asks for a new pod, or takes it off.
+pub(crate) async fn user_labels(rig: &Rig, name: &str, value: Value) -> anyhow::Result<()> {
     let body = json!({"metadata": {"labels": {TO_REPLACE: value}}});
     rig.pods().patch(name, &PatchParams::default(), &Patch::Merge(body)).await?;
     Ok(())

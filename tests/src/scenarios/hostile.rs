@@ -4,8 +4,9 @@ use anyhow::ensure;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use super::{all_replaced, names, settled_collaset};
 use crate::hosts::Begin;
-use crate::jobs::Told;
+use crate::jobs::{Told, replace};
 use crate::rig::Rig;
 
 /// The grants of the fixtures.
@@ -52,4 +53,27 @@ pub async fn a_misdeed_costs_its_own_target_and_nobody_else(rig: &mut Rig) -> an
     }
     rig.delete_job("evil").await?;
     rig.until_gone("evil").await
+}
+
+/// A60: whoever wants to be asked again at once is asked less and less often, and nobody else waits for it.
+pub async fn a_plugin_in_a_hurry_is_visited_less_and_less_often(rig: &mut Rig) -> anyhow::Result<()> {
+    rig.seedbed.bare_pod("a").await?;
+    rig.start(with_hostile(rig)).await?;
+    let spec = json!({"action": "Hostile", "targets": [{"name": "a"}], "parameters": {"do": "hurry-in-progress"}});
+    rig.create_job("h", spec).await?;
+    rig.until("h", "in flight", |job| job.count("processing") == 1).await?;
+    let minute = std::time::Duration::from_secs(60);
+    let visits = || rig.figure("operationjob_visits_total").unwrap_or_default();
+    rig.pass(minute).await;
+    ensure!((5..40).contains(&visits()), "{} visits in the first minute", visits());
+    let pods = settled_collaset(rig, 2).await?;
+    let (before, begun) = (visits(), tokio::time::Instant::now());
+    rig.create_job("r", replace(&names(&pods), json!({}))).await?;
+    rig.until_progress("r", "Succeeded").await?;
+    ensure!(begun.elapsed() < minute, "the other job took {:?}", begun.elapsed());
+    rig.pass(minute).await;
+    ensure!(visits() - before < 40, "{} visits in the second minute", visits() - before);
+    rig.delete_job("h").await?;
+    rig.until_gone("h").await?;
+    all_replaced(rig, &pods).await
 }

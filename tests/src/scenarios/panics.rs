@@ -1,5 +1,7 @@
 //! A round that panics costs its job that round, and nobody else anything.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use http::Method;
 use oarlock_core::job::key::JobKey;
@@ -70,4 +72,27 @@ pub async fn a_reply_that_comes_after_a_panic_is_not_lost(rig: &mut Rig) -> anyh
     rig.until("p", "ended", super::deadlines::has_ended).await?;
     rig.until_progress("p", "Succeeded").await?;
     Ok(())
+}
+
+/// A52: the round panics while a write of its job is lost. The deadline is kept, and what arrives after it does nothing.
+pub async fn a_deadline_is_kept_after_a_panic_while_a_write_was_lost(rig: &mut Rig) -> anyhow::Result<()> {
+    rig.seedbed.bare_pod("a").await?;
+    rig.start_host().await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order_next(Method::PATCH, "/pods/a", "", Fate::Late(Duration::from_secs(45)));
+    let spec = json!({"parameters": {"strategy": "CollaSet"}, "activeDeadlineSeconds": 15});
+    rig.create_job("p", replace(&["a".to_owned()], spec)).await?;
+    patiently("the write is under way", async || Ok(wire.caught() > 0)).await?;
+    sabotage(rig, "p")?;
+    rig.edit_job("p", json!({"TTLSecondsAfterFinished": 900})).await?;
+    until_panicked(rig, 1).await?;
+    let job = rig.until_progress("p", "Failed").await?;
+    let target = job.targets().get("a").cloned().unwrap_or_default();
+    ensure!(job.target("a") == "Failed/DeadlineExceeded", "{target}");
+    ensure!((15..=17).contains(&super::deadlines::lasted(&target)?), "{target}");
+    let late = |sent: &crate::wire::Sent| {
+        sent.path.ends_with("/pods/a") && sent.status == Some(http::StatusCode::CONFLICT)
+    };
+    patiently("the late write comes too late", async || Ok(wire.writes().iter().any(late))).await?;
+    rig.until_nothing_is_left().await
 }

@@ -41,7 +41,8 @@ pub async fn a_release_that_is_refused_keeps_no_other_waiting(rig: &mut Rig) -> 
     rig.until_nothing_is_left().await
 }
 
-/// The finalizer of a job is taken off while its target is in flight, and the job is deleted.
+/// The finalizer of a job is taken off while its target is in flight, and the job is deleted. What it holds then is let go
+/// by a slow resync, so this takes twenty minutes of virtual time.
 pub async fn a_job_whose_finalizer_was_taken_off_leaves_nothing(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 1).await?;
     rig.world.hold(Pause::Creation, Scope::World);
@@ -53,7 +54,7 @@ pub async fn a_job_whose_finalizer_was_taken_off_leaves_nothing(rig: &mut Rig) -
     let has = |job: &kube::api::DynamicObject| job.metadata.finalizers.as_ref().is_some_and(|list| !list.is_empty());
     rig.until("f", "protected", has).await?;
     take_off(rig).await?;
-    // It is put back, at once or within a minute; where it is taken off again at once, the job goes without it.
+    // It is put back, at most once a minute; where it is taken off again at once, the job goes without it.
     rig.until("f", "protected again", has).await?;
     take_off(rig).await?;
     rig.delete_job("f").await?;
