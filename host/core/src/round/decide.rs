@@ -122,7 +122,7 @@ fn decide(
         return decision;
     }
     let epoch = memory.state.epoch.max(memory.shards.highest_epoch());
-    let epoch = if memory.epoch_raised || memory.state.end.is_some() { memory.state.epoch } else { epoch.saturating_add(1) };
+    let epoch = if memory.epoch_raised || memory.state.end.is_some() { epoch } else { epoch.saturating_add(1) };
     sort_out(round, verdicts, memory, epoch, &mut decision);
     if plan.job_is_quiet && decision.entries.is_empty() && memory.urgent.is_empty() {
         finalize_job(round, memory, epoch, tables, &mut decision);

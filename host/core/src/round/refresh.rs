@@ -70,7 +70,10 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
     let known = same_job.then(|| std::mem::take(&mut memory.state));
     memory.shards.read(records, known.is_some() && memory.epoch_raised);
     memory.status.clone_from(&job.status);
-    memory.adopt(JobState::read(job, records, observed.now, known.as_ref().filter(|_| memory.epoch_raised)), seen);
+    let known = known.filter(|_| memory.epoch_raised);
+    memory.adopt(JobState::read(job, records, observed.now, known.as_ref()), seen);
+    // Whoever lowers the epoch in a status does not make this term an older one.
+    memory.state.epoch = memory.state.epoch.max(known.map_or(i64::MIN, |known| known.epoch));
     spare_right_shards(memory, job, records);
     if superseded(memory) {
         return Refresh::Superseded;
@@ -96,7 +99,7 @@ fn spare_right_shards(memory: &mut JobMemory, job: &OperationJob, records: &[Ope
 
 /// Whether a record was written by a later term.
 fn superseded(memory: &JobMemory) -> bool {
-    memory.epoch_raised && memory.shards.highest_epoch() > memory.state.epoch
+    memory.epoch_raised && memory.shards.stored.values().any(|shard| shard.epoch > memory.state.epoch)
 }
 
 /// The version of a job.
