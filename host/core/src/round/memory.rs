@@ -167,6 +167,12 @@ impl JobMemory {
             let live = durable.pending.contains(index) || durable.processing.contains(index);
             live || releasing.contains(index) || known.held.is_some()
         });
+        for (index, known) in &mut self.targets {
+            known.read_at = None;
+            if !self.durable.processing.contains(index) {
+                known.at_its_end();
+            }
+        }
         self.blocked.retain(|index| self.durable.processing.contains(index));
         self.announced = self.announced.or(Some(self.standing()));
         self.agenda = Agenda::default();
@@ -244,6 +250,7 @@ impl JobMemory {
         }
         if target.progress.terminal() {
             self.blocked.remove(&index);
+            self.targets.entry(index).and_modify(TargetMemory::at_its_end);
         }
         if target.owes_release() || held {
             self.releasing.insert(index);
@@ -337,6 +344,7 @@ impl JobMemory {
         let turned_to_next = self.dirty.contains(&index);
         let due = match self.targets.get(&index) {
             _ if turned_to_next || ends => None,
+            Some(known) if self.durable.pending.contains(&index) => known.read_at,
             Some(known) if self.durable.processing.contains(&index) => known.due(bounds),
             Some(known) if self.releasing.contains(&index) => known.due(Bounds { visits: true, ..Bounds::default() }),
             _ => None,

@@ -19,6 +19,7 @@ use crate::round::refresh::{Refresh, reindex};
 use crate::round::results::take_results;
 use crate::round::status::PROCESSING_BYTES;
 use crate::round::target::{Need, PlannedVisit};
+use crate::round::target_memory::TargetMemory;
 use crate::shared::tables::{SharedTables, Tables, lock};
 use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 
@@ -75,7 +76,9 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     if read {
         tables.claims.read(&round.job.key);
     }
-    if !read && memory.state.start.is_some() || !tables.claims.ready(&round.job.key.namespace) {
+    // Also where somebody took the time of its start away.
+    let begun = memory.state.start.is_some() || memory.durable.pending.len() < memory.state.targets.len();
+    if !read && begun || !tables.claims.ready(&round.job.key.namespace) {
         return StartGate::Shut;
     }
     let (Some(_), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
@@ -133,11 +136,6 @@ fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut 
         if queue.withdraw(&round.job.uid, index) {
             turn_to(index, round, memory, &mut plan, &mut reads);
         }
-    }
-    if !reads.is_empty() {
-        // Reads that failed wait a little; fresh ones are made at once.
-        let failed = reads.iter().any(|read| round.live.failed.contains_key(read));
-        plan.come_back(if failed { after(round.now, FAILED_READ_AGAIN) } else { round.now });
     }
     memory.live_reads = reads;
     plan.job_is_quiet = queue.entries(&round.job.uid) == 0;
@@ -201,8 +199,10 @@ fn startable(
     plan: &mut Plan,
 ) -> Vec<u32> {
     let free = |index: &&u32| {
-        let waits = memory.targets.get(index).is_some_and(|known| known.waits_for_object && !known.news);
-        !memory.decided.contains_key(index) && !waits
+        let waits = |known: &TargetMemory| {
+            known.waits_for_object && !known.news || known.read_at.is_some_and(|time| time > round.now)
+        };
+        !memory.decided.contains_key(index) && !memory.targets.get(index).is_some_and(waits)
     };
     if round.deleting() {
         return memory.durable.pending.iter().filter(|index| !memory.decided.contains_key(index)).copied().collect();
@@ -240,6 +240,7 @@ fn turn_to(
 ) {
     let mut known = memory.targets.remove(&index).unwrap_or_default();
     let Some(target) = round.target(index, memory) else { return };
+    known.read_at = None;
     let need = target.need(&mut known);
     let bump = |write| bump(round, &target, write, memory.state.epoch);
     plan.turned.push(index);
@@ -247,8 +248,12 @@ fn turn_to(
     match need {
         Need::Rest => {}
         Need::Read(wanted) => {
+            // Reads that failed wait a little; fresh ones are made at once.
+            let failed = wanted.iter().any(|read| round.live.failed.contains_key(read));
+            known.read_at = failed.then(|| after(round.now, FAILED_READ_AGAIN));
+            again = !failed;
+            plan.come_back(known.read_at.unwrap_or(round.now));
             reads.extend(wanted);
-            again = true;
         }
         Need::Set(next) => set = Some(next),
         Need::Bump(write) => plan.bumps.push(bump(write)),

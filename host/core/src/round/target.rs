@@ -16,6 +16,7 @@ use crate::job::state::{Progress, TargetState, ended, extras};
 use crate::job::time::{after, write_time};
 use crate::plugin::visit::Call;
 use crate::round::context::Target;
+use crate::round::judge::too_late_for;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
 use crate::shared::holds;
 
@@ -170,7 +171,9 @@ impl Target<'_> {
             known.expects.confirmed = true;
             return None;
         }
-        Some(self.live_read())
+        // A read that the server refuses holds nobody back whose time is over.
+        let over = self.round.deleting() || self.round.deadline(self.stored).is_some_and(|time| time <= self.round.now);
+        (!over || !self.round.live.refused(&self.live_read())).then(|| self.live_read())
     }
 
     /// Gives the target a failure where its time is over or its job goes.
@@ -195,7 +198,7 @@ impl Target<'_> {
             waited.unwrap_or_default()
         );
         let error = error("DeadlineExceeded", message);
-        // Whatever was to be tried again later is not: its time is over now.
+        // What it waited for, perhaps for as long as its plugin wanted, no longer counts.
         known.retry_at = None;
         known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: false, give_up_at: None });
     }
@@ -250,7 +253,14 @@ impl Target<'_> {
                 }
                 None
             }
-            None => Some(Need::Read([self.live_read()].into())),
+            None => {
+                if self.round.live.refused(&self.live_read())
+                    && let Some(failure) = known.failure.as_mut()
+                {
+                    failure.give_up_at.get_or_insert(too_late_for(self.round.now));
+                }
+                Some(Need::Read([self.live_read()].into()))
+            }
         }
     }
 

@@ -42,6 +42,8 @@ pub struct TargetMemory {
     pub quiet_visits: u32,
     /// Something foreign changed since the last visit.
     pub news: bool,
+    /// A live read that it needs failed, and is made again then.
+    pub read_at: Option<Timestamp>,
     /// Live reads that its last visit lacked.
     pub live_reads: BTreeSet<LiveRead>,
     /// Own writes that the cache may not show yet.
@@ -113,6 +115,10 @@ impl TargetMemory {
     /// The due time, from all reasons that stand: the end of its time, the wait that was asked for, patience with the
     /// cache, and back-off.
     pub fn due(&self, bounds: Bounds) -> Option<Timestamp> {
+        if self.read_at.is_some() {
+            // It may be past any other time: without the read nothing goes on.
+            return self.read_at;
+        }
         if let Some(failure) = &self.failure {
             // Its time is over: what it waits for is a live read, a result or a back-off.
             return earliest([self.retry_at, failure.give_up_at]);
@@ -129,6 +135,12 @@ impl TargetMemory {
         self.check_at = None;
         self.retry_at = None;
         self.expects.patience = None;
+    }
+
+    /// It is no longer in flight: what it waited for on the way to its end does not hold its release back.
+    pub fn at_its_end(&mut self) {
+        self.failure = None;
+        self.retry_at = None;
     }
 
     /// Wants a visit at `time`; later where visits go on though nothing foreign changes.
