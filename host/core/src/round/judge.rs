@@ -307,7 +307,10 @@ impl PlannedCall<'_> {
         let Some(failure) = known.failure.clone() else { return unchanged(self.planned) };
         match answer {
             Answer::Reported { operate, report } if report.state == State::Succeeded => {
-                self.proposed([&operate, &report.proposal], State::Succeeded, known, tables)
+                let verdict = self.proposed([&operate, &report.proposal], State::Succeeded, known, tables);
+                // Denied, or by an object that another target has taken: its time is over all the same.
+                let succeeded = verdict.state.as_ref().is_some_and(|state| state.progress == Progress::Succeeded);
+                if succeeded { verdict } else { self.lost(failure.error) }
             }
             Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
                 known.traps = known.traps.saturating_add(1);
@@ -330,7 +333,9 @@ impl PlannedCall<'_> {
                 Err(denied) => self.released_alone(&denied, known),
             },
             Answer::Failed(failure) if failure.retryable && known.release_tries < 5 => {
+                // Somebody waits for the job to go: the plugin's own wait counts up to the longest of the host.
                 let wait = wait_after(known.release_tries, failure.retry_after_ms);
+                let wait = wait.min(SignedDuration::from_secs(LONGEST_WAIT));
                 known.release_tries = known.release_tries.saturating_add(1);
                 known.check(after(self.target.round.now, wait));
                 known.retry_at = known.check_at;

@@ -159,7 +159,9 @@ fn stop(
             let warning = warning("EvictionBlocked", format!("{name}: {message}"));
             return (Some(("EvictionBlocked", message.clone())), Some(warning));
         }
-        Stopped::Throttled { retry_after } => SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1).max(1))),
+        Stopped::Throttled { retry_after } => {
+            SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1)).clamp(1, LONGEST_WAIT))
+        }
         Stopped::Unknown { .. } => {
             note_unknown(result, known, version.filter(|_| own), own);
             backed_off(&mut known.write_tries)
