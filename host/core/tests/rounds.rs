@@ -9,255 +9,22 @@
     reason = "a test fails loudly, its helpers too"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+#[path = "bench/bench.rs"]
+mod bench;
 
-use k8s_openapi::jiff::Timestamp;
-use oarlock_api::OperationJob;
-use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::cluster::store::{Indexed, Store};
-use oarlock_core::cluster::writes::{EntryResult, Stopped, Write};
-use oarlock_core::job::key::JobKey;
-use oarlock_core::job::time::after_seconds;
-use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
-use oarlock_core::plugin::manifest::Manifest;
-use oarlock_core::plugin::proposal::{
-    CallFailure, Mutation, ObjectRef, PluginError, Proposal, Registration, Relation, RelationKey, Report, State,
-};
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::SignedDuration;
+use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::cluster::object::{Object, ObjectKey};
+use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::plugin::proposal::{CallFailure, Mutation, ObjectRef, PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
-use oarlock_core::round::calls::PlannedCall;
-use oarlock_core::round::context::{Observed, Round};
-use oarlock_core::round::decide::{commit, conclude};
 use oarlock_core::round::finalize::FINALIZER;
-use oarlock_core::round::memory::JobMemory;
-use oarlock_core::round::plan::prepare;
-use oarlock_core::round::refresh::refresh;
-use oarlock_core::shared::tables::{SharedTables, lock};
-use oarlock_core::shared::write_queue::WriteQueue;
 use serde_json::{Value, json};
 
-const START: &str = "2026-01-01T00:00:00Z";
-
-struct Bench {
-    now: Timestamp,
-    job: Value,
-    memory: JobMemory,
-    store: Arc<Store>,
-    tables: SharedTables,
-    queue: WriteQueue,
-    found: PluginLookup,
-    version: u64,
-    told: Vec<String>,
-    sent: Vec<String>,
-    status_writes: usize,
-    refuse: BTreeMap<&'static str, Stopped>,
-    next: Option<Timestamp>,
-}
-
-fn plugin() -> PluginLookup {
-    let manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
-        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "r"}],
-        "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
-            {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"], "reason": "r"}],
-        "parameters": {"type": "object", "additionalProperties": false}});
-    let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "replace"},
-        "spec": {"anyVersion": true, "namespaces": ["*"],
-            "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"]}],
-            "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
-                {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"]}]}});
-    let relations = vec![Relation { name: "successors".into(), kind: Kind::pod(), by: RelationKey::SameController }];
-    PluginLookup::Serving(Arc::new(PluginInfo {
-        manifest: Manifest::parse(manifest.to_string().as_bytes()).unwrap(),
-        grant: Grant::parse(&grant).unwrap(),
-        registration: Registration { relations, exclusive_extras: vec!["NewPod".into()] },
-        digest: "sha256:1".into(),
-    }))
-}
-
-impl Bench {
-    fn new(spec: Value) -> Self {
-        let store = Store::default();
-        store.keep(&Kind::pod(), Indexed::default());
-        let job = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
-            "metadata": {"name": "j", "namespace": "d", "uid": "job-uid", "resourceVersion": "1", "generation": 1},
-            "spec": spec});
-        Self {
-            now: START.parse().unwrap(),
-            job,
-            memory: JobMemory::default(),
-            store: Arc::new(store),
-            tables: SharedTables::default(),
-            queue: WriteQueue::default(),
-            found: plugin(),
-            version: 1,
-            told: vec![],
-            sent: vec![],
-            status_writes: 0,
-            refuse: BTreeMap::new(),
-            next: None,
-        }
-    }
-
-    fn targets(names: &[&str]) -> Value {
-        json!({"action": "Replace", "targets": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()})
-    }
-
-    fn key() -> JobKey {
-        JobKey { namespace: "d".into(), name: "j".into() }
-    }
-
-    fn pod(&mut self, name: &str, uid: &str) {
-        self.version += 1;
-        let document = json!({"metadata": {"name": name, "namespace": "d", "uid": uid, "creationTimestamp": self.now.to_string(),
-            "resourceVersion": self.version.to_string(), "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet",
-                "name": "s", "uid": "set", "controller": true}]}});
-        self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
-    }
-
-    fn gone(&mut self, name: &str) {
-        let object = self.store.get(&ObjectKey::pod("d", name)).unwrap();
-        self.version += 1;
-        self.store.remove(Object { resource_version: self.version.to_string(), ..Object::clone(&object) });
-    }
-
-    /// A new leader: nothing is remembered.
-    fn crash(&mut self) {
-        self.memory = JobMemory::default();
-        self.tables = SharedTables::default();
-        self.queue = WriteQueue::default();
-    }
-
-    fn touch_all(&mut self) {
-        (0..self.memory.state.targets.len() as u32).for_each(|index| self.memory.turn_to(index));
-    }
-
-    fn later(&mut self, seconds: i64) {
-        self.now = after_seconds(self.now, seconds);
-    }
-
-    fn status(&self) -> &Value {
-        &self.job["status"]
-    }
-
-    fn word(&self, index: usize) -> String {
-        let detail = &self.status()["targetDetails"][index];
-        let text = |field: &str| detail[field].as_str().unwrap_or("-").to_owned();
-        match detail["error"]["reason"].as_str() {
-            Some(reason) => format!("{}/{reason}", text("progress")),
-            None => text("progress"),
-        }
-    }
-
-    fn round(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
-        let live = LiveReads { answered: self.memory.live_reads.clone(), ..LiveReads::default() };
-        let job: OperationJob = serde_json::from_value(self.job.clone()).unwrap();
-        let observed = Observed {
-            now: self.now,
-            job: Some(Arc::new(job.clone())),
-            records: Some(vec![]),
-            live,
-            served: Arc::new(|_| true),
-            namespace_terminating: false,
-        };
-        let (found, store, tables) = (self.found.clone(), self.store.clone(), self.tables.clone());
-        let refreshed = refresh(&mut self.memory, &job, &observed);
-        let round = Round::begin(&Self::key(), &observed, &found, &store, &mut self.memory).unwrap();
-        let (plan, events) = prepare(&round, &mut self.memory, refreshed, &tables, &mut self.queue);
-        self.told.extend(events.into_iter().map(|event| event.reason));
-        let facts = round.job_facts(&self.memory);
-        let mut verdicts = Vec::new();
-        for (index, planned) in &plan.visits {
-            let mut known = self.memory.targets.remove(index).unwrap_or_default();
-            let call = PlannedCall { target: round.target(*index, &self.memory).unwrap(), planned };
-            let (visit, reads) = call.input(&facts, &self.memory, &known, &tables);
-            let answered = answer(&visit);
-            verdicts.push((*index, call.judge(Some((answered, &reads)), &mut known, &mut lock(&tables))));
-            self.memory.targets.insert(*index, known);
-        }
-        let decision = conclude(&round, plan, verdicts, &mut self.memory, &tables);
-        if let Some(finalizer) = &decision.record.finalizer {
-            self.sent.push("finalizer".into());
-            merge(&mut self.job, finalizer);
-        }
-        if let Some(status) = &decision.record.status {
-            self.sent.push("status".into());
-            self.status_writes += 1;
-            self.version += 1;
-            merge(&mut self.job, status);
-            self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        }
-        let events = commit(&round, decision.commit, &decision.turned, &mut self.memory, &tables, (self.now, self.now));
-        self.told.extend(events.into_iter().map(|event| event.reason));
-        decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
-        self.next = self.memory.next(decision.requeue);
-        self.send();
-    }
-
-    /// Sends all that waits. The results are news to the next round.
-    fn send(&mut self) {
-        while let Some(entry) = self.queue.take_next() {
-            let (mut stopped, mut done) = (None, 0);
-            for write in &entry.writes {
-                self.sent.push(format!("{} {}", write.verb(), write.object().name));
-                stopped = self.refuse.get(write.verb()).cloned();
-                if stopped.is_some() {
-                    break;
-                }
-                self.accept(write);
-                done += 1;
-            }
-            self.queue.finished("job-uid", entry.index);
-            self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
-            self.next = Some(Timestamp::UNIX_EPOCH);
-        }
-    }
-
-    fn accept(&mut self, write: &Write) {
-        self.version += 1;
-        match write {
-            Write::Patch { object, body, .. } if object.kind == Kind::pod() => {
-                let seen = self.store.get(object).unwrap();
-                let finalizers: Vec<String> = seen.finalizers.clone();
-                let mut document = json!({"metadata": {"name": object.name, "namespace": "d", "uid": seen.uid, "labels": seen.labels,
-                    "annotations": seen.annotations, "finalizers": finalizers}});
-                merge(&mut document, body);
-                document["metadata"]["resourceVersion"] = json!(self.version.to_string());
-                self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
-            }
-            Write::Patch { body, .. } => merge(&mut self.job, body),
-            _ => {}
-        }
-    }
-
-    /// Rounds until nothing is due at once.
-    fn settle(&mut self, answer: &mut dyn FnMut(&Visit) -> Answer) {
-        for _ in 0..50 {
-            self.round(answer);
-            if self.next.is_none_or(|time| time > self.now) {
-                return;
-            }
-        }
-        panic!("the job never comes to rest: {:#?}", self.memory);
-    }
-}
-
-fn merge(into: &mut Value, patch: &Value) {
-    let Some(fields) = patch.as_object() else {
-        *into = patch.clone();
-        return;
-    };
-    if !into.is_object() {
-        *into = json!({});
-    }
-    for (key, value) in fields {
-        match value {
-            Value::Null => drop(into.as_object_mut().unwrap().remove(key)),
-            value => merge(&mut into[key], value),
-        }
-    }
-}
+use crate::bench::{Bench, START};
 
 fn report(state: State) -> Answer {
     let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
@@ -496,7 +263,7 @@ fn the_end_of_a_pod_is_never_taken_for_the_time_it_was_asked_to_go() {
         bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
         bench.settle(&mut evict_and_wait);
         let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
-        let (deleted, resource_version) = (Some(after_seconds(bench.now, 3)), "99".to_owned());
+        let (deleted, resource_version) = (Some(bench.now + SignedDuration::from_secs(3)), "99".to_owned());
         bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
         bench.later(4);
         bench.touch_all();
