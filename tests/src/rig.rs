@@ -62,13 +62,17 @@ impl Rig {
     /// # Errors
     /// If the cluster cannot be furnished.
     pub async fn sim(seed: u64) -> anyhow::Result<Self> {
+        Self::sim_in(seed, "scenario").await
+    }
+
+    async fn sim_in(seed: u64, namespace: &str) -> anyhow::Result<Self> {
         let clock = Arc::new(oarlock_sim::VirtualClock::default());
         let options = oarlock_sim::Options { clock: clock.clone(), seed, ..oarlock_sim::Options::default() };
         let cluster = oarlock_sim::Cluster::new(options);
         let client = Client::new(cluster.service(), "default");
         furnish(&client, Way::CreateMissing).await?;
         let world = World::start(client.clone(), world::WorldOptions::new(seed, clock)).await?;
-        Self::stand(Ground::Sim(cluster), client, "default", world).await
+        Self::stand(Ground::Sim(cluster), client, namespace, world).await
     }
 
     /// A rig in a namespace of its own on a real control plane.

@@ -14,6 +14,7 @@ pub mod granting;
 pub mod hostile;
 pub mod limits;
 pub mod many;
+pub mod namespaces;
 pub mod outages;
 pub mod panics;
 pub mod records;
@@ -93,6 +94,7 @@ macro_rules! scenarios {
             outages::an_eviction_that_commits_late_is_told_as_it_was,
             outages::an_eviction_of_an_earlier_term_comes_too_late,
             outages::a_mark_of_a_leader_that_was_superseded_comes_too_late,
+            outages::what_was_held_back_while_renewals_hung_is_made_in_the_next_term,
             many::three_hundred_targets_are_kept_in_records,
             panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
             panics::a_reply_that_comes_after_a_panic_is_not_lost,
@@ -116,6 +118,7 @@ macro_rules! scenarios {
             limits::an_exclusive_plugin_starts_no_pod_that_another_job_holds,
             limits::a_plugin_for_nodes_takes_no_pods,
             releasing::a_release_that_is_refused_keeps_no_other_waiting,
+            namespaces::a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
             telling::conditions_and_events_tell_the_story_of_a_job,
         }

@@ -19,7 +19,7 @@ use tokio::sync::{OnceCell, RwLock, Semaphore};
 async fn plane() -> anyhow::Result<Arc<ControlPlane>> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     let options = control_plane::Options {
-        controllers: vec![control_plane::GARBAGE_COLLECTOR, control_plane::DISRUPTION],
+        controllers: vec![control_plane::GARBAGE_COLLECTOR, control_plane::DISRUPTION, control_plane::NAMESPACE],
         ..control_plane::Options::default()
     };
     PLANE.get_or_try_init(|| real_plane(options)).await.cloned()

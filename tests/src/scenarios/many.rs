@@ -1,11 +1,13 @@
 //! Jobs of more than 250 targets, which are kept in records.
 
+use std::time::Duration;
+
 use anyhow::ensure;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
-use super::{all_replaced, names, settled_deployment};
+use super::{all_replaced, names, settled_collaset, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
 
@@ -78,4 +80,40 @@ async fn records_tell_all(rig: &Rig, targets: &[String]) -> anyhow::Result<()> {
         ensure!(detail.get("progress") == Some(&json!(expected)), "{detail}");
     }
     Ok(())
+}
+
+/// Many small jobs and a large one come, some are deleted in flight, while somebody writes to all pods.
+pub async fn small_jobs_and_a_large_one_come_and_go_while_pods_change(rig: &mut Rig) -> anyhow::Result<()> {
+    const SMALL: usize = 40;
+    let large = settled_deployment(rig, 300).await?;
+    let few = settled_collaset(rig, SMALL).await?;
+    rig.start_host().await?;
+    let busy = tokio::spawn(keep_writing(rig.pods(), names(&large).into_iter().chain(names(&few)).collect()));
+    rig.create_job("large", replace(&names(&large), json!({}))).await?;
+    for (number, name) in names(&few).into_iter().enumerate() {
+        rig.create_job(&format!("small-{number}"), replace(&[name], json!({}))).await?;
+        // Every third is deleted: some before, some after their pod is marked.
+        if number % 3 == 2 {
+            rig.delete_job(&format!("small-{}", number - number % 2)).await?;
+        }
+    }
+    let deleted = |number: &usize| (0..SMALL).any(|third| third % 3 == 2 && third - third % 2 == *number);
+    for number in (0..SMALL).filter(deleted) {
+        rig.until_gone(&format!("small-{number}")).await?;
+    }
+    for number in (0..SMALL).filter(|number| !deleted(number)) {
+        rig.until_progress(&format!("small-{number}"), "Succeeded").await?;
+    }
+    rig.until_progress("large", "Succeeded").await?;
+    busy.abort();
+    all_replaced(rig, &large).await
+}
+
+/// Writes to one pod after the other, again and again; those that are gone are passed over.
+async fn keep_writing(pods: Api<k8s_openapi::api::core::v1::Pod>, names: Vec<String>) {
+    for (turn, name) in names.iter().cycle().enumerate() {
+        let touched = json!({"metadata": {"labels": {"somebody.test/turn": turn.to_string()}}});
+        drop(pods.patch(name, &PatchParams::default(), &Patch::Merge(touched)).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

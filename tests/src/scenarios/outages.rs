@@ -141,3 +141,46 @@ pub async fn a_mark_of_a_leader_that_was_superseded_comes_too_late(rig: &mut Rig
     ensure!(arrived().and_then(|sent| sent.status) == Some(http::StatusCode::CONFLICT), "{:?}", arrived());
     rig.until_nothing_is_left().await
 }
+
+/// A61: renewals hang for 11 s while writes go out. What was held back then is made in the next term.
+pub async fn what_was_held_back_while_renewals_hung_is_made_in_the_next_term(rig: &mut Rig) -> anyhow::Result<()> {
+    const HUNG: u32 = 11;
+    let pods = settled_collaset(rig, HUNG as usize + 1).await?;
+    rig.world.hold(Pause::Creation, Scope::World);
+    rig.start_host().await?;
+    let wire = rig.running()?.wire.clone();
+    let all = names(&pods);
+    rig.create_job("before", replace(all.get(..1).unwrap_or_default(), json!({}))).await?;
+    for name in all.iter().take(1) {
+        begun(rig, name).await?;
+    }
+    wire.order(Method::PUT, "/leases/", Fate::Held);
+    patiently("a renewal hangs", async || Ok(wire.caught() > 0)).await?;
+    let hung = tokio::time::Instant::now();
+    for (name, number) in all.iter().skip(1).zip(0..) {
+        rig.create_job(&format!("meanwhile-{number}"), replace(std::slice::from_ref(name), json!({}))).await?;
+        tokio::time::sleep_until(hung + Duration::from_secs(number + 1)).await;
+    }
+    let marked = async |names: &[String]| {
+        let pods = rig.pods().list(&kube::api::ListParams::default()).await?.items;
+        let held = |pod: &k8s_openapi::api::core::v1::Pod| {
+            pod.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with("hold.oarlock.dev/"))
+        };
+        let held: Vec<_> = pods.iter().filter(|pod| held(pod)).filter_map(|pod| pod.metadata.name.clone()).collect();
+        anyhow::Ok(names.iter().filter(|name| held.contains(name)).count())
+    };
+    let before = marked(&all).await?;
+    ensure!(before > 1 && before < all.len(), "some writes went out, and some were held back: {before} of {}", all.len());
+    wire.lift();
+    let lifted = tokio::time::Instant::now();
+    patiently("all are marked", async || Ok(marked(&all).await? == all.len())).await?;
+    ensure!(lifted.elapsed() <= Duration::from_secs(5), "marked after {:?}", lifted.elapsed());
+    let job = rig.jobs().get("before").await?;
+    ensure!(job.data.pointer("/status/epoch") == Some(&json!(2)), "in the next term: {:?}", job.data);
+    rig.world.release(Pause::Creation, Scope::World);
+    for number in 0..HUNG {
+        rig.until_progress(&format!("meanwhile-{number}"), "Succeeded").await?;
+    }
+    rig.until_progress("before", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
