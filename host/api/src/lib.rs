@@ -1,7 +1,7 @@
 //! The custom resources of Oarlock as data, and their definitions as text.
 //!
-//! Takes and yields JSON by way of serde. It may not decide anything, talk to a cluster or read a clock: what a value
-//! means is said in `oarlock-core`. Source: docs/operationjob.md 1, 2.
+//! The types are read and written with serde. All decisions about their values are in `oarlock-core`. Source:
+//! docs/operationjob.md 1, 2.
 
 mod operation_job;
 mod operation_record;
@@ -15,7 +15,7 @@ pub use operation_record::{OperationRecord, OperationRecordSpec, RecordedJob};
 
 /// The API group of OperationJob, as KusionStack has it.
 pub const OPERATION_JOB_GROUP: &str = "apps.kusionstack.io";
-/// The API group of what Oarlock adds.
+/// The API group of the kinds that Oarlock adds.
 pub const OARLOCK_GROUP: &str = "oarlock.dev";
 /// The version of every kind here.
 pub const VERSION: &str = "v1alpha1";

@@ -1,7 +1,7 @@
-//! OperationJob: what a user asks for and what the host says of it.
+//! OperationJob: the operation that a user asks for, and its status as the host reports it.
 //!
-//! Every field is optional on reading, so that one odd stored object never hides the others; whether a value is
-//! acceptable is for `oarlock-core` to say. JSON names are exactly KusionStack's. May not hold behaviour.
+//! Every field is optional on reading, so that one odd stored object never hides the others; `oarlock-core` checks the
+//! values. JSON names are exactly KusionStack's.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ pub struct OperationJob {
     pub kind: String,
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// What is asked for. Objects stored before a rule may lack it.
+    /// The operation. Objects stored before a rule may lack it.
     pub spec: Option<OperationJobSpec>,
-    /// What the host says of it.
+    /// The state of the job, written by the host.
     pub status: Option<OperationJobStatus>,
 }
 
-/// What is asked for.
+/// The operation that a user asks for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationJobSpec {
@@ -62,7 +62,7 @@ pub struct OperationJobSpec {
     /// Targets of the job that may be unavailable at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrPercent>,
-    /// What failures do to the rest of the job.
+    /// Effect of failures on the rest of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<FailurePolicy>,
     /// Further attempts for each target.
@@ -122,7 +122,7 @@ pub enum IntOrPercent {
     Percent(String),
 }
 
-/// What failures do to the rest of the job.
+/// Effect of failures on the rest of the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FailurePolicy {
@@ -138,7 +138,7 @@ pub struct FailurePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryPolicy {
-    /// How many.
+    /// Number of further attempts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i32>,
     /// Seconds before the second attempt; doubles.
@@ -149,7 +149,8 @@ pub struct RetryPolicy {
     pub max_backoff_seconds: Option<i32>,
 }
 
-/// What the host says of a job. Empty values and zero counts are absent; times are RFC 3339, UTC, whole seconds.
+/// The state of a job, written by the host. Empty values and zero counts are absent; times are RFC 3339, UTC, whole
+/// seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperationJobStatus {
@@ -162,7 +163,7 @@ pub struct OperationJobStatus {
     /// Time of the first status write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
-    /// When it became terminal.
+    /// Time at which it became terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_time: Option<String>,
     /// Number of targets.
@@ -186,7 +187,7 @@ pub struct OperationJobStatus {
     /// The plugin the job is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginBinding>,
-    /// What was frozen at the start.
+    /// The list of targets as frozen at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
     /// Raised by one by each term of leadership.
@@ -195,13 +196,13 @@ pub struct OperationJobStatus {
     /// Conditions, one of each type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<Condition>>,
-    /// How the OperationRecords are cut, above 250 targets.
+    /// Number and size of the OperationRecords, above 250 targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsSummary>,
-    /// Which targets are where, above 250 targets.
+    /// Target indexes by progress, above 250 targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges: Option<Ranges>,
-    /// Whether `ranges.succeeded` or `.failed` was cut.
+    /// True if `ranges.succeeded` or `.failed` was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranges_truncated: Option<bool>,
     /// The first failures by index, above 250 targets.
@@ -218,16 +219,16 @@ pub struct TargetDetail {
     /// `Pending`, `Processing`, `Succeeded` or `Failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// When it started.
+    /// Time of its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
-    /// When it ended.
+    /// Time of its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_time: Option<String>,
-    /// What plugin and host remember; at most 1 KiB.
+    /// Extras of the plugin and of the host; at most 1 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extra_info: Option<BTreeMap<String, String>>,
-    /// Why it failed or waits.
+    /// The reason why it failed or waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<TargetError>,
     /// UID of the selected object.
@@ -241,7 +242,7 @@ pub struct TargetDetail {
     pub next_attempt_time: Option<String>,
 }
 
-/// Why a target failed or waits.
+/// The reason why a target failed or waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetError {
@@ -264,13 +265,13 @@ pub struct PluginBinding {
     pub digest: String,
 }
 
-/// What was frozen at the start.
+/// The list of targets as frozen at the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Selection {
     /// `Targets` or `Selector`.
     pub source: String,
-    /// When.
+    /// Time of the freeze.
     pub time: String,
     /// Digest over the frozen list and the immutable fields.
     pub digest: String,
@@ -288,7 +289,7 @@ pub struct Condition {
     /// The generation it was computed from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When `status` last changed.
+    /// Time of the last change of `status`.
     pub last_transition_time: String,
     /// A CamelCase word for programs.
     pub reason: String,
@@ -296,7 +297,7 @@ pub struct Condition {
     pub message: String,
 }
 
-/// How the OperationRecords of a job are cut.
+/// Number and size of the OperationRecords of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RecordsSummary {
@@ -313,10 +314,10 @@ pub struct Ranges {
     /// Started and not ended; always complete.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub processing: String,
-    /// Ended well.
+    /// Succeeded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub succeeded: String,
-    /// Ended badly.
+    /// Failed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failed: String,
 }

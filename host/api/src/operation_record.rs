@@ -1,6 +1,6 @@
 //! OperationRecord: the detail of up to 250 targets of a job that has more than its status can hold.
 //!
-//! Source: docs/operationjob.md 2. May not hold behaviour.
+//! Source: docs/operationjob.md 2.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
