@@ -1,18 +1,18 @@
-//! Small forms of what most objects have: their labels and annotations, and their declared fields.
+//! Small forms of an object's maps and fields: labels and annotations, and its declared fields.
 //!
-//! Takes maps and JSON; yields the same on request. A map of five labels in a tree costs a kilobyte, four pod conditions
-//! as a JSON tree cost four: with 20,000 pods in memory that is most of what a host may have. May not lose anything.
+//! A map of five labels in a tree costs a kilobyte, four pod conditions as a JSON tree cost four: with 20,000 pods in
+//! memory that is most of the host's memory budget. Nothing is lost.
 
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// A map of strings in one piece of text, sorted by key. For maps of a few entries: a lookup walks it.
+/// A map of strings in one piece of text, sorted by key. Meant for a few entries: a lookup walks it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Strings {
     text: Box<str>,
-    /// Where each key and each value ends in the text, in turn.
+    /// End of each key and each value in the text, alternating.
     ends: Box<[u32]>,
 }
 
@@ -22,17 +22,17 @@ impl Strings {
         self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
-    /// Whether there is a value of `key`.
+    /// True if `key` has a value.
     pub fn contains_key(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Whether there is nothing in it.
+    /// True if it has no entries.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.ends.len() / 2
     }
@@ -95,9 +95,9 @@ impl Default for Fields {
 }
 
 impl Fields {
-    /// As a document.
+    /// The fields as a JSON document.
     pub fn value(&self) -> Value {
-        // It was written from a value, and reads as one.
+        // The text was written from a value, so it parses.
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 

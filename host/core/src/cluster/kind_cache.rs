@@ -10,7 +10,7 @@ use crate::cluster::store::Indexed;
 
 /// Namespace and name.
 pub(crate) type Place = (Option<String>, String);
-/// The place of an object among those of one controller: oldest first.
+/// Order of an object among those of one controller: oldest first.
 pub(crate) type Age = (Option<Timestamp>, String);
 
 /// The cached objects of one kind.
@@ -88,7 +88,7 @@ impl KindCache {
         }
     }
 
-    /// Notes the root of a controller whose objects are here.
+    /// Stores the root of a controller that has objects here.
     pub(crate) fn resolve(&mut self, controller: &str, root: &str) {
         let Some(family) = self.families.get_mut(controller) else { return };
         let old = family.root.replace(root.to_owned());
@@ -109,7 +109,7 @@ impl KindCache {
         }
     }
 
-    /// Takes an object out. Yields the UID of its controller where it was the last of it.
+    /// Removes an object. Returns the UID of its controller if it was the last one of it.
     pub(crate) fn remove(&mut self, object: &Object) -> Option<String> {
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
@@ -149,7 +149,7 @@ impl KindCache {
         Some(owner.uid.clone())
     }
 
-    /// Whether a namespace has objects of ReplicaSets whose root is not known.
+    /// True if a namespace has objects of ReplicaSets whose root is not known.
     pub(crate) fn has_unresolved(&self, namespace: &str) -> bool {
         self.unresolved.contains_key(&Some(namespace.to_owned()))
     }
@@ -191,7 +191,7 @@ impl KindCache {
         places.filter_map(|place| self.objects.get(place).cloned()).collect()
     }
 
-    /// UIDs of all jobs that hold something.
+    /// UIDs of all jobs that have holds.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &String> {
         self.held.keys()
     }
@@ -202,7 +202,7 @@ impl KindCache {
     }
 }
 
-/// The root of a controller: itself, or of a ReplicaSet what was learned of it.
+/// The root of a controller: itself, or the known root of a ReplicaSet.
 pub(crate) fn root_of<'a>(owner: &'a Owner, roots: &'a HashMap<String, Owner>) -> Option<&'a Owner> {
     match owner.kind.kind.as_str() {
         "ReplicaSet" => roots.get(&owner.uid),
@@ -210,7 +210,7 @@ pub(crate) fn root_of<'a>(owner: &'a Owner, roots: &'a HashMap<String, Owner>) -
     }
 }
 
-/// Where an object is.
+/// Namespace and name of an object.
 pub(crate) fn place(key: &ObjectKey) -> Place {
     (key.namespace.clone(), key.name.clone())
 }

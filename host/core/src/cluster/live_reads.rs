@@ -28,7 +28,7 @@ pub enum LiveRead {
         /// Their namespace.
         namespace: String,
     },
-    /// The ReplicaSets of a namespace, to learn which Deployment each belongs to.
+    /// The ReplicaSets of a namespace, to learn the Deployment of each.
     Controllers {
         /// The namespace.
         namespace: String,
@@ -44,7 +44,7 @@ pub struct ReadFailure {
     pub refused: bool,
 }
 
-/// Results of the reads of one round. Objects of watched kinds are in the store by then.
+/// Results of the reads of one round. Objects of watched kinds are in the store already.
 #[derive(Clone, Debug, Default)]
 pub struct LiveReads {
     /// The reads that the API server answered in this round.
@@ -56,12 +56,12 @@ pub struct LiveReads {
 }
 
 impl LiveReads {
-    /// Whether the API server answered `read` in this round.
+    /// True if the API server answered `read` in this round.
     pub fn has(&self, read: &LiveRead) -> bool {
         self.answered.contains(read)
     }
 
-    /// Whether the API server refused `read` in this round.
+    /// True if the API server refused `read` in this round.
     pub fn refused(&self, read: &LiveRead) -> bool {
         self.failed.get(read).is_some_and(|failure| failure.refused)
     }

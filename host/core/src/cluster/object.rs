@@ -1,7 +1,6 @@
-//! A Kubernetes object as the host keeps it: identity, metadata and the few fields that somebody declared.
+//! A Kubernetes object as the host keeps it: identity, metadata and the few fields that plugins declared.
 //!
-//! Takes the JSON of an object and a list of field pointers; yields an [`Object`]. Everything else is dropped before it
-//! is stored, for it is most of a pod. May not talk to a cluster.
+//! Everything else is dropped before it is stored, for it is most of a pod.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
@@ -45,7 +44,7 @@ impl Kind {
     }
 }
 
-/// Names one object; not the same one for ever, for names are used again.
+/// Names one object. A later object may have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
     /// Its kind.
@@ -82,7 +81,7 @@ pub struct Owner {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// Whether it is the controller.
+    /// True if it is the controller.
     pub controller: bool,
 }
 
@@ -95,7 +94,7 @@ pub struct Object {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// `metadata.labels`.
+    /// Annotations, without kubectl's copy of the object.
     pub labels: Strings,
     /// `metadata.annotations`, without what kubectl keeps there.
     pub annotations: Strings,
@@ -113,7 +112,7 @@ pub struct Object {
     pub fields: Fields,
 }
 
-/// The fields of `metadata` that an [`Object`] is made of; no other is looked at.
+/// The fields of `metadata` that an [`Object`] is made of; all others are ignored.
 pub const METADATA: [&str; 11] = [
     "name",
     "namespace",
@@ -128,16 +127,16 @@ pub const METADATA: [&str; 11] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// Prefix of the annotation by which a job holds an object; the UID of the job follows.
+/// Prefix of the annotation that lists a job's holds on an object; the UID of the job follows.
 pub const HOLD: &str = "hold.oarlock.dev/";
 
-/// An annotation that repeats the whole object and that nobody here reads.
+/// An annotation that repeats the whole object and that the host never reads.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Object {
-    /// The object that `document` shows, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
-    /// `fallback` is its kind where the document, as an item of a list, does not say it. `None` where it lacks a name
-    /// or a UID, which no stored object does.
+    /// The object in `document`, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
+    /// `fallback` is its kind if the document, as an item of a list, does not name it. `None` if it lacks a name or a
+    /// UID, which no stored object does.
     pub fn slim(document: &Value, fallback: &Kind, pointers: &[String]) -> Option<Self> {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -161,22 +160,22 @@ impl Object {
         self.owners.iter().find(|owner| owner.controller)
     }
 
-    /// Whether it is being deleted.
+    /// True while it is being deleted.
     pub fn terminating(&self) -> bool {
         self.deleted.is_some()
     }
 
-    /// When a terminating object was asked to go: its deletionTimestamp less its grace period. `None` where no grace is
-    /// left (the kubelet's last request shortens it to zero and moves the timestamp to the object's end, by which time
-    /// the new pod is there already), and where the result lies before the object was made: the API server bounds no
-    /// grace period, and its sum wraps around.
+    /// Time at which a terminating object was asked to terminate: its deletionTimestamp less its grace period. `None`
+    /// if no grace is left (the kubelet's last request shortens it to zero and moves the timestamp to the object's end,
+    /// by which time the new pod is there already), or if the result lies before the object was made: the API server
+    /// bounds no grace period, and its sum wraps around.
     pub fn asked_to_go(&self) -> Option<Timestamp> {
         let grace = self.grace_seconds.filter(|seconds| *seconds > 0)?;
         let asked = self.deleted?.checked_sub(SignedDuration::from_secs(grace)).ok()?;
         (Some(asked) >= self.created && asked >= Timestamp::UNIX_EPOCH).then_some(asked)
     }
 
-    /// The resourceVersion as a number, for comparing two views of one object. 0 where it is none.
+    /// The resourceVersion as a number, for comparing two views of one object. 0 if it is not a number.
     pub fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or(0)
     }
@@ -217,8 +216,8 @@ fn owner(value: &Value) -> Option<Owner> {
     })
 }
 
-/// The document with nothing but what `pointers` select. A pointer through an array keeps the whole array, since an
-/// index alone would move what it selects.
+/// The document with only the parts that `pointers` select. A pointer through an array keeps the whole array, since an
+/// index alone would move the selected item.
 fn select(document: &Value, pointers: &[String]) -> Value {
     let mut kept = Value::Object(Map::new());
     for pointer in pointers {

@@ -1,7 +1,7 @@
 //! The objects the host watches, in memory, with the indexes that visits need.
 //!
 //! The store never goes back to an older view of an object than the one it has, so the host's own writes are seen at
-//! once and no late watch event hides them. Its lock is inside and short, and nobody's code runs under it.
+//! once and no late watch event hides them. It locks inside, briefly, and runs no caller's code under the lock.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::cluster::kind_cache::{Age, KindCache, Place, place, root_of};
 use crate::cluster::object::{Kind, Object, ObjectKey, Owner};
 
-/// An object before and after a change; `new` is `None` where it is gone.
+/// An object before and after a change; `new` is `None` if the object is gone.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The last view before.
@@ -45,15 +45,15 @@ struct State {
 #[derive(Default)]
 struct Tombstones {
     uids: HashSet<String>,
-    /// The same in the order of their going; the oldest are forgotten.
+    /// The same in the order of their deletion; the oldest are forgotten.
     order: VecDeque<String>,
 }
 
-/// More than can go while a reply or a watch event is under way, and less than 2 MB of UIDs.
+/// More than can be deleted while a reply or a watch event is under way, and less than 2 MB of UIDs.
 const TOMBSTONES: usize = 16_384;
 
 impl Store {
-    /// Starts keeping objects of `kind`, with these indexes. Objects already there are indexed anew.
+    /// Starts keeping objects of `kind`, with these indexes. Objects already there are indexed again.
     pub fn keep(&self, kind: &Kind, indexed: Indexed) {
         self.write(|state| {
             let State { kinds, roots, .. } = state;
@@ -63,13 +63,13 @@ impl Store {
         });
     }
 
-    /// Keeps objects of `kind` no longer.
+    /// Stops keeping objects of `kind`.
     pub fn forget(&self, kind: &Kind) {
         self.write(|state| state.kinds.remove(kind));
     }
 
-    /// Takes a view of an object. `None` where the store has it as new already, or knows that it is gone. A view of the
-    /// same version with other content replaces the one that is there: it was read after more fields had been declared.
+    /// Takes a view of an object. `None` if the store already has one as new, or knows that the object is gone. A view
+    /// of the same version with other content replaces the stored one: it was read after more fields had been declared.
     pub fn apply(&self, object: Object) -> Option<Change> {
         self.write(|state| {
             if state.tombstones.uids.contains(&object.uid) {
@@ -94,14 +94,14 @@ impl Store {
     pub fn remove(&self, last: Object) -> Option<Change> {
         self.write(|state| {
             state.tombstones.add(&last.uid);
-            // A namesake made since is another object.
+            // A namesake made since then is another object.
             state.drop_object(&last.key, &last.uid)?;
             Some(Change { old: Some(Arc::new(last)), new: None })
         })
     }
 
-    /// Takes the API server's word that there is no such object: the one of this `uid`, which the store showed before
-    /// the server was asked, is gone. A namesake that a watch showed meanwhile stays.
+    /// Removes the object of this `uid` after the API server replied that it does not exist. The store showed it before
+    /// the request, so a namesake that a watch showed meanwhile stays.
     pub fn confirm_gone(&self, key: &ObjectKey, uid: &str) -> Option<Change> {
         self.write(|state| {
             state.tombstones.add(uid);
@@ -110,8 +110,8 @@ impl Store {
         })
     }
 
-    /// Takes a complete list of `kind` as of `version`. Objects that are not in it are gone, unless the store has
-    /// them from a later write.
+    /// Takes a complete list of `kind` as of `version`. Objects that are not in it are gone, unless the store has them
+    /// from a later write.
     pub fn reset(&self, kind: &Kind, objects: Vec<Object>, version: u64) -> Vec<Change> {
         let listed: HashSet<(Place, String)> = objects.iter().map(|o| (place(&o.key), o.uid.clone())).collect();
         let mut changes: Vec<_> = objects.into_iter().filter_map(|object| self.apply(object)).collect();
@@ -129,7 +129,7 @@ impl Store {
         self.read(|state| state.kinds.get(&key.kind)?.objects.get(&place(key)).cloned())
     }
 
-    /// Whether objects of `kind` are kept.
+    /// True if objects of `kind` are kept.
     pub fn keeps(&self, kind: &Kind) -> bool {
         self.read(|state| state.kinds.contains_key(kind))
     }
@@ -191,7 +191,7 @@ impl Store {
         self.read(|state| root_of(owner, &state.roots).cloned().map(Some).ok_or_else(|| owner.name.clone()))
     }
 
-    /// Whether `namespace` has objects of `kind` under ReplicaSets that were not read yet.
+    /// True if `namespace` has objects of `kind` under ReplicaSets that were not read yet.
     pub fn has_unresolved(&self, kind: &Kind, namespace: &str) -> bool {
         self.read(|state| state.kinds.get(kind).is_some_and(|cache| cache.has_unresolved(namespace)))
     }
@@ -201,8 +201,8 @@ impl Store {
         self.of(kind, |cache| cache.unresolved(namespace))
     }
 
-    /// Remembers the root of a ReplicaSet: its Deployment, or the ReplicaSet itself. Where it has no objects here, there
-    /// is nothing to remember.
+    /// Remembers the root of a ReplicaSet: its Deployment, or the ReplicaSet itself. Ignored if the ReplicaSet has no
+    /// objects here.
     pub fn learn_root(&self, replica_set: &str, root: &Owner) {
         self.write(|state| {
             let caches = state.kinds.values_mut().filter(|cache| cache.families.contains_key(replica_set));

@@ -1,7 +1,7 @@
-//! Writes as data: what must be durable first, what is done to the cluster after that, and the results.
+//! Writes as data: the record, the writes that may follow it, and the results.
 //!
-//! `core` builds a [`Record`] and the [`Entry`]s that follow it; `oarlock-kube` carries them out. Only a [`Recorded`] can
-//! be applied, and it exists only once its record is durable. No policy is left to whoever executes a write.
+//! `core` builds a [`Record`] and the [`Entry`]s that follow it; `oarlock-kube` carries them out. Only a [`Recorded`]
+//! can be applied, and it exists only once its record is durable. All policy is here; the executor has none.
 
 use std::collections::BTreeMap;
 
@@ -12,27 +12,27 @@ use serde_json::{Value, json};
 use crate::cluster::object::{Object, ObjectKey};
 use crate::job::key::JobRef;
 
-/// What must be durable before anything else is written.
+/// The documents that must be durable before anything else is written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// A merge patch of the job that adds its finalizer, where it is missing.
+    /// A merge patch that adds the job's finalizer, if it is missing.
     pub finalizer: Option<Value>,
     /// The OperationRecords that changed, in order. Written before the status.
     pub shards: Vec<ShardWrite>,
-    /// The job goes with its namespace: a shard that the API server no longer takes is left out.
+    /// The job is deleted with its namespace: a shard that the API server no longer accepts is skipped.
     pub best_effort_shards: bool,
     /// A merge patch of the job's `status`, with `metadata.uid` and `metadata.resourceVersion`.
     pub status: Option<Value>,
 }
 
 impl Record {
-    /// Whether there is nothing to make durable.
+    /// True if there is nothing to make durable.
     pub fn is_empty(&self) -> bool {
         self.finalizer.is_none() && self.shards.is_empty() && self.status.is_none()
     }
 
-    /// The entries that may be applied now. Called by `oarlock-kube` alone, after the last write of the record was
-    /// accepted; it takes the record, so that one record allows one application.
+    /// Returns the proof, with the entries that may be applied now. Called by `oarlock-kube` alone, after the last
+    /// write of the record was accepted; it takes the record, so that one record allows one application.
     pub fn confirmed(self, entries: Vec<Entry>, shards: BTreeMap<u32, StoredShard>) -> Recorded {
         Recorded { entries, shards }
     }
@@ -47,7 +47,7 @@ pub struct ShardWrite {
     pub name: String,
     /// The whole record, to create it with.
     pub record: OperationRecord,
-    /// A merge patch with preconditions, where the record exists already.
+    /// A merge patch with preconditions, if the record exists already.
     pub patch: Option<Value>,
 }
 
@@ -62,7 +62,8 @@ pub struct StoredShard {
     pub epoch: i64,
 }
 
-/// The proof that a [`Record`] is durable, with what may be applied now; only [`Record::confirmed`] makes one.
+/// The proof that a [`Record`] is durable, with the entries that may be applied now; only [`Record::confirmed`] makes
+/// one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Recorded {
@@ -75,7 +76,7 @@ pub struct Recorded {
 /// The order in which entries are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Bumps, which ends wait for.
+    /// Bumps, which must precede the ends that wait for them.
     Bump,
     /// Writes of targets that were operated before.
     Operated,
@@ -102,7 +103,7 @@ pub struct Entry {
     pub writes: Vec<Write>,
     /// Events that follow if all writes were done.
     pub events: Vec<EventNote>,
-    /// When the change that led to it was heard.
+    /// Time at which the host heard of the change that led to it.
     pub since: Option<Timestamp>,
 }
 
@@ -111,13 +112,13 @@ pub struct Entry {
 pub struct EntryResult {
     /// The entry.
     pub entry: Entry,
-    /// When its first request was sent, by the time that is compared with the API server's; `None` if none was.
+    /// Time of its first request, by the clock that is compared with the API server's; `None` if nothing was sent.
     pub sent: Option<Timestamp>,
-    /// When its last reply came, or was given up.
+    /// Time of its last reply, or of giving up on one.
     pub at: Timestamp,
-    /// How many of its writes were done.
+    /// The number of writes that succeeded.
     pub done: usize,
-    /// Why it stopped; `None` where all writes were done.
+    /// The reason why it stopped; `None` if all writes succeeded.
     pub stopped: Option<Stopped>,
 }
 
@@ -151,7 +152,7 @@ pub enum Write {
         object: ObjectKey,
         /// Its body.
         body: Value,
-        /// UID of the owner by which an existing one is known as ours.
+        /// UID of the owner that marks an existing object as this job's.
         owner_uid: String,
     },
     /// A DELETE.
@@ -193,12 +194,12 @@ impl Write {
         }
     }
 
-    /// Whether it asks its object to go.
+    /// True if it deletes or evicts its object.
     pub fn departs(&self) -> bool {
         matches!(self, Self::Evict { .. } | Self::Delete { .. })
     }
 
-    /// The UID of the object it was decided on, where it names one.
+    /// The UID of the object it was decided on, if it names one.
     pub fn uid(&self) -> Option<&str> {
         match self {
             Self::Patch { body, .. } => body.pointer("/metadata/uid").and_then(Value::as_str),
@@ -207,7 +208,7 @@ impl Write {
         }
     }
 
-    /// The resourceVersion it was decided on, where it is a precondition.
+    /// The resourceVersion it was decided on, if that is a precondition.
     pub fn version(&self) -> Option<&str> {
         match self {
             Self::Patch { body, .. } => body.pointer("/metadata/resourceVersion").and_then(Value::as_str),
@@ -216,7 +217,7 @@ impl Write {
         }
     }
 
-    /// Makes `version` its precondition, where it has one: an earlier write of the same entry moved the object.
+    /// Makes `version` its precondition, if it has one: an earlier write of the same entry changed the object.
     pub fn move_version(&mut self, version: &str) {
         match self {
             Self::Patch { body, .. } => {
@@ -231,7 +232,7 @@ impl Write {
         }
     }
 
-    /// Whether `seen`, the newest known view of its object, is still the one it was decided on.
+    /// True if `seen`, the newest known view of its object, is still the one it was decided on.
     pub fn fits(&self, seen: Option<&Object>) -> bool {
         let Some(seen) = seen else { return matches!(self, Self::Create { .. }) || self.version().is_none() };
         let same = |known: Option<&str>, now: &str| known.is_none_or(|known| known == now);
@@ -239,29 +240,28 @@ impl Write {
     }
 }
 
-/// Why a write was not done, or is not known to be done.
+/// The reason why a write failed or has an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stopped {
     /// 404: there is no such object.
     Gone,
-    /// 409, or 422 on `metadata.uid`: the view was old.
+    /// 409, or 422 on `metadata.uid`: the view was out of date.
     Conflict,
-    /// 429 with cause `DisruptionBudget`, or 500 for several budgets: the server's sentence, and seconds to wait
-    /// where it names them.
+    /// 429 with cause `DisruptionBudget`, or 500 for several budgets.
     Blocked {
         /// The server's sentence.
         message: String,
-        /// Seconds to wait, where it names them.
+        /// Seconds to wait, if it names them.
         retry_after: Option<u32>,
     },
-    /// 429 for other causes: not done, for the server is busy.
+    /// 429 for other causes: not done, because the server is busy.
     Throttled {
-        /// Seconds to wait, where it names them.
+        /// Seconds to wait, if it names them.
         retry_after: Option<u32>,
     },
-    /// Timeout, a broken connection or 5xx: it may have been done.
+    /// Timeout, a broken connection or 5xx: the write may have been made.
     Unknown {
-        /// What was seen.
+        /// The failure as seen by the client.
         message: String,
     },
     /// 403 and the rest: refused, and not done.
@@ -269,7 +269,7 @@ pub enum Stopped {
         /// The server's sentence.
         message: String,
     },
-    /// Nothing was sent: the view had become old, or the job was gone.
+    /// Nothing was sent: the view was out of date, or the job was gone.
     NotSent,
     /// Nothing was sent: the term of leadership was over.
     LostLease,
@@ -288,7 +288,7 @@ pub struct EventNote {
     pub warning: bool,
     /// A CamelCase word for programs.
     pub reason: String,
-    /// What was done, as `action` of events.k8s.io.
+    /// The operation, as `action` of events.k8s.io.
     pub action: String,
     /// One sentence for people, at most 1,024 bytes.
     pub message: String,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Names one job; not the same one for ever, for names are used again.
+/// Names one job. A later job may have the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobKey {
     /// Its namespace.
@@ -33,8 +33,8 @@ impl JobRef {
             "uid": self.uid, "controller": true, "blockOwnerDeletion": true})
     }
 
-    /// The beginning of the names of what the host makes for this job: its name, cut to 200 characters, never ending in
-    /// a character that a name may not go on with.
+    /// The prefix of all object names that the host makes for this job: its name, cut to 200 characters, ending in a
+    /// character that a name may go on with.
     pub fn name_prefix(&self) -> &str {
         let end = self.key.name.char_indices().nth(200).map_or(self.key.name.len(), |(at, _)| at);
         self.key.name.get(..end).unwrap_or_default().trim_end_matches(['.', '-'])

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use crate::job::state::{Progress, TargetState, indexes};
 
-/// Targets by progress. Kept as targets move, so that nothing walks over all of them to count.
+/// Targets by progress. Updated as targets move, so that no count has to walk over all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ProgressSets {
     /// Not started.
     pub pending: BTreeSet<u32>,
     /// Started, not ended.
     pub processing: BTreeSet<u32>,
-    /// Ended well.
+    /// Succeeded.
     pub succeeded: BTreeSet<u32>,
-    /// Ended badly.
+    /// Failed.
     pub failed: BTreeSet<u32>,
 }
 
@@ -39,7 +39,7 @@ impl ProgressSets {
         }
     }
 
-    /// Puts a target where it belongs now.
+    /// Moves a target to the set of its progress.
     pub fn put(&mut self, index: u32, progress: Progress) {
         let sets = [
             (&mut self.pending, Progress::Pending),
@@ -78,9 +78,9 @@ pub struct Counts {
     pub pending: usize,
     /// In flight.
     pub processing: usize,
-    /// Ended well.
+    /// Succeeded.
     pub succeeded: usize,
-    /// Ended badly.
+    /// Failed.
     pub failed: usize,
 }
 

@@ -1,11 +1,10 @@
 //! Sets of target indexes as text: zero-based ranges, ascending and merged, such as `0-249,251`.
 //!
-//! Takes and yields sets; text that nobody wrote this way reads as far as it makes sense. Source: docs/operationjob.md
-//! 2.5.
+//! Text of another form reads as far as it makes sense. Source: docs/operationjob.md 2.5.
 
 use std::collections::BTreeSet;
 
-/// `set` as ranges, cut after the last whole range that fits into `limit` bytes. The flag says whether it was cut.
+/// `set` as ranges, cut after the last whole range that fits into `limit` bytes. The flag is true if it was cut.
 pub fn format(set: &BTreeSet<u32>, limit: usize) -> (String, bool) {
     let mut text = String::new();
     let mut indexes = set.iter().copied().peekable();
@@ -27,7 +26,7 @@ pub fn format(set: &BTreeSet<u32>, limit: usize) -> (String, bool) {
     (text, false)
 }
 
-/// The indexes below `count` that `text` names. Words that are no range are left out.
+/// The indexes below `count` that `text` names. Words that are no range are ignored.
 pub fn parse(text: &str, count: u32) -> BTreeSet<u32> {
     let ends = |range: &str| -> Option<(u32, u32)> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

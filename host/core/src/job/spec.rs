@@ -1,8 +1,7 @@
-//! Whether a job's spec can be acted on.
+//! Validation of a job's spec: a [`ValidSpec`], or the first rule that the spec breaks.
 //!
-//! Takes the spec as stored and yields a [`ValidSpec`] or the first rule that it breaks. The API server's admission
-//! checks the same; this is for what slips in: objects stored before a rule, or while the policy was not there. Every
-//! message names the field. Source: docs/operationjob.md 1, 2.6, 3.13.
+//! The API server's admission checks the same; this covers objects stored before a rule, or while the policy was not
+//! there. Every message names the field. Source: docs/operationjob.md 1, 2.6, 3.13.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +29,7 @@ pub struct ValidSpec {
     pub digest: String,
 }
 
-/// Why a spec cannot be acted on.
+/// The reason why a spec is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Invalid {
     /// Reason of the condition `Valid`.
@@ -43,17 +42,17 @@ fn invalid<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Inv
     Err(Invalid { reason, message: message.into() })
 }
 
-/// Seconds a job stays after its end; KusionStack's default where the spec has none or a senseless one.
+/// Seconds a job stays after its end; KusionStack's default if the spec has none or an invalid one.
 pub fn ttl_seconds(spec: Option<&OperationJobSpec>) -> i64 {
     i64::from(spec.and_then(|spec| spec.ttl_seconds_after_finished).filter(|ttl| *ttl > 0).unwrap_or(1800))
 }
 
-/// Seconds each target has; KusionStack's default where the spec has none or a senseless one.
+/// Seconds each target has; KusionStack's default if the spec has none or an invalid one.
 pub fn deadline_seconds(spec: Option<&OperationJobSpec>) -> i64 {
     i64::from(spec.and_then(|spec| spec.active_deadline_seconds).filter(|limit| *limit > 0).unwrap_or(10_800))
 }
 
-/// Checks a spec. `selection` is what was frozen when the job began, if it has.
+/// Checks a spec. `selection` is the list frozen when the job began, if it has begun.
 pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) -> Result<ValidSpec, Invalid> {
     let Some(spec) = spec else { return invalid("InvalidValue", "spec: required") };
     if spec.action.as_deref().unwrap_or_default().is_empty() {
@@ -82,7 +81,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     })
 }
 
-/// Extensions that this version has in its schema but does not honour: refusing beats acting without them.
+/// Rejects extensions that are in the schema but that this version does not honour: refusing beats acting without them.
 fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
     if spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod") {
         return invalid("TargetKindNotSupported", "spec.targetKind: this version acts on Pods only");
@@ -147,7 +146,7 @@ fn targets(targets: &[TargetRef]) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Whether `name` is a DNS-1123 subdomain of at most 253 characters. It becomes part of a URL.
+/// True if `name` is a DNS-1123 subdomain of at most 253 characters. It becomes part of a URL.
 pub fn is_object_name(name: &str) -> bool {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let label =

@@ -1,7 +1,7 @@
-//! A job as it is durably stored, read into types.
+//! A job as it is durably stored, read from an OperationJob and its records.
 //!
-//! Takes an OperationJob and its records; yields a [`JobState`]. The stored status is the truth, but somebody else may
-//! have written it: words nobody knows read as absent, counts are recomputed. May not decide what comes next.
+//! The stored status is the truth, but another client may have written it: unknown words read as absent, and counts are
+//! recomputed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::job::time::{read_time, write_time};
 /// costs the API server 303 ms a write, one of 250 costs 62 ms.
 pub const SHARD: usize = 250;
 
-/// How far a job or a target is. Ordered by how advanced it is.
+/// Progress of a job or a target, ordered by how advanced it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Progress {
     /// Not started.
@@ -27,14 +27,14 @@ pub enum Progress {
     Pending,
     /// Started, not ended.
     Processing,
-    /// Ended well.
+    /// Succeeded.
     Succeeded,
-    /// Ended badly.
+    /// Failed.
     Failed,
 }
 
 impl Progress {
-    /// Whether it has ended.
+    /// True once it has ended.
     pub fn terminal(self) -> bool {
         self >= Self::Succeeded
     }
@@ -62,19 +62,19 @@ impl Progress {
 /// One target as it is durably stored, or as it is to be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TargetState {
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
     /// UID of the selected object.
     pub uid: Option<String>,
-    /// When it started.
+    /// Time of its start.
     pub start: Option<Timestamp>,
-    /// When it ended.
+    /// Time of its end.
     pub end: Option<Timestamp>,
     /// The attempt, from 1.
     pub attempt: u32,
-    /// What plugin and host remember.
+    /// Extras of the plugin and of the host.
     pub extra: BTreeMap<String, String>,
-    /// Why it failed or waits.
+    /// The reason why it failed or waits.
     pub error: Option<TargetError>,
 }
 
@@ -84,31 +84,31 @@ pub mod extras {
     pub const OWNER: &str = "Owner";
     /// The node of a DaemonSet's pod.
     pub const NODE: &str = "Node";
-    /// When the target was asked to go.
+    /// Time at which the target was asked to terminate.
     pub const EVICTED_AT: &str = "EvictedAt";
-    /// `true` once nothing of ours is left on the target.
+    /// `true` once the target carries no change of this job that has to be undone.
     pub const RELEASED: &str = "Released";
     /// The objects that the exclusive extras name, as `<extra>=<kind>/<uid>`, joined by commas.
     pub const CLAIMED_UID: &str = "ClaimedUID";
     /// Summary of a dry run; reserved.
     const PLAN: &str = "Plan";
-    /// All of them.
+    /// All extras of the host.
     pub const HOST: [&str; 6] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, PLAN];
 }
 
 impl TargetState {
-    /// Whether it has started; ended targets have, whatever ended them.
+    /// True if it has started; ended targets count as started, whatever ended them.
     pub fn started(&self) -> bool {
         self.progress != Progress::Pending
     }
 
-    /// Whether its release is durable.
+    /// True if its release is durable.
     pub fn released(&self) -> bool {
         self.extra.get(extras::RELEASED).is_some_and(|value| value == "true")
     }
 
-    /// Whether it ended badly after something may have been done to it, and is not released yet. A target that never
-    /// got a UID was never touched.
+    /// True if it failed after the host may have changed it, and is not released yet. A target that never got a UID was
+    /// never changed.
     pub fn owes_release(&self) -> bool {
         self.progress == Progress::Failed && self.uid.is_some() && !self.released()
     }
@@ -155,13 +155,13 @@ impl TargetState {
 /// A job as it is durably stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobState {
-    /// When the host first wrote.
+    /// Time of the host's first write.
     pub start: Option<Timestamp>,
-    /// When the job ended.
+    /// Time of the job's end.
     pub end: Option<Timestamp>,
     /// The bound plugin.
     pub plugin: Option<PluginBinding>,
-    /// What was frozen.
+    /// The frozen list of targets.
     pub selection: Option<Selection>,
     /// The epoch.
     pub epoch: i64,
@@ -171,13 +171,13 @@ pub struct JobState {
     pub names: Vec<TargetRef>,
     /// The targets, in spec order.
     pub targets: Vec<TargetState>,
-    /// Targets whose record was lost, and whose outcome nothing else shows.
+    /// Targets whose record was lost and whose outcome is stored nowhere else.
     pub lost: BTreeSet<u32>,
 }
 
 impl JobState {
-    /// The state that `job` and its `records` show. A `startTime` lost between a record and the job's ranges becomes
-    /// `now`. `known` is what this term remembers: it stands for records that are missing.
+    /// Reads the state from `job` and its `records`. A `startTime` lost between a record and the job's ranges becomes
+    /// `now`. `known` is the memory of this term: it replaces records that are missing.
     pub fn read(job: &OperationJob, records: &[OperationRecord], now: Timestamp, known: Option<&Self>) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let listed = job.spec.as_ref().and_then(|spec| spec.targets.clone()).unwrap_or_default();
@@ -230,13 +230,13 @@ impl JobState {
         self.targets.get(index as usize)
     }
 
-    /// Whether detail lives in records.
+    /// True if detail lives in records.
     pub fn sharded(&self) -> bool {
         self.names.len() > SHARD
     }
 }
 
-/// The stored details by index. A spec that was cut short later does not make them go.
+/// The stored details by index. Targets cut from the spec later keep theirs.
 fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap<usize, TargetDetail> {
     let inline = status.target_details.iter().flatten().cloned().enumerate();
     let sharded = records.iter().flat_map(|record| {
@@ -267,7 +267,7 @@ fn frozen(
     (0..recorded.max(listed.len()).max(started)).map(name).collect()
 }
 
-/// The shards that have no record though the status says that there are records.
+/// The shards that have no record though the status counts records.
 fn missing_shards(status: &OperationJobStatus, records: &[OperationRecord], count: usize) -> Vec<usize> {
     if status.records.is_none() {
         return Vec::new();
@@ -277,8 +277,8 @@ fn missing_shards(status: &OperationJobStatus, records: &[OperationRecord], coun
     (0..count.div_ceil(SHARD)).filter(|shard| !there.contains(shard)).collect()
 }
 
-/// Targets of missing shards that may have been started: those in flight by the ranges, and where the ranges of ended
-/// targets were cut, all that nothing is known of.
+/// Targets of missing shards that may have been started: those in flight by the ranges and, if the ranges of ended
+/// targets were cut, all of unknown progress.
 fn lost(missing: &[usize], status: &OperationJobStatus, targets: &[TargetState]) -> BTreeSet<u32> {
     let cut = status.ranges_truncated == Some(true);
     let indexes = missing.iter().flat_map(|shard| {
@@ -295,7 +295,7 @@ fn lost(missing: &[usize], status: &OperationJobStatus, targets: &[TargetState])
     indexes.filter(may_have_started).filter_map(|index| u32::try_from(index).ok()).collect()
 }
 
-/// Of the records and the job's ranges the more advanced word wins.
+/// Raises each target to the more advanced progress of its record and the job's ranges.
 fn advance(targets: &mut [TargetState], status: &OperationJobStatus, now: Timestamp) {
     let Some(stored) = &status.ranges else { return };
     let count = u32::try_from(targets.len()).unwrap_or(u32::MAX);
@@ -316,7 +316,7 @@ fn advance(targets: &mut [TargetState], status: &OperationJobStatus, now: Timest
     }
 }
 
-/// `state` at its end.
+/// `state` with its end.
 pub fn ended(state: &TargetState, progress: Progress, now: Timestamp, error: Option<TargetError>) -> TargetState {
     let mut next = state.clone();
     next.start = next.start.or(Some(now));

@@ -1,4 +1,4 @@
-//! Arithmetic of times that objects and statuses carry: it saturates, since nobody bounds what is stored there.
+//! Arithmetic of times that objects and statuses carry. It saturates, since stored times are not bounded.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -32,7 +32,7 @@ pub fn write_time(time: Timestamp) -> String {
     whole(time).to_string()
 }
 
-/// A stored time; `None` where it is none.
+/// A stored time; `None` if it cannot be read.
 pub fn read_time(text: Option<&str>) -> Option<Timestamp> {
     text?.parse().ok()
 }

@@ -1,8 +1,8 @@
-//! Claims: which target a replacement belongs to, across the jobs of a namespace.
+//! Claims: the target that a replacement belongs to, across the jobs of a namespace.
 //!
 //! A claim is on one object, by kind, name and UID: a later object of that name is free. No claim is granted in a
-//! namespace before each of its jobs was read in this term, since one of them may have stored what another is about to
-//! take. Source: docs/operationjob.md 3.7.
+//! namespace before each of its jobs was read in this term, since one of them may have stored the object that another
+//! is about to claim. Source: docs/operationjob.md 3.7.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,11 +15,11 @@ pub struct ClaimedObject {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// Its UID; empty where nobody has seen it yet, which means every object of that name.
+    /// Its UID; empty while the object was never seen, which means every object of that name.
     pub uid: String,
 }
 
-/// Who holds an object.
+/// The holder of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The job.
@@ -47,7 +47,7 @@ fn place(namespace: &str, object: &ClaimedObject) -> Place {
     (namespace.to_owned(), object.kind.clone(), object.name.clone())
 }
 
-/// Whether two UIDs may name the same object.
+/// True if two UIDs may name the same object.
 fn same(a: &str, b: &str) -> bool {
     a.is_empty() || b.is_empty() || a == b
 }
@@ -67,7 +67,7 @@ impl Claims {
         }
     }
 
-    /// Whether claims may be granted in `namespace`.
+    /// True if claims may be granted in `namespace`.
     pub fn ready(&self, namespace: &str) -> bool {
         !self.unread.contains_key(namespace)
     }
@@ -77,13 +77,13 @@ impl Claims {
         self.by_job.get(job).into_iter().flat_map(BTreeMap::values).flatten()
     }
 
-    /// Whether anybody holds the object.
+    /// True if any job holds the object.
     pub fn is_held(&self, namespace: &str, object: &ClaimedObject) -> bool {
         let held = self.held.get(&place(namespace, object));
         held.is_some_and(|held| held.iter().any(|(uid, _)| same(uid, &object.uid)))
     }
 
-    /// Whether a target of another UID holds the object, or held it when its job went.
+    /// True if a target of another UID holds the object, or held it when its job was deleted.
     pub fn taken(&self, namespace: &str, object: &ClaimedObject, target_uid: &str) -> bool {
         let place = place(namespace, object);
         let held = self.held.get(&place).into_iter().flatten();
@@ -92,7 +92,7 @@ impl Claims {
         holders.any(|(uid, by)| same(uid, &object.uid) && by != target_uid)
     }
 
-    /// Grants the object. `false` where a target of another UID holds it.
+    /// Grants the object. `false` if a target of another UID holds it.
     pub fn claim(&mut self, object: &ClaimedObject, claim: Claim) -> bool {
         if self.taken(&claim.job.namespace, object, &claim.target_uid) {
             return false;
@@ -115,7 +115,7 @@ impl Claims {
         released.iter().for_each(|object| self.drop_claim(job, index, object));
     }
 
-    /// Forgets a job that is gone. Its replacements stay taken, lest they be counted twice, until they are gone too.
+    /// Forgets a deleted job. Its replacements stay taken, lest they be counted twice, until they are gone too.
     pub fn forget(&mut self, job: &JobKey) {
         for (index, objects) in self.by_job.remove(job).unwrap_or_default() {
             for object in objects {
@@ -132,7 +132,7 @@ impl Claims {
         self.read(job);
     }
 
-    /// Notes that the object is gone: another one of its name may be claimed by anybody.
+    /// Notes that the object is gone: any job may claim another one of its name.
     pub fn gone(&mut self, namespace: &str, object: &ClaimedObject) {
         if self.retired.is_empty() {
             return;

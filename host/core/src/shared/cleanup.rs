@@ -1,7 +1,7 @@
-//! The patches that a job owes to pods of others before it goes.
+//! The patches that a job owes to pods of others before it is removed.
 //!
-//! A replacement of one of its targets is *barred* for every job with a target in flight that could take it too: without
-//! the job nobody knows any more which target it belongs to. Bars that other jobs made for this one are let go. Source:
+//! A replacement of one of its targets is *barred* for every job with a target in flight that could claim it too: once
+//! the job is gone, its target is unknown. Bars that other jobs made for this one are removed. Source:
 //! docs/operationjob.md 3.7.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::job::key::JobRef;
 use crate::shared::holds::{bar, let_go};
 use crate::shared::tables::Tables;
 
-/// The patches that are due before the job's finalizer goes, at most one of each pod; none once all are made.
+/// The patches that are due before the finalizer is removed, at most one for each pod; none once all are made.
 pub fn cleanup(job: &JobRef, store: &Store, tables: &Tables) -> Vec<Write> {
     let namespace = &job.key.namespace;
     let held = store.held_by(&Kind::pod(), &job.uid);
@@ -54,7 +54,8 @@ mod tests {
         store
     }
 
-    /// What the job `a` does, whose target got the pod `new`, while a target of `b` has been in flight since `start`.
+    /// The patches that job `a`, whose target got the pod `new`, makes while a target of `b` has been in flight since
+    /// `start`.
     fn patches(annotations: Value, start: &str) -> Vec<Value> {
         let [a, b] = ["a", "b"].map(|name| JobRef {
             key: JobKey { namespace: "d".into(), name: name.into() },

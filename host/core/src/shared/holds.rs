@@ -1,10 +1,9 @@
-//! Holds: the marks that a job puts on its targets and takes away again.
+//! Holds: changes that a job makes on its targets and must undo.
 //!
-//! Takes an object as seen and a wanted change of metadata; yields a patch, or none where nothing would change: a merge
-//! patch, or a JSON Patch where a terminating object is let go.
-//! The same patch writes the annotation `hold.oarlock.dev/<job UID>`, the list of the marks that are ours: a mark is
-//! listed only if it was absent or another job's hold lists it, and goes only when no other hold lists it. Source:
-//! docs/operationjob.md 3.7.12.
+//! Builds the patch for a wanted change of metadata, if it would change anything: a merge patch, or a JSON Patch to
+//! release a terminating object. The same patch writes the annotation `hold.oarlock.dev/<job UID>`, the list of this
+//! job's marks: a mark is listed only if it was absent or another job's hold lists it, and is removed only if no other
+//! hold lists it. Source: docs/operationjob.md 3.7.12.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +21,7 @@ pub fn annotation(job_uid: &str) -> String {
     format!("{HOLD}{job_uid}")
 }
 
-/// Whether `object` carries a hold of the job, be it empty.
+/// True if `object` carries a hold of the job, be it empty.
 pub fn held(object: &Object, job_uid: &str) -> bool {
     object.annotations.contains_key(&annotation(job_uid))
 }
@@ -66,22 +65,22 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Notes that a mark is set. It becomes ours if it was absent, or another job's hold shows that nobody else put it.
+    /// Notes that a mark is set. The job owns it if it was absent, or if another job's hold lists it.
     fn take(&mut self, mark: String, was_there: bool) {
         if !self.keep && (!was_there || self.others.contains(&mark)) {
             self.own.insert(mark);
         }
     }
 
-    /// Notes that a mark is let go. Yields whether it is to be removed.
+    /// Notes that the job gives up a mark. Returns true if the mark is to be removed.
     fn let_go(&mut self, mark: &str) -> bool {
         let ours = self.own.remove(mark);
         (ours || self.keep) && !self.others.contains(mark)
     }
 
     fn set_finalizer(&mut self, name: &str) {
-        // The API server refuses new finalizers on an object that is being deleted, and whoever lets such an object go
-        // relies on nobody beginning to hold it by one that is there.
+        // The API server refuses new finalizers on an object that is being deleted. A job that releases such an object
+        // relies on no other beginning to hold it by a finalizer that is there.
         if self.object.terminating() {
             return;
         }
@@ -150,9 +149,9 @@ impl<'a> Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// The JSON Patch that takes finalizers and the hold off a terminating object, and nothing else. Its controller and
-    /// its kubelet write to it until it is gone, which must not refuse this: what counts is that the finalizers are where
-    /// they were seen, and that the job's hold is as it was seen, so that a touch still refuses it.
+    /// The JSON Patch that removes finalizers and the hold from a terminating object, and nothing else. Its controller
+    /// and its kubelet write to it until it is gone, so their writes must not refuse this: it tests only that the
+    /// finalizers are at the places seen, and that the job's hold is unchanged, so that a bump still refuses it.
     fn terminating_patch(&self, key: &str, after: Option<&str>) -> Option<Value> {
         let before = self.object.annotations.get(key)?;
         let seen = &self.object.finalizers;
@@ -179,7 +178,7 @@ impl Draft<'_> {
     }
 }
 
-/// The patch that makes `change` on `object` for the job. `None` where it is made already.
+/// The patch that makes `change` on `object` for the job. `None` if there is nothing to change.
 pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option<Value> {
     let mut draft = Draft::new(object, job_uid, change.keep);
     change.set_labels.iter().for_each(|(key, value)| draft.set(true, key, value));
@@ -191,7 +190,7 @@ pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option
     draft.patch(job_uid)
 }
 
-/// The patch that takes away everything that the job holds on `object`. `None` where it holds nothing.
+/// The patch that removes all holds of the job from `object`. `None` if it has none.
 pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
     if !held(object, job_uid) {
         return None;
@@ -209,20 +208,20 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
     draft.patch(job_uid)
 }
 
-/// The patch that keeps `object` from being taken for the successor of a target of the job. `None` where it is kept so.
+/// The patch that bars `object` as a successor of any target of the job. `None` if it is barred already.
 pub fn bar(object: &Object, job_uid: &str) -> Option<Value> {
     let mut draft = Draft::new(object, job_uid, false);
     draft.own.insert(BARRED.to_owned());
     draft.patch(job_uid)
 }
 
-/// Whether `object` is no successor of anybody's: a job that is gone knew whose place it took.
+/// True if `object` may be no target's successor: only a deleted job knew the target it belongs to.
 pub fn barred(object: &Object) -> bool {
     object.annotations.iter().any(|(key, _)| key.starts_with(HOLD) && marks(object, key).contains(BARRED))
 }
 
-/// A patch that changes nothing but the resourceVersion, so that a write still under way fails its precondition: the
-/// job's hold, written another way. Letting go takes it off again.
+/// A patch that changes only the resourceVersion, so that a write still under way fails its precondition: it writes the
+/// job's hold in another form. The release removes it again.
 pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let key = annotation(job_uid);
     let list = json!(marks(object, &key)).to_string();

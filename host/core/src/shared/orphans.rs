@@ -1,7 +1,7 @@
 //! Holds whose job is gone.
 //!
-//! A hold counts as orphaned only when two sweeps in a row found no job for it: a cache may lag behind a job that is
-//! new, but not for as long as lies between two sweeps. Source: docs/operationjob.md 3.7.
+//! A hold counts as orphaned only if two sweeps in a row found no job for it: a cache may lag behind a new job, but not
+//! for the time between two sweeps. Source: docs/operationjob.md 3.7.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use crate::cluster::store::Store;
 use crate::cluster::writes::Write;
 use crate::shared::holds::let_go;
 
-/// The jobs, by UID, that hold something and that the last sweep did not find.
+/// The jobs, by UID, that have holds and that the last sweep did not find.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
     suspected: BTreeSet<String>,
 }
 
 impl Orphans {
-    /// The patches that let orphaned holds go. `jobs` are the UIDs of all jobs that exist.
+    /// The patches that remove orphaned holds. `jobs` are the UIDs of all jobs that exist.
     pub fn sweep(&mut self, store: &Store, jobs: &BTreeSet<String>) -> Vec<Write> {
         let missing: BTreeSet<String> = store.holders(&Kind::pod()).difference(jobs).cloned().collect();
         let writes = missing.intersection(&self.suspected).flat_map(|uid| held_by(store, uid)).collect();
@@ -26,7 +26,7 @@ impl Orphans {
     }
 }
 
-/// The patches that let go of everything a job holds.
+/// The patches that remove all holds of a job.
 pub fn held_by(store: &Store, job_uid: &str) -> Vec<Write> {
     let pods = store.held_by(&Kind::pod(), job_uid);
     pods.iter().filter_map(|pod| Some(Write::patch(&pod.key, let_go(pod, job_uid)?))).collect()

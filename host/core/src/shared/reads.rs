@@ -17,12 +17,12 @@ use crate::shared::holds;
 use crate::shared::tables::{SharedTables, lock};
 use crate::shared::wake_index::claimed;
 
-/// Most candidates that a plugin is shown by the relation `same-controller`.
+/// Most candidates that the relation `same-controller` shows to a plugin.
 const CANDIDATES: usize = 16;
 /// Siblings that are taken from the store at once; most are free.
 const SIBLINGS: usize = 64;
 
-/// Whether the cluster serves a kind, as far as is known.
+/// True if the cluster serves a kind, as far as is known.
 pub type ServedKinds = Arc<dyn Fn(&Kind) -> bool + Send + Sync>;
 
 /// The reads of one visit.
@@ -35,7 +35,7 @@ pub struct VisitReads {
     pub live: Arc<LiveReads>,
     /// The kinds that the cluster serves.
     pub served: ServedKinds,
-    /// The plugin, where one serves.
+    /// The plugin, if one serves.
     pub plugin: Option<Arc<PluginInfo>>,
     /// The target.
     pub subject: Subject,
@@ -58,7 +58,7 @@ pub struct Subject {
     pub extras: BTreeMap<String, String>,
     /// UID of the job.
     pub job_uid: String,
-    /// The time since which an object may be its successor.
+    /// Earliest creation time of an object that may be its successor.
     pub since: Timestamp,
     /// Kind and UID of its root controller.
     pub owner: Option<(String, String)>,
@@ -80,9 +80,9 @@ impl VisitReads {
         self.registration().into_iter().flat_map(|registration| &registration.exclusive_extras)
     }
 
-    /// Whether `read` was answered; where it was not, it is noted.
+    /// Succeeds if `read` was answered; otherwise notes it for the next round.
     fn seen(&self, read: LiveRead) -> Result<(), ReadRefusal> {
-        // A read that the server refuses is not made again at a deadline: it would hold the end back for ever.
+        // A read that the server refuses is not made again at a deadline: it would delay the end for ever.
         if self.live.has(&read) || self.all_live && self.live.refused(&read) {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl VisitReads {
         Err(ReadRefusal::Unavailable)
     }
 
-    /// Leaves out the objects that other targets have taken.
+    /// Leaves out the objects that other targets have claimed.
     fn free(&self, mut objects: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         let Subject { namespace, uid, .. } = &self.subject;
         let tables = lock(&self.tables);
@@ -131,7 +131,7 @@ impl VisitReads {
             self.seen(LiveRead::Controllers { namespace: namespace.clone() })?;
         }
         let mut found = self.candidates(kind);
-        // The object that the target has claimed belongs to it, whatever its age and place in the order.
+        // The object that the target has claimed belongs to it, regardless of its age and order.
         for key in self.exclusive_extras() {
             let Some(name) = self.subject.extras.get(key) else { continue };
             let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.clone() };

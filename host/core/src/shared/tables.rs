@@ -1,5 +1,5 @@
-//! The tables that the jobs of one term share. One lock holds them all; whoever has it may ask the store, and nothing
-//! under the store's lock asks for it, so the two are never taken in two orders.
+//! The tables that the jobs of one term share. One lock holds them all. Its owner may call the store, and no code under
+//! the store's lock takes it, so the two are never taken in two orders.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use crate::shared::wake_index::{TargetId, WakeIndex, claimed};
 /// The tables that the jobs of one term share.
 #[derive(Debug, Default)]
 pub struct Tables {
-    /// Which target a replacement belongs to.
+    /// The target that each replacement belongs to.
     pub claims: Claims,
     /// The targets that a change wakes.
     pub wake: WakeIndex,
@@ -28,7 +28,7 @@ pub fn lock(tables: &SharedTables) -> MutexGuard<'_, Tables> {
 }
 
 impl Tables {
-    /// Notes that an object is gone, or was made anew under its name.
+    /// Notes that an object is gone, or was replaced by another of its name.
     pub fn heard(&mut self, change: &Change) {
         let uid = change.new.as_ref().map(|new| &new.uid);
         if let Some(old) = change.old.as_ref().filter(|old| Some(&old.uid) != uid) {
@@ -41,7 +41,7 @@ impl Tables {
         self.wake.concerned(change, &self.claims, store).into_iter().collect()
     }
 
-    /// Notes how many targets of a job are in flight on a plugin.
+    /// Sets the number of targets of a job that are in flight on a plugin.
     pub fn note_in_flight(&mut self, plugin: &str, job: &JobKey, count: usize) {
         for (name, jobs) in &mut self.in_flight {
             if name != plugin || count == 0 {
@@ -54,13 +54,13 @@ impl Tables {
         self.in_flight.retain(|_, jobs| !jobs.is_empty());
     }
 
-    /// How many targets of other jobs are in flight on a plugin.
+    /// The number of targets of other jobs that are in flight on a plugin.
     pub fn in_flight_elsewhere(&self, plugin: &str, job: &JobKey) -> usize {
         let jobs = self.in_flight.get(plugin).into_iter().flatten();
         jobs.filter(|(other, _)| *other != job).map(|(_, count)| count).sum()
     }
 
-    /// Forgets a job that is gone.
+    /// Forgets a deleted job.
     pub fn forget(&mut self, job: &JobKey) {
         self.claims.forget(job);
         self.wake.forget(job);

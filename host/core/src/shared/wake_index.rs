@@ -1,8 +1,8 @@
 //! The targets that a change of an object wakes.
 //!
 //! An object wakes the target of its name, the target that claimed it, those to which a label, a field or an owner
-//! reference points, and, while nobody claimed it, the targets of its controller that wait longest. Jobs that have ended
-//! are not in the index. Source: docs/operationjob.md 3.1.
+//! reference points, and, while no target has claimed it, the targets of its controller that have waited longest. Jobs
+//! that have ended are not in the index. Source: docs/operationjob.md 3.1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::job::state::{Progress, TargetState, extras};
 use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
 
-/// Most targets that an unclaimed object wakes: the one that waits longest may find it too old for itself.
+/// Most targets that an unclaimed object wakes: the longest waiting one may find it too old for itself.
 const WOKEN: usize = 4;
 
 /// A target in its job.
 pub type TargetId = (Arc<JobRef>, u32);
 
-/// Targets that wait for an object of a controller: those that were asked to go first, each with the time since when.
+/// Targets that wait for an object of a controller: those asked to terminate first, each with the start of its wait.
 type Waiter = (bool, Option<Timestamp>, TargetId);
 
 /// The targets that wait for something, by what wakes them.
@@ -51,7 +51,7 @@ struct Wakers {
 }
 
 impl WakeIndex {
-    /// Takes in the labels and fields by which a plugin's relations point to targets.
+    /// Adds the labels and fields by which a plugin's relations point to targets.
     pub fn relate(&mut self, registration: &Registration) {
         for relation in &registration.relations {
             match &relation.by {
@@ -64,8 +64,8 @@ impl WakeIndex {
         }
     }
 
-    /// Updates the reasons that wake a target. A pending target is not indexed, unless it waits for an object: what it
-    /// needs is read when it starts.
+    /// Updates the reasons that wake a target. A pending target is not indexed, unless it waits for an object: the
+    /// objects it needs are read when it starts.
     pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) {
         let wakers = match state.progress {
             Progress::Processing => Some(in_flight(state, target)),
@@ -122,15 +122,14 @@ impl WakeIndex {
         self.jobs.remove(job);
     }
 
-    /// The jobs that have a target in flight to which an object of the controller could belong that was made at this
-    /// time.
+    /// The jobs with a target in flight to which an object of the controller, made at this time, could belong.
     pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> BTreeSet<&Arc<JobRef>> {
         let waiters = self.by_owner.get(owner).into_iter().flatten();
         waiters.filter(|(_, since, _)| made.is_none() || *since <= made).map(|(_, _, (job, _))| job).collect()
     }
 
-    /// The targets that wait for an object of the controller and could take one made at this time: first those that
-    /// were asked to go, each group longest first.
+    /// The targets that wait for an object of the controller and could claim one made at this time: first those that
+    /// were asked to terminate, each group longest first.
     fn waiters(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = &TargetId> {
         let group = move |unasked: bool| {
             let waiters = self.by_owner.get(owner).into_iter().flatten().filter(move |(other, ..)| *other == unasked);
@@ -189,12 +188,12 @@ impl WakeIndex {
     }
 }
 
-/// What a target waits for, beside its state.
+/// The objects that a target waits for, beside its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What its plugin declared, if one serves.
+    /// Its plugin's declarations, if one serves.
     pub registration: Option<&'a Registration>,
     /// It is pending, and its object must change before it may start.
     pub pending: bool,

@@ -1,13 +1,14 @@
 //! The writes of one term that wait or are on the wire. Plain data: nothing here sends.
 //!
 //! Of a target at most one entry waits, and at most one is on the wire. A target whose entry is on the wire is *busy*.
-//! Bumps go first, then writes of targets that were operated before, then first writes; within each, the jobs take turns.
+//! Bumps go first, then writes of targets that were operated before, then first writes; within each priority the jobs
+//! alternate.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::cluster::writes::{Entry, Priority};
 
-/// Entries of one job that wait at which it starts no more targets.
+/// Number of waiting entries of one job at which it starts no more targets.
 pub const ENOUGH_WAITING: usize = 64;
 /// Most targets of one job that have entries.
 pub const MOST_ENTRIES: usize = 250;
@@ -28,7 +29,7 @@ struct JobEntries {
 }
 
 impl WriteQueue {
-    /// Puts an entry in. It replaces one of the same target that waits.
+    /// Adds an entry. It replaces a waiting one of the same target.
     pub fn push(&mut self, entry: Entry) {
         let place = place(entry.priority);
         let (uid, index) = (entry.job.uid.clone(), entry.index);
@@ -45,7 +46,7 @@ impl WriteQueue {
         }
     }
 
-    /// Takes a target's waiting entry back. Yields whether the target may be decided anew: not while it is busy.
+    /// Takes a target's waiting entry back. Returns true if the target may be decided again: not while it is busy.
     pub fn withdraw(&mut self, job_uid: &str, index: u32) -> bool {
         let Some(job) = self.jobs.get_mut(job_uid) else { return true };
         job.take_back(Some(index));
@@ -54,7 +55,7 @@ impl WriteQueue {
         free
     }
 
-    /// Takes all waiting entries of a job back. Yields whether nothing of it is on the wire.
+    /// Takes all waiting entries of a job back. Returns true if none of its entries is on the wire.
     pub fn withdraw_job(&mut self, job_uid: &str) -> bool {
         let Some(job) = self.jobs.get_mut(job_uid) else { return true };
         job.waiting.clear();
@@ -63,7 +64,7 @@ impl WriteQueue {
         !self.jobs.contains_key(job_uid)
     }
 
-    /// Drops everything that waits.
+    /// Drops all waiting entries.
     pub fn withdraw_all(&mut self) {
         let jobs: Vec<String> = self.jobs.keys().cloned().collect();
         for uid in &jobs {
@@ -88,7 +89,7 @@ impl WriteQueue {
         None
     }
 
-    /// The entry of a target, or of the job itself, has its result.
+    /// Removes an entry that has its result from the wire: of a target, or of the job itself.
     pub fn finished(&mut self, job_uid: &str, index: Option<u32>) {
         if let Some(job) = self.jobs.get_mut(job_uid) {
             job.sending.remove(&index);
@@ -101,32 +102,32 @@ impl WriteQueue {
         self.tidy(job_uid);
     }
 
-    /// Whether a request of the target is on the wire.
+    /// True if a request of the target is on the wire.
     pub fn is_busy(&self, job_uid: &str, index: u32) -> bool {
         self.jobs.get(job_uid).is_some_and(|job| job.sending.contains(&Some(index)))
     }
 
-    /// Whether the job itself has an entry.
+    /// True if the job itself has an entry.
     pub fn has_job_entry(&self, job_uid: &str) -> bool {
         self.jobs.get(job_uid).is_some_and(|job| job.sending.contains(&None) || job.waiting.contains_key(&None))
     }
 
-    /// How many entries of the job wait.
+    /// The number of waiting entries of the job.
     pub fn waiting(&self, job_uid: &str) -> usize {
         self.jobs.get(job_uid).map_or(0, |job| job.waiting.len())
     }
 
-    /// How many entries the job has, waiting or on the wire.
+    /// The number of entries of the job, waiting or on the wire.
     pub fn entries(&self, job_uid: &str) -> usize {
         self.jobs.get(job_uid).map_or(0, |job| job.waiting.len() + job.sending.len())
     }
 
-    /// Whether an entry may be sent.
+    /// True if an entry may be sent.
     pub fn has_next(&self) -> bool {
         self.jobs.values().any(|job| job.waiting.keys().any(|index| !job.sending.contains(index)))
     }
 
-    /// Whether nothing waits and nothing is on the wire.
+    /// True if nothing waits and nothing is on the wire.
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
