@@ -2,7 +2,7 @@
 //!
 //! Imports between the folders run one way, in the order in which they stand here.
 
-/// What a job is and how it is stored.
+/// A job and the form in which it is stored.
 pub mod job {
     pub mod key;
     pub mod progress;
@@ -12,7 +12,7 @@ pub mod job {
     pub mod time;
 }
 
-/// Objects, the cache of them, and what is asked of a cluster.
+/// Objects, the cache of them, and the requests to a cluster.
 pub mod cluster {
     mod compact;
     mod kind_cache;
@@ -22,7 +22,7 @@ pub mod cluster {
     pub mod writes;
 }
 
-/// What a plugin asks for, may do and answers.
+/// A plugin's requests, grants and answers.
 pub mod plugin {
     pub mod authorize;
     pub mod grant;
@@ -32,7 +32,7 @@ pub mod plugin {
     pub mod visit;
 }
 
-/// What the jobs of one term share.
+/// Tables and queues that the jobs of one term share.
 pub mod shared {
     pub mod claims;
     pub mod cleanup;

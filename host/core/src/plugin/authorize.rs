@@ -1,8 +1,7 @@
-//! The one authority: whether a plugin may have what it proposes.
+//! The one authority over proposals.
 //!
-//! Takes a proposal, what the manifest asks for, what the grant allows and whose target it is; yields nothing, or the
-//! reason for refusing all of it. Every mutation passes here, whatever version of the contract it came through. May
-//! not change a proposal.
+//! Takes a proposal, the manifest, the grant and the target; yields nothing, or the reason for refusing all of it.
+//! Every mutation passes here, whatever version of the contract it came through. May not change a proposal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,20 +29,20 @@ const JOB: (&str, &str) = ("apps.kusionstack.io/", "OperationJob");
 /// Group of the host's other kinds, grants among them.
 const HOST_GROUP: &str = "oarlock.dev/";
 
-/// Why a proposal was refused.
+/// A refusal of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{sentence}")]
 pub struct Denied {
-    /// What is refused and what would allow it.
+    /// The refused mutation and the change that would allow it.
     pub sentence: String,
 }
 
-/// What a proposal is checked against.
+/// The facts that a proposal is checked against.
 #[derive(Clone, Copy)]
 pub struct Authority<'a> {
-    /// What the plugin asks for.
+    /// The requests of the plugin.
     pub manifest: &'a Manifest,
-    /// What it was granted.
+    /// The grant of the plugin.
     pub grant: &'a Grant,
     /// Namespace of the job.
     pub namespace: &'a str,
@@ -51,15 +50,15 @@ pub struct Authority<'a> {
     pub job_uid: &'a str,
     /// The target.
     pub target: &'a ObjectKey,
-    /// The recorded UID of the target; `None` where it never had one.
+    /// The recorded UID of the target; `None` if it never had one.
     pub target_uid: Option<&'a str>,
     /// Extras stored for the target.
     pub extras: &'a BTreeMap<String, String>,
-    /// The object of a key as the host sees it, for telling whose it is.
+    /// The object of a key as the host sees it, to find its owner.
     pub seen: &'a dyn Fn(&ObjectKey) -> Option<Arc<Object>>,
 }
 
-/// Whether the plugin may have all of `proposal`. One mutation that is refused refuses it all.
+/// Allows all of `proposal` or none: one refused mutation refuses it all.
 pub fn authorize(proposal: &Proposal, authority: &Authority<'_>) -> Result<(), Denied> {
     if !proposal.mutations.is_empty() && !authority.grant.allows_namespace(authority.namespace) {
         return denied(format!(
@@ -153,7 +152,7 @@ impl Authority<'_> {
         let Some(name) = text("/metadata/name") else {
             return denied(format!("create of {}: the object has no name", printable(kind)));
         };
-        // The owner and the identity are the host's to give.
+        // Only the host sets the owner and the identity.
         for field in ["generateName", "ownerReferences", "uid", "resourceVersion", "finalizers", "managedFields"] {
             if document.pointer(&format!("/metadata/{field}")).is_some() {
                 return denied(format!("create of {}: leave out metadata.{field}", printable(kind)));
@@ -197,7 +196,7 @@ impl Authority<'_> {
         self.both(has, || format!("patch of {}: subresource {subresource}", kind.kind))
     }
 
-    /// Whether `verb` is allowed on this kind, and whether this object is one that the job may touch.
+    /// Checks that `verb` is allowed on this kind, and that the job may change this object.
     fn object(&self, verb: Verb, object: &ObjectRef) -> Result<(), Denied> {
         let key = &object.key;
         if !is_api_version(&key.kind.api_version) || !is_kind(&key.kind.kind) {
@@ -220,7 +219,7 @@ impl Authority<'_> {
         if verb == Verb::Create { Ok(()) } else { self.whose(verb, object) }
     }
 
-    /// Of the target's kind only the target; of other kinds nothing that another job made.
+    /// Allows, of the target's kind, only the target; of other kinds, no object that another job made.
     fn whose(&self, verb: Verb, object: &ObjectRef) -> Result<(), Denied> {
         let key = &object.key;
         if key.kind == self.target.kind {
@@ -241,7 +240,7 @@ impl Authority<'_> {
         }
     }
 
-    /// Asked for and granted; the sentence says which is missing.
+    /// Checks that it is both asked for and granted; the sentence says which is missing.
     fn both(&self, has: impl Fn(&[WriteRule]) -> bool, what: impl Fn() -> String) -> Result<(), Denied> {
         let name = &self.manifest.name;
         if !has(&self.manifest.writes) {
@@ -304,7 +303,7 @@ fn show(key: &ObjectKey) -> String {
     format!("{} {}", printable(&key.kind.kind), printable(&key.name))
 }
 
-/// What a plugin said, safe to show: nothing that moves a cursor, and not endless.
+/// A plugin's text, safe to show: without control characters and cut in length.
 fn printable(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! What passes the authority and what does not.
+//! Examples of allowed and refused proposals.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,8 +1,7 @@
-//! What a plugin asks for and what an admin grants it, in one form.
+//! Requests of plugins and grants of admins, in one form.
 //!
-//! Takes `ActionPlugin` documents as JSON values and the requests of a manifest; yields the grant of a plugin and the
-//! lines that are still missing. A pattern may end in `*`. May not read files and may not be lenient: what a document
-//! says and nobody understands is an error.
+//! Reads `ActionPlugin` documents and compares them with the requests of a manifest. A pattern may end in `*`. Parsing
+//! is strict: an unknown field is an error.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +10,7 @@ use thiserror::Error;
 use crate::cluster::object::Kind;
 use crate::plugin::manifest::Manifest;
 
-/// Whether `text` matches `pattern`, which may end in `*`.
+/// True if `text` matches `pattern`, which may end in `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => text.starts_with(prefix),
@@ -19,7 +18,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Whether everything that matches `asked` matches `granted` too.
+/// True if all that matches `asked` matches `granted` too.
 pub fn covers(granted: &str, asked: &str) -> bool {
     match (granted.strip_suffix('*'), asked.strip_suffix('*')) {
         (Some(granted), Some(asked)) => asked.starts_with(granted),
@@ -29,7 +28,7 @@ pub fn covers(granted: &str, asked: &str) -> bool {
     }
 }
 
-/// Whether the field at `pointer` lies at or below `declared`, which may end in `*`.
+/// True if the field at `pointer` lies at or below `declared`, which may end in `*`.
 pub fn field_covers(declared: &str, pointer: &str) -> bool {
     if let Some(prefix) = declared.strip_suffix('*') {
         return pointer.starts_with(prefix);
@@ -48,16 +47,16 @@ pub struct ReadRule {
     /// JSON Pointers of fields; none means metadata only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
-    /// Why the plugin wants it; a grant needs none.
+    /// The plugin's reason; a grant needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// A verb on a kind, and what of it may be changed.
+/// A verb on a kind, and the parts of it that may be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WriteRule {
-    /// What is done.
+    /// The operation.
     pub verb: Verb,
     /// `apiVersion` of the objects.
     pub api_version: String,
@@ -75,12 +74,12 @@ pub struct WriteRule {
     /// Names of subresources, for `patch`; none means the object itself only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subresources: Vec<String>,
-    /// Why the plugin wants it; a grant needs none.
+    /// The plugin's reason; a grant needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// What a mutation does.
+/// The operation of a mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verb {
@@ -124,12 +123,12 @@ impl Verb {
 pub struct TaskRule {
     /// `run-on-node`, `collect-logs`, `copy-image`, or another that the host offers.
     pub name: String,
-    /// Why the plugin wants it; a grant needs none.
+    /// The plugin's reason; a grant needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// Limits on calls, asked for or granted. What is absent is the host's default.
+/// Limits on calls, asked for or granted. The host's defaults replace absent ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
@@ -153,23 +152,23 @@ pub struct Limits {
     pub targets_in_flight: Option<u32>,
 }
 
-/// What an admin grants one plugin: the `spec` of an `ActionPlugin`, and its name.
+/// The grant of one plugin: the `spec` of an `ActionPlugin`, and its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Grant {
     /// The plugin's name: `metadata.name`.
     #[serde(skip)]
     pub name: String,
-    /// Whether any version may use it that asks for no more.
+    /// True if any version that asks for no more may use it.
     pub any_version: bool,
     /// `sha256:...` of the one component that may use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// Namespaces of the jobs it may work for.
     pub namespaces: Vec<String>,
-    /// What it may read.
+    /// Objects and fields it may read.
     pub reads: Vec<ReadRule>,
-    /// What it may propose.
+    /// Mutations it may propose.
     pub writes: Vec<WriteRule>,
     /// Tasks it may ask for.
     pub tasks: Vec<TaskRule>,
@@ -198,16 +197,16 @@ pub enum GrantError {
     Spec {
         /// Name of the plugin.
         name: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: serde_json::Error,
     },
-    /// A value in it makes no sense.
+    /// A value in it is invalid.
     #[error("the grant of `{name}` is refused: {problem}")]
     Value {
         /// Name of the plugin.
         name: String,
-        /// What is wrong, and what to write.
+        /// The problem and its fix.
         problem: String,
     },
 }
@@ -257,33 +256,33 @@ impl Grant {
         }
     }
 
-    /// Whether a job of `namespace` may use the plugin.
+    /// True if a job of `namespace` may use the plugin.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
         self.namespaces.iter().any(|pattern| matches(pattern, namespace))
     }
 
-    /// The configuration, `{}` where none was given.
+    /// The configuration, `{}` if absent.
     pub fn config(&self) -> Value {
         self.config.clone().unwrap_or_else(|| Value::Object(Default::default()))
     }
 }
 
 impl ReadRule {
-    /// Whether it is about `kind`.
+    /// True if it is about `kind`.
     pub fn concerns(&self, kind: &Kind) -> bool {
         covers(&self.api_version, &kind.api_version) && covers(&self.kind, &kind.kind)
     }
 }
 
 impl WriteRule {
-    /// Whether it is about `verb` on `kind`.
+    /// True if it is about `verb` on `kind`.
     pub fn concerns(&self, verb: Verb, kind: &Kind) -> bool {
         self.verb == verb && covers(&self.api_version, &kind.api_version) && covers(&self.kind, &kind.kind)
     }
 }
 
-/// The lines that `grant` lacks for `manifest` in the component of `digest`, as an admin would write them under
-/// `spec`. Empty: everything that is asked for is granted.
+/// The lines that `grant` lacks for `manifest` in the component of `digest`, as an admin would write them under `spec`.
+/// Empty if every request is granted.
 pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<String> {
     let nothing = Grant::default();
     let grant = grant.unwrap_or(&nothing);

@@ -1,4 +1,4 @@
-//! What is granted and what is missing, told by examples.
+//! Examples of granted and missing lines.
 
 use proptest::prelude::*;
 use serde_json::json;

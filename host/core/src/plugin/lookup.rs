@@ -1,6 +1,6 @@
 //! A served plugin as the decisions see it.
 //!
-//! `oarlock-wasm` makes these; `core` reads them. Data only.
+//! `oarlock-wasm` makes these; `core` reads them.
 
 use std::sync::Arc;
 
@@ -11,29 +11,29 @@ use crate::plugin::proposal::Registration;
 /// One published version of a plugin.
 #[derive(Clone, Debug)]
 pub struct PluginInfo {
-    /// What it says of itself.
+    /// Its manifest.
     pub manifest: Manifest,
-    /// What the operator allows.
+    /// Its grant.
     pub grant: Grant,
-    /// What `setup` declared.
+    /// The declarations of `setup`.
     pub registration: Registration,
     /// Digest of the component, `sha256:...`.
     pub digest: String,
 }
 
-/// The plugin to which the action of a job leads.
+/// The plugin that the action of a job leads to.
 #[derive(Clone, Debug)]
 pub enum PluginLookup {
     /// This one: the digest the job is bound to while that can be run, else the serving one.
     Serving(Arc<PluginInfo>),
-    /// A plugin for the action is there and not serving.
+    /// A plugin for the action exists but does not serve.
     NotServing {
         /// `AwaitingGrant` or `Quarantined`.
         reason: &'static str,
-        /// Says why and names the fix.
+        /// The reason and the fix.
         message: String,
     },
-    /// Nobody implements the action.
+    /// No plugin implements the action.
     Unknown {
         /// The actions that are served, sorted.
         loaded: Vec<String>,
@@ -41,8 +41,8 @@ pub enum PluginLookup {
 }
 
 impl PluginInfo {
-    /// The most targets in `Processing` at once, of all jobs: the lower of what the plugin asks for and what the grant
-    /// allows, unlimited where neither says.
+    /// The most targets in `Processing` at once, of all jobs: the lower of the plugin's request and the grant's limit,
+    /// unlimited if neither has one.
     pub fn targets_in_flight(&self) -> usize {
         let limits = [self.manifest.limits.targets_in_flight, self.grant.limits.targets_in_flight];
         limits.into_iter().flatten().min().map_or(usize::MAX, |most| most as usize)
@@ -50,7 +50,7 @@ impl PluginInfo {
 }
 
 impl PluginLookup {
-    /// The plugin, where one serves.
+    /// The plugin, if one serves.
     pub fn serving(&self) -> Option<&Arc<PluginInfo>> {
         match self {
             Self::Serving(plugin) => Some(plugin),

@@ -1,7 +1,7 @@
-//! The manifest of a plugin: facts about it and what it asks for.
+//! The manifest of a plugin: facts about it and its requests.
 //!
-//! Takes the JSON of the custom section `oarlock.manifest`; yields a [`Manifest`] or an error that names the field and
-//! the fix. Reading it never runs the plugin. May not grant anything.
+//! Parsed from the JSON of the custom section `oarlock.manifest`; errors name the field and the fix. Reading it never
+//! runs the plugin, and it grants nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub const MAX_BYTES: usize = 64 * 1024;
 /// The schema version read here.
 pub const SCHEMA: u64 = 1;
 
-/// What a plugin says of itself.
+/// A plugin's facts and requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
@@ -32,39 +32,39 @@ pub struct Manifest {
     pub version: Version,
     /// The `spec.action` it implements.
     pub action: String,
-    /// One sentence on what it does.
+    /// One sentence about the plugin.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Who wrote it.
+    /// Its authors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub authors: Vec<String>,
     /// Its licence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub license: String,
-    /// Where its source is.
+    /// The address of its source.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
     /// The kinds of targets it works on.
     pub target: Vec<TargetKind>,
-    /// Whether its targets go through the PodOpsLifecycle.
+    /// Its use of the PodOpsLifecycle.
     #[serde(default)]
     pub lifecycle: Lifecycle,
-    /// Whether a target may be held by one job of this plugin at a time.
+    /// True if only one job of this plugin at a time may hold a target.
     #[serde(default)]
     pub exclusive: bool,
-    /// What it wants to see.
+    /// Objects and fields it wants to read.
     #[serde(default)]
     pub reads: Vec<ReadRule>,
-    /// What it may propose.
+    /// Mutations it may propose.
     #[serde(default)]
     pub writes: Vec<WriteRule>,
     /// Host tasks it may ask for.
     #[serde(default)]
     pub tasks: Vec<TaskRule>,
-    /// JSON Schema of `spec.parameters`; absent means that there are none.
+    /// JSON Schema of `spec.parameters`; absent if it takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// JSON Schema of the operator's settings; absent means that there are none.
+    /// JSON Schema of the operator's settings; absent if it takes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
     /// Limits it asks for.
@@ -84,7 +84,7 @@ pub enum TargetKind {
     Node,
 }
 
-/// Whether targets go through the PodOpsLifecycle.
+/// The targets that go through the PodOpsLifecycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifecycle {
     /// None.
@@ -124,10 +124,10 @@ pub enum ManifestError {
         /// Its length.
         bytes: usize,
     },
-    /// It is no JSON object.
+    /// It is not a JSON object.
     #[error("the manifest is not a JSON object: write it as the documentation of `oarlock.manifest` shows")]
     NotJson {
-        /// What is wrong; `None` where it is JSON but no object.
+        /// The parse error; `None` if it is JSON but not an object.
         #[source]
         source: Option<serde_json::Error>,
     },
@@ -136,22 +136,22 @@ pub enum ManifestError {
         "the manifest has schema {found}, and this host reads schema {SCHEMA}: use a newer host or build the plugin with an older SDK"
     )]
     Schema {
-        /// What it says.
+        /// The schema it names.
         found: String,
     },
     /// A field is missing, unknown or of another type.
     #[error("the manifest does not have the fields of schema {SCHEMA}")]
     Fields {
-        /// Which, and how.
+        /// The field and the problem.
         #[source]
         source: serde_json::Error,
     },
-    /// A field has a value that makes no sense.
+    /// A field has an invalid value.
     #[error("the manifest's `{field}` is refused: {problem}")]
     Field {
         /// Path of the field.
         field: String,
-        /// What is wrong, and what to write instead.
+        /// The problem and its fix.
         problem: String,
     },
 }
@@ -165,7 +165,7 @@ impl Manifest {
         let document: Value =
             serde_json::from_slice(bytes).map_err(|source| ManifestError::NotJson { source: Some(source) })?;
         let Some(fields) = document.as_object() else { return Err(ManifestError::NotJson { source: None }) };
-        // First, for a later schema may have fields that would otherwise be called unknown.
+        // Checked first, since a later schema may have fields that would otherwise be called unknown.
         match fields.get("schema") {
             Some(schema) if schema.as_u64() == Some(SCHEMA) => {}
             Some(other) => return Err(ManifestError::Schema { found: other.to_string() }),
@@ -182,28 +182,28 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether the plugin declares that it reads the field at `pointer` of `kind`.
+    /// True if the plugin declares that it reads the field at `pointer` of `kind`.
     pub fn declares_read(&self, kind: &Kind, pointer: &str) -> bool {
         let rules = self.reads.iter().filter(|rule| rule.concerns(kind));
         rules.flat_map(|rule| &rule.fields).any(|field| field_covers(field, pointer))
     }
 
-    /// Whether the plugin declares that it reads objects of `kind`.
+    /// True if the plugin declares that it reads objects of `kind`.
     pub fn declares_kind(&self, kind: &Kind) -> bool {
         self.reads.iter().any(|rule| rule.concerns(kind))
     }
 
-    /// Whether the plugin works on targets of `kind`, which is `Pod` or `Node`.
+    /// True if the plugin works on targets of `kind`, which is `Pod` or `Node`.
     pub fn takes(&self, kind: &str) -> bool {
         self.target.iter().any(|target| target.word() == kind)
     }
 
-    /// Holds the parameters of a job against the schema; the error names the place.
+    /// Validates the parameters of a job against the schema; the error names the place.
     pub fn check_parameters(&self, parameters: &Value) -> Result<(), String> {
         check(self.schemas.parameters.as_deref(), "parameters", parameters)
     }
 
-    /// Holds the operator's settings against the schema; the error names the place.
+    /// Validates the operator's settings against the schema; the error names the place.
     pub fn check_config(&self, config: &Value) -> Result<(), String> {
         check(self.schemas.config.as_deref(), "config", config)
     }

@@ -1,4 +1,4 @@
-//! What a manifest must be, told by examples.
+//! Examples of accepted and refused manifests.
 
 use serde_json::{Value, json};
 

@@ -1,13 +1,13 @@
-//! What a plugin answers: proposals, reports and failures, in the one shape that the host knows.
+//! Answers of plugins: proposals, reports and failures, in one form for all contract versions.
 //!
-//! `oarlock-wasm` converts every supported version of the contract into these types at its edge. Data only. The meaning
-//! of each field is said in `wit/action/handler.wit`.
+//! `oarlock-wasm` converts every supported version of the contract into these types at its edge.
+//! `wit/action/handler.wit` documents the meaning of each field.
 
 use serde_json::Value;
 
 use crate::cluster::object::{Kind, ObjectKey};
 
-/// What a plugin needs from the host, declared by `setup`.
+/// The declarations of `setup`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registration {
     /// Kinds of objects seen next to a target.
@@ -38,11 +38,11 @@ pub struct Relation {
     pub name: String,
     /// Kind of the objects.
     pub kind: Kind,
-    /// Which of them belong to a target.
+    /// The matching rule.
     pub by: RelationKey,
 }
 
-/// How the objects of a relation are matched to a target.
+/// The rule that matches the objects of a relation to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelationKey {
     /// The value of this label is the target's name or one of its exclusive extras.
@@ -59,7 +59,7 @@ pub enum RelationKey {
     SameController,
 }
 
-/// What a plugin wants done for one target.
+/// The changes that a plugin proposes for one target.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Proposal {
     /// Changes, in order.
@@ -77,7 +77,7 @@ pub struct Proposal {
 pub struct ObjectRef {
     /// Kind, namespace and name.
     pub key: ObjectKey,
-    /// Where given, only the object of this UID is meant.
+    /// If given, the reference means only the object of this UID.
     pub uid: Option<String>,
 }
 
@@ -113,8 +113,8 @@ pub enum Mutation {
         /// `Background`, `Foreground` or `Orphan`.
         propagation: Option<String>,
     },
-    /// One that this version of the host does not carry out: node operations, tasks and what later contracts add. It
-    /// is refused by name.
+    /// One that this version of the host does not carry out: node operations, tasks and additions of later contracts.
+    /// It is refused by name.
     Other {
         /// Its verb, such as `drain`.
         verb: String,
@@ -138,7 +138,7 @@ pub struct MetadataChange {
     pub add_finalizers: Vec<String>,
     /// Finalizers to remove.
     pub remove_finalizers: Vec<String>,
-    /// Whether what is set stays; otherwise each is a hold.
+    /// If true, the changes stay; otherwise each is a hold.
     pub keep: bool,
 }
 
@@ -153,7 +153,7 @@ pub struct PluginEvent {
     pub message: String,
 }
 
-/// Why a target failed.
+/// The reason why a target failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginError {
     /// A CamelCase word for programs.
@@ -162,32 +162,32 @@ pub struct PluginError {
     pub message: String,
 }
 
-/// How far a target is.
+/// Progress of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not at its end.
     Processing,
-    /// Ended well, and seen.
+    /// Succeeded, as the plugin saw.
     Succeeded,
-    /// Ended badly.
+    /// Failed.
     Failed(PluginError),
 }
 
-/// What `progress` found.
+/// The result of `progress`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// How far the target is.
+    /// Progress of the target.
     pub state: State,
-    /// What to do next.
+    /// The next changes.
     pub proposal: Proposal,
     /// The longest time until the next visit, in milliseconds.
     pub check_after_ms: Option<u32>,
 }
 
-/// Why a call could not give an answer.
+/// The reason why a call gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFailure {
-    /// Whether to repeat the call.
+    /// True if the call may be repeated.
     pub retryable: bool,
     /// A CamelCase word for programs.
     pub reason: String,

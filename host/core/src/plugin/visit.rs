@@ -1,7 +1,7 @@
-//! One turn of a target: what a plugin is told and may read, and what it answered.
+//! One visit: its input, its reads and its answer.
 //!
-//! `core` builds a [`Visit`], `oarlock-wasm` calls the plugin with it and yields an [`Answer`]. What the plugin reads
-//! goes through [`Reads`], which answers from memory and notes the looks that are missing. May not wait.
+//! `core` builds a [`Visit`], and `oarlock-wasm` calls the plugin with it and returns an [`Answer`]. The plugin reads
+//! through [`Reads`], which answers from memory without waiting and notes the live reads that are missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::plugin::proposal::{CallFailure, Proposal, Report};
 
-/// What a plugin is told of a job.
+/// The job as the plugin sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobFacts {
     /// Its namespace.
@@ -22,17 +22,17 @@ pub struct JobFacts {
     pub uid: String,
     /// The action asked for.
     pub action: String,
-    /// When the round began, in milliseconds since 1970.
+    /// Time at which the round began, in milliseconds since 1970.
     pub now_ms: u64,
     /// The parameters, a JSON object.
     pub parameters: Value,
-    /// How many targets the job has.
+    /// The number of the job's targets.
     pub target_count: u32,
-    /// Whether someone asked for the job to stop.
+    /// True if the job was asked to stop.
     pub cancelled: bool,
 }
 
-/// What a plugin is told of a target.
+/// The target as the plugin sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetFacts {
     /// Its name.
@@ -41,7 +41,7 @@ pub struct TargetFacts {
     pub index: u32,
     /// `Pod` or `Node`.
     pub kind: String,
-    /// The object of the recorded UID; `None` where it is gone.
+    /// The object of the recorded UID; `None` if it is gone.
     pub object: Option<Arc<Object>>,
     /// The containers asked for; empty means all.
     pub containers: Vec<String>,
@@ -51,13 +51,13 @@ pub struct TargetFacts {
     pub attempt: u32,
     /// The try of this call, from 1.
     pub call_try: u32,
-    /// When it started, in milliseconds since 1970.
+    /// Time of its start, in milliseconds since 1970.
     pub started_ms: u64,
-    /// When the host gives up, in milliseconds since 1970.
+    /// The deadline, in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
 }
 
-/// Which functions a visit calls.
+/// The functions that a visit calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// `operate`, and `progress` where it proposes no mutation.
@@ -68,61 +68,61 @@ pub enum Call {
     Release,
 }
 
-/// One turn of a target.
+/// One visit: the plugin functions called for one target in one round.
 #[derive(Clone)]
 pub struct Visit {
     /// The job.
     pub job: Arc<JobFacts>,
     /// The target.
     pub target: TargetFacts,
-    /// What is called.
+    /// The functions to call.
     pub call: Call,
-    /// What else the plugin may read.
+    /// The reads that the plugin may make.
     pub reads: Arc<dyn Reads>,
 }
 
-/// What a plugin may read beside its job and target. Gives the same answer each time within one visit.
+/// Reads of a plugin beside its job and target. Each gives the same answer throughout one visit.
 pub trait Reads: Send + Sync {
-    /// The objects of a declared relation. `live` asks for what the API server has in this round.
+    /// The objects of a declared relation. `live` asks for the API server's answer in this round.
     fn related(&self, relation: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal>;
-    /// One object by name; `None` where there is none. Whether its kind is declared was checked by the caller.
+    /// One object by name; `None` if there is none. The caller has checked that its kind is declared.
     fn get(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal>;
-    /// Whether the cluster serves a kind.
+    /// True if the cluster serves a kind.
     fn serves(&self, kind: &Kind) -> bool;
 }
 
-/// Why something could not be read.
+/// The reason why a read was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadRefusal {
     /// The plugin did not declare it; the sentence names it.
     NotDeclared(String),
-    /// A look is needed first; it has been noted.
+    /// A live read is needed first; it has been noted.
     Unavailable,
 }
 
-/// What came of a visit.
+/// The result of a visit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// `operate` or `release` proposed this, and nothing else was called.
     Proposed(Proposal),
     /// `operate`, where it was called, proposed no mutation but perhaps extras and events; `progress` reported this.
     Reported {
-        /// What `operate` proposed beside mutations.
+        /// Extras and events that `operate` proposed.
         operate: Proposal,
-        /// What `progress` found.
+        /// The report of `progress`.
         report: Report,
     },
-    /// A call could not give an answer.
+    /// A call gave no answer.
     Failed(CallFailure),
     /// A call trapped or exceeded a limit.
     Trapped(Trap),
 }
 
-/// How a call broke off.
+/// The failure of a call that trapped or exceeded a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trap {
     /// `PluginTrapped` or `PluginLimitExceeded`.
     pub reason: &'static str,
-    /// Which function and how, in one sentence.
+    /// The function and the problem, in one sentence.
     pub message: String,
 }

@@ -1,4 +1,4 @@
-//! The due times of the targets of a job: one of each, the next one first.
+//! The due times of a job's targets: one for each, ordered by time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ impl Agenda {
         self.by_time.first().map(|(time, _)| *time)
     }
 
-    /// Takes out the targets whose time has come.
+    /// Removes and returns the targets that are due.
     pub fn take_due(&mut self, now: Timestamp) -> Vec<u32> {
         let mut due = Vec::new();
         while let Some((_, index)) = self.by_time.first().copied().filter(|(time, _)| *time <= now) {
@@ -44,7 +44,7 @@ impl Agenda {
         self.by_index.len()
     }
 
-    /// Whether nothing is due.
+    /// True if no target has a due time.
     pub fn is_empty(&self) -> bool {
         self.by_index.is_empty()
     }

@@ -35,12 +35,12 @@ impl PlannedCall<'_> {
         (Visit { job: facts.clone(), target, call: self.planned.call, reads: reads.clone() }, reads)
     }
 
-    /// Whether the plugin is asked at all: a release that it refused goes on without it.
+    /// True if the plugin is called at all: a release that it refused continues without it.
     pub fn wants_plugin(&self, known: &TargetMemory) -> bool {
         self.planned.call != Call::Release || !known.release_alone
     }
 
-    /// The meaning of the plugin's answer; `None`: no plugin was there to answer.
+    /// The meaning of the plugin's answer; `None` if no plugin was there to answer.
     pub fn judge(
         &self,
         answer: Option<(Answer, &VisitReads)>,
@@ -98,7 +98,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    /// The time since which an object may be the target's successor.
+    /// The earliest creation time of an object that may be the target's successor.
     fn since(&self, state: &TargetState, known: &TargetMemory) -> k8s_openapi::jiff::Timestamp {
         let noted = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
         let seen = || self.planned.object.as_deref().and_then(crate::cluster::object::Object::asked_to_go);

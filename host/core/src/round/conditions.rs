@@ -38,7 +38,7 @@ pub fn conditions(round: &Round<'_>, counts: Counts, before: &[Condition]) -> Ve
     words.into_iter().map(|word| timed(word, facts, before)).collect()
 }
 
-/// Whether a condition that does not follow from the counts alone differs from the stored one.
+/// True if a condition that does not follow from the counts alone differs from the stored one.
 pub fn moved(round: &Round<'_>, before: &[Condition]) -> bool {
     let facts = &Facts { round, counts: Counts::default() };
     [action_available(facts), valid(facts)].iter().any(|now| {

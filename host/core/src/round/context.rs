@@ -1,4 +1,4 @@
-//! The two contexts of a round: what it knows of its job, and what one target adds.
+//! The two contexts of a round: `Round` for the job, and `Target` for one of its targets.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub struct Observed {
     pub now: Timestamp,
     /// The job as stored, never older than the host's own last write to it. `None`: it is gone.
     pub job: Option<Arc<OperationJob>>,
-    /// The records of the job, where they were asked for, by shard.
+    /// The records of the job, if they were requested, by shard.
     pub records: Option<Vec<OperationRecord>>,
     /// Results of the live reads.
     pub live: LiveReads,
@@ -34,7 +34,7 @@ pub struct Observed {
     pub namespace_terminating: bool,
 }
 
-/// Everything a round knows that does not change while it runs.
+/// All inputs of a round that do not change while it runs.
 pub struct Round<'a> {
     /// The job.
     pub job: JobRef,
@@ -79,27 +79,27 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// The spec, where it is valid.
+    /// The spec, if it is valid.
     pub fn valid(&self) -> Option<&ValidSpec> {
         self.spec.as_deref().ok()
     }
 
-    /// The plugin, where one serves.
+    /// The plugin, if one serves.
     pub fn serving(&self) -> Option<&Arc<PluginInfo>> {
         self.plugin.serving()
     }
 
-    /// Whether successors of targets are found by their controller.
+    /// True if successors of targets are found by their controller.
     pub fn follows_controllers(&self) -> bool {
         self.serving().is_some_and(|plugin| plugin.registration.same_controller().is_some())
     }
 
-    /// `spec.action`, empty where it is not given.
+    /// `spec.action`, empty if absent.
     pub fn action(&self) -> &str {
         action(self.object)
     }
 
-    /// Whether the job is being deleted, by itself or with its namespace.
+    /// True if the job is being deleted, by itself or with its namespace.
     pub fn deleting(&self) -> bool {
         self.namespace_terminating || self.object.metadata.deletion_timestamp.is_some()
     }
@@ -109,12 +109,12 @@ impl<'a> Round<'a> {
         self.object.metadata.generation.unwrap_or(0)
     }
 
-    /// The end of a target's time.
+    /// The deadline of a target.
     pub fn deadline(&self, target: &TargetState) -> Option<Timestamp> {
         target.start.map(|start| after_seconds(start, deadline_seconds(self.object.spec.as_ref())))
     }
 
-    /// The time before which a target that was not operated yet is left alone.
+    /// The time before which a target that was not operated yet is not visited.
     pub fn begin_after(&self, target: &TargetState) -> Option<Timestamp> {
         let delay = self.valid().map_or(0, |spec| spec.delay_seconds);
         target.start.filter(|_| delay > 0).map(|start| after_seconds(start, delay))
@@ -135,7 +135,7 @@ impl<'a> Round<'a> {
     /// The job as its plugin sees it.
     pub fn job_facts(&self, memory: &JobMemory) -> Arc<JobFacts> {
         let own = || self.object.spec.as_ref().and_then(|spec| spec.parameters.clone());
-        // A spec that was made invalid in flight still says what its targets are judged by.
+        // A spec that was made invalid in flight still has the parameters that its targets are judged by.
         let parameters = match self.valid() {
             Some(spec) => spec.parameters.clone(),
             None => own().filter(serde_json::Value::is_object).unwrap_or_else(|| serde_json::json!({})),
@@ -175,7 +175,7 @@ impl Target<'_> {
     }
 }
 
-/// `spec.action`, empty where it is not given.
+/// `spec.action`, empty if absent.
 pub fn action(job: &OperationJob) -> &str {
     job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! What a round makes durable, and what it does after that.
+//! The record of a round, and the writes and events that may follow it.
 //!
 //! Takes the plan and the verdicts; yields a [`Decision`]: one [`Record`], the entries that may follow it, the events,
-//! and when to come back. A record that mutations wait for is written soon, any other waits for its turn. Source:
+//! and the next due time. A record that mutations wait for is written soon, any other is paced. Source:
 //! docs/operationjob.md 3.1, 3.6, 3.12, 3.15.
 
 use std::collections::BTreeSet;
@@ -29,21 +29,21 @@ use crate::round::target_memory::Bounds;
 use crate::shared::cleanup::cleanup;
 use crate::shared::tables::{SharedTables, Tables, lock};
 
-/// Shortest time between two writes that put a finalizer back which somebody took off.
+/// Shortest time between two writes that restore a finalizer which another client removed.
 const FINALIZER_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
-/// What a round makes durable, and what it does after that.
+/// The record of a round, and the writes and events that may follow it.
 #[derive(Debug, Default)]
 pub struct Decision {
     /// The documents that must be durable first.
     pub record: Record,
-    /// What becomes true by that.
+    /// The changes of the memory once the record is durable.
     pub commit: Commit,
     /// The entries that may follow.
     pub entries: Vec<Entry>,
-    /// The targets that the round turned to.
+    /// The targets that the round worked on.
     pub turned: Vec<u32>,
-    /// When to come back though nothing happens.
+    /// Time of the next round if nothing changes before.
     pub requeue: Option<Timestamp>,
 }
 
@@ -84,7 +84,7 @@ pub fn conclude(
     decision
 }
 
-/// Takes in that a decision is durable, from `began` to `now`. Yields the events to emit.
+/// Updates the memory with a durable decision, written from `began` to `now`. Returns the events to emit.
 pub fn commit(
     round: &Round<'_>,
     commit: Commit,
@@ -109,7 +109,7 @@ pub fn commit(
     new_events(events, memory)
 }
 
-/// Decides what to record, write and tell.
+/// Decides the record, the writes and the events.
 fn decide(
     round: &Round<'_>,
     plan: Plan,
@@ -138,7 +138,7 @@ fn decide(
     decision
 }
 
-/// Puts each verdict where it belongs: a state that changed is decided, writes that need no record are entries.
+/// Sorts the verdicts: a changed state is decided, writes that need no record become entries.
 fn sort_out(
     round: &Round<'_>,
     verdicts: Vec<(u32, Verdict)>,
@@ -156,7 +156,7 @@ fn sort_out(
         let Some(state) = state else { continue };
         let Some(stored) = memory.state.target(index) else { continue };
         if !state.progress.terminal() && memory.targets.get(&index).is_some_and(|known| known.failure.is_some()) {
-            // The way to its end begins with the next round.
+            // The next round begins to end it.
             memory.dirty.insert(index);
             decision.come_back(round.now);
         }
@@ -167,7 +167,7 @@ fn sort_out(
         let priority = if operated { Priority::Operated } else { Priority::First };
         let shard_is_old = || memory.state.sharded() && memory.shards.epoch(shard_of(index)) < epoch;
         if *stored != state || !writes.is_empty() && shard_is_old() {
-            // The plugin sees what it remembers once that is durable, and may have waited for it.
+            // The plugin sees its extras once they are durable, and may have waited for that.
             if stored.extra != state.extra {
                 memory.after_record.insert(index);
             }
@@ -200,18 +200,18 @@ fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> Entry {
     }
 }
 
-/// Adds the write that is due for the job itself, once nothing of its targets is left to do.
+/// Adds the write that is due for the job itself, once no write of its targets is left.
 fn finalize_job(round: &Round<'_>, memory: &mut JobMemory, epoch: i64, tables: &Tables, decision: &mut Decision) {
     let (writes, event) = match finalize(round, memory) {
         Finalize::Rest => return memory.close_at = None,
         Finalize::Later(time) => return memory.close_at = Some(time),
         Finalize::Write(write, event) => {
-            // Before the finalizer goes, the job does what it owes to pods of others.
+            // Before the finalizer is removed, the job makes the patches that it owes to pods of others.
             let owed = if round.deleting() { cleanup(&round.job, round.store, tables) } else { Vec::new() };
             if owed.is_empty() { (vec![*write], event) } else { (owed, None) }
         }
     };
-    // A patch of a pod that is refused must not keep the others from being made: each is an entry's last write.
+    // A refused patch of one pod must not keep the others from being made: each is its entry's last write.
     memory.close_at = None;
     decision.entries.push(job_entry(round, writes, event.map(|event| *event), epoch));
 }
@@ -230,7 +230,7 @@ fn job_entry(round: &Round<'_>, writes: Vec<Write>, event: Option<EventNote>, ep
     }
 }
 
-/// Whether the record is to be written now. Where its turn comes later, the round comes back then.
+/// True if the record is to be written now. If it is due later, so is the next round.
 fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     let ended = memory.state.end.is_some();
     if !memory.epoch_raised && !ended {
@@ -250,7 +250,7 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     }
 }
 
-/// Whether the next record is the one that ends the job: somebody waits for it, and no other follows.
+/// True if the next record is the one that ends the job: users wait for it, and no other follows.
 fn ends(memory: &JobMemory) -> bool {
     let latest = &memory.latest;
     memory.state.end.is_none()
@@ -259,7 +259,7 @@ fn ends(memory: &JobMemory) -> bool {
         && latest.processing.is_empty()
 }
 
-/// Whether the job itself, not its targets, has something new to say.
+/// True if the job's own status, apart from its targets, has changed.
 fn job_changed(round: &Round<'_>, memory: &JobMemory) -> bool {
     let status = round.object.status.as_ref();
     let generation = status.and_then(|status| status.observed_generation);
@@ -296,7 +296,7 @@ fn record(round: &Round<'_>, memory: &JobMemory, epoch: i64, decision: &mut Deci
     decision.commit.status = Some(next);
 }
 
-/// The shards that a record writes: those of the decided targets, and those to be written anew.
+/// The shards that a record writes: those of the decided targets, and those to be rewritten.
 fn shards(memory: &JobMemory) -> BTreeSet<u32> {
     if !memory.state.sharded() {
         return BTreeSet::new();
@@ -304,7 +304,7 @@ fn shards(memory: &JobMemory) -> BTreeSet<u32> {
     memory.decided.keys().map(|index| shard_of(*index)).chain(memory.shards.rewrite.iter().copied()).collect()
 }
 
-/// The plugin is bound with the first intent, and anew once the bound digest is gone.
+/// The plugin is bound with the first intent, and bound again once the bound digest is gone.
 fn binding(round: &Round<'_>, memory: &JobMemory) -> Option<PluginBinding> {
     let known = &memory.state.plugin;
     let Some(plugin) = round.serving().filter(|_| memory.state.end.is_none()) else { return known.clone() };
@@ -324,15 +324,15 @@ fn selection(round: &Round<'_>, memory: &JobMemory) -> Option<Selection> {
     memory.state.selection.clone().or_else(frozen)
 }
 
-/// The sentence that says that a job goes on with another plugin than it began with, since that is gone.
+/// The message for a job that continues with another plugin because the bound one is gone.
 fn rebound(round: &Round<'_>, memory: &JobMemory) -> Option<String> {
     let bound = memory.state.plugin.as_ref().filter(|_| memory.state.end.is_none())?;
     let plugin = round.serving().filter(|plugin| plugin.digest != bound.digest)?;
     Some(format!("plugin {} {} is gone; the job goes on with {}", bound.name, bound.digest, plugin.digest))
 }
 
-/// The patch that adds the finalizer, where it is missing and may still be added: with the first start, and again where
-/// somebody took it off while targets are in flight.
+/// The patch that adds the finalizer, if it is missing and may still be added: with the first start, and again if
+/// another client removed it while targets are in flight.
 fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
     let meta = &round.object.metadata;
     let mut list = meta.finalizers.clone().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Events about a job and its targets.
 //!
-//! Their names are deterministic, so that each appears at most once however often a round is repeated. Above 250 targets
-//! one `Progress` event for each tenth replaces the Normal ones, and Warnings stop after 100. An event counts as told once
-//! what it tells is true. Source: docs/operationjob.md 8.
+//! Their names are deterministic, so that each appears at most once however often a round is repeated. Above 250
+//! targets one `Progress` event for each tenth replaces the Normal ones, and Warnings stop after 100. An event counts
+//! as emitted once the change that it reports is durable. Source: docs/operationjob.md 8.
 
 use sha2::{Digest, Sha256};
 
@@ -92,7 +92,8 @@ impl EventBuilder<'_> {
     }
 }
 
-/// Of `notes`, whose subjects are true now, those that were not emitted before; they count as told from now on.
+/// The events among `notes` that were not emitted before; they count as emitted from now on. All their changes are
+/// durable.
 pub fn new_events(notes: Vec<EventNote>, memory: &mut JobMemory) -> Vec<EventNote> {
     let large = memory.state.sharded();
     let mut kept = Vec::new();

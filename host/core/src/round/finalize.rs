@@ -1,4 +1,4 @@
-//! The end of a job itself: its finalizer goes, or its time to live is over.
+//! The end of a job itself: removal of its finalizer, and deletion after its time to live.
 //!
 //! Source: docs/operationjob.md 3.11, 3.12.
 
@@ -19,15 +19,15 @@ pub const FINALIZER: &str = "finalizer.operating.kusionstack.io/protected";
 /// The next write of the job itself.
 #[derive(Debug, PartialEq)]
 pub enum Finalize {
-    /// Nothing, ever, unless something changes.
+    /// No write before something changes.
     Rest,
-    /// Something, at this time.
+    /// A write is due at this time.
     Later(Timestamp),
     /// This write now, and the event that follows it.
     Write(Box<Write>, Option<Box<EventNote>>),
 }
 
-/// The write that is due for the job, with everything that `memory` knows durable.
+/// The write that is due for the job, given that all of `memory` is durable.
 pub fn finalize(round: &Round<'_>, memory: &JobMemory) -> Finalize {
     let due = if round.deleting() { remove_finalizer(round, memory) } else { time_to_live(round, memory) };
     match (due, memory.job_retry) {
@@ -36,7 +36,7 @@ pub fn finalize(round: &Round<'_>, memory: &JobMemory) -> Finalize {
     }
 }
 
-/// The finalizer goes once every release is durable and no target is in flight.
+/// Removes the finalizer once every release is durable and no target is in flight.
 fn remove_finalizer(round: &Round<'_>, memory: &JobMemory) -> Finalize {
     let meta = &round.object.metadata;
     let mut list = meta.finalizers.clone().unwrap_or_default();
@@ -49,7 +49,7 @@ fn remove_finalizer(round: &Round<'_>, memory: &JobMemory) -> Finalize {
     Finalize::Write(Box::new(Write::patch(&ObjectKey::job(&round.job.key), body)), None)
 }
 
-/// The job is deleted at the version seen, since its time to live may just have been raised.
+/// Deletes the job at the version seen, since its time to live may just have been raised.
 fn time_to_live(round: &Round<'_>, memory: &JobMemory) -> Finalize {
     let Some(end) = memory.state.end.filter(|_| memory.at_rest()) else { return Finalize::Rest };
     let ttl = ttl_seconds(round.object.spec.as_ref());

@@ -25,23 +25,23 @@ use crate::shared::claims::Claim;
 use crate::shared::holds;
 use crate::shared::tables::Tables;
 
-/// Traps in a row, each on a fresh instance, that cost a target its attempt.
+/// Traps in a row, each on a fresh instance, that end a target's attempt.
 const TRAPS: u32 = 3;
 /// First wait after a retryable failure, in seconds; doubles.
 const FIRST_WAIT: i64 = 1;
 /// Longest wait after a retryable failure, in seconds.
 const LONGEST_WAIT: i64 = 60;
-/// Visits nothing brought forward: a slow check that nothing was missed.
+/// Longest time between visits: a slow check that no change was missed.
 const SLOW_CHECK: SignedDuration = SignedDuration::from_secs(60);
-/// Most live reads of one target in one round: a plugin that goes on to ask for more waits as after any failure.
+/// Most live reads of one target in one round: a plugin that asks for more waits as after any failure.
 const LIVE_READS: usize = 32;
 
 /// The meaning of an answer.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// The state to record, equal to the stored one where nothing changed; `None` where nothing is to be decided.
+    /// The state to record, equal to the stored one if nothing changed; `None` if nothing is to be decided.
     pub state: Option<TargetState>,
-    /// The writes to make after that, in order.
+    /// The writes that follow the record, in order.
     pub writes: Vec<Write>,
     /// The events to emit.
     pub events: Vec<PluginEvent>,
@@ -63,8 +63,8 @@ impl PlannedCall<'_> {
         known: &mut TargetMemory,
         tables: &mut Tables,
     ) -> Verdict {
-        // One visit may need several live reads, and learns of them one after the other: all are made again together,
-        // for an answer counts in its own round alone.
+        // One visit may need several live reads, and learns of them one after the other: the next round makes all of
+        // them again together, since an answer counts in its own round alone.
         let mut reads = std::mem::take(&mut known.live_reads);
         reads.extend(missing.iter().cloned());
         match (self.planned.call, answer) {
@@ -78,7 +78,7 @@ impl PlannedCall<'_> {
             (_, answer) if self.planned.final_check => self.final_check(answer, known, tables),
             (_, Answer::Proposed(proposal)) => {
                 let verdict = self.proposed([&Proposal::default(), &proposal], State::Processing, known, tables);
-                // Nothing else may bring a visit: the proposal may have changed nothing.
+                // Nothing else may cause a visit: the proposal may have changed nothing.
                 known.check_at.get_or_insert(after(self.target.round.now, SLOW_CHECK));
                 verdict
             }
@@ -88,7 +88,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    /// Shows a live read that the API server keeps refusing as the target's error.
+    /// Sets the target's error to a live read that the API server keeps refusing.
     fn with_read_failures(&self, reads: &BTreeSet<LiveRead>, known: &mut TargetMemory) -> Verdict {
         let refused = reads.iter().find_map(|read| self.target.round.live.failed.get(read));
         match refused.filter(|failure| failure.refused) {
@@ -116,7 +116,7 @@ impl PlannedCall<'_> {
         verdict
     }
 
-    /// `operate`'s proposal beside mutations, the proposal itself, and the target's state with it.
+    /// Judges a proposal: `operate`'s part beside mutations, the proposal itself, and the target's state with it.
     fn proposed(
         &self,
         parts: [&Proposal; 2],
@@ -138,7 +138,7 @@ impl PlannedCall<'_> {
         let writes = self.target.writes(self.planned, proposal);
         let mut next = self.planned.state.clone();
         if writes.is_empty() && known.write_tries == 0 && known.blocked == 0 {
-            // The reason for which it waited is over; while a write is tried again, it is not.
+            // The reason for its wait is over, unless a write is being retried.
             known.trouble = None;
             next.error = None;
         }
@@ -147,7 +147,7 @@ impl PlannedCall<'_> {
             next.extra.extend(part.set_extra.iter().cloned());
         }
         if !self.claim(&mut next, tables) {
-            // Another target was quicker: the call is repeated, and no longer sees the object.
+            // Another target was faster: the call is repeated, and no longer sees the object.
             known.check(self.target.round.now);
             return unchanged(self.planned);
         }
@@ -243,7 +243,7 @@ impl PlannedCall<'_> {
         true
     }
 
-    /// An end other than Succeeded. It is recorded at once where no write of ours can still take effect.
+    /// An end other than Succeeded. It is recorded at once if no write of this job can still take effect.
     fn failing(&self, reason: &str, message: String, known: &mut TargetMemory) -> Verdict {
         let error = TargetError { reason: reason.to_owned(), message };
         let first_round = self.target.stored.progress == Progress::Pending;
@@ -273,7 +273,7 @@ impl PlannedCall<'_> {
         self.troubled(TargetError { reason: failure.reason, message }, known)
     }
 
-    /// A trouble that may pass is written once it has lasted two rounds.
+    /// Sets the target's error to a trouble that may pass, once it has lasted two rounds.
     fn troubled(&self, trouble: TargetError, known: &mut TargetMemory) -> Verdict {
         let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
         let mut verdict = unchanged(self.planned);
@@ -297,7 +297,7 @@ impl PlannedCall<'_> {
         self.failing(trap.reason, message, known)
     }
 
-    /// The final check of a target whose time is over: only `succeeded` counts.
+    /// Judges the final check of a target whose deadline has passed: only `succeeded` counts.
     fn final_check(
         &self,
         answer: Answer,
@@ -321,7 +321,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    /// An answer to `release`. The host lets go of the target, with the plugin or without.
+    /// Judges an answer to `release`. The host releases the target, with or without the plugin.
     fn released(&self, answer: Answer, known: &mut TargetMemory) -> Verdict {
         match answer {
             Answer::Proposed(proposal) => match self.authorized(&proposal) {
@@ -354,7 +354,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    /// The release of a target without its plugin, which is told once.
+    /// Releases a target without its plugin, with one event.
     pub(crate) fn released_alone(&self, why: &str, known: &mut TargetMemory) -> Verdict {
         let mut verdict = self.let_go(&Proposal::default());
         if !std::mem::replace(&mut known.release_alone, true) {
@@ -364,7 +364,7 @@ impl PlannedCall<'_> {
         verdict
     }
 
-    /// Takes away the changes that the proposal and the job's hold name. `Released` is recorded once nothing is left.
+    /// Undoes the changes that the proposal and the job's hold name. `Released` is recorded once none is left.
     fn let_go(&self, proposal: &Proposal) -> Verdict {
         let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
         let mut writes = self.target.writes(self.planned, proposal);
@@ -390,8 +390,8 @@ pub fn wait_after(tries: u32, own_ms: Option<u32>) -> SignedDuration {
     }
 }
 
-/// A time by which no request that was sent at `sent` can take effect any more: an API server gives up a request of its
-/// own accord after a minute.
+/// The time after which a request sent at `sent` can no longer take effect: an API server gives up a request of its own
+/// accord after a minute.
 pub fn too_late_for(sent: Timestamp) -> Timestamp {
     after(sent, SignedDuration::from_secs(65))
 }

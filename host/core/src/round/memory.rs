@@ -1,7 +1,7 @@
-//! What a term of leadership remembers of a job between rounds. Plain data.
+//! The memory that a term of leadership keeps of a job between rounds. Plain data.
 //!
-//! Everything here may be lost at any time: it is rebuilt from the stored status, and a round decides the same from an
-//! empty memory, only later.
+//! All of it may be lost at any time: it is rebuilt from the stored status, and a round decides the same from an empty
+//! memory, only later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::round::target_memory::{Bounds, TargetMemory};
 /// Names of emitted events that are remembered; a repetition beyond meets AlreadyExists.
 const TOLD: usize = 4_096;
 
-/// What is remembered of one job.
+/// The memory of one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JobMemory {
     /// The version of the job that `state` was read from or written to; `None` before the first round of the term.
     pub version: Option<StoredVersion>,
-    /// The status as it was last stored, for telling an own write from somebody else's.
+    /// The status as it was last stored, to tell an own write from another client's.
     pub status: Option<OperationJobStatus>,
     /// The job's OperationRecords.
     pub shards: Shards,
     /// The durable state.
     pub state: JobState,
-    /// The targets by durable progress.
+    /// Targets by durable progress.
     pub durable: ProgressSets,
-    /// The targets by progress, with what is decided counted in.
+    /// Targets by progress, decisions included.
     pub latest: ProgressSets,
     /// Decisions that are not durable yet.
     pub decided: BTreeMap<u32, Decided>,
     /// Those of `decided` that writes wait for.
     pub urgent: BTreeSet<u32>,
-    /// Targets to turn to in the next round.
+    /// Targets to work on in the next round.
     pub dirty: BTreeSet<u32>,
-    /// Targets to visit once what is decided of them is durable.
+    /// Targets to visit once their decisions are durable.
     pub after_record: BTreeSet<u32>,
     /// The due times of targets.
     pub agenda: Agenda,
-    /// What is remembered of targets that are in flight.
+    /// The memory of targets that are in flight.
     pub targets: BTreeMap<u32, TargetMemory>,
     /// Targets that owe a release.
     pub releasing: BTreeSet<u32>,
@@ -56,15 +56,15 @@ pub struct JobMemory {
     pub blocked: BTreeSet<u32>,
     /// Results that came back since the last round.
     pub results: Vec<EntryResult>,
-    /// Live reads for the next round.
+    /// The live reads for the next round.
     pub live_reads: BTreeSet<LiveRead>,
-    /// A record failed: the stored state is read anew, whatever its version.
+    /// A record failed: the stored state is read again, whatever its version.
     pub reload: bool,
     /// This term has raised the job's epoch.
     pub epoch_raised: bool,
-    /// The stored status does not say what the records say.
+    /// The stored status differs from the records.
     pub status_differs: bool,
-    /// The end of the last write of the status, and how long it took in milliseconds.
+    /// End of the last write of the status, and its duration in milliseconds.
     pub written: Option<(Timestamp, i64)>,
     /// The last check of the spec.
     pub checked: Option<Checked>,
@@ -76,15 +76,15 @@ pub struct JobMemory {
     pub told: BTreeSet<String>,
     /// Warnings about targets that were emitted.
     pub warnings: usize,
-    /// When the first change that the next round takes in was heard.
+    /// Time at which the host heard of the first change for the next round.
     pub since: Option<Timestamp>,
     /// The next round is due at once.
     pub again: bool,
-    /// When something is due for the job itself.
+    /// Due time of the next write of the job itself.
     pub close_at: Option<Timestamp>,
-    /// When a write of the job itself that failed may be tried again, and how often it failed.
+    /// Earliest time for retrying a failed write of the job itself, and the number of its failures.
     pub job_retry: Option<(Timestamp, u32)>,
-    /// When the finalizer was last put on the job.
+    /// Time at which the finalizer was last added to the job.
     pub finalizer_put: Option<Timestamp>,
 }
 
@@ -93,11 +93,11 @@ pub struct JobMemory {
 pub struct Decided {
     /// The state to record.
     pub state: TargetState,
-    /// The writes to make after that, in order.
+    /// The writes that follow the record, in order.
     pub writes: Vec<Write>,
     /// The events that follow.
     pub events: Vec<EventNote>,
-    /// The place of the writes in the order.
+    /// Priority of the writes.
     pub priority: Priority,
 }
 
@@ -119,7 +119,7 @@ pub struct StoredVersion {
     pub resource_version: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
 }
 
@@ -134,14 +134,14 @@ pub struct Checked {
     pub outcome: Result<Arc<ValidSpec>, Invalid>,
 }
 
-/// What becomes true once a record is durable.
+/// The changes of the memory once a record is durable.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// The decisions.
     pub targets: BTreeMap<u32, Decided>,
     /// The job's status.
     pub status: Option<OperationJobStatus>,
-    /// The finalizer was put on the job.
+    /// The finalizer was added to the job.
     pub finalizer: bool,
     /// The shards that were written, as they are stored now.
     pub shards: BTreeMap<u32, StoredShard>,
@@ -150,8 +150,8 @@ pub struct Commit {
 }
 
 impl JobMemory {
-    /// Takes a durable state that somebody else may have written. Decisions against an older one are dropped, and every
-    /// target that is not at rest is visited.
+    /// Takes a durable state that another client may have written. Decisions against an older one are dropped, and
+    /// every target that is not at rest is visited.
     pub fn adopt(&mut self, state: JobState, version: StoredVersion) {
         self.state = state;
         self.version = Some(version);
@@ -179,13 +179,13 @@ impl JobMemory {
         self.turn_to_all();
     }
 
-    /// Every target that is not at rest is visited.
+    /// Makes every target that is not at rest due for a visit.
     pub fn turn_to_all(&mut self) {
         let all: Vec<u32> = self.durable.processing.iter().chain(&self.releasing).copied().collect();
         all.into_iter().for_each(|index| self.turn_to(index));
     }
 
-    /// Something foreign happened to a target: it is turned to in the next round.
+    /// Makes a target due in the next round, since something other than this host changed it.
     pub fn turn_to(&mut self, index: u32) {
         self.dirty.insert(index);
         if let Some(known) = self.targets.get_mut(&index) {
@@ -193,8 +193,8 @@ impl JobMemory {
         }
     }
 
-    /// The spec and whether it fits its plugin. Checked once for each generation and plugin, since it costs as much as
-    /// there are targets; the grant may change at any time, and is asked each time.
+    /// Checks the spec and that it fits its plugin. Cached for each generation and plugin, since the cost grows with
+    /// the number of targets; the grant may change at any time, so it is checked each time.
     pub fn check(&mut self, key: &JobKey, job: &OperationJob, plugin: &PluginLookup) -> Result<Arc<ValidSpec>, Invalid> {
         let generation = job.metadata.generation.unwrap_or(0);
         let digest = plugin.serving().map(|plugin| plugin.digest.clone());
@@ -211,7 +211,7 @@ impl JobMemory {
         outcome.and_then(|spec| granted(key, spec, plugin))
     }
 
-    /// Takes in what this round made durable. It was written from `began` to `now`.
+    /// Takes over the changes that this round made durable, written from `began` to `now`.
     pub fn committed(&mut self, commit: Commit, began: Timestamp, now: Timestamp) {
         for (index, decided) in commit.targets {
             self.decided.remove(&index);
@@ -265,7 +265,7 @@ impl JobMemory {
         }
     }
 
-    /// Notes a decision, in place of any other about the target.
+    /// Stores a decision, in place of any other about the target.
     pub fn decide(&mut self, index: u32, decided: Decided) {
         self.latest.put(index, decided.state.progress);
         if decided.writes.is_empty() {
@@ -286,14 +286,14 @@ impl JobMemory {
         }
     }
 
-    /// Notes a hold of ours on the object of a target that needs no release; it is released all the same.
+    /// Notes a hold of this job on the object of a target that owes no release; it is released all the same.
     pub fn still_held(&mut self, index: u32, uid: String) {
         self.target(index).held = Some(uid);
         self.releasing.insert(index);
         self.dirty.insert(index);
     }
 
-    /// Notes that nothing of ours is left on the object of a target that ended.
+    /// Notes that the object of an ended target has no hold of this job any more.
     pub fn let_go(&mut self, index: u32) {
         self.releasing.remove(&index);
         self.targets.remove(&index);
@@ -301,7 +301,7 @@ impl JobMemory {
         self.again |= self.at_rest();
     }
 
-    /// Drops decisions that were not recorded: the job is read anew, and the next round decides again.
+    /// Drops decisions that were not recorded: the next round reads the job again and decides again.
     pub fn forget_plan(&mut self) {
         self.decided.clear();
         self.urgent.clear();
@@ -310,17 +310,17 @@ impl JobMemory {
         self.shards.read_again();
     }
 
-    /// The memory of a target; made on first use.
+    /// The memory of a target; created on first use.
     pub fn target(&mut self, index: u32) -> &mut TargetMemory {
         self.targets.entry(index).or_default()
     }
 
-    /// The decided state of a target, or the durable one where nothing is decided.
+    /// The decided state of a target, or the durable one if nothing is decided.
     pub fn latest(&self, index: u32) -> Option<&TargetState> {
         self.decided.get(&index).map(|decided| &decided.state).or_else(|| self.state.target(index))
     }
 
-    /// The number of targets by progress, with what is decided counted in.
+    /// The number of targets by progress, decisions included.
     pub fn counts(&self) -> Counts {
         self.latest.counts()
     }
@@ -338,7 +338,7 @@ impl JobMemory {
         Standing { counts: self.durable.counts(), ended: self.state.end.is_some() }
     }
 
-    /// Computes the due time of a target anew, from what is remembered of it.
+    /// Recomputes the due time of a target from its memory.
     pub fn schedule(&mut self, index: u32, bounds: Bounds) {
         let ends = self.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
         let turned_to_next = self.dirty.contains(&index);
@@ -352,7 +352,7 @@ impl JobMemory {
         self.agenda.set(index, due);
     }
 
-    /// The due time of the job: the earliest of its reasons and those of its targets. A time long past means at once.
+    /// The due time of the job: the earliest of its own and those of its targets. A time long past means at once.
     pub fn next(&mut self, requeue: Option<Timestamp>) -> Option<Timestamp> {
         if std::mem::take(&mut self.again) || !self.dirty.is_empty() {
             return Some(Timestamp::UNIX_EPOCH);
@@ -365,7 +365,7 @@ impl JobMemory {
         self.live_reads.iter().cloned().collect()
     }
 
-    /// Whether every target is durably at its end and released, and nothing waits to be written.
+    /// True if every target is durably ended and released, and no write is pending.
     pub fn at_rest(&self) -> bool {
         self.decided.is_empty()
             && self.durable.pending.is_empty()
@@ -373,7 +373,7 @@ impl JobMemory {
             && self.releasing.is_empty()
     }
 
-    /// Notes the name of an event. Yields whether it is new.
+    /// Notes the name of an event. Returns true if it is new.
     pub fn tell(&mut self, name: &str) -> bool {
         if self.told.len() >= TOLD {
             self.told.clear();
@@ -382,7 +382,7 @@ impl JobMemory {
     }
 }
 
-/// Whether a spec fits its plugin, whatever that is granted.
+/// Checks that a spec fits its plugin, regardless of its grant.
 fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
     let Some(plugin) = plugin.serving() else { return Ok(spec) };
     let name = &plugin.manifest.name;
@@ -402,7 +402,7 @@ fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
     Ok(spec)
 }
 
-/// Whether the plugin may act in the job's namespace.
+/// Checks that the plugin may act in the job's namespace.
 fn granted(key: &JobKey, spec: Arc<ValidSpec>, plugin: &PluginLookup) -> Result<Arc<ValidSpec>, Invalid> {
     match plugin.serving().filter(|plugin| !plugin.grant.allows_namespace(&key.namespace)) {
         None => Ok(spec),

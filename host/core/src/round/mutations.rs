@@ -1,7 +1,6 @@
 //! Proposals as requests: each mutation that would change something becomes a write with its preconditions.
 //!
-//! Takes an authorised proposal and the objects as seen; yields writes. What is made already, or concerns an object
-//! that is gone, yields none. May not decide whether a proposal is allowed.
+//! A mutation that is made already, or whose object is gone, becomes no write. The proposal was authorized before.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ impl Target<'_> {
     }
 }
 
-/// What mutations are resolved against.
+/// The views that mutations are resolved against.
 struct Origin<'a> {
     target: &'a Target<'a>,
     /// The object of the target's recorded UID.
@@ -55,7 +54,7 @@ impl Origin<'_> {
         }
     }
 
-    /// The object that a reference means, as seen. A namesake of another UID is not it.
+    /// The object that a reference names, as seen. A namesake of another UID is not it.
     fn seen(&self, reference: &ObjectRef) -> Option<Arc<Object>> {
         let found = if reference.key == self.target.key { self.object.cloned() } else { self.target.round.store.get(&reference.key) };
         found.filter(|object| reference.uid.as_ref().is_none_or(|uid| *uid == object.uid))
@@ -63,7 +62,7 @@ impl Origin<'_> {
 
     fn metadata(&self, change: &MetadataChange) -> Option<Write> {
         let seen = self.seen(&change.object)?;
-        // Holds are for targets: what a job does to another object stays.
+        // Holds are for targets: a job's changes of other objects stay.
         let keep = change.keep || change.object.key != self.target.key;
         let body = holds::change(&seen, &MetadataChange { keep, ..change.clone() }, &self.target.round.job.uid)?;
         Some(Write::patch(&change.object.key, body))
@@ -86,7 +85,7 @@ impl Origin<'_> {
         let fields = body.as_object_mut()?;
         let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
         metadata.insert("uid".into(), json!(uid));
-        // The API server checks no UID where it patches a subresource of a custom resource.
+        // The API server checks no UID in a patch of a custom resource's subresource.
         if let Some(seen) = seen.filter(|_| subresource.is_some()) {
             metadata.insert("resourceVersion".into(), json!(seen.resource_version));
         }

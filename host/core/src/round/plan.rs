@@ -1,7 +1,7 @@
-//! The targets that a round works on. What each of them needs is in `target.rs`.
+//! The targets that a round works on. `target.rs` says what each of them needs.
 //!
-//! Costs what changed: only targets that something happened to, whose time has come or that may start are looked at.
-//! Source: docs/operationjob.md 3.1, 3.4.
+//! Takes the memory and the results of writes; yields a [`Plan`]. May not examine every target: a round costs only the
+//! targets that changed, are due or may start. Source: docs/operationjob.md 3.1, 3.4.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ const BATCH: usize = 250;
 const READ_AGAIN: SignedDuration = SignedDuration::from_millis(50);
 /// Wait after live reads that the API server did not answer.
 const FAILED_READ_AGAIN: SignedDuration = SignedDuration::from_secs(2);
-/// Wait for targets of other jobs of a plugin that has as many in flight as it may.
+/// Wait while other jobs' targets use all that a plugin may have in flight.
 const FULL_AGAIN: SignedDuration = SignedDuration::from_secs(1);
 /// Bytes that one index can add to a text of ranges.
 const INDEX_BYTES: usize = 6;
@@ -41,27 +41,27 @@ pub struct Plan {
     pub visits: Vec<(u32, PlannedVisit)>,
     /// Patches that only bump a resourceVersion; nothing has to be durable first.
     pub bumps: Vec<Entry>,
-    /// The targets that the round turned to.
+    /// The targets that the round works on.
     pub turned: Vec<u32>,
     /// No write of the job waits or is on the wire.
     pub job_is_quiet: bool,
     /// Nothing is decided in this round.
     pub rests: bool,
-    /// When to come back, though nothing happens.
+    /// Time of the next round if nothing changes before.
     pub requeue: Option<Timestamp>,
 }
 
 impl Plan {
-    /// Comes back at `time` or before.
+    /// Schedules the next round at `time` or before.
     pub fn come_back(&mut self, time: Timestamp) {
         self.requeue = Some(self.requeue.map_or(time, |other| other.min(time)));
     }
 }
 
-/// Whether targets may be started and visited in a round.
+/// Permission to start and visit targets in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartGate {
-    /// As many targets as this may be started.
+    /// At most this many targets may be started.
     Open(usize),
     /// Those in flight may be visited, none may start: no valid spec or no plugin.
     NoStarts,
@@ -69,7 +69,7 @@ enum StartGate {
     Shut,
 }
 
-/// The gate of a round. A job that was read in this term no longer keeps the others of its namespace waiting.
+/// The permission of a round. A job that was read in this term no longer keeps the others of its namespace waiting.
 fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> StartGate {
     let ended = memory.state.end.is_some();
     let read = memory.epoch_raised || ended;
@@ -88,8 +88,8 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     StartGate::Open(most.saturating_sub(own).saturating_sub(elsewhere))
 }
 
-/// The first half of a round, up to the plugin calls: takes in results, and plans. Yields the events that follow from
-/// the results.
+/// The first half of a round, up to the plugin calls: takes results, and plans. Returns the events that follow from the
+/// results.
 pub fn prepare(
     round: &Round<'_>,
     memory: &mut JobMemory,
@@ -116,8 +116,8 @@ pub fn prepare(
     (plan, new_events(events, memory))
 }
 
-/// Plans one round. Entries of the targets it turns to are taken back; a target that is busy is left alone, for its
-/// result makes it due.
+/// Plans one round. Takes back the waiting entries of its targets; a busy target is skipped, since its result makes it
+/// due.
 fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut WriteQueue) -> Plan {
     let mut plan = Plan::default();
     if gate == StartGate::Shut {
@@ -160,7 +160,7 @@ fn choose(
         let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
         if live && !ends {
             if batch.len() >= room {
-                // As many targets as may have entries have one: their results bring the next round.
+                // All targets that may have entries have one: their results cause the next round.
                 left.insert(index);
                 continue;
             }
@@ -189,8 +189,8 @@ fn choose(
     batch
 }
 
-/// Pending targets that may start: with those ever started, no more than `partition`; all when the job is deleted,
-/// for they end then.
+/// Pending targets that may start: together with those ever started, at most `partition`; all if the job is deleted,
+/// since they end then.
 fn startable(
     round: &Round<'_>,
     memory: &JobMemory,
@@ -221,7 +221,7 @@ fn startable(
     found.into_iter().take(most.min(ranges_room(memory))).collect()
 }
 
-/// How many more targets may be in flight before their ranges no longer fit into the status.
+/// The number of further targets that may be in flight before their ranges exceed the status.
 fn ranges_room(memory: &JobMemory) -> usize {
     let processing = &memory.latest.processing;
     if processing.len() * INDEX_BYTES + BATCH * INDEX_BYTES < PROCESSING_BYTES {

@@ -1,7 +1,7 @@
 //! Brings the memory up to the stored job.
 //!
-//! A status that this term wrote itself changes nothing; one that somebody else wrote is the truth, and everything is
-//! read anew.
+//! Takes an observation; yields a [`Refresh`]. A status that this term wrote itself changes nothing; one that another
+//! client wrote is the truth, and all state is read again from it.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use crate::shared::holds::held;
 use crate::shared::tables::Tables;
 use crate::shared::wake_index::Waits;
 
-/// The meaning of an observation for the memory.
+/// The effect of an observation on the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refresh {
     /// The targets are as this term left them.
     Unchanged,
-    /// The durable state was read anew.
+    /// The durable state was read again.
     Reloaded,
     /// The records are needed first.
     NeedsRecords,
@@ -97,7 +97,7 @@ fn spare_right_shards(memory: &mut JobMemory, job: &OperationJob, records: &[Ope
     memory.shards.rewrite.retain(|shard| !right.contains(shard));
 }
 
-/// Whether a record was written by a later term.
+/// True if a record was written by a later term.
 fn superseded(memory: &JobMemory) -> bool {
     memory.epoch_raised && memory.shards.stored.values().any(|shard| shard.epoch > memory.state.epoch)
 }
@@ -113,7 +113,7 @@ fn version(job: &OperationJob) -> StoredVersion {
     }
 }
 
-/// Brings the shared tables up to a state that was read anew, or to a plugin that came.
+/// Updates the shared tables for a state that was read again, or for a plugin that came.
 pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, store: &Store, tables: &mut Tables) {
     let registration = plugin.serving().map(|plugin| &plugin.registration);
     memory.indexed_for = plugin.serving().map(|plugin| plugin.digest.clone());
@@ -189,8 +189,8 @@ pub fn stored_claims(target: &TargetState, registration: Option<&Registration>) 
     claims
 }
 
-/// The host's extra that says which objects the exclusive extras of `target` name. `seen` finds an object by kind and
-/// name.
+/// The host's extra that lists the objects named by the exclusive extras of `target`. `seen` finds an object by kind
+/// and name.
 pub fn note_claims(
     target: &TargetState,
     registration: &Registration,

@@ -19,12 +19,12 @@ use crate::round::target_memory::TargetMemory;
 /// First wait after an eviction that a budget refused, in seconds; doubles up to a minute.
 const BLOCKED_WAIT: i64 = 5;
 const LONGEST_WAIT: i64 = 60;
-/// How long the cache may take to show what made a write fail before the host reads the object live.
+/// Time for the cache to show the change that made a write fail; then the host reads the object live.
 const UNSEEN: SignedDuration = SignedDuration::from_millis(500);
-/// How far the host's clock may be ahead of the API server's, and a little more.
+/// Greatest lead of the host's clock over the API server's, and a little more.
 const CLOCK_MARGIN: SignedDuration = SignedDuration::from_secs(2);
 
-/// Takes in the results that came back. Yields the events that follow from them.
+/// Takes the results that came back into the memory. Returns the events that follow from them.
 pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<EventNote> {
     let mut notes = Vec::new();
     let events = EventBuilder { job, action };
@@ -48,7 +48,7 @@ pub fn last_events(memory: &mut JobMemory) -> Vec<EventNote> {
     made.flat_map(|result| result.entry.events).collect()
 }
 
-/// Whether a result is about the target as it is now, and not about an earlier attempt or another object.
+/// True if a result is about the target's present attempt and object.
 fn concerns(result: &EntryResult, index: u32, memory: &JobMemory) -> bool {
     let epoch = memory.state.epoch;
     memory.state.target(index).is_some_and(|target| {
@@ -67,7 +67,7 @@ fn closed(result: &EntryResult, memory: &mut JobMemory, notes: &mut Vec<EventNot
     if result.stopped.is_none() {
         notes.extend(result.entry.events.iter().cloned());
     }
-    // What it was a step to is due now.
+    // The next step of the job's end is due now.
     memory.again |= memory.job_retry.is_none();
 }
 
@@ -97,7 +97,7 @@ fn target(
             notes.extend(warning.map(|warning| events.about_target(warning, index, attempt)));
         }
     }
-    // It is turned to now, and rests where it has to.
+    // It is due now; its own waits still apply.
     memory.agenda.set(index, Some(Timestamp::UNIX_EPOCH));
 }
 
@@ -140,7 +140,7 @@ fn stop(
         }
         Stopped::LostLease => return (None, None),
         Stopped::Gone | Stopped::Conflict => {
-            // Never at once: a refused eviction has spent its budget. The cache moves, or a live read moves it.
+            // Never at once: a refused eviction has spent its budget. The cache or a live read brings a newer version.
             if version.is_none() {
                 known.retry_at = Some(after(at, UNSEEN));
                 known.check_at = known.retry_at;
@@ -185,7 +185,7 @@ fn stop(
     }
 }
 
-/// Remembers what may still take effect.
+/// Remembers the writes that may still take effect.
 fn note_unknown(result: &EntryResult, known: &mut TargetMemory, version: Option<String>, own: bool) {
     if own {
         known.expects.unknown.clone_from(&version);
@@ -208,7 +208,7 @@ fn backed_off(tries: &mut u32) -> SignedDuration {
     wait
 }
 
-/// A trouble that lasts is shown on its target, when the status is written next.
+/// Shows a lasting trouble on its target with the next write of the status.
 fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     let Some((reason, message)) = trouble else { return };
     let error = TargetError { reason: reason.to_owned(), message: cut(&message, 256) };

@@ -1,4 +1,4 @@
-//! The OperationRecords of a job as this term knows them: their versions, and which are to be written anew.
+//! The OperationRecords of a job as this term knows them: their versions, and those to rewrite.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct Shards {
     pub stored: BTreeMap<u32, StoredShard>,
     /// The records are read with the next observation.
     pub wanted: bool,
-    /// Shards that are written anew, from memory.
+    /// Shards to rewrite from memory.
     pub rewrite: BTreeSet<u32>,
 }
 
@@ -25,13 +25,13 @@ pub fn shard_of(index: u32) -> u32 {
 }
 
 impl Shards {
-    /// The records are read before anything else is decided.
+    /// Requests the records before any other decision.
     pub fn read_again(&mut self) {
         self.wanted |= !self.stored.is_empty();
     }
 
-    /// Takes in the records as they are stored. `known`: this term remembers the targets, so that a record that was
-    /// there and is missing now, or was changed, is written anew. One that lost its labels always is.
+    /// Takes the records as stored. `known`: this term remembers the targets, so a record that has disappeared or was
+    /// changed is rewritten. One that lost its labels always is.
     pub fn read(&mut self, records: &[OperationRecord], known: bool) {
         let read: BTreeMap<u32, StoredShard> = records.iter().filter_map(stored).collect();
         if known {
@@ -48,7 +48,7 @@ impl Shards {
         self.wanted = false;
     }
 
-    /// Takes in the replies to writes of records.
+    /// Takes the replies to writes of records.
     pub fn written(&mut self, replies: BTreeMap<u32, StoredShard>) {
         for (shard, stored) in replies {
             self.rewrite.remove(&shard);
@@ -56,7 +56,7 @@ impl Shards {
         }
     }
 
-    /// The epoch in a record; 0 where there is none.
+    /// The epoch in a record; 0 if there is none.
     pub fn epoch(&self, shard: u32) -> i64 {
         self.stored.get(&shard).map_or(0, |stored| stored.epoch)
     }

@@ -22,7 +22,7 @@ use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
 use crate::round::shards::{labelled, shard_labels, shard_name};
 
-/// Longest text of `ranges.processing`, in bytes. Starts wait where it would be longer.
+/// Longest text of `ranges.processing`, in bytes. Starts wait if it would be longer.
 pub const PROCESSING_BYTES: usize = 16 * 1024;
 /// Longest text of `ranges.succeeded`, of `.failed` and of all `failures`, in bytes.
 const SUCCEEDED_BYTES: usize = 12 * 1024;
@@ -43,13 +43,13 @@ pub struct Summary {
     pub selection: Option<Selection>,
     /// The conditions.
     pub conditions: Vec<Condition>,
-    /// How many targets are how far.
+    /// Numbers of targets by progress.
     pub counts: Counts,
-    /// When the round began.
+    /// Time at which the round began.
     pub now: Timestamp,
 }
 
-/// The status that `memory`, with what is decided, and `summary` show.
+/// The status of `memory`, decisions included, and `summary`.
 pub fn status(memory: &JobMemory, summary: Summary) -> OperationJobStatus {
     let counts = summary.counts;
     let progress = counts.progress();
@@ -112,7 +112,7 @@ fn failures(memory: &JobMemory) -> Vec<Failure> {
         .collect()
 }
 
-/// Whether the stored status does not say what `memory` says: progress, end, numbers and ranges.
+/// True if the stored status differs from `memory` in progress, end, numbers or ranges.
 pub fn differs(memory: &JobMemory, stored: Option<&OperationJobStatus>) -> bool {
     let Some(stored) = stored.filter(|stored| stored.start_time.is_some()) else { return false };
     let counts = memory.counts();
@@ -139,7 +139,7 @@ fn count(n: usize) -> Option<i32> {
     i32::try_from(n).ok().filter(|n| *n > 0)
 }
 
-/// The merge patch that turns the stored status into `next`, with preconditions. `None` where they are equal.
+/// The merge patch that turns the stored status into `next`, with preconditions. `None` if they are equal.
 pub fn patch(
     stored: Option<&OperationJobStatus>,
     next: &OperationJobStatus,

@@ -1,7 +1,7 @@
-//! What one target needs next.
+//! The next need of one target.
 //!
-//! Takes its durable state, what is remembered of it and the views of this round; yields a [`Need`]. It names what is to
-//! be done and does none of it. A deadline fires here. Source: docs/operationjob.md 3.5 to 3.11.
+//! Takes its durable state, its memory and the views of this round; yields a [`Need`]. May not act on it. A deadline
+//! fires here. Source: docs/operationjob.md 3.5 to 3.11.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::round::judge::too_late_for;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
 use crate::shared::holds;
 
-/// How long an own write may stay unseen before the host reads the object live.
+/// Longest time that an own write may stay unseen before the host reads the object live.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(3);
 
-/// What one target needs next.
+/// The next need of one target.
 #[derive(Debug)]
 pub enum Need {
     /// Nothing before a change or its due time.
     Rest,
     /// These live reads first.
     Read(BTreeSet<LiveRead>),
-    /// This state recorded, with no call.
+    /// Recording this state, without a call.
     Set(TargetState),
-    /// Its resourceVersion bumped, so that a write still under way fails.
+    /// A bump of its resourceVersion, so that a write still under way fails.
     Bump(Write),
     /// A visit.
     Visit(Box<PlannedVisit>),
@@ -43,7 +43,7 @@ pub enum Need {
 pub struct PlannedVisit {
     /// The functions to call.
     pub call: Call,
-    /// The state to record, before what the plugin adds.
+    /// The state to record, before the plugin's extras.
     pub state: TargetState,
     /// The object of the recorded UID.
     pub object: Option<Arc<Object>>,
@@ -60,7 +60,7 @@ fn error(reason: &str, message: impl Into<String>) -> TargetError {
 }
 
 impl Target<'_> {
-    /// What this target needs next.
+    /// The next need of this target.
     pub fn need(&self, known: &mut TargetMemory) -> Need {
         match self.stored.progress {
             Progress::Pending => self.start(known),
@@ -87,7 +87,7 @@ impl Target<'_> {
         error("NamespaceTerminating", format!("namespace {namespace} is being deleted; it was {how}"))
     }
 
-    /// A pending target: it starts, or it is found never to have been there.
+    /// A pending target: it starts, or it fails because its pod was never there.
     fn start(&self, known: &mut TargetMemory) -> Need {
         let round = self.round;
         known.waits_for_object = false;
@@ -125,7 +125,7 @@ impl Target<'_> {
         }
     }
 
-    /// The extras about the controller, which are stored since later nobody can look them up.
+    /// The extras about the controller, stored because it may be gone later.
     fn owner_extras(&self, object: &Object) -> Result<Vec<(String, String)>, LiveRead> {
         let root = match self.round.store.root(object) {
             Ok(root) => root,
@@ -134,7 +134,7 @@ impl Target<'_> {
                 if !self.round.live.has(&read) {
                     return Err(read);
                 }
-                // The ReplicaSet is gone already: it is the only root there is.
+                // The ReplicaSet is gone already, so it counts as the root.
                 object.controller().cloned()
             }
         };
@@ -162,7 +162,7 @@ impl Target<'_> {
         }
     }
 
-    /// The live read that is due before an absence is believed: a cache may lag behind the leader that recorded the UID.
+    /// The live read that must confirm an absence: a cache may lag behind the leader that recorded the UID.
     fn unconfirmed(&self, known: &mut TargetMemory) -> Option<LiveRead> {
         if known.expects.own_intent || known.expects.confirmed {
             return None;
@@ -176,7 +176,7 @@ impl Target<'_> {
         (!over || !self.round.live.refused(&self.live_read())).then(|| self.live_read())
     }
 
-    /// Gives the target a failure where its time is over or its job goes.
+    /// Sets a pending failure if the target's deadline has passed or its job is deleted.
     fn end_where_due(&self, known: &mut TargetMemory) {
         let no_late_effect = known.expects.no_late_effect();
         if self.round.deleting() {
@@ -203,7 +203,7 @@ impl Target<'_> {
         known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: false, give_up_at: None });
     }
 
-    /// The way to an end other than Succeeded: no late effect first, then the final check.
+    /// Steps to an end other than Succeeded: first exclude late effects, then the final check.
     fn end(&self, known: &mut TargetMemory, failure: PendingFailure, object: Option<Arc<Object>>) -> Need {
         if known.retry_at.is_some_and(|time| time > self.round.now) {
             return Need::Rest;
@@ -226,8 +226,8 @@ impl Target<'_> {
         Need::Visit(Box::new(PlannedVisit { call: Call::Progress, state, object, final_check: true }))
     }
 
-    /// `None` once no write of ours can still take effect: a bump was accepted, the object is gone, or every request
-    /// that may be under way is too old.
+    /// `None` once no write of this job can still take effect: a bump was accepted, the object is gone, or every
+    /// request that may be under way is too old.
     fn exclude_late_effects(
         &self,
         known: &mut TargetMemory,
@@ -264,7 +264,7 @@ impl Target<'_> {
         }
     }
 
-    /// The ordinary way on.
+    /// The need of a target in flight that is not about to fail.
     fn go_on(&self, known: &mut TargetMemory, object: Option<Arc<Object>>) -> Need {
         if self.round.serving().is_none() {
             return Need::Rest;
@@ -289,14 +289,14 @@ impl Target<'_> {
         visit(call, next, object)
     }
 
-    /// Whether `operate` has done something already, so that a delay no longer holds the target back.
+    /// True if `operate` has had an effect already, so that a delay no longer holds the target back.
     pub fn was_operated(&self, known: &TargetMemory, object: Option<&Object>) -> bool {
         let remembered = || self.stored.extra.keys().any(|key| !extras::HOST.contains(&key.as_str()));
         let marked = || object.is_none_or(|object| object.terminating() || holds::held(object, &self.round.job.uid));
         known.operated || remembered() || marked()
     }
 
-    /// The live read that shows an own write, where the cache does not show it.
+    /// The live read that shows an own write, if the cache does not show it.
     fn unseen(&self, known: &mut TargetMemory, object: Option<&Object>) -> Option<LiveRead> {
         let looked = self.round.live.has(&self.live_read());
         let expects = &mut known.expects;
@@ -310,7 +310,7 @@ impl Target<'_> {
         (expects.stale.is_some() || expects.departing).then(|| self.live_read())
     }
 
-    /// The state with the time at which the target was asked to go, once that is known.
+    /// The state with the time at which the target was asked to terminate, once that is known.
     fn with_departure(&self, known: &TargetMemory, object: Option<&Object>) -> TargetState {
         let mut next = self.stored.clone();
         let going = object.is_none_or(Object::terminating);
@@ -321,8 +321,8 @@ impl Target<'_> {
         next
     }
 
-    /// A target whose record was lost before this term: it is not started again, and what this job holds on the pod of
-    /// its name is let go.
+    /// Fails a target whose record was lost before this term: it is not started again, and this job's holds on the pod
+    /// of its name are removed.
     fn give_up_lost(&self) -> Need {
         if !self.round.live.has(&self.live_read()) {
             return Need::Read([self.live_read()].into());
@@ -333,7 +333,7 @@ impl Target<'_> {
         Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
 
-    /// A target that ended and from which something of ours may have to go.
+    /// A target that ended and may have changes of this job to undo.
     fn release(&self, known: &mut TargetMemory) -> Need {
         if known.retry_at.is_some_and(|time| time > self.round.now) {
             return Need::Rest;
@@ -342,7 +342,7 @@ impl Target<'_> {
         let object = self.round.store.get(&self.key).filter(|object| Some(&object.uid) == uid);
         let looked = self.round.live.has(&self.live_read());
         let expects = &mut known.expects;
-        // A lagging cache may not show our hold, or show one that is gone.
+        // A lagging cache may miss a hold of this job, or show one that is gone.
         let confirmed = expects.own_intent || expects.confirmed || looked;
         if !confirmed || expects.stale.is_some() && !looked {
             return Need::Read([self.live_read()].into());

@@ -1,4 +1,4 @@
-//! What a term remembers of one target, and when the target is due by that.
+//! The memory that a term keeps of one target, and the due time that follows from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::time::{after, earliest};
 
-/// Visits in a row that nothing foreign brought after which waits grow.
+/// Visits in a row without a foreign change after which waits grow.
 const QUIET_VISITS: u32 = 3;
 /// The first grown wait; doubles.
 const FIRST_GROWN_MS: i64 = 250;
 /// The longest grown wait.
 const LONGEST_GROWN_MS: i64 = 60_000;
-/// A wait of this length that a plugin asks for is kept as asked.
+/// A plugin's wait of this length or more is not changed.
 const KEPT_AS_ASKED: SignedDuration = SignedDuration::from_secs(10);
 
-/// What a term remembers of one target.
+/// The memory of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TargetMemory {
     /// Retryable failures of the current call in a row.
@@ -28,33 +28,33 @@ pub struct TargetMemory {
     pub write_tries: u32,
     /// Traps in a row.
     pub traps: u32,
-    /// Failed tries to release it.
+    /// Failed attempts to release it.
     pub release_tries: u32,
     /// Evictions in a row that a disruption budget refused.
     pub blocked: u32,
-    /// Back-off: not visited before.
+    /// Back-off: no visit before this time.
     pub retry_at: Option<Timestamp>,
     /// The time that the plugin or the host asked for.
     pub check_at: Option<Timestamp>,
     /// The time of the last visit.
     pub visited_at: Option<Timestamp>,
-    /// Visits in a row that nothing foreign brought.
+    /// Visits in a row without a foreign change.
     pub quiet_visits: u32,
-    /// Something foreign changed since the last visit.
+    /// Something other than this host has changed since the last visit.
     pub news: bool,
     /// A live read that it needs failed, and is made again then.
     pub read_at: Option<Timestamp>,
-    /// Live reads that its last visit lacked.
+    /// Live reads that the last visit lacked.
     pub live_reads: BTreeSet<LiveRead>,
     /// Own writes that the cache may not show yet.
     pub expects: Expectations,
     /// An end other than Succeeded that is not recorded yet.
     pub failure: Option<PendingFailure>,
-    /// The reason why it waits, and for how many rounds it has.
+    /// The reason why it waits, and the number of rounds with that reason.
     pub trouble: Option<(TargetError, u32)>,
-    /// `release` was refused or is not to be had: the host lets go without it.
+    /// `release` was refused or is unavailable: the host releases without it.
     pub release_alone: bool,
-    /// UID of the object on which a hold of ours is left though the target needs no release.
+    /// UID of the object that still has a hold of this job though the target owes no release.
     pub held: Option<String>,
     /// A mutation was proposed for it in this term.
     pub operated: bool,
@@ -69,58 +69,59 @@ pub struct TargetMemory {
 pub struct Bounds {
     /// The end of its delay, if it was not operated yet.
     pub begin: Option<Timestamp>,
-    /// The end of its time.
+    /// The deadline.
     pub deadline: Option<Timestamp>,
     /// A plugin serves: it may be visited.
     pub visits: bool,
 }
 
-/// Own writes that the cache may not show yet, and what is known of the target's object beside the cache.
+/// Own writes that the cache may not show yet, and knowledge of the target's object beyond the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Expectations {
     /// This term recorded its intent.
     pub own_intent: bool,
-    /// The API server confirmed in this term what the cache shows of its object.
+    /// The API server confirmed the cached view of its object in this term.
     pub confirmed: bool,
-    /// Its resourceVersion when a write of unknown outcome was sent.
+    /// Its resourceVersion at the time of a write of unknown outcome.
     pub unknown: Option<String>,
-    /// Other objects with a write of unknown outcome: the version seen, and the time after which it is too late for one.
+    /// Other objects with a write of unknown outcome: the version seen, and the time after which such a write is too
+    /// late.
     pub unknown_others: BTreeMap<ObjectKey, (Option<String>, Timestamp)>,
-    /// Its resourceVersion when a write found the view old: nothing is decided before it has moved.
+    /// Its resourceVersion when a write found the view out of date: nothing is decided until it has changed.
     pub stale: Option<String>,
     /// An eviction or deletion was accepted, and the cache does not show it yet.
     pub departing: bool,
-    /// When an own write that the cache does not show is read live.
+    /// Time at which the host reads an own write live that the cache does not show.
     pub patience: Option<Timestamp>,
-    /// When the target was asked to go, as a view of it showed.
+    /// Time at which the target was asked to terminate, as a view of it showed.
     pub asked_to_go: Option<Timestamp>,
-    /// When an accepted eviction or deletion was sent, less a margin.
+    /// Time at which an accepted eviction or deletion was sent, less a margin.
     pub departure_sent: Option<Timestamp>,
 }
 
 /// An end other than Succeeded that waits for its final check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PendingFailure {
-    /// Why.
+    /// The error to record.
     pub error: TargetError,
-    /// No write of ours can still take effect.
+    /// No write of this job can still take effect.
     pub no_late_effect: bool,
     /// The job is being deleted: there is no final check.
     pub skip_final_check: bool,
-    /// A bump was refused: after this time no request that was sent before can take effect any more.
+    /// A bump was refused: after this time no earlier request can take effect any more.
     pub give_up_at: Option<Timestamp>,
 }
 
 impl TargetMemory {
-    /// The due time, from all reasons that stand: the end of its time, the wait that was asked for, patience with the
-    /// cache, and back-off.
+    /// The due time, from all reasons that stand: the deadline, the requested wait, the wait for the cache, and
+    /// back-off.
     pub fn due(&self, bounds: Bounds) -> Option<Timestamp> {
         if self.read_at.is_some() {
             // It may be past any other time: without the read nothing goes on.
             return self.read_at;
         }
         if let Some(failure) = &self.failure {
-            // Its time is over: what it waits for is a live read, a result or a back-off.
+            // Its deadline has passed: it waits only for a live read, a result or a back-off.
             return earliest([self.retry_at, failure.give_up_at]);
         }
         let floor = bounds.begin.max(self.retry_at);
@@ -143,12 +144,12 @@ impl TargetMemory {
         self.retry_at = None;
     }
 
-    /// Wants a visit at `time`; later where visits go on though nothing foreign changes.
+    /// Requests a visit at `time`; later if visits continue without a foreign change.
     pub fn check(&mut self, time: Timestamp) {
         self.check_at = Some(time.max(self.grown().unwrap_or(time)));
     }
 
-    /// Wants a visit after the wait that a plugin asked for.
+    /// Requests a visit after the wait that a plugin asked for.
     pub fn check_after(&mut self, now: Timestamp, wait: SignedDuration) {
         let time = after(now, wait);
         if wait >= KEPT_AS_ASKED {
@@ -166,17 +167,17 @@ impl TargetMemory {
 }
 
 impl Expectations {
-    /// Takes in a view of the object as it goes. The earliest time counts: the last event of an object may show the time
-    /// of its end instead.
+    /// Takes the time at which the object was asked to terminate. The earliest time counts: the last event of an object
+    /// may show the time of its end instead.
     pub fn asked_to_go(&mut self, time: Timestamp) {
         self.asked_to_go = Some(self.asked_to_go.map_or(time, |known| known.min(time)));
     }
 
-    /// Drops what the newest view of the target's object settles.
+    /// Drops the expectations that the newest view of the target's object meets.
     pub fn refresh(&mut self, object: Option<&Object>, store: &Store, now: Timestamp) {
         let version = object.map(|object| &object.resource_version);
         if self.unknown.is_some() && version != self.unknown.as_ref() {
-            // The object has moved: a write made against the older version fails from now on.
+            // The object's version has changed: a write against the older one fails from now on.
             self.unknown = None;
         }
         self.unknown_others.retain(|key, (seen, until)| {
@@ -191,12 +192,12 @@ impl Expectations {
         }
     }
 
-    /// Whether no write of ours can still take effect.
+    /// True if no write of this job can still take effect.
     pub fn no_late_effect(&self) -> bool {
         self.own_intent && self.unknown.is_none() && self.unknown_others.is_empty()
     }
 
-    /// When the target was asked to go, as far as is known.
+    /// Time at which the target was asked to terminate, as far as is known.
     pub fn departure(&self) -> Option<Timestamp> {
         self.asked_to_go.or(self.departure_sent)
     }
