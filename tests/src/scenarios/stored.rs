@@ -40,7 +40,7 @@ pub async fn stored_jobs_that_break_a_rule_are_invalid_and_the_others_go_on(rig:
             "twice",
             json!({"spec": {"action": "Replace", "targets": [{"name": "a"}, {"name": "a"}]}}),
             "DuplicateTarget",
-            "a is there twice",
+            "a is listed twice",
         ),
         (
             "deadline",

@@ -70,7 +70,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     }
     let digest = digest(spec);
     if selection.is_some_and(|frozen| !frozen.digest.is_empty() && frozen.digest != digest) {
-        let message = "spec.action, targets or parameters changed after the job began: put them back as they were";
+        let message = "spec.action, targets or parameters changed after the job began: restore the original values";
         return invalid("ImmutableFieldChanged", message);
     }
     Ok(ValidSpec {
@@ -99,7 +99,7 @@ fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
         Some((field, _)) => invalid(
             "InvalidValue",
             format!(
-                "spec.{field}: not supported by this version of the host, which will not act without honouring it; remove the field"
+                "spec.{field}: not supported by this version of the host; remove the field"
             ),
         ),
         None => Ok(()),
@@ -136,7 +136,7 @@ fn targets(targets: &[TargetRef]) -> Result<(), Invalid> {
             return invalid("InvalidValue", message);
         }
         if !seen.insert(name) {
-            return invalid("DuplicateTarget", format!("spec.targets[{index}].name: {name} is there twice"));
+            return invalid("DuplicateTarget", format!("spec.targets[{index}].name: {name} is listed twice"));
         }
         let containers = target.containers.as_deref().unwrap_or_default();
         if containers.iter().collect::<BTreeSet<_>>().len() != containers.len() {
@@ -179,7 +179,7 @@ mod tests {
             (
                 json!({"action": "Replace", "targets": [{"name": "a"}, {"name": "a"}]}),
                 "DuplicateTarget",
-                "a is there twice",
+                "a is listed twice",
             ),
             (json!({"action": "Replace", "targets": [{"name": "p4/status"}]}), "InvalidValue", "p4/status"),
             (json!({"action": "Replace", "targets": [{}]}), "InvalidValue", "spec.targets[0].name"),

@@ -149,6 +149,6 @@ fn stalled(facts: &Facts<'_>, progress: Progress) -> Word {
     match (progress, stuck(facts, progress)) {
         (Progress::Failed, _) => word("Stalled", true, "TargetsFailed", "the job has failed"),
         (_, Some((message, reason))) => word("Stalled", true, reason, message),
-        _ => word("Stalled", false, "Working", "nothing stands in the way"),
+        _ => word("Stalled", false, "Working", "nothing blocks the job"),
     }
 }

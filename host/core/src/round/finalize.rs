@@ -64,7 +64,7 @@ fn time_to_live(round: &Round<'_>, memory: &JobMemory) -> Finalize {
         grace_seconds: None,
         propagation: Some("Background".to_owned()),
     };
-    let message = format!("ended {ttl} s ago, and is deleted as spec.TTLSecondsAfterFinished says");
+    let message = format!("deleted {ttl} s after its end, as set by spec.TTLSecondsAfterFinished");
     let events = EventBuilder { job: &round.job, action: round.action() };
     Finalize::Write(Box::new(write), Some(Box::new(events.about_job(false, "TTL", message))))
 }

@@ -199,7 +199,7 @@ impl PlannedCall<'_> {
     }
 
     fn authorized(&self, proposal: &Proposal) -> Result<(), String> {
-        let Some(plugin) = self.target.round.serving() else { return Err("no plugin answers for it".to_owned()) };
+        let Some(plugin) = self.target.round.serving() else { return Err("no plugin serves the action".to_owned()) };
         let seen = |key: &ObjectKey| self.target.round.store.get(key);
         let authority = Authority {
             manifest: &plugin.manifest,

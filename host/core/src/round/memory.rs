@@ -392,7 +392,7 @@ fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
     }
     if plugin.manifest.lifecycle != crate::plugin::manifest::Lifecycle::Off {
         let message = format!(
-            "plugin {name} wants its targets in the PodOpsLifecycle, which this version of the host does not have"
+            "plugin {name} requires the PodOpsLifecycle, which this version of the host does not support"
         );
         return Err(Invalid { reason: "InvalidValue", message });
     }

@@ -84,7 +84,7 @@ impl Target<'_> {
             return error("JobDeleted", format!("the job was deleted {how}"));
         }
         let namespace = &self.round.job.key.namespace;
-        error("NamespaceTerminating", format!("namespace {namespace} is being deleted; it was {how}"))
+        error("NamespaceTerminating", format!("namespace {namespace} was deleted {how}"))
     }
 
     /// A pending target: it starts, or it fails because its pod was never there.
@@ -98,7 +98,7 @@ impl Target<'_> {
             if !round.live.has(&self.live_read()) {
                 return Need::Read([self.live_read()].into());
             }
-            let message = format!("there is no pod {} in namespace {}", self.name, round.job.key.namespace);
+            let message = format!("pod {} not found in namespace {}", self.name, round.job.key.namespace);
             return self.fail(error("PodNotFound", message));
         };
         let exclusive = round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
@@ -329,7 +329,7 @@ impl Target<'_> {
         }
         let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));
         let state = TargetState { uid: pod.map(|pod| pod.uid.clone()), ..self.stored.clone() };
-        let message = "the OperationRecord of this target was lost, so what was done to it is unknown; look at the pod";
+        let message = "the OperationRecord of this target is missing, so the changes made to its pod are unknown; check the pod";
         Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
 
