@@ -10,7 +10,7 @@ use oarlock_core::shared::tables::lock;
 use crate::ports::Ports;
 use crate::term::Term;
 
-/// Makes the planned calls. Yields a verdict for each target.
+/// Makes the planned calls. Returns a verdict for each target.
 pub(crate) async fn call_plugin(
     ports: &Ports,
     term: &Term,

@@ -1,7 +1,7 @@
-//! The command line: what can be asked for, and who does it.
+//! The command line: arguments, help, and the command that runs.
 //!
-//! Takes parsed arguments; runs one command and yields how it ended. Help is the first document that a user reads, so each
-//! command ends with examples. May not do anything itself.
+//! Help is the first document that a user reads, so each command ends with examples. The commands themselves are in the
+//! modules below.
 
 mod demo;
 mod dev;
@@ -40,18 +40,18 @@ pub struct Cli {
     command: Command,
 }
 
-/// What is logged; the same for every command.
+/// Log options, the same for every command.
 #[derive(Debug, Args)]
 struct LogArgs {
-    /// What is logged: a level, or a list such as `info,oarlock_kube=debug`
+    /// Log filter: a level, or a list such as `info,oarlock_kube=debug`
     #[arg(long = "log", global = true, value_name = "LEVEL", env = "OARLOCK_LOG")]
     filter: Option<String>,
-    /// How a line of the log looks
+    /// Format of log lines
     #[arg(long, global = true, value_enum, default_value = "text")]
     log_format: LogFormat,
 }
 
-/// What can be asked for.
+/// The commands.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the controller against a Kubernetes cluster
@@ -59,14 +59,14 @@ enum Command {
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
     Crds,
-    /// Print all that a cluster needs before the host runs there
+    /// Print all documents that a cluster needs before the host runs there
     #[command(after_help = MANIFESTS_EXAMPLES)]
     Manifests(ManifestsArgs),
     /// Serve a cluster in memory that kubectl can talk to
     Dev(dev::DevArgs),
-    /// See it work, on a cluster in memory
+    /// Replace pods on a simulated cluster, and show each step
     Demo(demo::DemoArgs),
-    /// Look at plugin files
+    /// Inspect and vet plugin files
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
 }
@@ -87,13 +87,13 @@ struct ManifestsArgs {
 }
 
 impl Command {
-    /// What is logged where nobody said: a server tells its story, a command that prints an answer only warns.
+    /// The default filter: a server logs its progress, a command that prints an answer only warns.
     fn default_filter(&self) -> &'static str {
         match self {
-            // The client logs each failed connection beside the one who made the request and says more.
+            // The client logs each failed connection; so does its caller, with more detail.
             Self::Host(_) => "info,kube_client::client::builder=off",
             Self::Dev(_) => "warn,oarlock_wasm=info",
-            // What happens is on standard output, and a plugin that overreaches is part of it.
+            // The demo prints its progress on standard output, denied plugins included.
             Self::Demo(_) => "error",
             Self::Crds | Self::Manifests(_) | Self::Plugin(_) => "warn",
         }
@@ -104,7 +104,7 @@ impl Command {
 ///
 /// # Errors
 ///
-/// Fails with what was not done and what to do about it.
+/// Fails with the undone operation and its fix.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let filter = cli.logs.filter.as_deref().unwrap_or_else(|| cli.command.default_filter());
     telemetry::start(filter, cli.logs.log_format)?;
@@ -128,7 +128,7 @@ fn in_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow
     runtime.block_on(command)
 }
 
-/// Prints an answer. A reader that has seen enough (`oarlock crds | head`) is no error.
+/// Prints an answer. A reader that stops early (`oarlock crds | head`) is no error.
 fn print(text: &str) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use crate::lead::{Lead, ROUNDS_AT_ONCE};
 use crate::ports::Ports;
 
-/// How often everything is read anew, in case something was missed.
+/// Interval between two complete reads, in case a change was missed.
 const RESYNC: Duration = Duration::from_secs(600);
-/// How soon the jobs are listed again where that failed at the start of a term.
+/// Wait before the jobs are listed again if that failed at the start of a term.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 /// Turns changes into rounds while this process leads.
@@ -24,12 +24,12 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller on these ports, which hears these events.
+    /// A controller on these ports, which receives these events.
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
         Self { ports, events }
     }
 
-    /// Leads whenever `election` says so, until `stop`. The lease is given back at the end.
+    /// Leads whenever `election` says so, until `stop`. Releases the lease at the end.
     pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) {
         let mut leadership = election.leadership();
         let declaring = tokio::spawn(self.ports.clone().keep_declared(stop.clone()));
@@ -39,7 +39,7 @@ impl Controller {
             if now.leading && last_term != Some(now.term) {
                 last_term = Some(now.term);
                 self.lead(&election, now.term, &stop).await;
-                // A term that is over is over for good, also if the lease was renewed late: the next one begins anew.
+                // A term never resumes, even if the lease was renewed late: the next one starts afresh.
                 if !stop.is_cancelled() {
                     election.begin_anew(now.term);
                 }
@@ -56,13 +56,13 @@ impl Controller {
         election.resign().await;
     }
 
-    /// One term.
+    /// Leads for one term.
     async fn lead(&mut self, election: &LeaderElector, number: u64, stop: &CancellationToken) {
         let fence = election.fence();
         let ports = self.ports.clone();
         let (mut lead, mut results) = Lead::begin(ports.clone(), fence.clone());
         let ready = async {
-            // What a plugin declares is waited for by its jobs alone.
+            // Only a plugin's own jobs wait for the kinds that it declares.
             ports.cluster.synced(&[Kind::pod()]).await;
             loop {
                 match ports.cluster.list_jobs().await {
@@ -85,7 +85,7 @@ impl Controller {
         let closed = fence.closed();
         tokio::pin!(closed);
         while !stop.is_cancelled() && fence.allows() {
-            // Everything that has come is one round of each job it concerns.
+            // All pending events become one round of each job that they concern.
             while let Ok(event) = self.events.try_recv() {
                 lead.hear(event);
             }
@@ -110,6 +110,6 @@ impl Controller {
         }
         lead.end().await;
         self.ports.metrics.leads(false);
-        tracing::info!(term = number, "the term is over");
+        tracing::info!(term = number, "the term of leadership ended");
     }
 }

@@ -1,7 +1,7 @@
-//! What the host says of itself over HTTP: `/livez`, `/readyz` and `/metrics`.
+//! The health of the host over HTTP: `/livez`, `/readyz` and `/metrics`.
 //!
-//! Takes a listener and what the rest of the process reports; answers until it is told to stop. Alive means that the
-//! controller runs; ready means that every part that was named at the start has said so. May not touch the cluster.
+//! Alive means that the controller runs; ready means that every part named at the start has reported ready. Nothing
+//! here uses the cluster.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -17,41 +17,41 @@ use tokio::net::TcpListener;
 
 use crate::metrics::{MEDIA_TYPE, Metrics};
 
-/// Why the host cannot say how it is.
+/// The reason why the endpoints cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HealthError {
     /// The address is taken or not ours.
     #[error("cannot listen on {address}: choose another with --listen ADDRESS:PORT (port 0 takes a free one)")]
     Listen {
-        /// As it was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         cause: std::io::Error,
     },
-    /// Serving broke off.
+    /// Serving failed.
     #[error("serving /livez, /readyz and /metrics ended")]
     Serve(#[source] std::io::Error),
 }
 
-/// Whether a part is ready; the sentence says what it waits for.
+/// Readiness of a part; the error says what it waits for.
 pub type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// How the parts of the process are.
+/// The state of the parts of the process.
 #[derive(Default)]
 pub struct Health {
     parts: Vec<(&'static str, Probe)>,
-    /// Why the process should be restarted.
+    /// The reason why the process should be restarted.
     dead: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// Something that is ready while each of `parts` is.
+    /// A health that is ready while each of `parts` is.
     pub fn of(parts: Vec<(&'static str, Probe)>) -> Self {
         Self { parts, dead: Mutex::default() }
     }
 
-    /// The process cannot go on by itself.
+    /// Marks the process as unable to recover by itself.
     pub fn dead(&self, why: impl Into<String>) {
         *self.why_dead() = Some(why.into());
     }
@@ -83,7 +83,7 @@ impl Health {
     }
 }
 
-/// Takes the address, so that one that is taken is known before anything else starts.
+/// Binds the address, so that one in use is reported before anything else starts.
 ///
 /// # Errors
 ///

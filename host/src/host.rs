@@ -1,7 +1,6 @@
-//! The parts of a host, put together.
+//! The host: constructs the adapters and runs them until it is stopped.
 //!
-//! Takes a client and where the plugins are; yields a running host that ends when it is told to. The only place where
-//! adapters are constructed for use. May not decide anything.
+//! This is the only place where adapters are constructed for use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,19 +24,19 @@ use crate::metrics::Metrics;
 const LEASE: &str = "oarlock";
 /// A lease that is not renewed for this long is free.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long queued events may take to go out once the process is to stop. They are best effort.
+/// Longest time for sending queued events at the end of the process. They are best effort.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
-/// A call that waits is given up after this long; one that computes is stopped by its own limit, at most 5 s.
+/// Time limit of a call that waits; one that computes is stopped by its own limit, at most 5 s.
 const WALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a host is made of.
+/// The settings of a host.
 pub struct HostOptions {
     /// A client that never repeats a request by itself.
     pub client: Client,
     /// Directory of the plugin files.
     pub plugins: PathBuf,
-    /// What they may do.
+    /// File of their grants.
     pub grants: PathBuf,
     /// Name of this process in the lease.
     pub identity: String,
@@ -45,7 +44,7 @@ pub struct HostOptions {
     pub namespace: String,
 }
 
-/// A host that is put together and waits to be run.
+/// A host that is ready to run.
 pub struct Host {
     ports: Arc<Ports>,
     controller: Controller,
@@ -54,7 +53,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Puts a host together. It reads from the cluster and stands for election from now on, and acts once it is run.
+    /// Constructs a host. It reads from the cluster and takes part in the election from now on, and acts once it is
+    /// run.
     ///
     /// # Errors
     ///
@@ -73,12 +73,12 @@ impl Host {
         Ok(Self { ports, controller, election, health })
     }
 
-    /// How it is.
+    /// Its health.
     pub fn health(&self) -> Arc<Health> {
         self.health.clone()
     }
 
-    /// Its figures.
+    /// Its metrics.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.ports.metrics.clone()
     }
@@ -88,12 +88,12 @@ impl Host {
         self.ports.plugins.clone()
     }
 
-    /// Runs until `stop`: then the rounds under way are finished, the lease is given back and events go out, each
-    /// within a bound.
+    /// Runs until `stop`: then it finishes the running rounds, releases the lease and sends events, each within a time
+    /// limit.
     ///
     /// # Errors
     ///
-    /// Fails if the controller breaks off, which `/livez` then says too.
+    /// Fails if the controller fails, which `/livez` then reports too.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { ports, controller, election, health } = self;
         let counting = tokio::spawn(count_plugins(ports.clone()));
@@ -101,28 +101,28 @@ impl Host {
         counting.abort();
         ports.cluster.stop(LAST_EVENTS).await;
         if ended.is_err() || !stop.is_cancelled() {
-            health.dead("the controller broke off");
+            health.dead("the controller failed");
         }
-        ended.context("the controller broke off")?;
-        anyhow::ensure!(stop.is_cancelled(), "the controller ended though nobody asked it to");
+        ended.context("the controller failed")?;
+        anyhow::ensure!(stop.is_cancelled(), "the controller ended without being asked to stop");
         Ok(())
     }
 }
 
-/// How the plugins of a host are run: from a directory, compiled by a helper process, with a cache where there is room.
+/// The settings of the plugins: read from a directory, compiled by a helper process, cached if there is room.
 fn plugin_options(dir: PathBuf, grants: PathBuf) -> anyhow::Result<oarlock_wasm::Options> {
     Ok(oarlock_wasm::Options {
         dir: Some(dir),
         grants: Some(grants),
         cache_dir: oarlock_wasm::default_cache_dir(),
         compile_with: CompileWith::this_binary()
-            .context("cannot tell where this program is, to compile plugins with it")?,
+            .context("cannot find the path of this executable, which compiles plugins")?,
         caps: CAPS,
         wall_timeout: Some(WALL_TIMEOUT),
     })
 }
 
-/// Starts the plugins, without a cache where there is no room for one: that costs a moment at each start, and no more.
+/// Starts the plugins, without a cache if there is no room for one: that costs a moment at each start, and no more.
 async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins> {
     match Plugins::start(options.clone()).await {
         Err(error @ PluginsError::Cache { .. }) => {
@@ -139,7 +139,7 @@ async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins
 /// Ready once jobs and pods were listed.
 fn cache_probe(cluster: Cluster) -> Probe {
     Box::new(move || {
-        // What plugins declare beside these is their own affair: a kind that may not be listed costs its plugin.
+        // Kinds that plugins declare do not count here: one that may not be listed costs only its plugin.
         let mut watched = cluster.health();
         watched.retain(|health| [Kind::job(), Kind::pod()].contains(&health.kind));
         if watched.is_empty() {
@@ -155,7 +155,7 @@ fn cache_probe(cluster: Cluster) -> Probe {
     })
 }
 
-/// Shows the states of the plugins as figures, whenever they change.
+/// Updates the plugin metrics whenever the states of the plugins change.
 async fn count_plugins(ports: Arc<Ports>) {
     let mut changes = ports.plugins.changes();
     loop {

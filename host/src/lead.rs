@@ -1,4 +1,4 @@
-//! One term of leadership at work: rounds are started, a few jobs at once, and what they leave behind is put away.
+//! One term of leadership at work: starts rounds, a few jobs at once, and stores their results.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,10 +25,10 @@ use crate::term::Term;
 
 /// Jobs whose rounds run at once. Rounds are short, and writes are bounded elsewhere.
 pub(crate) const ROUNDS_AT_ONCE: usize = 8;
-/// How long rounds may take to finish once the term is over.
+/// Longest time that rounds may take to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
 
-/// What a round left behind.
+/// The result of a round.
 struct Finished {
     key: JobKey,
     memory: Box<JobMemory>,
@@ -64,7 +64,7 @@ impl Lead {
         (lead, returned)
     }
 
-    /// Notes the jobs that are there: each is read before claims are granted in its namespace.
+    /// Notes the existing jobs: each is read before claims are granted in its namespace.
     pub(crate) fn expect(&mut self, jobs: Vec<JobKey>) {
         for key in jobs.into_iter().chain(self.ports.cluster.jobs()) {
             lock(&self.term.tables).claims.expect(&key);
@@ -77,7 +77,7 @@ impl Lead {
         self.rounds.len()
     }
 
-    /// Lets go of holds whose job is gone, in the background.
+    /// Removes holds whose job is gone, in the background.
     pub(crate) fn sweep(&mut self) {
         let writes = self.orphans.sweep(self.ports.cluster.store(), &self.ports.cluster.job_uids());
         if writes.is_empty() {
@@ -88,14 +88,14 @@ impl Lead {
         self.cleaning.spawn(async move { ports.cluster.clean_up(writes, &fence).await });
     }
 
-    /// Takes in one event. One that breaks the host's own rules costs itself and nothing else.
+    /// Handles one event. One that breaks the host's own rules is lost, and nothing else.
     pub(crate) fn hear(&mut self, event: WatchEvent) {
         let heard = catch_unwind(AssertUnwindSafe(|| match event {
             WatchEvent::Job(key) => self.queue.enqueue(&key, |_| {}),
             WatchEvent::Object { change, by } => self.hear_object(&change, by.as_ref()),
         }));
         if heard.is_err() {
-            tracing::error!("taking in a watch event panicked; the event is skipped, and the next resync finds what it said");
+            tracing::error!("handling a watch event panicked; the event is skipped until the next resync");
         }
     }
 
@@ -108,7 +108,7 @@ impl Lead {
         };
         for (job, index) in woken {
             if by.is_some_and(|by| by.index == index && by.job_uid == job.uid) {
-                // The echo of its own write: the result says it too.
+                // The echo of an own write: its result reports the same.
                 self.queue.note(&job.key, |inbox| departed(inbox, index, change));
             } else if self.term.outbox.is_busy(&job.uid, index) {
                 self.queue.note(&job.key, |inbox| changed(inbox, index, change));
@@ -119,7 +119,7 @@ impl Lead {
         self.hear_namespace(change);
     }
 
-    /// A namespace that is being deleted takes its jobs along.
+    /// Wakes the jobs of a namespace that is being deleted, since they are deleted with it.
     fn hear_namespace(&mut self, change: &Change) {
         let Some(new) = change.new.as_ref().filter(|new| new.key.kind == Kind::namespace() && new.terminating()) else {
             return;
@@ -129,7 +129,7 @@ impl Lead {
         }
     }
 
-    /// Takes in the result of a write.
+    /// Handles the result of a write.
     pub(crate) fn take(&mut self, result: EntryResult) {
         if let Some((since, sent)) = result.entry.since.zip(result.sent) {
             let took = sent.duration_since(since);
@@ -143,7 +143,7 @@ impl Lead {
         self.queue.enqueue(&job.key, |inbox| inbox.results.push(result));
     }
 
-    /// A job that went while its write was on the wire may have left its hold on the pod.
+    /// Removes the hold that a job may have left on the pod if the job was deleted while its write was on the wire.
     fn let_go_of(&mut self, result: &EntryResult) {
         let pods: Vec<ObjectKey> = result.entry.writes.iter().map(|write| write.object().clone()).collect();
         let (ports, fence, uid) = (self.ports.clone(), self.term.fence.clone(), result.entry.job.uid.clone());
@@ -172,7 +172,7 @@ impl Lead {
         }
     }
 
-    /// Resolves once a round has ended and is put away; never while none runs.
+    /// Resolves once a round has ended and its result is stored; never while none runs.
     pub(crate) async fn round_ended(&mut self) {
         while self.cleaning.try_join_next().is_some() {}
         match self.rounds.join_next_with_id().await {
@@ -206,7 +206,7 @@ impl Lead {
                 if let RoundError::Record(error) = &error {
                     at_least = error.retry_after().map(|seconds| Duration::from_secs(u64::from(seconds)));
                     if error.is_refused() {
-                        // The job was read; that it cannot be written must not keep its neighbours waiting.
+                        // The job was read; a job that cannot be written must not keep its neighbours waiting.
                         lock(&self.term.tables).claims.read(&key);
                     }
                 }
@@ -217,7 +217,7 @@ impl Lead {
         }
     }
 
-    /// A round panicked: its job goes on with an empty memory, and nothing else is touched by it.
+    /// Handles a panic of a round: its job continues with an empty memory, and no other is affected.
     fn panicked(&mut self, error: &JoinError) {
         self.ports.metrics.panicked();
         let Some(key) = self.running.remove(&error.id()) else { return };
@@ -225,18 +225,18 @@ impl Lead {
         tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
     }
 
-    /// Lets the rounds that run and the requests on the wire come to their end.
+    /// Waits for the running rounds and the requests on the wire.
     pub(crate) async fn end(mut self) {
         let all = async { while self.rounds.join_next().await.is_some() {} };
         if timeout(LAST_ROUNDS, all).await.is_err() {
-            tracing::warn!("rounds still ran when the term ended");
+            tracing::warn!("the term ended with rounds still running");
         }
         self.rounds.shutdown().await;
         self.cleaning.shutdown().await;
         self.ports.metrics.no_jobs();
         match Arc::try_unwrap(self.term) {
             Ok(term) => term.outbox.close().await,
-            Err(_) => tracing::error!("the outbox of a term outlived it"),
+            Err(_) => tracing::error!("the outbox of an ended term is still in use"),
         }
     }
 }
@@ -264,7 +264,8 @@ fn changed(inbox: &mut Inbox, index: u32, change: &Change) {
     departed(inbox, index, change);
 }
 
-/// Notes when an object was asked to go as soon as it is seen: the last view of it no longer shows that.
+/// Notes the time at which an object was asked to terminate as soon as it is seen: the last view of it no longer shows
+/// that.
 fn departed(inbox: &mut Inbox, index: u32, change: &Change) {
     let views = [&change.new, &change.old].into_iter().flatten();
     let asked = views.filter_map(|object| Some((index, object.uid.clone(), object.asked_to_go()?)));

@@ -1,7 +1,6 @@
-//! The host around a round: commands, telemetry, and what a cluster needs first.
+//! The host around a round: commands, telemetry, and the manifests of a cluster.
 //!
-//! Takes arguments; yields a running host. This crate is the only one that constructs adapters. It may not decide
-//! anything about a job: that is `oarlock-core`'s.
+//! This crate is the only one that constructs adapters. All decisions about a job are in `oarlock-core`.
 
 mod call_plugin;
 pub mod commands;

@@ -1,4 +1,4 @@
-//! The binary `oarlock`: parses arguments, starts logs, runs one command and says honestly how it ended.
+//! The binary `oarlock`: parses arguments, starts logs, runs one command and reports its outcome.
 //!
 //! Exit codes: 0 done, 1 not done (the reason is on standard error), 2 arguments that cannot be read.
 

@@ -1,7 +1,5 @@
-//! The documents that prepare a cluster for the host.
-//!
-//! Takes nothing but, for the Deployment, the name of an image; yields YAML that `kubectl apply -f -` takes as it is. The
-//! tests install exactly these texts. May not talk to a cluster.
+//! The documents that prepare a cluster for the host, as YAML for `kubectl apply -f -`. The tests install exactly these
+//! texts.
 
 use serde_json::json;
 
@@ -12,7 +10,7 @@ const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
 
-/// What the shipped plugins may do, as a grants file.
+/// The grants of the shipped plugins, as a grants file.
 pub const SHIPPED_GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
 
 /// The CustomResourceDefinitions, as YAML documents.
@@ -20,7 +18,7 @@ pub fn crds() -> String {
     join(&oarlock_api::CRDS)
 }
 
-/// All that a cluster needs before the host runs there, in the order in which it can be applied: namespace, CRDs,
+/// All documents that a cluster needs before the host runs there, in the order in which to apply them: namespace, CRDs,
 /// admission policy with its binding, account and roles.
 pub fn manifests() -> String {
     let [job, record] = oarlock_api::CRDS;

@@ -1,8 +1,7 @@
-//! The host's figures, as Prometheus reads them.
+//! The host's metrics, as Prometheus reads them.
 //!
-//! Takes what the controller saw; yields the text of `/metrics`. Names: docs/operationjob.md 8.4. No
-//! label ever names a job, a target or anything else that grows with use: words that come from plugins or users are
-//! counted by their name only while there are few of them. May not decide anything.
+//! Names: docs/operationjob.md 8.4. No label ever names a job, a target or anything else that grows with use: words
+//! that come from plugins or users are counted by their name only while there are few of them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -23,7 +22,7 @@ use prometheus_client::registry::Registry;
 /// The media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Distinct words that one label takes from plugins and users. A plugin makes up its reasons and a user the actions, and
+/// Distinct words that one label takes from plugins and users. Plugins choose their reasons and users the actions, and
 /// each new word would be a series that stays for ever.
 const WORDS_OF_A_LABEL: usize = 64;
 
@@ -56,7 +55,7 @@ struct PluginLabels {
     state: String,
 }
 
-/// What a job adds to the gauges, as of its last round.
+/// A job's part of the gauges, as of its last round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFigures {
     /// `spec.action`.
@@ -65,9 +64,9 @@ pub struct JobFigures {
     pub progress: String,
     /// Targets in `Processing`.
     pub in_flight: usize,
-    /// Targets whose eviction a disruption budget refuses.
+    /// Targets with an eviction that a disruption budget refuses.
     pub eviction_blocked: usize,
-    /// Ended targets that are not let go of yet.
+    /// Ended targets that are not released yet.
     pub release_pending: usize,
 }
 
@@ -84,7 +83,7 @@ pub struct EndedTarget<'a> {
     pub took: Option<Duration>,
 }
 
-/// All figures of one host.
+/// All metrics of one host.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -115,7 +114,7 @@ struct Known {
 }
 
 impl Metrics {
-    /// Figures that start at nothing. Writes are counted where they are made, by the port's `requests`.
+    /// Metrics that start at zero. The port's `requests` count the writes.
     pub fn new(requests: &Arc<Requests>) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("oarlock"),
@@ -175,10 +174,10 @@ impl Metrics {
             "Targets that wait for their PodOpsLifecycle",
             self.lifecycle_waiting.clone(),
         );
-        jobs.register("release_pending", "Ended targets not let go of yet", self.release_pending.clone());
+        jobs.register("release_pending", "Ended targets not released yet", self.release_pending.clone());
     }
 
-    /// What `/metrics` answers.
+    /// The answer of `/metrics`.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -186,7 +185,7 @@ impl Metrics {
         text
     }
 
-    /// Replaces what `job` adds to the gauges; `None` once it is gone.
+    /// Replaces the part of `job` in the gauges; `None` once it is gone.
     pub fn job_is(&self, job: &JobKey, figures: Option<JobFigures>) {
         let mut known = self.known();
         let figures = figures.map(|mut figures| {
@@ -268,8 +267,8 @@ impl Metrics {
         self.status_bytes.observe(bytes as f64);
     }
 
-    /// Replaces the states of the plugins: pairs of name and state. Files in the plugin directory are the admin's, so
-    /// their number is too.
+    /// Replaces the states of the plugins: pairs of name and state. The admin bounds their number, by the files in the
+    /// plugin directory.
     pub fn plugins_are(&self, plugins: impl IntoIterator<Item = (String, String)>) {
         self.plugins.clear();
         for (name, state) in plugins {
@@ -277,13 +276,13 @@ impl Metrics {
         }
     }
 
-    /// Whether this process leads.
+    /// Sets the leadership of this process.
     pub fn leads(&self, leads: bool) {
         self.leading.set(i64::from(leads));
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Counting goes on though a thread died while it counted.
+        // A thread that panicked while counting does not stop the others.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -311,7 +310,7 @@ impl Collector for Writes {
     }
 }
 
-/// `word`, if it is known or few are.
+/// `word`, if it is known or the limit is not reached, else `OTHER`.
 fn few(known: &mut BTreeSet<String>, word: &str) -> String {
     if known.contains(word) {
         return word.to_owned();

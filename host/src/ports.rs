@@ -1,4 +1,4 @@
-//! The two ports and the figures, as rounds and the controller use them.
+//! The two ports and the metrics, as rounds and the controller use them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 
-/// The two ports and the figures.
+/// The two ports and the metrics.
 pub struct Ports {
     /// The Cluster port.
     pub cluster: Cluster,
     /// The Plugins port.
     pub plugins: Plugins,
-    /// The figures.
+    /// The metrics.
     pub metrics: Arc<Metrics>,
     /// Digests of the plugins whose kinds and fields are watched.
     declared: Mutex<BTreeSet<String>>,
-    /// Rises when other plugins may be run on.
+    /// Rises when the set of plugins that may be run has changed.
     listed: watch::Sender<u64>,
     /// The job whose next round panics: for tests of containment.
     sabotaged: Mutex<Option<JobKey>>,
@@ -46,13 +46,13 @@ impl Ports {
         Self { cluster, plugins, metrics, declared, listed, sabotaged }
     }
 
-    /// Changes when other plugins may be run on.
+    /// Changes when the set of plugins that may be run has changed.
     pub fn listed(&self) -> watch::Receiver<u64> {
         self.listed.subscribe()
     }
 
-    /// Has watched what the plugins declare, whenever that changes, until `stop`. A kind that is late or refused keeps
-    /// nobody waiting but the plugins that declare it.
+    /// Keeps the kinds and fields that the plugins declare watched, until `stop`. A kind that is late or refused delays
+    /// only the plugins that declare it.
     pub async fn keep_declared(self: Arc<Self>, stop: CancellationToken) {
         let mut plugins = self.plugins.changes();
         let mut watches = self.cluster.watch_changes();
@@ -77,13 +77,13 @@ impl Ports {
         self.cluster.clock().now()
     }
 
-    /// The time so long ago.
+    /// The time this long before now.
     pub fn ago(&self, time: Duration) -> Timestamp {
         before(self.clock(), SignedDuration::try_from(time).unwrap_or_default())
     }
 
-    /// The plugin of a job: the version it is bound to while that can be run, else the serving one. `None` while the
-    /// kinds and fields that it declares are being listed: it would see too little.
+    /// The plugin of a job: the version it is bound to while that can be run, else the serving one. `None` while its
+    /// declared kinds and fields are being listed, since it would see too little.
     pub fn plugin_for(&self, job: &OperationJob, memory: &JobMemory) -> Option<PluginLookup> {
         let bound = memory.state.plugin.as_ref().map(|plugin| plugin.digest.as_str());
         match self.plugins.find(action(job), bound) {
@@ -121,7 +121,7 @@ impl Ports {
         }
     }
 
-    /// Counts what has become durable.
+    /// Counts the changes that have become durable.
     pub fn count(&self, job: &OperationJob, commit: &Commit) {
         let Some(status) = &commit.status else { return };
         self.metrics.status_sent(serde_json::to_vec(status).map_or(0, |text| text.len()));
@@ -137,7 +137,7 @@ impl Ports {
         }
     }
 
-    /// Shows in the gauges where a job stands after a round.
+    /// Updates the gauges with the state of a job after a round.
     pub fn show(&self, key: &JobKey, job: &OperationJob, memory: &JobMemory) {
         let progress = memory.status.as_ref().and_then(|status| status.progress.clone());
         let figures = JobFigures {
@@ -155,7 +155,7 @@ fn unavailable(plugin: &PluginInfo, reason: &'static str, health: &KindHealth) -
     let Kind { api_version, kind } = &health.kind;
     let error = health.error.as_deref().unwrap_or("the API server does not serve it");
     let message = format!(
-        "plugin {} needs {kind} of {api_version}, which cannot be read: {error}; it serves by itself once that is mended",
+        "plugin {} needs {kind} of {api_version}, which cannot be read: {error}; it serves as soon as that is fixed",
         plugin.manifest.name
     );
     PluginLookup::NotServing { reason, message }
@@ -176,7 +176,7 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The kinds to watch: those that plugins declare, pods with what the host itself reads of them, and namespaces.
+/// The kinds to watch: those that plugins declare, pods with the fields that the host itself reads, and namespaces.
 fn declared(plugins: &Plugins) -> WatchedKinds {
     let mut declared = WatchedKinds::default();
     declared.kinds.entry(Kind::namespace()).or_default();

@@ -1,6 +1,6 @@
-//! The jobs that want a round, and when.
+//! The jobs that are due for a round, and their due times.
 //!
-//! One job never has two rounds at once: what happens to it meanwhile waits in its inbox.
+//! One job never has two rounds at once: changes that come meanwhile wait in its inbox.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,32 +10,32 @@ use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
 use tokio::time::{Duration, Instant};
 
-/// First wait after a round that could not be judged; doubles.
+/// First wait after a failed round; doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Shortest time from the end of a round of a job to the next one: changes that come together are one round.
+/// Shortest time from the end of a round of a job to the next one, so that changes that come together are one round.
 const GATHERING: Duration = Duration::from_millis(5);
 
 /// The changes of a job since its last round began.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    /// Targets to which something foreign happened.
+    /// Targets changed by something other than this host.
     pub changed: BTreeSet<u32>,
-    /// Targets whose object goes or is gone, with its UID and the time it was asked to go.
+    /// Targets with a terminating or deleted object, its UID and the time at which it was asked to terminate.
     pub departed: Vec<(u32, String, Timestamp)>,
     /// Results of writes.
     pub results: Vec<EntryResult>,
     /// Every target that is not at rest is to be visited.
     pub revisit: bool,
-    /// The stored records are to be read anew.
+    /// Reads the stored records again.
     pub resync: bool,
     /// The time of the first of these.
     pub since: Option<Instant>,
 }
 
 impl Inbox {
-    /// Puts everything where the round finds it.
+    /// Moves everything into the memory for the round.
     pub fn empty_into(self, memory: &mut JobMemory) {
         self.changed.into_iter().for_each(|index| memory.turn_to(index));
         for (index, uid, time) in self.departed {
@@ -59,17 +59,17 @@ struct Slot {
     memory: Option<Box<JobMemory>>,
     inbox: Inbox,
     due: Option<Instant>,
-    /// No round begins before.
+    /// No round begins before this time.
     rests_until: Option<Instant>,
     tries: u32,
 }
 
-/// The jobs that want a round.
+/// The jobs that are due for a round.
 #[derive(Debug, Default)]
 pub struct Queue {
     slots: HashMap<JobKey, Slot>,
     due: BTreeSet<(Instant, JobKey)>,
-    /// Jobs that are due and whose round runs: again as soon as it is over.
+    /// Jobs that became due while their round runs: due again once it ends.
     missed: BTreeSet<JobKey>,
 }
 
@@ -80,7 +80,7 @@ impl Queue {
         self.at(key, Instant::now());
     }
 
-    /// Notes a change in a job's inbox, for whenever its next round is.
+    /// Notes a change in a job's inbox, for its next round.
     pub fn note(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
         let fresh = || Slot { memory: Some(Box::default()), ..Slot::default() };
         let slot = self.slots.entry(key.clone()).or_insert_with(fresh);
@@ -93,17 +93,17 @@ impl Queue {
         self.slots.keys().cloned().collect()
     }
 
-    /// The number of jobs that are due or wait for their time.
+    /// The number of jobs that have a due time.
     pub fn len(&self) -> usize {
         self.due.len()
     }
 
-    /// Whether no job is due.
+    /// True if no job has a due time.
     pub fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
 
-    /// The job is due at `time`, or before.
+    /// Makes the job due at `time`, or before.
     fn at(&mut self, key: &JobKey, time: Instant) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         if slot.memory.is_none() {
@@ -120,7 +120,7 @@ impl Queue {
         self.due.insert((time, key.clone()));
     }
 
-    /// When the next job is due.
+    /// The due time of the next job.
     pub fn next(&self) -> Option<Instant> {
         self.due.first().map(|(time, _)| *time)
     }
@@ -137,7 +137,7 @@ impl Queue {
         Some((key, memory, std::mem::take(&mut slot.inbox)))
     }
 
-    /// A round is over. The next one is due after `wait`.
+    /// Ends a round. The next one is due after `wait`.
     pub fn done(&mut self, key: &JobKey, memory: Box<JobMemory>, wait: Option<Duration>) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         let now = Instant::now();
@@ -152,8 +152,8 @@ impl Queue {
         }
     }
 
-    /// A round could not be judged. It is made again after a wait, which is returned: at least `at_least`, and however
-    /// much happens to the job meanwhile.
+    /// Repeats a failed round after a wait, which is returned: at least `at_least`, regardless of changes of the job
+    /// meanwhile.
     pub fn failed(&mut self, key: &JobKey, memory: Box<JobMemory>, at_least: Option<Duration>) -> Duration {
         let Some(slot) = self.slots.get_mut(key) else { return FIRST_WAIT };
         let now = Instant::now();
@@ -167,7 +167,7 @@ impl Queue {
         wait
     }
 
-    /// The job is gone. Where something happened to that name meanwhile, it has a round as another job.
+    /// Removes a deleted job. If a change of that name came meanwhile, the name has a round as another job.
     pub fn gone(&mut self, key: &JobKey) {
         if let Some(slot) = self.slots.remove(key)
             && let Some(due) = slot.due

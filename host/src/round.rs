@@ -1,8 +1,9 @@
 //! One round: one reconcile of one job, which records once and then acts. The only file that sees all steps; read it
 //! first.
 //!
-//! A write waits for its record, and its result comes back as news to a later round. A crash between any two lines costs
-//! one repetition and nothing else. No step calls an earlier one, and `?` is only for "this round cannot be judged".
+//! A write waits for its record, and its result comes back as news to a later round. A crash between any two lines
+//! costs one repetition and nothing else. No step calls an earlier one, and `?` is only for "this round cannot be
+//! judged".
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::job::key::JobKey;
@@ -19,30 +20,31 @@ use crate::call_plugin::call_plugin;
 use crate::ports::Ports;
 use crate::term::Term;
 
-/// When a job wants its next round.
+/// Due time of a job's next round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Never: it is gone.
+    /// Never: the job is gone.
     Gone,
     /// At a change, or at this time.
     At(Option<Timestamp>),
 }
 
-/// A round could not be judged, and is made again.
+/// A round failed, and is repeated.
 #[derive(Debug, Error)]
 pub enum RoundError {
     /// Nothing was read.
     #[error("failed to observe the job")]
     Observe(#[source] oarlock_kube::observe::ObserveError),
     /// Nothing was applied.
-    #[error("failed to record what the round decided")]
+    #[error("failed to record the decisions of the round")]
     Record(#[source] oarlock_kube::record::RecordError),
 }
 
-/// Makes one round for the job `key`.
+/// Runs one round for the job `key`.
 ///
 /// # Errors
-/// If the job cannot be read or its record cannot be written; the round is made again.
+///
+/// If the job cannot be read or its record cannot be written; the round is repeated.
 pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMemory) -> Result<Next, RoundError> {
     // observe (I/O)
     let detail = if memory.shards.wanted { Detail::Records } else { Detail::Status };

@@ -1,14 +1,13 @@
-//! Logs: what is written, how, and where to.
+//! Logs: their filter, their format and the process's one subscriber, which writes to standard error.
 //!
-//! Takes a filter and a format; installs the process's one subscriber, which writes to standard error. Spans and fields
-//! are made by those who do the work. May not fail later than at the start.
+//! The code that does the work makes spans and fields.
 
 use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
-/// How a line of the log looks.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// One line of text for people.
@@ -17,22 +16,22 @@ pub enum LogFormat {
     Json,
 }
 
-/// Why logs could not be started.
+/// The reason why logs could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The filter cannot be read.
     #[error(
-        "--log {filter:?} is no filter: write a level (error, warn, info, debug, trace) or a list such as info,oarlock_kube=debug"
+        "--log {filter:?} is not a filter: write a level (error, warn, info, debug, trace) or a list such as info,oarlock_kube=debug"
     )]
     ParseFilter {
-        /// As it was given.
+        /// The given filter.
         filter: String,
-        /// What is wrong with it.
+        /// The error in it.
         #[source]
         cause: tracing_subscriber::filter::ParseError,
     },
-    /// Something else was installed before.
-    #[error("logs are started twice in one process")]
+    /// Another subscriber was installed before.
+    #[error("logging was already started in this process")]
     Install(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

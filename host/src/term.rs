@@ -1,6 +1,6 @@
-//! One term of leadership: what all jobs share while this process leads.
+//! One term of leadership: the state that all jobs share while this process leads.
 //!
-//! Born with empty memory each time the process begins to lead; views are kept only as caches of the Cluster port.
+//! It begins with empty memory; only the Cluster port keeps views from before, as caches.
 
 use oarlock_core::cluster::writes::EntryResult;
 use oarlock_core::round::memory::JobMemory;
@@ -29,14 +29,14 @@ impl Term {
         Self { fence, tables: SharedTables::default(), outbox }
     }
 
-    /// The job is gone: it is forgotten once nothing of it is on the wire any more.
+    /// The job is gone: it is forgotten once none of its requests is on the wire.
     pub fn leave(&self, memory: &JobMemory) -> Next {
         let uid = memory.version.as_ref().map_or("", |version| version.uid.as_str());
         let quiet = self.outbox.queue(|queue| queue.withdraw_job(uid));
         if quiet { Next::Gone } else { Next::At(None) }
     }
 
-    /// Another process leads: nothing more is sent in this term.
+    /// Ends the term because another process leads: nothing more is sent in it.
     pub fn end(&self) -> Next {
         tracing::warn!("an OperationRecord has a higher epoch: another process leads");
         self.fence.close();

@@ -1,7 +1,7 @@
 //! `oarlock demo`: the product's main job on a cluster in memory, to be watched.
 //!
-//! Takes a folder of plugin files; runs an API server, a world, the host and a user in one process, ends by itself, and
-//! exits by the verdict of the world's ledger: what the host says of itself counts for nothing.
+//! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by the verdict of the
+//! world's ledger: the host's own status counts for nothing.
 
 mod acts;
 mod screen;
@@ -38,7 +38,7 @@ pub(crate) struct DemoArgs {
     /// Folder with replace.wasm, greedy.wasm and overreach.wasm
     #[arg(long, value_name = "DIR", default_value = "target/wasm32-wasip2/release")]
     plugins_from: PathBuf,
-    /// Leave no time for reading, and let pods start at once
+    /// Skip the pauses for reading, and let pods start at once
     #[arg(long)]
     fast: bool,
 }

@@ -1,7 +1,7 @@
 //! `oarlock dev`: a cluster in memory on a local port, with a world, a host and kubectl.
 //!
-//! Takes a plugin directory; serves until it is told to stop. Everything that a cluster needs is installed, as
-//! `oarlock manifests` prints it. Nothing outlives the process but the kubeconfig, if one was asked for by name.
+//! Serves until it is stopped. Installs the documents that `oarlock manifests` prints. Removes everything at its end,
+//! except a kubeconfig that the user asked for by name.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,13 +37,13 @@ pub(crate) struct DevArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR", default_value = "plugins")]
     plugins: PathBuf,
-    /// What the plugins may do [default: grants.yaml beside the plugin directory, else what the shipped plugins ask for]
+    /// Grants of the plugins [default: grants.yaml beside the plugin directory, else those of the shipped plugins]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Where the kubeconfig goes [default: a temporary file]
+    /// Path for the kubeconfig [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
-    /// Where /livez, /readyz and /metrics are served
+    /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
 }
@@ -58,11 +58,11 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let address = furnished.serve(args.port, stop.clone()).await?;
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;
-    // Other terminals are in other folders.
+    // The path must be absolute, since other terminals are in other folders.
     let kubeconfig = std::fs::canonicalize(&kubeconfig).unwrap_or(kubeconfig);
     let grants = grants_file(args.grants, &args.plugins, &scratch)?;
     let listener = health::listen(args.listen).await?;
-    let health_address = listener.local_addr().context("cannot tell where /readyz is served")?;
+    let health_address = listener.local_addr().context("cannot read the address that serves /readyz")?;
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &grants));
     let options = HostOptions {
         client: furnished.client.clone(),
@@ -113,7 +113,7 @@ Ctrl-C ends it all."
     )
 }
 
-/// A kubeconfig without credentials: the API listens on this machine alone and asks nobody who they are.
+/// A kubeconfig without credentials: the API listens on this machine alone and does not authenticate.
 fn write_kubeconfig(path: &Path, api: SocketAddr) -> anyhow::Result<()> {
     let text = format!(
         "apiVersion: v1

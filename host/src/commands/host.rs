@@ -1,7 +1,4 @@
-//! `oarlock host`: the controller against a Kubernetes cluster.
-//!
-//! Takes a plugin directory and where the cluster is; runs until it is told to stop. May not decide anything: it puts the
-//! parts together and waits.
+//! `oarlock host`: runs the controller against a Kubernetes cluster until it is stopped.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,13 +34,13 @@ pub(crate) struct HostArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR")]
     plugins: PathBuf,
-    /// What the plugins may do; read again when it changes [default: grants.yaml beside the plugin directory]
+    /// Grants of the plugins; read again on a change [default: grants.yaml beside the plugin directory]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// Name of this process in the lease, such as the pod's; no two that run at once may share one
     ///
     /// A process that finds its own name in the lease leads at once, so that a restart costs no time. Without a name it
-    /// waits until the lease of its predecessor has run out.
+    /// waits until the lease of its predecessor has expired.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
     /// Namespace of the lease
@@ -51,12 +48,12 @@ pub(crate) struct HostArgs {
     namespace: String,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Where /livez, /readyz and /metrics are served
+    /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
 }
 
-/// Which cluster.
+/// The cluster to use.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
@@ -78,7 +75,7 @@ impl ClusterArgs {
     }
 }
 
-/// Where kubectl looks first.
+/// The kubeconfig that kubectl reads first.
 fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
     let named =
         std::env::var_os("KUBECONFIG").and_then(|list| std::env::split_paths(&list).find(|path| path.is_file()));
@@ -86,7 +83,7 @@ fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
     named.or_else(at_home).context("--context needs a kubeconfig: give --kubeconfig FILE or set KUBECONFIG")
 }
 
-/// Runs the host until it is told to stop.
+/// Runs the host until it is stopped.
 pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let HostArgs { plugins, grants, identity, namespace, cluster, listen } = args;
     let stop = stop_on_signal()?;
@@ -107,7 +104,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `grants.yaml` beside the plugin directory; never in it, for who may drop a plugin may not grant it anything.
+/// `grants.yaml` beside the plugin directory; never in it, since a user who may add a plugin may not grant it anything.
 pub(crate) fn beside(plugins: &std::path::Path) -> PathBuf {
     let absolute = std::path::absolute(plugins).unwrap_or_else(|_| plugins.to_owned());
     absolute.parent().map_or_else(|| PathBuf::from("grants.yaml"), |parent| parent.join("grants.yaml"))
@@ -129,11 +126,11 @@ pub(crate) fn stop_on_signal() -> anyhow::Result<CancellationToken> {
         for asked_before in [false, true] {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
             if asked_before {
-                tracing::warn!("asked to stop twice: stopping without releasing the lease");
+                tracing::warn!("second stop signal: exiting without releasing the lease");
                 // 128 and the number of SIGINT, as a shell would report it.
                 std::process::exit(130);
             }
-            tracing::info!("asked to stop: finishing the rounds under way");
+            tracing::info!("stop signal: finishing the running rounds");
             told.cancel();
         }
     });

@@ -1,7 +1,7 @@
-//! A cluster in memory with a world in it: what `dev` and `demo` have instead of a real one.
+//! A cluster in memory with a world in it, which `dev` and `demo` use instead of a real one.
 //!
-//! Takes the pace of the world; yields a client on an in-memory Kubernetes API that holds everything `oarlock manifests`
-//! prints, a CollaSet `foo` and a Deployment `web`. Runs in real time, for people watch it. May not be used by `host`.
+//! It holds the documents that `oarlock manifests` prints, a CollaSet `foo` and a Deployment `web`. It runs in real
+//! time, for people watch it; `host` never uses it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Where the sets are.
+/// The namespace of the sets.
 pub(crate) const NAMESPACE: &str = "default";
 
 /// Pods of this world are ready within a second or two.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// How a cluster in memory is furnished.
+/// Settings of a cluster in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Furnishing {
-    /// How long the stages of a pod's life take.
+    /// Durations of the stages of a pod's life.
     pub(crate) timings: Timings,
     /// Pods of the CollaSet `foo`.
     pub(crate) foo: usize,
@@ -40,7 +40,7 @@ pub(crate) struct InMemory {
     pub(crate) cluster: Cluster,
     /// A client on it.
     pub(crate) client: Client,
-    /// What makes pods run, and keeps the ledger.
+    /// The world, which runs the pods and keeps the ledger.
     pub(crate) world: World,
 }
 
@@ -64,7 +64,7 @@ impl InMemory {
         Ok(started)
     }
 
-    /// Serves the API on a port of this machine until `stop`; yields its address.
+    /// Serves the API on a port of this machine until `stop`; returns its address.
     pub(crate) async fn serve(&self, port: u16, stop: CancellationToken) -> anyhow::Result<SocketAddr> {
         let taken = || format!("cannot listen on port {port}: choose another with --port, or 0 for a free one");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.with_context(taken)?;
@@ -95,7 +95,7 @@ pub(crate) async fn create(client: &Client, document: &Value) -> anyhow::Result<
     let described =
         format!("cannot create {} {}", types.kind, object.metadata.name.as_deref().unwrap_or("without a name"));
     let resource =
-        ApiResource::from_gvk(&GroupVersionKind::try_from(&types).context("a document has an odd apiVersion")?);
+        ApiResource::from_gvk(&GroupVersionKind::try_from(&types).context("a document has an invalid apiVersion")?);
     let api: Api<DynamicObject> = match object.metadata.namespace.as_deref() {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),

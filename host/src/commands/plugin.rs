@@ -1,7 +1,6 @@
-//! `oarlock plugin`: what can be said of a plugin file.
+//! `oarlock plugin`: prints facts about a plugin file, or the host's decision on it with the reason.
 //!
-//! Takes files and grants; prints facts, or what the host would say of the file and why. May not put a file anywhere, or
-//! talk to a cluster.
+//! Reads files and grants only; it never talks to a cluster.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -29,16 +28,16 @@ Examples:
 
 Exit code: 0 if the host would serve it, 1 if it would not.";
 
-/// What can be asked of a plugin file.
+/// The commands on a plugin file.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
-    /// Show what a plugin says of itself: facts, requests, imports, exports
+    /// Show a plugin's manifest, requests, imports and exports
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
-    /// Say what the host would do with a plugin, and why
+    /// Check if the host would serve a plugin, and print the reason if not
     #[command(after_help = VET_EXAMPLES)]
     Vet(VetArgs),
-    /// Compile the component on standard input; what the host calls itself with
+    /// Compile the component on standard input; the host runs itself with this command
     #[command(hide = true)]
     CompileWorker,
 }
@@ -48,7 +47,7 @@ pub(crate) enum PluginCommand {
 pub(crate) struct InspectArgs {
     /// A component, <name>.wasm
     file: PathBuf,
-    /// In which form
+    /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
 }
@@ -58,15 +57,15 @@ pub(crate) struct InspectArgs {
 pub(crate) struct VetArgs {
     /// A component, <name>.wasm
     file: PathBuf,
-    /// What the plugins may do; without it nothing is granted
+    /// Grants of the plugins; without it nothing is granted
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// In which form
+    /// Output format
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
 }
 
-/// In which form an answer is printed.
+/// The format in which an answer is printed.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
     /// For people.
@@ -105,10 +104,10 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
             oarlock_wasm::parse_grants(&text).with_context(|| format!("cannot use the grants {}", path.display()))?
         }
     };
-    let compile_with = CompileWith::this_binary().context("cannot tell where this program is, to compile with it")?;
+    let compile_with = CompileWith::this_binary().context("cannot find the path of this executable, which compiles the plugin")?;
     let options = Options { compile_with, caps: CAPS, ..Options::in_memory() };
     let Some(verdict) = oarlock_wasm::dry_run(bytes, grants, options).await? else {
-        bail!("the host would say nothing of {}", args.file.display());
+        bail!("the host reported nothing about {}", args.file.display());
     };
     match args.output {
         Output::Text => print(&verdict_text(&args.file, &verdict))?,
@@ -177,7 +176,7 @@ fn facts_text(facts: &Inspection) -> String {
     text
 }
 
-/// What the plugin asks for, one line each, with its reason below.
+/// The requests of the plugin, one line each, with the reason below.
 fn requests_text(manifest: &Manifest) -> String {
     let reads = manifest.reads.iter().map(|rule| {
         let fields = if rule.fields.is_empty() { "metadata".to_owned() } else { rule.fields.join(", ") };

@@ -1,6 +1,4 @@
-//! A folder that lives as long as the command that made it.
-//!
-//! Takes files to put there; removes all of it in the end. Readable by this user alone. May not outlive its value.
+//! A temporary folder that lives as long as the command that made it, readable by this user alone.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +6,14 @@ use anyhow::Context as _;
 
 use super::host::made_up_identity;
 
-/// A folder of one's own.
+/// A temporary folder.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes an empty one where the system keeps temporary files.
+    /// Makes an empty one in the system's folder for temporary files.
     pub(crate) fn new() -> anyhow::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = std::env::temp_dir().join(made_up_identity());
@@ -26,12 +24,12 @@ impl Scratch {
         Ok(Self { path })
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts a file there.
+    /// Writes a file into it.
     pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.path.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -1,7 +1,6 @@
-//! The acts of the demo, in order.
+//! The acts of the demo, in order: the steps of a user and of an admin, and their effects on screen.
 //!
-//! Takes a stage; does what a user and an admin would do, and shows what comes of it. Nothing here tells the host or the
-//! world what to do other than a user could. Whether it went right is for the ledger to say.
+//! Host and world are driven only as a user could drive them. The ledger judges the outcome.
 
 use std::time::Duration;
 
@@ -14,10 +13,10 @@ use super::snapshot::Snapshot;
 use super::stage::Stage;
 use super::user::User;
 
-/// How often the screen looks at the cluster.
+/// Interval between two reads of the cluster for the screen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A machine that also compiles something is slow; a demo that waits for longer hangs.
+/// Generous, since a machine that also compiles something is slow; a demo that waits longer hangs.
 const ACT_ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The demo while it runs.
@@ -25,12 +24,12 @@ pub(super) struct Demo {
     pub(super) stage: Stage,
     pub(super) user: User,
     pub(super) screen: Screen,
-    /// Pods that were asked to be replaced, by name and UID.
+    /// Pods to be replaced, by name and UID.
     pub(super) replaced: Vec<(String, String)>,
 }
 
 impl Demo {
-    /// Drops the plugin in and replaces the pods of the CollaSet, one partition after the other.
+    /// Adds the plugin and replaces the pods of the CollaSet, one partition after the other.
     pub(super) async fn replace_a_collaset(&mut self) -> anyhow::Result<()> {
         self.screen.title("1. A plugin is dropped into the directory of a running host").await?;
         self.drop_plugin("replace").await?;
@@ -58,7 +57,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Replaces the pods of a Deployment, whose controller knows nothing of it: by eviction.
+    /// Replaces the pods of a Deployment by eviction: its controller does not cooperate.
     pub(super) async fn replace_a_deployment(&mut self) -> anyhow::Result<()> {
         self.screen.title("3. The same action on a Deployment's pods: evict, and wait for the new one").await?;
         let pods = self.user.pods("web").await?;
@@ -70,9 +69,9 @@ impl Demo {
         Ok(())
     }
 
-    /// Shows that a plugin serves nothing until all that it asks for is granted.
+    /// Shows that a plugin serves nothing until all its requests are granted.
     pub(super) async fn greedy_waits(&mut self) -> anyhow::Result<()> {
-        self.screen.title("4. The gate: a plugin that asks for more than it is granted serves nothing").await?;
+        self.screen.title("4. A plugin that asks for more than it is granted serves nothing").await?;
         self.drop_plugin("greedy").await?;
         let pods = self.one_of("web").await?;
         let yaml = job("opj-greedy", "Greedy", "", &pods);
@@ -81,17 +80,17 @@ impl Demo {
         self.wait_for_condition("opj-greedy", "ActionAvailable", "AwaitingGrant").await?;
         let missing = self.stage.missing_lines("greedy").await?;
         if missing.is_empty() {
-            bail!("a plugin awaits its grant, and nobody says which lines are missing");
+            bail!("the plugin awaits its grant, but the host reports no missing lines");
         }
         let lines: String = missing.iter().map(|line| format!("\n    {line}")).collect();
         let told =
-            "The job says ActionAvailable=False, AwaitingGrant, and so does the host's log. What grants.yaml lacks:";
+            "The job says ActionAvailable=False, AwaitingGrant, and so does the host's log. Lines missing in grants.yaml:";
         self.screen.say(&format!("{told}{lines}")).await
     }
 
-    /// Shows that a proposal outside the grant costs its target, and changes nothing.
+    /// Shows that a proposal outside the grant fails its target and changes nothing.
     pub(super) async fn overreach_is_denied(&mut self) -> anyhow::Result<()> {
-        self.screen.title("5. The gate: a proposal for more than was asked for is not carried out").await?;
+        self.screen.title("5. A proposal for more than the plugin asked for is refused").await?;
         self.drop_plugin("overreach").await?;
         self.stage.wait_until_serving("Overreach").await?;
         let pods = self.one_of("web").await?;
@@ -100,7 +99,7 @@ impl Demo {
         self.user.apply(&yaml).await?;
         let end = self.watch(("opj-overreach", "web"), "the job to end", Snapshot::has_ended).await?;
         if !end.targets.iter().all(|target| target.detail.starts_with("MutationDenied")) {
-            bail!("the target of a plugin that overreaches ended otherwise than by MutationDenied: {:?}", end.targets);
+            bail!("expected the target of plugin overreach to fail with MutationDenied: {:?}", end.targets);
         }
         let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
         let before: Vec<_> = pods.iter().map(labels).collect();
@@ -108,19 +107,19 @@ impl Demo {
         if !before.iter().all(|labels| after.contains(labels)) {
             bail!("a pod's labels were changed by a proposal that was denied: {before:?} became {after:?}");
         }
-        self.screen.say("Neither label was set, for a proposal is carried out as a whole or not at all.").await
+        self.screen.say("Neither label was set: a proposal is carried out as a whole or not at all.").await
     }
 
-    /// Asks the ledger, which saw pods and never a status.
+    /// Asks the ledger, which is built from pods and never from a status.
     pub(super) async fn verdict(&self) -> anyhow::Result<LedgerCheck> {
         let ledger = self.stage.ledger();
         let all_gone = |entries: &[oarlock_sim::world::Entry]| {
             self.replaced.iter().all(|(_, uid)| entries.iter().any(|e| e.uid == *uid && e.effect == Effect::PodGone))
         };
-        // The ledger follows a watch; where it stays behind, the verdict says which pod it misses.
+        // The ledger follows a watch; if it lags, its check names the missing pod.
         let _ = ledger.until("every target to be gone", Duration::from_secs(5), all_gone).await;
         let verdict = ledger.verdict(&self.replaced);
-        self.screen.title("What happened, by the ledger of the simulated world").await?;
+        self.screen.title("Results, by the ledger of the simulated world").await?;
         self.screen.say(&verdict.to_string()).await?;
         Ok(verdict)
     }
@@ -160,7 +159,7 @@ impl Demo {
                 return Ok(now);
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("waited {ACT_ENDS_WITHIN:?} for {what} of job {job}, in vain; run with --log info to see why");
+                bail!("timed out after {ACT_ENDS_WITHIN:?} waiting for {what} of job {job}; run with --log info to see why");
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -1,6 +1,4 @@
-//! Shows what happens: a table and a bar that change in place on a terminal, one line for each change elsewhere.
-//!
-//! Takes words and snapshots; writes to standard output. May not decide when something has happened.
+//! The screen of the demo: a table and a bar that change in place on a terminal, one line for each change elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -14,16 +12,16 @@ use super::snapshot::Snapshot;
 /// Time to read a paragraph before the next one, on a terminal.
 const READING: Duration = Duration::from_millis(700);
 
-/// Where the demo is seen.
+/// The output of the demo.
 pub(super) struct Screen {
     began: Instant,
-    /// Whether somebody watches, rather than a file.
+    /// True on a terminal, false in a file.
     live: bool,
     pause: Duration,
 }
 
 impl Screen {
-    /// Standard output. `hurried` leaves no time for reading.
+    /// Standard output. `hurried` skips the pauses for reading.
     pub(super) fn new(hurried: bool) -> Self {
         let live = std::io::stdout().is_terminal();
         Self { began: Instant::now(), live, pause: if live && !hurried { READING } else { Duration::ZERO } }
@@ -42,13 +40,13 @@ impl Screen {
         Ok(())
     }
 
-    /// What the user types, with what follows it.
+    /// A command of the user, and its input.
     pub(super) async fn command(&self, command: &str, input: &str) -> anyhow::Result<()> {
         let input: String = input.lines().map(|line| format!("\n    {line}")).collect();
         self.say(&format!("{}{input}", self.bold(&format!("$ {command}")))).await
     }
 
-    /// Something to watch change; of `targets` targets.
+    /// Starts a view of a job with `targets` targets.
     pub(super) fn view(&self, targets: usize) -> anyhow::Result<View<'_>> {
         self.line("")?;
         let bar = ProgressBar::with_draw_target(Some(targets as u64), ProgressDrawTarget::hidden());
@@ -94,7 +92,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Leaves the last picture on the terminal.
+    /// Leaves the last state on the terminal.
     pub(super) fn close(self) -> anyhow::Result<()> {
         self.bar.abandon();
         self.screen.line("")

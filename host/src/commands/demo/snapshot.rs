@@ -1,6 +1,4 @@
-//! What a user sees at one moment: pods and the targets of a job, as rows of text.
-//!
-//! Takes objects as the API server shows them; yields rows. Pure; may not read anything itself.
+//! One moment of the cluster as a user sees it: pods and the targets of a job, as rows of text. Pure.
 
 use k8s_openapi::api::core::v1::Pod;
 use oarlock_api::{OperationJob, TargetDetail};
@@ -12,7 +10,7 @@ pub(super) struct Snapshot {
     pub(super) pods: Vec<PodRow>,
     /// The targets of one job, in its order.
     pub(super) targets: Vec<TargetRow>,
-    /// `status.progress` of the job; empty before the first.
+    /// `status.progress` of the job; empty before its first status.
     pub(super) progress: String,
 }
 
@@ -22,7 +20,7 @@ pub(super) struct PodRow {
     pub(super) name: String,
     pub(super) ready: String,
     pub(super) status: String,
-    /// What it is to the job.
+    /// Its relation to the job.
     pub(super) part: String,
 }
 
@@ -31,12 +29,12 @@ pub(super) struct PodRow {
 pub(super) struct TargetRow {
     pub(super) name: String,
     pub(super) progress: String,
-    /// The new pod, or why there is none.
+    /// The new pod, or the reason why there is none.
     pub(super) detail: String,
 }
 
 impl TargetRow {
-    /// Whether nothing more happens to it.
+    /// True if the target has ended.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.progress.as_str(), "Succeeded" | "Failed")
     }
@@ -53,12 +51,12 @@ impl Snapshot {
         Self { pods, targets, progress: status.progress.unwrap_or_default() }
     }
 
-    /// How many targets ended.
+    /// The number of ended targets.
     pub(super) fn ended(&self) -> usize {
         self.targets.iter().filter(|target| target.has_ended()).count()
     }
 
-    /// Whether the job ended.
+    /// True if the job has ended.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.progress.as_str(), "Succeeded" | "Failed")
     }

@@ -1,7 +1,6 @@
-//! What the demo plays on: a cluster in memory, a world, a host, and a plugin directory that is empty at first.
+//! The stage of the demo: a cluster in memory, a world, a host, and a plugin directory that is empty at first.
 //!
-//! Takes a folder of built plugins; yields what the acts need of it. The host is the one of `oarlock host`, in this
-//! process. Everything is gone when the stage is struck.
+//! The host is the one of `oarlock host`, in this process. The stage removes everything at its end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,23 +19,23 @@ use crate::commands::scratch::Scratch;
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::host::{Host, HostOptions};
 
-/// The files that are dropped in.
+/// The plugin files to add.
 const PLUGINS: [&str; 3] = ["replace", "greedy", "overreach"];
 
-/// What the two that are not shipped may do.
+/// Grants of the two that are not shipped.
 const GRANTS: &str = include_str!("../../../manifests/demo-grants.yaml");
 
 /// Compiling a plugin takes well under a second; a machine that compiles Rust beside it is slower.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the demo plays on.
+/// The stage of the demo.
 pub(super) struct Stage {
     plugins_from: PathBuf,
     furnished: InMemory,
     stop: CancellationToken,
     host: JoinHandle<anyhow::Result<()>>,
     plugins: Plugins,
-    /// Goes last: the plugins watch a folder in it.
+    /// Dropped last: the plugins watch a folder in it.
     scratch: Scratch,
 }
 
@@ -68,7 +67,7 @@ impl Stage {
         self.furnished.client.clone()
     }
 
-    /// What physically happened.
+    /// The physical effects on pods.
     pub(super) fn ledger(&self) -> &Ledger {
         self.furnished.world.ledger()
     }
@@ -82,7 +81,7 @@ impl Stage {
             .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
     }
 
-    /// Waits until some plugin serves `action`; yields how long that took.
+    /// Waits until some plugin serves `action`; returns the time it took.
     pub(super) async fn wait_until_serving(&self, action: &str) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let serving = |list: &[PluginStatus]| {
@@ -113,7 +112,7 @@ impl Stage {
             if timeout_at(deadline, changes.changed()).await.is_err() {
                 let states =
                     list.iter().map(|plugin| format!("\n  {}: {:?}: {}", plugin.source, plugin.state, plugin.message));
-                bail!("waited {SERVED_WITHIN:?} for {what}, in vain; the plugins are:{}", states.collect::<String>());
+                bail!("timed out after {SERVED_WITHIN:?} waiting for {what}; the plugins are:{}", states.collect::<String>());
             }
         }
     }
@@ -127,7 +126,7 @@ impl Stage {
     }
 }
 
-/// Where a plugin lies: cargo puts some into `examples`.
+/// The path of a plugin file: cargo puts some into `examples`.
 fn file(folder: &Path, name: &str) -> Option<PathBuf> {
     let name = format!("{name}.wasm");
     [folder.join(&name), folder.join("examples").join(&name)].into_iter().find(|path| path.is_file())
@@ -145,7 +144,7 @@ fn check_plugins(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Slow enough to be followed, or as fast as it goes.
+/// Slow enough to be followed, or as fast as possible.
 fn timings(hurried: bool) -> Timings {
     if hurried {
         let soon = Span::millis(5, 20);

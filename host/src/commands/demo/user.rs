@@ -1,6 +1,4 @@
-//! The hand of the demo's user: what kubectl would do, done by a client.
-//!
-//! Takes a client; applies jobs, raises partitions and reads. May not know the host: it sees what any user sees.
+//! The user of the demo: kubectl's operations, done by a client that sees only what any user sees.
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
