@@ -98,9 +98,7 @@ fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
     match given.iter().find(|(_, given)| *given) {
         Some((field, _)) => invalid(
             "InvalidValue",
-            format!(
-                "spec.{field}: not supported by this version of the host; remove the field"
-            ),
+            format!("spec.{field}: not supported by this version of the host; remove the field"),
         ),
         None => Ok(()),
     }

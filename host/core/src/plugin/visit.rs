@@ -60,7 +60,7 @@ pub struct TargetFacts {
 /// The functions that a visit calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
-    /// `operate`, and `progress` where it proposes no mutation.
+    /// `operate`, and `progress` if it proposes no mutation.
     OperateThenProgress,
     /// `progress` alone: at the deadline, or while nothing may be begun.
     Progress,
@@ -105,7 +105,7 @@ pub enum ReadRefusal {
 pub enum Answer {
     /// `operate` or `release` proposed this, and nothing else was called.
     Proposed(Proposal),
-    /// `operate`, where it was called, proposed no mutation but perhaps extras and events; `progress` reported this.
+    /// `operate`, if it was called, proposed no mutation but perhaps extras and events; `progress` reported this.
     Reported {
         /// Extras and events that `operate` proposed.
         operate: Proposal,

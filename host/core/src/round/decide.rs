@@ -117,7 +117,8 @@ fn decide(
     memory: &mut JobMemory,
     tables: &Tables,
 ) -> Decision {
-    let mut decision = Decision { requeue: plan.requeue, entries: plan.bumps, turned: plan.turned, ..Decision::default() };
+    let mut decision =
+        Decision { requeue: plan.requeue, entries: plan.bumps, turned: plan.turned, ..Decision::default() };
     if plan.rests {
         return decision;
     }
@@ -328,7 +329,10 @@ fn selection(round: &Round<'_>, memory: &JobMemory) -> Option<Selection> {
 fn rebound(round: &Round<'_>, memory: &JobMemory) -> Option<String> {
     let bound = memory.state.plugin.as_ref().filter(|_| memory.state.end.is_none())?;
     let plugin = round.serving().filter(|plugin| plugin.digest != bound.digest)?;
-    Some(format!("plugin {} {} is no longer available; the job continues with {}", bound.name, bound.digest, plugin.digest))
+    Some(format!(
+        "plugin {} {} is no longer available; the job continues with {}",
+        bound.name, bound.digest, plugin.digest
+    ))
 }
 
 /// The patch that adds the finalizer, if it is missing and may still be added: with the first start, and again if

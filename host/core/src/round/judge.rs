@@ -172,7 +172,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    /// Whether the grant was narrowed, so that nothing may be changed in the job's namespace.
+    /// True if the grant was narrowed, so that nothing may be changed in the job's namespace.
     fn is_out_of_bounds(&self) -> bool {
         let namespace = &self.target.round.job.key.namespace;
         self.target.round.serving().is_some_and(|plugin| !plugin.grant.allows_namespace(namespace))
@@ -333,7 +333,7 @@ impl PlannedCall<'_> {
                 Err(denied) => self.released_alone(&denied, known),
             },
             Answer::Failed(failure) if failure.retryable && known.release_tries < 5 => {
-                // Somebody waits for the job to go: the plugin's own wait counts up to the longest of the host.
+                // A user waits for the job to go: the plugin's own wait counts up to the longest of the host.
                 let wait = wait_after(known.release_tries, failure.retry_after_ms);
                 let wait = wait.min(SignedDuration::from_secs(LONGEST_WAIT));
                 known.release_tries = known.release_tries.saturating_add(1);

@@ -70,7 +70,7 @@ pub struct JobMemory {
     pub checked: Option<Checked>,
     /// The digest of the plugin by whose relations targets are indexed.
     pub indexed_for: Option<String>,
-    /// Where the job stood when the events about it as a whole were last emitted; at first, when the term read it.
+    /// The job's state when the events about it as a whole were last emitted; at first, when the term read it.
     pub announced: Option<Standing>,
     /// Names of events that were emitted.
     pub told: BTreeSet<String>,
@@ -101,7 +101,7 @@ pub struct Decided {
     pub priority: Priority,
 }
 
-/// Where a job durably stands, as far as the events about it as a whole tell.
+/// The durable state of a job that the events about it as a whole report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Standing {
     /// The numbers of targets.
@@ -195,7 +195,12 @@ impl JobMemory {
 
     /// Checks the spec and that it fits its plugin. Cached for each generation and plugin, since the cost grows with
     /// the number of targets; the grant may change at any time, so it is checked each time.
-    pub fn check(&mut self, key: &JobKey, job: &OperationJob, plugin: &PluginLookup) -> Result<Arc<ValidSpec>, Invalid> {
+    pub fn check(
+        &mut self,
+        key: &JobKey,
+        job: &OperationJob,
+        plugin: &PluginLookup,
+    ) -> Result<Arc<ValidSpec>, Invalid> {
         let generation = job.metadata.generation.unwrap_or(0);
         let digest = plugin.serving().map(|plugin| plugin.digest.clone());
         let known = self.checked.as_ref().filter(|known| (known.generation, &known.plugin) == (generation, &digest));
@@ -325,7 +330,7 @@ impl JobMemory {
         self.latest.counts()
     }
 
-    /// How many targets are in flight for others to see: an end that is not durable yet makes no room.
+    /// The number of targets in flight as other jobs count them: an end that is not durable yet makes no room.
     pub fn in_flight(&self) -> usize {
         let starts = |(index, decided): &(&u32, &Decided)| {
             decided.state.progress == Progress::Processing && self.durable.pending.contains(index)
@@ -333,7 +338,7 @@ impl JobMemory {
         self.durable.processing.len() + self.decided.iter().filter(starts).count()
     }
 
-    /// Where the job durably stands.
+    /// The durable state that the events of the whole job report.
     pub fn standing(&self) -> Standing {
         Standing { counts: self.durable.counts(), ended: self.state.end.is_some() }
     }
@@ -391,9 +396,8 @@ fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
         return Err(Invalid { reason: "TargetKindNotSupported", message });
     }
     if plugin.manifest.lifecycle != crate::plugin::manifest::Lifecycle::Off {
-        let message = format!(
-            "plugin {name} requires the PodOpsLifecycle, which this version of the host does not support"
-        );
+        let message =
+            format!("plugin {name} requires the PodOpsLifecycle, which this version of the host does not support");
         return Err(Invalid { reason: "InvalidValue", message });
     }
     if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
@@ -408,8 +412,10 @@ fn granted(key: &JobKey, spec: Arc<ValidSpec>, plugin: &PluginLookup) -> Result<
         None => Ok(spec),
         Some(plugin) => {
             let name = &plugin.manifest.name;
-            let message =
-                format!("plugin {name} is not granted namespace {}; add it to `namespaces` of its grant", key.namespace);
+            let message = format!(
+                "plugin {name} is not granted namespace {}; add it to `namespaces` of its grant",
+                key.namespace
+            );
             Err(Invalid { reason: "NamespaceNotAllowed", message })
         }
     }

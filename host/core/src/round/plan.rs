@@ -76,7 +76,7 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     if read {
         tables.claims.read(&round.job.key);
     }
-    // Also where somebody took the time of its start away.
+    // Also if another client removed the job's start time.
     let begun = memory.state.start.is_some() || memory.durable.pending.len() < memory.state.targets.len();
     if !read && begun || !tables.claims.ready(&round.job.key.namespace) {
         return StartGate::Shut;

@@ -84,8 +84,8 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
     Refresh::Reloaded
 }
 
-/// A record that was changed and says what it has to say is not written anew: its last write was this term's own, and the
-/// one that was to follow it failed.
+/// Keeps changed records that agree with the memory from being rewritten: the last write was this term's own, and the
+/// write that was to follow it failed.
 fn spare_right_shards(memory: &mut JobMemory, job: &OperationJob, records: &[OperationRecord]) {
     let meta = &job.metadata;
     let key = JobKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() };

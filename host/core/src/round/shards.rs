@@ -79,7 +79,7 @@ pub fn shard_name(job: &JobRef, shard: u32) -> String {
     format!("{}-{uid}-{shard}", job.name_prefix())
 }
 
-/// Whether a record has the labels by which it is found.
+/// True if a record has the labels by which it is found.
 pub fn labelled(record: &OperationRecord) -> bool {
     let labels = record.metadata.labels.clone().unwrap_or_default();
     let wanted = shard_labels(&record.record.job.uid, record.record.shard);

@@ -216,7 +216,7 @@ pub fn shard_writes(memory: &JobMemory, shards: &BTreeSet<u32>, job: &JobRef, ep
     shards.iter().map(write).collect()
 }
 
-/// Whether a stored record says what `memory` says, whoever wrote it.
+/// True if a stored record agrees with `memory`, whichever process wrote it.
 pub fn says(stored: &OperationRecord, memory: &JobMemory, job: &JobRef) -> bool {
     let Ok(shard) = u32::try_from(stored.record.shard) else { return false };
     labelled(stored) && record(memory, shard, job, stored.record.epoch.unwrap_or(0)).record == stored.record

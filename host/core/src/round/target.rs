@@ -171,7 +171,7 @@ impl Target<'_> {
             known.expects.confirmed = true;
             return None;
         }
-        // A read that the server refuses holds nobody back whose time is over.
+        // A read that the server refuses does not delay a target past its deadline.
         let over = self.round.deleting() || self.round.deadline(self.stored).is_some_and(|time| time <= self.round.now);
         (!over || !self.round.live.refused(&self.live_read())).then(|| self.live_read())
     }
@@ -183,7 +183,8 @@ impl Target<'_> {
             if !known.failure.as_ref().is_some_and(|failure| failure.skip_final_check) {
                 known.retry_at = None;
                 let error = self.deleted("while the target was in flight");
-                known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: true, give_up_at: None });
+                known.failure =
+                    Some(PendingFailure { error, no_late_effect, skip_final_check: true, give_up_at: None });
             }
             return;
         }
@@ -198,7 +199,7 @@ impl Target<'_> {
             waited.unwrap_or_default()
         );
         let error = error("DeadlineExceeded", message);
-        // What it waited for, perhaps for as long as its plugin wanted, no longer counts.
+        // The wait that it was in, perhaps as long as its plugin asked for, no longer counts.
         known.retry_at = None;
         known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: false, give_up_at: None });
     }
@@ -217,7 +218,8 @@ impl Target<'_> {
         }
         let read = self.live_read();
         let answered = |read: &LiveRead| self.round.live.has(read) || self.round.live.refused(read);
-        let missing: BTreeSet<_> = known.live_reads.iter().chain([&read]).filter(|read| !answered(read)).cloned().collect();
+        let missing: BTreeSet<_> =
+            known.live_reads.iter().chain([&read]).filter(|read| !answered(read)).cloned().collect();
         if !missing.is_empty() {
             known.live_reads.extend(missing);
             return Need::Read(known.live_reads.clone());
@@ -329,7 +331,8 @@ impl Target<'_> {
         }
         let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));
         let state = TargetState { uid: pod.map(|pod| pod.uid.clone()), ..self.stored.clone() };
-        let message = "the OperationRecord of this target is missing, so the changes made to its pod are unknown; check the pod";
+        let message =
+            "the OperationRecord of this target is missing, so the changes made to its pod are unknown; check the pod";
         Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
 

@@ -138,7 +138,7 @@ impl TargetMemory {
         self.expects.patience = None;
     }
 
-    /// It is no longer in flight: what it waited for on the way to its end does not hold its release back.
+    /// Clears the waits of the way to its end, so that they do not delay its release.
     pub fn at_its_end(&mut self) {
         self.failure = None;
         self.retry_at = None;
