@@ -20,7 +20,7 @@ use crate::metrics::{MEDIA_TYPE, Metrics};
 /// The reason why the endpoints cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HealthError {
-    /// The address is taken or not ours.
+    /// The address is in use or not one of this machine.
     #[error("cannot listen on {address}: choose another with --listen ADDRESS:PORT (port 0 takes a free one)")]
     Listen {
         /// The requested address.

@@ -77,9 +77,9 @@ pub struct EndedTarget<'a> {
     pub action: &'a str,
     /// `Succeeded` or `Failed`.
     pub outcome: &'a str,
-    /// Reason of its error; empty where it has none.
+    /// Reason of its error; empty if it has none.
     pub reason: &'a str,
-    /// From its start to its end; `None` where it never started.
+    /// From its start to its end; `None` if it never started.
     pub took: Option<Duration>,
 }
 

@@ -104,7 +104,8 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
             oarlock_wasm::parse_grants(&text).with_context(|| format!("cannot use the grants {}", path.display()))?
         }
     };
-    let compile_with = CompileWith::this_binary().context("cannot find the path of this executable, which compiles the plugin")?;
+    let compile_with =
+        CompileWith::this_binary().context("cannot find the path of this executable, which compiles the plugin")?;
     let options = Options { compile_with, caps: CAPS, ..Options::in_memory() };
     let Some(verdict) = oarlock_wasm::dry_run(bytes, grants, options).await? else {
         bail!("the host reported nothing about {}", args.file.display());

@@ -83,8 +83,7 @@ impl Demo {
             bail!("the plugin awaits its grant, but the host reports no missing lines");
         }
         let lines: String = missing.iter().map(|line| format!("\n    {line}")).collect();
-        let told =
-            "The job says ActionAvailable=False, AwaitingGrant, and so does the host's log. Lines missing in grants.yaml:";
+        let told = "The job says ActionAvailable=False, AwaitingGrant, and so does the host's log. Lines missing in grants.yaml:";
         self.screen.say(&format!("{told}{lines}")).await
     }
 
@@ -159,7 +158,9 @@ impl Demo {
                 return Ok(now);
             }
             if tokio::time::Instant::now() > deadline {
-                bail!("timed out after {ACT_ENDS_WITHIN:?} waiting for {what} of job {job}; run with --log info to see why");
+                bail!(
+                    "timed out after {ACT_ENDS_WITHIN:?} waiting for {what} of job {job}; run with --log info to see why"
+                );
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::host::made_up_identity;
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
-use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::host::{Host, HostOptions};
+use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
 /// The plugin files to add.
 const PLUGINS: [&str; 3] = ["replace", "greedy", "overreach"];
@@ -112,7 +112,10 @@ impl Stage {
             if timeout_at(deadline, changes.changed()).await.is_err() {
                 let states =
                     list.iter().map(|plugin| format!("\n  {}: {:?}: {}", plugin.source, plugin.state, plugin.message));
-                bail!("timed out after {SERVED_WITHIN:?} waiting for {what}; the plugins are:{}", states.collect::<String>());
+                bail!(
+                    "timed out after {SERVED_WITHIN:?} waiting for {what}; the plugins are:{}",
+                    states.collect::<String>()
+                );
             }
         }
     }
