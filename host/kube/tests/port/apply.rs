@@ -1,4 +1,4 @@
-//! Carrying out what was recorded.
+//! Writes and their results.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn stopped(results: &[EntryResult]) -> Option<Stopped> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_of_another_uid_is_a_conflict_and_evicts_nobody() {
+async fn an_eviction_of_another_uid_is_a_conflict_and_evicts_no_pod() {
     let scene = Scene::without_pods().await;
     scene.pod("a").await;
     let results = scene.apply(vec![evict("a", "another", None)], &Fence::open()).await;
@@ -93,7 +93,7 @@ async fn a_write_without_a_reply_is_given_up_in_time_and_its_outcome_is_unknown(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_of_another_uid_is_a_conflict_and_of_nobody_gone() {
+async fn a_patch_of_another_uid_is_a_conflict_and_of_an_absent_pod_gone() {
     let scene = Scene::without_pods().await;
     scene.pod("a").await;
     assert_eq!(stopped(&scene.apply(vec![label("a", "another")], &Fence::open()).await), Some(Stopped::Conflict));

@@ -82,7 +82,7 @@ impl Faults {
         Some(rule.then.clone())
     }
 
-    /// A client on `service` that suffers the faults.
+    /// A client on `service` whose requests meet the faults.
     pub(crate) fn client(&self, service: ApiService) -> kube::Client {
         let faults = self.clone();
         let faulty = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! The Cluster port in front of the in-memory API, under paused time: what a round sees, writes and is told.
+//! The Cluster port in front of the in-memory API, under paused time: observations, writes and events.
 //!
 //! Takes nothing from outside: no sockets, no wall clock, no sleeps.
 

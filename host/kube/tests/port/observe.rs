@@ -1,4 +1,4 @@
-//! What a round begins with.
+//! The input of a round.
 
 use http::Method;
 use oarlock_core::cluster::live_reads::LiveRead;
@@ -68,7 +68,7 @@ async fn a_round_does_not_begin_while_the_outcome_of_the_last_write_is_unknown()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_read_shows_what_the_watch_has_not_shown_yet() {
+async fn a_live_read_shows_a_pod_before_the_watch_does() {
     let scene = Scene::watching().await;
     scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Hang));
     scene.pod("late").await;
@@ -81,7 +81,7 @@ async fn a_live_read_shows_what_the_watch_has_not_shown_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_live_read_finds_gone_is_gone_though_the_watch_still_shows_it() {
+async fn a_pod_that_a_live_read_finds_gone_is_gone_though_the_watch_still_shows_it() {
     let mut scene = Scene::watching().await;
     scene.pod("a").await;
     scene.until("the pod", |cluster| cluster.store().count(&Kind::pod()) == 1).await;
@@ -95,7 +95,7 @@ async fn what_a_live_read_finds_gone_is_gone_though_the_watch_still_shows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_answers_many_reads_and_drops_what_is_gone() {
+async fn a_list_answers_many_reads_and_drops_absent_objects() {
     let scene = Scene::watching().await;
     for n in 0..12 {
         scene.pod(&format!("p{n}")).await;

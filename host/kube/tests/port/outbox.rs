@@ -1,4 +1,4 @@
-//! The rules of the outbox: what it sends, what it does not send, and that every entry it took has one result.
+//! The rules of the outbox: the writes it sends, those it does not send, and one result for every entry it took.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -59,7 +59,7 @@ async fn an_entry_whose_request_panics_has_an_unknown_outcome_and_its_target_goe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_outbox_reports_each_request_on_the_wire_as_unknown_and_drops_what_waits() {
+async fn a_dropped_outbox_reports_each_request_on_the_wire_as_unknown_and_drops_waiting_entries() {
     let scene = Scene::with_job().await;
     let uid = meta(&scene.pod("a").await, "uid");
     scene.faults.plan(Method::PATCH, "/pods/a", (1_000, Then::Hang));
@@ -177,7 +177,7 @@ async fn a_view_that_ages_while_the_kind_is_asked_for_stops_the_write_too() {
     let key = ObjectKey { kind, namespace: Some("default".into()), name: "w".into() };
     scene.until("the widget", |cluster| cluster.store().get(&key).is_some()).await;
 
-    // What discovery said is too old by then, and is asked for again.
+    // The answer of discovery is too old by then, and the kind is asked for again.
     tokio::time::sleep(Duration::from_secs(90)).await;
     scene.faults.plan(Method::GET, "/apis/example.dev/v1", (1, Then::Late(Duration::from_secs(3))));
     let metadata = json!({"uid": meta(&old, "uid"), "resourceVersion": meta(&old, "resourceVersion"),
@@ -261,7 +261,7 @@ async fn a_foreign_edit_between_two_writes_of_an_entry_stops_the_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closing_outbox_drops_what_waits_and_gives_a_hanging_request_a_second_and_a_half() {
+async fn a_closing_outbox_drops_waiting_entries_and_gives_a_hanging_request_a_second_and_a_half() {
     let scene = Scene::with_job().await;
     let uid = meta(&scene.pod("a").await, "uid");
     scene.faults.plan(Method::PATCH, "/pods/a", (1_000, Then::Hang));

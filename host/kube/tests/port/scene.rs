@@ -1,4 +1,4 @@
-//! A cluster in memory, a port on it that suffers faults, and a client that suffers none.
+//! A cluster in memory, a port on it whose requests can fail, and a client whose requests never do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
     pub(crate) faults: Faults,
     pub(crate) cluster: Cluster,
     pub(crate) events: UnboundedReceiver<WatchEvent>,
-    /// Suffers no faults.
+    /// Its requests never fail.
     admin: kube::Client,
 }
 

@@ -1,4 +1,4 @@
-//! What is watched, through breaks and bad objects.
+//! Watches, through breaks and bad objects.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn more_pods_than_fit_a_page_are_all_listed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happened_while_a_watch_was_broken_is_seen_afterwards() {
+async fn changes_during_a_broken_watch_are_seen_afterwards() {
     let scene = Scene::watching().await;
     scene.pod("a").await;
     scene.pod("b").await;
@@ -187,7 +187,11 @@ async fn a_kind_that_may_not_be_listed_or_is_not_served_holds_up_no_other_and_is
     scene.cluster.declare(declared).await;
     tokio::time::timeout(Duration::from_secs(1), scene.cluster.synced(&[Kind::pod()])).await.expect("pods are synced");
     assert_eq!(count(&scene.cluster), 1);
-    assert!(tokio::time::timeout(Duration::from_secs(90), scene.cluster.synced(&[widgets.clone()])).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_secs(90), scene.cluster.synced(std::slice::from_ref(&widgets)))
+            .await
+            .is_err()
+    );
 
     let health = scene.cluster.health();
     let of = |kind: &Kind| health.iter().find(|health| health.kind == *kind).unwrap();

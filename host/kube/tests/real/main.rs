@@ -1,4 +1,4 @@
-//! The Cluster port in front of a real API server: that what `port` shows is not the in-memory API's invention.
+//! The Cluster port in front of a real API server, which shows that the tests in `port` hold beyond the in-memory API.
 //!
 //! Takes the binaries of a control plane; a missing one fails these tests and never skips them.
 #![allow(

@@ -1,4 +1,4 @@
-//! What the port shows of a real API server.
+//! Reads from a real API server.
 
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::Kind;

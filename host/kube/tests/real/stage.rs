@@ -116,7 +116,7 @@ impl Stage {
         self.admin.request(request.body(body.to_string().into_bytes()).unwrap()).await
     }
 
-    /// Makes a pod that is running, as far as the API server is told.
+    /// Makes a pod that is running, as far as the API server knows.
     pub(crate) async fn pod(&self, name: &str, mut metadata: Value) -> Value {
         metadata["name"] = json!(name);
         let pod = json!({"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "none"}],

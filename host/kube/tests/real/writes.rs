@@ -1,4 +1,4 @@
-//! What a real API server answers to writes, and what the port makes of it.
+//! Answers of a real API server to writes, and their results in the port.
 
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::{Record, ShardWrite, Stopped, Write};
