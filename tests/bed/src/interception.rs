@@ -53,8 +53,37 @@ pub struct Interceptor {
     state: Arc<State>,
 }
 
+/// The hold on one write: see [`Interceptor::hold_next`].
+#[derive(Debug)]
+pub struct Held {
+    caught: watch::Receiver<bool>,
+    open: watch::Sender<bool>,
+}
+
+impl Held {
+    /// Resolves once the write has arrived and waits.
+    pub async fn caught(&self) {
+        // The sender lives in the interceptor until then.
+        let _ = self.caught.clone().wait_for(|caught| *caught).await;
+    }
+
+    /// Lets it go on to the server.
+    pub fn release(self) {
+        self.open.send_replace(true);
+    }
+}
+
+/// The other side of a [`Held`].
+#[derive(Debug)]
+struct Gate {
+    part: String,
+    caught: watch::Sender<bool>,
+    open: watch::Receiver<bool>,
+}
+
 #[derive(Debug)]
 struct State {
+    gate: Mutex<Option<Gate>>,
     ignored: Vec<String>,
     counting: Mutex<Counting>,
     total: watch::Sender<u64>,
@@ -85,13 +114,32 @@ impl Interceptor {
     pub fn new(plan: Plan, ignored: &[&str]) -> Self {
         let counting = Counting { began: Instant::now(), plan, records: Vec::new() };
         let ignored = ignored.iter().map(ToString::to_string).collect();
-        Self { state: Arc::new(State { ignored, counting: Mutex::new(counting), total: watch::Sender::new(0) }) }
+        Self { state: Arc::new(State { gate: Mutex::default(), ignored, counting: Mutex::new(counting), total: watch::Sender::new(0) }) }
     }
 
     /// Forgets what was counted and follows `plan` from now on.
     pub fn restart(&self, plan: Plan) {
         *self.state.counting.lock() = Counting { began: Instant::now(), plan, records: Vec::new() };
         self.state.total.send_replace(0);
+    }
+
+    /// Holds the next write whose path contains `part`, whatever becomes of its client meanwhile.
+    #[must_use]
+    pub fn hold_next(&self, part: &str) -> Held {
+        let (caught, is_caught) = watch::channel(false);
+        let (open, is_open) = watch::channel(false);
+        *self.state.gate.lock() = Some(Gate { part: part.to_owned(), caught, open: is_open });
+        Held { caught: is_caught, open }
+    }
+
+    async fn pass_the_gate(&self, request: &Request<Bytes>) {
+        let meant = |gate: &mut Gate| is_write(request.method()) && request.uri().path().contains(&gate.part);
+        let gate = self.state.gate.lock().take_if(meant);
+        if let Some(mut gate) = gate {
+            gate.caught.send_replace(true);
+            // Whoever dropped the other side no longer holds it.
+            let _ = gate.open.wait_for(|open| *open).await;
+        }
     }
 
     /// How many writes have arrived.
@@ -135,6 +183,7 @@ impl Interceptor {
             return Ok(send(request).await?.map(boxed));
         };
         let exchange = Exchange { interceptor: self, number, send: &send };
+        self.pass_the_gate(&request).await;
         match fault {
             None => exchange.forward(&request).await,
             Some(Fault { when: When::BeforeSend, then, .. }) => exchange.before_send(&request, then).await,

@@ -21,6 +21,7 @@ use crate::components::{GRANTS, component};
 /// A host process, and those that come after it.
 #[derive(Clone)]
 pub struct HostProcess {
+    identity: String,
     folder: PathBuf,
     kubeconfig: PathBuf,
     child: Arc<Mutex<Option<Child>>>,
@@ -34,13 +35,22 @@ impl HostProcess {
     /// # Errors
     /// Names what is missing.
     pub fn start(plane: &ControlPlane, url: &str) -> anyhow::Result<Self> {
-        let folder = plane.folder().join("host");
+        Self::start_as(plane, url, "host-0")
+    }
+
+    /// The same, under this name.
+    ///
+    /// # Errors
+    /// Names what is missing.
+    pub fn start_as(plane: &ControlPlane, url: &str, identity: &str) -> anyhow::Result<Self> {
+        let folder = plane.folder().join(identity);
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins).context("cannot create the plugin directory")?;
         std::fs::write(plugins.join("replace.wasm"), component("replace")?).context("cannot write the plugin")?;
         std::fs::write(folder.join("grants.yaml"), GRANTS).context("cannot write the grants")?;
         let kubeconfig = plane.kubeconfig_via(Account::Host, url)?;
-        let process = Self { folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() };
+        let identity = identity.to_owned();
+        let process = Self { identity, folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() };
         process.begin()?;
         Ok(process)
     }
@@ -51,13 +61,39 @@ impl HostProcess {
     /// If the binary cannot be started.
     pub fn begin(&self) -> anyhow::Result<()> {
         let mut command = Command::new(binary()?);
-        command.args(["host", "--identity", "host-0", "--listen", "127.0.0.1:0"]);
+        command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0"]);
         command.arg("--plugins").arg(self.folder.join("plugins")).arg("--kubeconfig").arg(&self.kubeconfig);
         // What was compiled is found again, and the user's own cache is left alone.
         command.env("XDG_CACHE_HOME", self.folder.join("cache"));
         let child = Child::spawn("oarlock", command, self.folder.join("host.log"))?;
         *self.child.lock() = Some(child);
         Ok(())
+    }
+
+    /// Drops one more plugin into its directory, and these grants beside those that are there.
+    ///
+    /// # Errors
+    /// Names what is missing.
+    pub fn drop_plugin(&self, name: &str, grants: &str) -> anyhow::Result<()> {
+        let file = self.folder.join("plugins").join(format!("{name}.wasm"));
+        std::fs::write(file, component(name)?).context("cannot write the plugin")?;
+        std::fs::write(self.folder.join("grants.yaml"), format!("{GRANTS}\n---\n{grants}")).context("cannot write the grants")
+    }
+
+    /// Stops it where it stands, as SIGSTOP does.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.child.lock().as_ref().context("the host does not run")?.freeze()
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn thaw(&self) -> anyhow::Result<()> {
+        self.child.lock().as_ref().context("the host does not run")?.thaw()
     }
 
     /// Kills whichever process runs then.
