@@ -42,6 +42,8 @@ const ROUNDS: usize = 200;
 const WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// Shortest time from one round of a job to the next, as the host keeps it.
 const GATHERING: SignedDuration = SignedDuration::from_millis(5);
+/// From a request to its reply.
+const ROUND_TRIP: SignedDuration = SignedDuration::from_millis(20);
 /// How long plugin and cluster are at their worst.
 const STORM: SignedDuration = SignedDuration::from_secs(40);
 /// How long after its deadline a target may take to end, once the cluster is well: the back-off of a write, and the time
@@ -388,12 +390,14 @@ struct Case {
     events: Vec<(i64, Event)>,
     deleted_at: Option<i64>,
     namespace_goes: bool,
+    /// How many writes are on the wire at once.
+    wire: usize,
     seed: u64,
 }
 
 impl std::fmt::Debug for Case {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { spec, status, finalizers, records, pods, manners, trouble, events, deleted_at, namespace_goes, seed } = self;
+        let Self { spec, status, finalizers, records, pods, manners, trouble, events, deleted_at, namespace_goes, wire, seed } = self;
         let count = spec["targets"].as_array().map_or(0, Vec::len);
         let spec = if count > 10 { format!("{count} targets") } else { spec.to_string() };
         let texts = |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
@@ -401,7 +405,7 @@ impl std::fmt::Debug for Case {
         write!(
             formatter,
             "spec {spec}\nstatus {status}\nfinalizers {finalizers:?}\nrecords {}\npods {}\nmanners {manners:?} trouble \
-             {trouble} seed {seed} deleted {deleted_at:?} namespace {namespace_goes}\nevents {events:#?}",
+             {trouble} seed {seed} deleted {deleted_at:?} namespace {namespace_goes} wire {wire}\nevents {events:#?}",
             texts(records),
             texts(pods)
         )
@@ -426,12 +430,15 @@ fn case_of(sharded: bool) -> BoxedStrategy<Case> {
         proptest::collection::vec(event(), 0..5),
         proptest::option::weighted(0.3, 0i64..35_000),
         proptest::bool::weighted(0.2),
+        select(if sharded { vec![usize::MAX, 32] } else { vec![usize::MAX, 1, 2] }),
         any::<u64>(),
     );
     (stored, course)
-        .prop_map(|((spec, status, finalizers, records, pods), (manners, trouble, mut events, deleted_at, goes, seed))| {
+        .prop_map(|((spec, status, finalizers, records, pods), (manners, trouble, mut events, deleted_at, goes, wire, seed))| {
             events.sort_by_key(|(at, _)| *at);
-            Case { spec, status, finalizers, records, pods, manners, trouble, events, deleted_at, namespace_goes: goes, seed }
+            // Records that a status does not name are nobody's.
+            let records = if status["records"].is_object() { records } else { vec![] };
+            Case { spec, status, finalizers, records, pods, manners, trouble, events, deleted_at, namespace_goes: goes, wire, seed }
         })
         .boxed()
 }
@@ -590,6 +597,7 @@ impl Course {
         let dice = Dice(Rc::new(RefCell::new(case.seed)));
         let mut bench = Bench::stored(job);
         bench.weather = Box::new(Storm { dice: dice.clone(), bad: case.trouble });
+        bench.wire = case.wire;
         for record in &case.records {
             // A record whose number makes no sense is read like any other; a bench has room for one of each number.
             let place = record["shard"].as_i64().and_then(|shard| u32::try_from(shard).ok()).unwrap_or(u32::MAX);
@@ -602,15 +610,24 @@ impl Course {
         Self { bench, dice, manners: case.manners.clone(), rounds: VecDeque::new() }
     }
 
+    /// When a round is due, or a result comes.
+    fn due(&self) -> Option<Timestamp> {
+        let comes = self.bench.queue.has_next().then(|| self.bench.now + ROUND_TRIP);
+        self.bench.next.into_iter().chain(comes).min()
+    }
+
     /// Rounds until `end`, or until nothing is due any more.
     fn run_until(&mut self, end: Timestamp) -> Result<(), TestCaseError> {
-        while let Some(due) = self.bench.next.filter(|_| !self.bench.job_is_gone) {
+        while let Some(due) = self.due().filter(|_| !self.bench.job_is_gone) {
             let rest = self.rounds.back().map_or(self.bench.now, |last| *last + GATHERING);
             let at = due.max(rest).max(self.bench.now);
             if at > end {
                 break;
             }
             self.bench.now = at;
+            if self.bench.queue.has_next() {
+                self.bench.send();
+            }
             self.round()?;
         }
         self.bench.now = self.bench.now.max(end);
@@ -647,9 +664,11 @@ impl Course {
         let bench = &self.bench;
         let memory = &bench.memory;
         let due: BTreeSet<u32> = memory.agenda.clone().take_due(Timestamp::MAX).into_iter().collect();
+        let mut queue = bench.queue.clone();
+        let queued: BTreeSet<u32> = std::iter::from_fn(|| queue.next()).filter_map(|entry| entry.index).collect();
         let serves = bench.found.serving().is_some();
         for index in memory.durable.processing.iter().chain(&memory.releasing) {
-            let waits = due.contains(index) || memory.dirty.contains(index) || memory.decided.contains_key(index);
+            let waits = due.contains(index) || queued.contains(index) || memory.dirty.contains(index) || memory.decided.contains_key(index);
             let result = memory.results.iter().any(|result| result.entry.index == Some(*index));
             let unread = !memory.epoch_raised || memory.reload || memory.shards.wanted;
             let endless = memory.state.target(*index).is_some_and(|target| target.start.is_none());
@@ -657,7 +676,7 @@ impl Course {
                 return Err(TestCaseError::fail(format!("target {index} is forgotten\n{}", self.shown())));
             }
         }
-        let waits = memory.decided.is_empty() && memory.dirty.is_empty() && memory.results.is_empty();
+        let waits = !queued.is_empty() || memory.decided.is_empty() && memory.dirty.is_empty() && memory.results.is_empty();
         if bench.next.is_none() && !waits {
             return Err(TestCaseError::fail(format!("the job is forgotten\n{}", self.shown())));
         }

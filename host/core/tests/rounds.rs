@@ -19,7 +19,7 @@ use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::plugin::lookup::PluginLookup;
-use oarlock_core::plugin::proposal::{CallFailure, Mutation, ObjectRef, PluginError, Proposal, Report, State};
+use oarlock_core::plugin::proposal::{CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use oarlock_core::round::finalize::FINALIZER;
 use serde_json::{Value, json};
@@ -35,6 +35,21 @@ fn evict(visit: &Visit) -> Answer {
     let key = ObjectKey::pod("d", visit.target.name.clone());
     let mutation = Mutation::Evict { pod: ObjectRef { key, uid: None }, grace_seconds: None };
     Answer::Proposed(Proposal { mutations: vec![mutation], ..Proposal::default() })
+}
+
+/// Marks the target.
+fn marking(visit: &Visit) -> Answer {
+    let change = MetadataChange {
+        object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
+        set_labels: vec![("mark".into(), "true".into())],
+        remove_labels: vec![],
+        set_annotations: vec![],
+        remove_annotations: vec![],
+        add_finalizers: vec!["f.io/f".into()],
+        remove_finalizers: vec![],
+        keep: false,
+    };
+    Answer::Proposed(Proposal { mutations: vec![Mutation::Metadata(change)], ..Proposal::default() })
 }
 
 /// Evicts, waits, and is done once the pod is gone.
@@ -280,22 +295,10 @@ fn a_deleted_job_ends_its_targets_releases_them_and_lets_its_finalizer_go() {
     bench.pod("a", "1");
     bench.pod("b", "2");
     let mut mark = |visit: &Visit| {
-        let change = oarlock_core::plugin::proposal::MetadataChange {
-            object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
-            set_labels: vec![("mark".into(), "true".into())],
-            remove_labels: vec![],
-            set_annotations: vec![],
-            remove_annotations: vec![],
-            add_finalizers: vec!["f.io/f".into()],
-            remove_finalizers: vec![],
-            keep: false,
-        };
         let held = visit.target.object.as_ref().is_some_and(|object| object.labels.contains_key("mark"));
         match visit.call {
             Call::Release => Answer::Proposed(Proposal::default()),
-            Call::OperateThenProgress if !held => {
-                Answer::Proposed(Proposal { mutations: vec![Mutation::Metadata(change)], ..Proposal::default() })
-            }
+            Call::OperateThenProgress if !held => marking(visit),
             _ => report(State::Processing),
         }
     };
@@ -483,4 +486,29 @@ fn what_waits_for_its_record_is_not_visited_by_the_rounds_until_then() {
     bench.settle(&mut note);
     let times = |name: &str| visits.iter().filter(|visited| *visited == name).count();
     assert_eq!((times("a"), times("b")), (2, 5), "once to decide it, once when it is durable");
+}
+
+#[test]
+fn a_deleted_job_forgets_none_of_the_releases_that_wait_for_their_turn() {
+    let names: Vec<String> = (0..20).map(|number| format!("p{number}")).collect();
+    let mut bench = Bench::new(Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    names.iter().for_each(|name| bench.pod(name, name));
+    let mut mark = |visit: &Visit| match visit.call {
+        Call::Release => Answer::Proposed(Proposal::default()),
+        _ if visit.target.object.as_ref().is_some_and(|object| object.labels.contains_key("mark")) => {
+            report(State::Processing)
+        }
+        _ => marking(visit),
+    };
+    bench.settle(&mut mark);
+    bench.wire = 3;
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    for _ in 0..40 {
+        bench.round(&mut mark);
+        bench.send();
+        bench.later(1);
+    }
+    let held = |name: &String| bench.store.get(&ObjectKey::pod("d", name.clone())).is_some_and(|pod| !pod.labels.is_empty());
+    assert_eq!(names.iter().filter(|name| held(name)).count(), 0);
+    assert!(bench.job_is_gone);
 }

@@ -127,9 +127,6 @@ fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut 
     if queue.has_job_entry(&round.job.uid) {
         return Plan { rests: true, ..plan };
     }
-    if round.deleting() {
-        queue.withdraw_job(&round.job.uid);
-    }
     memory.dirty.extend(memory.agenda.take_due(round.now));
     let mut reads = BTreeSet::new();
     for index in choose(round, memory, gate, queue, &mut plan) {

@@ -136,6 +136,8 @@ pub(crate) struct Bench {
     pub(crate) namespace_terminating: bool,
     /// Rounds in a row whose record was not written.
     pub(crate) tries: u32,
+    /// Entries that leave at once; the others wait for [`Bench::send`].
+    pub(crate) wire: usize,
     /// Terms that ended because a record had a higher epoch.
     pub(crate) terms_lost: usize,
 }
@@ -192,6 +194,7 @@ impl Bench {
             next: None,
             namespace_terminating: false,
             tries: 0,
+            wire: usize::MAX,
             terms_lost: 0,
         }
     }
@@ -441,9 +444,10 @@ impl Bench {
         replies
     }
 
-    /// Sends all that waits. The results are news to the next round.
-    fn send(&mut self) {
-        while let Some(entry) = self.queue.take_next() {
+    /// Sends what waits, as much as leaves at once. The results are news to the next round.
+    pub(crate) fn send(&mut self) {
+        for _ in 0..self.wire {
+            let Some(entry) = self.queue.take_next() else { return };
             let (mut stopped, mut done) = (None, 0);
             for write in &entry.writes {
                 self.sent.push(format!("{} {}", write.verb(), write.object().name));
