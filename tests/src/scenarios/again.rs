@@ -86,7 +86,9 @@ pub async fn two_jobs_on_one_pod_leave_nothing_in_whatever_order_they_come_and_g
     rig.start_host().await?;
     rig.world.hold(Pause::Creation, Scope::World);
     let paces = [Duration::ZERO, Duration::from_millis(30), Duration::from_secs(2)];
-    for (number, (order, pace)) in orders(3).iter().flat_map(|order| paces.map(|pace| (order.clone(), pace))).enumerate() {
+    for (number, (order, pace)) in
+        orders(3).iter().flat_map(|order| paces.map(|pace| (order.clone(), pace))).enumerate()
+    {
         let app = format!("bare{number}");
         rig.seedbed.bare_pod(&app).await?;
         let steps = made(rig, &order, pace, &app).await;
@@ -104,7 +106,9 @@ pub async fn two_jobs_on_one_pod_leave_nothing_in_whatever_order_they_come_and_g
 pub async fn two_jobs_on_one_pod_end_in_whatever_order_they_begin(rig: &mut Rig) -> anyhow::Result<()> {
     rig.start_host().await?;
     let paces = [Duration::ZERO, Duration::from_millis(30), Duration::from_millis(300)];
-    for (number, (order, pace)) in orders(2).iter().flat_map(|order| paces.map(|pace| (order.clone(), pace))).enumerate() {
+    for (number, (order, pace)) in
+        orders(2).iter().flat_map(|order| paces.map(|pace| (order.clone(), pace))).enumerate()
+    {
         let app = format!("set{number}");
         let set = rig.seedbed.collaset(&app, 1).await?;
         let pods = settled(rig, &set, &app).await?;

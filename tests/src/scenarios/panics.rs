@@ -90,9 +90,8 @@ pub async fn a_deadline_is_kept_after_a_panic_while_a_write_was_lost(rig: &mut R
     let target = job.targets().get("a").cloned().unwrap_or_default();
     ensure!(job.target("a") == "Failed/DeadlineExceeded", "{target}");
     ensure!((15..=17).contains(&super::deadlines::lasted(&target)?), "{target}");
-    let late = |sent: &crate::wire::Sent| {
-        sent.path.ends_with("/pods/a") && sent.status == Some(http::StatusCode::CONFLICT)
-    };
+    let late =
+        |sent: &crate::wire::Sent| sent.path.ends_with("/pods/a") && sent.status == Some(http::StatusCode::CONFLICT);
     patiently("the late write comes too late", async || Ok(wire.writes().iter().any(late))).await?;
     rig.until_nothing_is_left().await
 }
