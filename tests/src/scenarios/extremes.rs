@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::deadlines::{has_ended, lasted};
 use super::{SETTLED, all_replaced, identities, is_held, names, settled, settled_collaset, settled_deployment};
 use crate::jobs::{Told, replace};
-use crate::rig::{Ground, Rig, patiently};
+use crate::rig::{Ground, Rig};
 use crate::wire::Fate;
 
 /// The largest grace period that the API server takes, and one whose sum with a time wraps around.
@@ -26,11 +26,11 @@ pub async fn pods_that_never_ran_are_replaced_by_a_host_whose_clock_is_ahead(rig
     rig.world.until("the pods", SETTLED, |pods| pods.len() == 3).await?;
     let pods = identities(rig, &rig.pod_names("web").await?).await?;
     rig.clock_ahead = SignedDuration::from_millis(1_500);
-    rig.start_host().await?;
-    let wire = rig.running()?.wire.clone();
-    patiently("the host leads", async || Ok(rig.running()?.leads())).await?;
-    wire.order(Method::POST, "/eviction", Fate::Answered(Duration::from_millis(1_500)));
-    wire.order(Method::PATCH, "/operationjobs/", Fate::Answered(Duration::from_millis(1_500)));
+    let begin = rig.host_named("host");
+    for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH] {
+        begin.wire.order(method, "", Fate::Answered(Duration::from_millis(1_500)));
+    }
+    rig.start(begin).await?;
     let spec = json!({"parameters": {"gracePeriodSeconds": 0}, "activeDeadlineSeconds": 60});
     rig.create_job("n", replace(&names(&pods), spec)).await?;
     let old: BTreeSet<String> = pods.iter().map(|(_, uid)| uid.clone()).collect();
