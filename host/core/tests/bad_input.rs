@@ -53,9 +53,6 @@ const GRACE: SignedDuration = SignedDuration::from_secs(150);
 /// and as many once what was held is let go.
 const GOING: SignedDuration = SignedDuration::from_secs(1_000);
 
-/// Unless PROPTEST_CASES says more.
-const CASES: u32 = 512;
-
 const UIDS: [&str; 5] = ["u-a", "u-b", "u-c", "v-a", "other"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -778,7 +775,7 @@ fn play(case: &Case) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(CASES), max_shrink_iters: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 1_000, ..ProptestConfig::default() })]
 
     /// A51, A60, L1, L3: whatever is stored, whatever the plugin and the cluster do.
     #[test]
