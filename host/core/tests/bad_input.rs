@@ -119,7 +119,10 @@ fn detail() -> BoxedStrategy<Value> {
         ("startTime", time()),
         ("endTime", time()),
         ("extraInfo", extras()),
-        ("error", error.prop_filter("both are required", |e| e["reason"].is_string() && e["message"].is_string()).boxed()),
+        (
+            "error",
+            error.prop_filter("both are required", |e| e["reason"].is_string() && e["message"].is_string()).boxed(),
+        ),
         ("uid", one_of(UIDS.to_vec())),
         ("attempt", one_of(vec![i32::MIN, -1, 0, 1, 7, i32::MAX])),
         ("nextAttemptTime", time()),
@@ -133,7 +136,8 @@ fn detail() -> BoxedStrategy<Value> {
 }
 
 fn ranges() -> BoxedStrategy<Value> {
-    let text = || one_of(vec!["", "0", "0-1", "1,0", "2-0", "x", "0-4294967295", "-", ",,", "99999999999999999999", "3-9999"]);
+    let text =
+        || one_of(vec!["", "0", "0-1", "1,0", "2-0", "x", "0-4294967295", "-", ",,", "99999999999999999999", "3-9999"]);
     (text(), text(), text())
         .prop_map(|(processing, succeeded, failed)| {
             json!({"processing": processing, "succeeded": succeeded, "failed": failed})
@@ -191,8 +195,12 @@ fn status(sharded: bool) -> BoxedStrategy<Value> {
         fields.push(("ranges", ranges()));
         fields.push(("records", one_of(vec![json!({"count": 2, "size": 250}), json!({"count": -1, "size": 0})])));
     } else {
-        fields.push(("ranges", proptest::option::weighted(0.2, ranges()).prop_map(|r| r.unwrap_or(Value::Null)).boxed()));
-        fields.push(("selection", proptest::option::weighted(0.2, selection).prop_map(|s| s.unwrap_or(Value::Null)).boxed()));
+        fields
+            .push(("ranges", proptest::option::weighted(0.2, ranges()).prop_map(|r| r.unwrap_or(Value::Null)).boxed()));
+        fields.push((
+            "selection",
+            proptest::option::weighted(0.2, selection).prop_map(|s| s.unwrap_or(Value::Null)).boxed(),
+        ));
     }
     let whole = object(fields).prop_map(|mut status| {
         status.as_object_mut().unwrap().retain(|_, value| !value.is_null());
@@ -226,13 +234,28 @@ fn pod() -> BoxedStrategy<Value> {
         ("controller", one_of(vec![true, true, false])),
     ]);
     let holds = object(vec![
-        ("hold.oarlock.dev/job-uid", one_of(vec!["[]", "[\"barred\"]", "[\"label:mark\",\"finalizer:f.io/f\"]", "[\"touch\"]", "{", "", "[\"label:\"]", "[1]"])),
+        (
+            "hold.oarlock.dev/job-uid",
+            one_of(vec![
+                "[]",
+                "[\"barred\"]",
+                "[\"label:mark\",\"finalizer:f.io/f\"]",
+                "[\"touch\"]",
+                "{",
+                "",
+                "[\"label:\"]",
+                "[1]",
+            ]),
+        ),
         ("hold.oarlock.dev/someone", one_of(vec!["[\"label:mark\"]", "nothing", ""])),
         ("hold.oarlock.dev/", one_of(vec!["[]"])),
     ]);
     let meta = object(vec![
         ("creationTimestamp", time()),
-        ("deletionTimestamp", proptest::option::weighted(0.3, time()).prop_map(|time| time.unwrap_or(Value::Null)).boxed()),
+        (
+            "deletionTimestamp",
+            proptest::option::weighted(0.3, time()).prop_map(|time| time.unwrap_or(Value::Null)).boxed(),
+        ),
         ("deletionGracePeriodSeconds", one_of(vec![i64::MIN, -1, 0, 1, 30, i64::MAX])),
         ("labels", object(vec![("mark", one_of(vec!["true", "x"]))])),
         ("annotations", holds),
@@ -282,7 +305,8 @@ fn spec(sharded: bool) -> BoxedStrategy<Value> {
         ("targetKind", one_of(vec!["Pod", "Pod", "Node"])),
     ]);
     let more = prop_oneof![2 => Just(json!({})), 1 => odd];
-    let deadline = prop_oneof![6 => Just(json!(30)), 1 => one_of(vec![i32::MIN, 0, 1, i32::MAX]), 1 => Just(Value::Null)];
+    let deadline =
+        prop_oneof![6 => Just(json!(30)), 1 => one_of(vec![i32::MIN, 0, 1, i32::MAX]), 1 => Just(Value::Null)];
     let whole = (targets, deadline, more).prop_map(|(targets, deadline, more)| {
         let mut spec = json!({"action": "Replace", "targets": targets, "activeDeadlineSeconds": deadline});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -394,7 +418,20 @@ struct Case {
 
 impl std::fmt::Debug for Case {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { spec, status, finalizers, records, pods, manners, trouble, events, deleted_at, namespace_goes, wire, seed } = self;
+        let Self {
+            spec,
+            status,
+            finalizers,
+            records,
+            pods,
+            manners,
+            trouble,
+            events,
+            deleted_at,
+            namespace_goes,
+            wire,
+            seed,
+        } = self;
         let count = spec["targets"].as_array().map_or(0, Vec::len);
         let spec = if count > 10 { format!("{count} targets") } else { spec.to_string() };
         let texts = |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
@@ -431,12 +468,30 @@ fn case_of(sharded: bool) -> BoxedStrategy<Case> {
         any::<u64>(),
     );
     (stored, course)
-        .prop_map(|((spec, status, finalizers, records, pods), (manners, trouble, mut events, deleted_at, goes, wire, seed))| {
-            events.sort_by_key(|(at, _)| *at);
-            // Records that a status does not name are nobody's.
-            let records = if status["records"].is_object() { records } else { vec![] };
-            Case { spec, status, finalizers, records, pods, manners, trouble, events, deleted_at, namespace_goes: goes, wire, seed }
-        })
+        .prop_map(
+            |(
+                (spec, status, finalizers, records, pods),
+                (manners, trouble, mut events, deleted_at, goes, wire, seed),
+            )| {
+                events.sort_by_key(|(at, _)| *at);
+                // Records that a status does not name are nobody's.
+                let records = if status["records"].is_object() { records } else { vec![] };
+                Case {
+                    spec,
+                    status,
+                    finalizers,
+                    records,
+                    pods,
+                    manners,
+                    trouble,
+                    events,
+                    deleted_at,
+                    namespace_goes: goes,
+                    wire,
+                    seed,
+                }
+            },
+        )
         .boxed()
 }
 
@@ -508,7 +563,12 @@ fn proposing(mutations: Vec<Mutation>) -> Answer {
     Answer::Proposed(Proposal { mutations, ..Proposal::default() })
 }
 
-fn reporting(state: State, set_extra: Vec<(String, String)>, events: Vec<PluginEvent>, check_after_ms: Option<u32>) -> Answer {
+fn reporting(
+    state: State,
+    set_extra: Vec<(String, String)>,
+    events: Vec<PluginEvent>,
+    check_after_ms: Option<u32>,
+) -> Answer {
     let proposal = Proposal { set_extra, events, ..Proposal::default() };
     Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms } }
 }
@@ -546,7 +606,8 @@ fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
             if read.is_err() { fail(None) } else { reporting(State::Processing, vec![], vec![], None) }
         }
         Manner::Oversteps => {
-            let object = ObjectRef { key: ObjectKey { kind: Kind::new("v1", "Secret"), ..itself(visit).key }, uid: None };
+            let object =
+                ObjectRef { key: ObjectKey { kind: Kind::new("v1", "Secret"), ..itself(visit).key }, uid: None };
             proposing(vec![Mutation::Delete { object, grace_seconds: None, propagation: None }])
         }
         _ if visit.call == Call::Release => Answer::Proposed(Proposal::default()),
@@ -665,7 +726,10 @@ impl Course {
         let queued: BTreeSet<u32> = std::iter::from_fn(|| queue.next()).filter_map(|entry| entry.index).collect();
         let serves = bench.found.serving().is_some();
         for index in memory.durable.processing.iter().chain(&memory.releasing) {
-            let waits = due.contains(index) || queued.contains(index) || memory.dirty.contains(index) || memory.decided.contains_key(index);
+            let waits = due.contains(index)
+                || queued.contains(index)
+                || memory.dirty.contains(index)
+                || memory.decided.contains_key(index);
             let result = memory.results.iter().any(|result| result.entry.index == Some(*index));
             let unread = !memory.epoch_raised || memory.reload || memory.shards.wanted;
             let endless = memory.state.target(*index).is_some_and(|target| target.start.is_none());
@@ -673,7 +737,8 @@ impl Course {
                 return Err(TestCaseError::fail(format!("target {index} is forgotten\n{}", self.shown())));
             }
         }
-        let waits = !queued.is_empty() || memory.decided.is_empty() && memory.dirty.is_empty() && memory.results.is_empty();
+        let waits =
+            !queued.is_empty() || memory.decided.is_empty() && memory.dirty.is_empty() && memory.results.is_empty();
         if bench.next.is_none() && !waits {
             return Err(TestCaseError::fail(format!("the job is forgotten\n{}", self.shown())));
         }
@@ -714,7 +779,10 @@ impl Course {
 
     fn shown(&self) -> String {
         let sent: Vec<&String> = self.bench.sent.iter().rev().take(20).collect();
-        format!("at {}, next {:?}, sent {sent:?}\n{:#}\n{:#?}", self.bench.now, self.bench.next, self.bench.job, self.bench.memory)
+        format!(
+            "at {}, next {:?}, sent {sent:?}\n{:#}\n{:#?}",
+            self.bench.now, self.bench.next, self.bench.job, self.bench.memory
+        )
     }
 
     /// L1: no target that was started is in flight for long after its time is over.
@@ -723,7 +791,8 @@ impl Course {
             return Ok(());
         }
         let state = self.stored();
-        let seconds = self.bench.job["spec"]["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0).unwrap_or(10_800);
+        let seconds =
+            self.bench.job["spec"]["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0).unwrap_or(10_800);
         let over = |target: &&TargetState| {
             let late = SignedDuration::from_secs(seconds) + GRACE;
             let start = target.start.and_then(|start| start.checked_add(late).ok());
@@ -739,7 +808,8 @@ impl Course {
     fn nothing_is_left(&self) -> Result<(), TestCaseError> {
         let bench = &self.bench;
         let ours = "finalizer.operating.kusionstack.io/protected";
-        let kept = bench.job["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|name| name == ours));
+        let kept =
+            bench.job["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|name| name == ours));
         if !bench.job_is_gone && kept {
             return Err(TestCaseError::fail(format!("the deleted job stays\n{}", self.shown())));
         }

@@ -19,7 +19,9 @@ use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::plugin::lookup::PluginLookup;
-use oarlock_core::plugin::proposal::{CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State};
+use oarlock_core::plugin::proposal::{
+    CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State,
+};
 use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use oarlock_core::round::finalize::FINALIZER;
 use serde_json::{Value, json};
@@ -508,7 +510,8 @@ fn a_deleted_job_forgets_none_of_the_releases_that_wait_for_their_turn() {
         bench.send();
         bench.later(1);
     }
-    let held = |name: &String| bench.store.get(&ObjectKey::pod("d", name.clone())).is_some_and(|pod| !pod.labels.is_empty());
+    let held =
+        |name: &String| bench.store.get(&ObjectKey::pod("d", name.clone())).is_some_and(|pod| !pod.labels.is_empty());
     assert_eq!(names.iter().filter(|name| held(name)).count(), 0);
     assert!(bench.job_is_gone);
 }

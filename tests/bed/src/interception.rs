@@ -114,7 +114,14 @@ impl Interceptor {
     pub fn new(plan: Plan, ignored: &[&str]) -> Self {
         let counting = Counting { began: Instant::now(), plan, records: Vec::new() };
         let ignored = ignored.iter().map(ToString::to_string).collect();
-        Self { state: Arc::new(State { gate: Mutex::default(), ignored, counting: Mutex::new(counting), total: watch::Sender::new(0) }) }
+        Self {
+            state: Arc::new(State {
+                gate: Mutex::default(),
+                ignored,
+                counting: Mutex::new(counting),
+                total: watch::Sender::new(0),
+            }),
+        }
     }
 
     /// Forgets what was counted and follows `plan` from now on.

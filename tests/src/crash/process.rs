@@ -50,7 +50,8 @@ impl HostProcess {
         std::fs::write(folder.join("grants.yaml"), GRANTS).context("cannot write the grants")?;
         let kubeconfig = plane.kubeconfig_via(Account::Host, url)?;
         let identity = identity.to_owned();
-        let process = Self { identity, folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() };
+        let process =
+            Self { identity, folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() };
         process.begin()?;
         Ok(process)
     }
@@ -77,7 +78,8 @@ impl HostProcess {
     pub fn drop_plugin(&self, name: &str, grants: &str) -> anyhow::Result<()> {
         let file = self.folder.join("plugins").join(format!("{name}.wasm"));
         std::fs::write(file, component(name)?).context("cannot write the plugin")?;
-        std::fs::write(self.folder.join("grants.yaml"), format!("{GRANTS}\n---\n{grants}")).context("cannot write the grants")
+        std::fs::write(self.folder.join("grants.yaml"), format!("{GRANTS}\n---\n{grants}"))
+            .context("cannot write the grants")
     }
 
     /// Stops it where it stands, as SIGSTOP does.

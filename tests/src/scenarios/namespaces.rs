@@ -18,8 +18,7 @@ const MANY: usize = 300;
 
 /// A56: jobs of 5 and of 300 targets are in flight, in both modes.
 pub async fn a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute(rig: &mut Rig) -> anyhow::Result<()> {
-    let (marked, evicted) =
-        (settled_collaset(rig, FEW + MANY).await?, settled_deployment(rig, FEW + MANY).await?);
+    let (marked, evicted) = (settled_collaset(rig, FEW + MANY).await?, settled_deployment(rig, FEW + MANY).await?);
     rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     let mut jobs = Vec::new();
@@ -37,7 +36,8 @@ pub async fn a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute(rig
     let namespaces: Api<Namespace> = Api::all(rig.client.clone());
     namespaces.delete(&rig.namespace, &DeleteParams::default()).await?;
     let deleted = Instant::now();
-    let gone = patiently("the namespace is gone", async || Ok(namespaces.get_opt(&rig.namespace).await?.is_none())).await;
+    let gone =
+        patiently("the namespace is gone", async || Ok(namespaces.get_opt(&rig.namespace).await?.is_none())).await;
     let left = namespaces.get_opt(&rig.namespace).await?;
     gone.map_err(|error| error.context(format!("{:?}", left.map(|left| left.status))))?;
     ensure!(deleted.elapsed() <= Duration::from_secs(60), "gone after {:?}", deleted.elapsed());
@@ -63,7 +63,8 @@ fn ended_as_it_had_to(rig: &Rig, name: &str, count: usize) -> anyhow::Result<()>
 
 fn reasons(job: &Version) -> Vec<String> {
     let list = |field: &str| job.at(field).as_array().cloned().unwrap_or_default();
-    let inline = list("/status/targetDetails").into_iter().filter_map(|detail| detail.pointer("/error/reason").cloned());
+    let inline =
+        list("/status/targetDetails").into_iter().filter_map(|detail| detail.pointer("/error/reason").cloned());
     let failures = list("/status/failures").into_iter().filter_map(|failure| failure.get("reason").cloned());
     inline.chain(failures).filter_map(|reason| reason.as_str().map(str::to_owned)).collect::<Vec<_>>()
 }

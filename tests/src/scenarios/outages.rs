@@ -170,7 +170,11 @@ pub async fn what_was_held_back_while_renewals_hung_is_made_in_the_next_term(rig
         anyhow::Ok(names.iter().filter(|name| held.contains(name)).count())
     };
     let before = marked(&all).await?;
-    ensure!(before > 1 && before < all.len(), "some writes went out, and some were held back: {before} of {}", all.len());
+    ensure!(
+        before > 1 && before < all.len(),
+        "some writes went out, and some were held back: {before} of {}",
+        all.len()
+    );
     wire.lift();
     let lifted = tokio::time::Instant::now();
     patiently("all are marked", async || Ok(marked(&all).await? == all.len())).await?;

@@ -488,8 +488,13 @@ impl Bench {
                     None => merge(&mut document, body),
                 }
                 let Some(new) = Object::slim(&document, &Kind::pod(), &[]) else { return Some(Stopped::Conflict) };
-                let now = Object { labels: new.labels, annotations: new.annotations, finalizers: new.finalizers,
-                    resource_version: self.version.to_string(), ..Object::clone(&seen) };
+                let now = Object {
+                    labels: new.labels,
+                    annotations: new.annotations,
+                    finalizers: new.finalizers,
+                    resource_version: self.version.to_string(),
+                    ..Object::clone(&seen)
+                };
                 self.store.apply(now);
                 None
             }
@@ -570,7 +575,9 @@ pub(crate) fn apply(document: &mut Value, operations: &[Value]) -> bool {
                 let (parent, last) = path.rsplit_once('/').unwrap();
                 match document.pointer_mut(parent) {
                     Some(Value::Object(fields)) => fields.remove(&last.replace("~1", "/").replace("~0", "~")).is_some(),
-                    Some(Value::Array(list)) => last.parse().is_ok_and(|at: usize| at < list.len() && list.remove(at) != Value::Null),
+                    Some(Value::Array(list)) => {
+                        last.parse().is_ok_and(|at: usize| at < list.len() && list.remove(at) != Value::Null)
+                    }
                     _ => false,
                 }
             }
