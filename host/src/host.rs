@@ -10,15 +10,15 @@ use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
-use oarlock_kube::lease::{LeaseConfig, LeaderElector};
+use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::{CAPS, CompileWith, Plugins, PluginsError};
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
 use crate::health::{Health, Probe};
-use crate::ports::Ports;
 use crate::metrics::Metrics;
+use crate::ports::Ports;
 
 /// Name of the lease: one host leads in a cluster.
 const LEASE: &str = "oarlock";

@@ -62,7 +62,9 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
         Refresh::Unchanged | Refresh::Reloaded => {}
     }
     let Some(plugin) = ports.plugin_for(&job, memory) else { return Ok(Next::At(None)) };
-    let Some(round) = Round::begin(key, &observed, &plugin, ports.cluster.store(), memory) else { return Ok(Next::Gone) };
+    let Some(round) = Round::begin(key, &observed, &plugin, ports.cluster.store(), memory) else {
+        return Ok(Next::Gone);
+    };
 
     // plan (pure), call the plugin (sandboxed), decide (pure)
     let (plan, news) = term.outbox.queue(|queue| prepare(&round, memory, refreshed, &term.tables, queue));

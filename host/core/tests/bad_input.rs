@@ -2,7 +2,7 @@
 //!
 //! Generated are pods (times at the ends of the calendar, any grace period, odd owners, garbled holds), statuses and
 //! records of every shape that the schema lets pass, specs, answers of bad plugins, and a cluster that refuses, loses and
-//! forgets. What a plugin and a cluster do later comes from a seed. Source: spec/operationjob.md 3.1, 3.8, 3.11, L1, L3.
+//! forgets. What a plugin and a cluster do later comes from a seed. Source: docs/operationjob.md 3.1, 3.8, 3.11, L1, L3.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,6 +31,7 @@ use oarlock_core::plugin::proposal::{
 use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::test_runner::RngSeed;
 use serde_json::{Map, Value, json};
 
 use crate::bench::{Bench, Fate, Going, JOB_UID, Look, START, Weather};
@@ -845,7 +846,7 @@ fn play(case: &Case) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 1_000, rng_seed: RngSeed::Fixed(512), ..ProptestConfig::default() })]
 
     /// A51, A60, L1, L3: whatever is stored, whatever the plugin and the cluster do.
     #[test]

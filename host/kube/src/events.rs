@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::cluster::Link;
 use crate::outcome::{sentence, stopped};
-use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::call::{ApiCall, RequestError, Transport};
 use crate::transport::path::Resource;
 use crate::write::already_exists;
 
@@ -139,7 +139,7 @@ impl Emitter {
         let mut attempt = 1;
         loop {
             let request = kube::core::Request::new(home.as_str()).create(&PostParams::default(), body.clone());
-            let error = match self.transport.send(Call { verb: "create", resource: "events", request }).await {
+            let error = match self.transport.send(ApiCall { verb: "create", resource: "events", request }).await {
                 Ok(_) => return Ok(()),
                 Err(error) if already_exists(&error) => return Ok(()),
                 Err(error) => error,
@@ -153,7 +153,7 @@ impl Emitter {
     }
 }
 
-fn worth_repeating(error: &CallError) -> bool {
+fn worth_repeating(error: &RequestError) -> bool {
     matches!(stopped(error), Stopped::Unknown { .. } | Stopped::Throttled { .. })
 }
 

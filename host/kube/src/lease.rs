@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
 use crate::outcome::sentence;
-use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::call::{ApiCall, RequestError, Transport};
 use crate::transport::path::Resource;
 
 /// The lease and the identity of a process that wants to lead.
@@ -321,21 +321,21 @@ impl LeaseHolder {
         }
     }
 
-    fn home(&self) -> Result<kube::core::Request, CallError> {
+    fn home(&self) -> Result<kube::core::Request, RequestError> {
         let resource =
             Resource { api_version: "coordination.k8s.io/v1".into(), plural: "leases".into(), namespaced: true };
         let LeaseConfig { namespace, name, .. } = &self.config;
-        let invalid = |error| CallError::Build(kube::core::request::Error::Validation(sentence(&error)));
+        let invalid = |error| RequestError::Build(kube::core::request::Error::Validation(sentence(&error)));
         resource.home(Some(namespace), name).map(kube::core::Request::new).map_err(invalid)
     }
 
-    async fn read(&self) -> Result<Lease, CallError> {
+    async fn read(&self) -> Result<Lease, RequestError> {
         let request = self.home()?.get(&self.config.name, &GetParams::default());
-        self.transport.fetch(Call { verb: "get", resource: "leases", request }).await
+        self.transport.fetch(ApiCall { verb: "get", resource: "leases", request }).await
     }
 
     /// Writes the lease as held by this process from now on.
-    async fn write(&self, lease: &mut Lease) -> Result<(), CallError> {
+    async fn write(&self, lease: &mut Lease) -> Result<(), RequestError> {
         let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(self.config.identity.clone());
         spec.lease_duration_seconds = Some(i32::try_from(self.config.duration.as_secs()).unwrap_or(i32::MAX).max(1));
@@ -344,7 +344,7 @@ impl LeaseHolder {
     }
 
     /// Creates the lease where it has no version yet, and replaces that version otherwise.
-    async fn put(&self, lease: &mut Lease) -> Result<(), CallError> {
+    async fn put(&self, lease: &mut Lease) -> Result<(), RequestError> {
         let home = self.home()?;
         let params = PostParams::default();
         let LeaseConfig { namespace, name, .. } = &self.config;
@@ -354,12 +354,12 @@ impl LeaseHolder {
                 ObjectMeta { name: Some(name.clone()), namespace: Some(namespace.clone()), ..ObjectMeta::default() };
             lease.metadata = meta;
         }
-        let body = serde_json::to_vec(lease).map_err(CallError::Unreadable)?;
+        let body = serde_json::to_vec(lease).map_err(RequestError::Unreadable)?;
         let (verb, request) = match created {
             true => ("create", home.create(&params, body)),
             false => ("update", home.replace(name, &params, body)),
         };
-        *lease = self.transport.fetch(Call { verb, resource: "leases", request }).await?;
+        *lease = self.transport.fetch(ApiCall { verb, resource: "leases", request }).await?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::cluster::Link;
 use crate::outcome::sentence;
-use crate::transport::call::{Call, CallError};
+use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::list::{Collection, Listed};
 use crate::transport::path::Resource;
 use crate::watch::jobs::read_job;
@@ -146,11 +146,11 @@ impl Link {
     }
 
     /// The document of one object.
-    pub(crate) async fn read(&self, key: &ObjectKey) -> Result<Result<Value, CallError>, ReadFailure> {
+    pub(crate) async fn read(&self, key: &ObjectKey) -> Result<Result<Value, RequestError>, ReadFailure> {
         let resource = self.resource(&key.kind).await?;
         let home = resource.home(key.namespace.as_deref(), &key.name).map_err(|error| failure(&error, true))?;
         let request = kube::core::Request::new(home).get(&key.name, &GetParams::default());
-        Ok(self.transport.fetch(Call { verb: "get", resource: &resource.plural, request }).await)
+        Ok(self.transport.fetch(ApiCall { verb: "get", resource: &resource.plural, request }).await)
     }
 
     async fn resource(&self, kind: &Kind) -> Result<Resource, ReadFailure> {
@@ -249,14 +249,14 @@ fn failure(error: &dyn std::error::Error, refused: bool) -> ReadFailure {
 }
 
 /// True where the server refused a read, and will again.
-pub(crate) fn refused(error: &CallError) -> bool {
-    matches!(error, CallError::Refused(refusal) if (400..500).contains(&refusal.code) && ![408, 410, 429].contains(&refusal.code))
+pub(crate) fn refused(error: &RequestError) -> bool {
+    matches!(error, RequestError::Refused(refusal) if (400..500).contains(&refusal.code) && ![408, 410, 429].contains(&refusal.code))
 }
 
 /// True where the server said that there is no object of this name, and not that it does not know the kind.
-pub(crate) fn absent(error: &CallError, name: &str) -> bool {
+pub(crate) fn absent(error: &RequestError, name: &str) -> bool {
     match error {
-        CallError::Refused(refusal) if refusal.code == 404 => {
+        RequestError::Refused(refusal) if refusal.code == 404 => {
             refusal.status.details.as_ref().is_some_and(|details| details.name == name)
         }
         _ => false,

@@ -5,26 +5,26 @@
 use kube::core::Status;
 use oarlock_core::cluster::writes::Stopped;
 
-use crate::transport::call::{CallError, Refusal};
+use crate::transport::call::{Refusal, RequestError};
 
 /// The longest time that a reply can make the host wait, in seconds: API servers ask for 1 to 10.
 const LONGEST_RETRY_AFTER: u32 = 300;
 
 /// The reason why a write stopped.
-pub(crate) fn stopped(error: &CallError) -> Stopped {
+pub(crate) fn stopped(error: &RequestError) -> Stopped {
     match error {
-        CallError::Refused(refusal) => refused(refusal),
-        CallError::Build(_) => Stopped::Refused { message: sentence(error) },
-        CallError::TimedOut(_) | CallError::Broken(_) | CallError::Unreadable(_) => {
+        RequestError::Refused(refusal) => refused(refusal),
+        RequestError::Build(_) => Stopped::Refused { message: sentence(error) },
+        RequestError::TimedOut(_) | RequestError::Broken(_) | RequestError::Unreadable(_) => {
             Stopped::Unknown { message: sentence(error) }
         }
     }
 }
 
 /// The reason why a JSON Patch stopped: a `test` that does not hold is answered with 422 and names no field.
-pub(crate) fn tested(error: &CallError) -> Stopped {
+pub(crate) fn tested(error: &RequestError) -> Stopped {
     match error {
-        CallError::Refused(refusal) if refusal.code == 422 && !has_cause(&refusal.status, |_, _| true) => {
+        RequestError::Refused(refusal) if refusal.code == 422 && !has_cause(&refusal.status, |_, _| true) => {
             Stopped::Conflict
         }
         _ => stopped(error),
@@ -87,7 +87,7 @@ mod tests {
     fn answer(code: u16, details: Value, message: &str) -> Stopped {
         let status = json!({"kind": "Status", "code": code, "message": message, "details": details});
         let status = serde_json::from_value(status).unwrap();
-        stopped(&CallError::Refused(Box::new(Refusal { code, status, retry_after: None })))
+        stopped(&RequestError::Refused(Box::new(Refusal { code, status, retry_after: None })))
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         let answer = |details: Value| {
             let status = json!({"kind": "Status", "code": 422, "message": "no", "details": details});
             let status = serde_json::from_value(status).unwrap();
-            tested(&CallError::Refused(Box::new(Refusal { code: 422, status, retry_after: None })))
+            tested(&RequestError::Refused(Box::new(Refusal { code: 422, status, retry_after: None })))
         };
         assert_eq!(answer(json!({})), Stopped::Conflict);
         let field = json!({"causes": [{"field": "metadata.finalizers", "reason": "FieldValueForbidden"}]});
@@ -135,7 +135,7 @@ mod tests {
     fn a_server_error_or_a_timeout_is_unknown_and_never_refused() {
         assert_eq!(answer(500, json!({}), "etcd"), Stopped::Unknown { message: "etcd".into() });
         assert_eq!(answer(504, json!({}), "late"), Stopped::Unknown { message: "late".into() });
-        let timeout = stopped(&CallError::TimedOut(Duration::from_secs(10)));
+        let timeout = stopped(&RequestError::TimedOut(Duration::from_secs(10)));
         assert!(matches!(timeout, Stopped::Unknown { .. }));
     }
 

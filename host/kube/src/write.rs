@@ -14,7 +14,7 @@ use crate::cluster::Link;
 use crate::lease::Fence;
 use crate::live_reads::absent;
 use crate::outcome::{sentence, stopped, tested};
-use crate::transport::call::{Call, CallError};
+use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::limiter::WritePermit;
 use crate::transport::path::Resource;
@@ -51,7 +51,7 @@ impl Link {
                 Ok(reply)
             }
             Err(failure) => {
-                if let (Failure::Call(error), Some(uid)) = (&failure, shown)
+                if let (WriteFailure::ApiCall(error), Some(uid)) = (&failure, shown)
                     && absent(error, &object.name)
                 {
                     self.objects.send(self.objects.store.confirm_gone(object, &uid), None);
@@ -71,34 +71,34 @@ impl Link {
         write: &Write,
         permit: WritePermit,
         check: impl FnOnce() -> Result<(), Stopped>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, WriteFailure> {
         let object = write.object();
         let resource = self.discovery.resource(&self.transport, &object.kind).await?;
         let (label, request) = built(write, &resource)?;
-        check().map_err(Failure::Checked)?;
-        let reply = self.transport.send(Call { verb: verb(write), resource: &label, request }).await;
+        check().map_err(WriteFailure::Checked)?;
+        let reply = self.transport.send(ApiCall { verb: verb(write), resource: &label, request }).await;
         permit.leave(reply.as_ref().is_err_and(busy));
         match reply {
-            Ok(reply) => Ok(self.objects.projection(&object.kind).read(&reply).map_err(CallError::Unreadable)?),
+            Ok(reply) => Ok(self.objects.projection(&object.kind).read(&reply).map_err(RequestError::Unreadable)?),
             Err(error) => match write {
                 Write::Create { object, owner_uid, .. } if already_exists(&error) => {
                     self.ours(object, owner_uid, error).await
                 }
-                _ => Err(Failure::Call(error)),
+                _ => Err(WriteFailure::ApiCall(error)),
             },
         }
     }
 
     /// An object that exists under the name of a create counts as created where its owner is the same.
-    async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: CallError) -> Result<Value, Failure> {
-        let document = self.read(object).await.map_err(|failure| Failure::NotSent(failure.message))??;
+    async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: RequestError) -> Result<Value, WriteFailure> {
+        let document = self.read(object).await.map_err(|failure| WriteFailure::NotSent(failure.message))??;
         let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
         if owners.is_some_and(|owners| owners.iter().any(ours)) {
             return Ok(document);
         }
         let message = format!("{}: the object has another owner; remove or rename it", sentence(&error));
-        Err(Failure::NotSent(message))
+        Err(WriteFailure::NotSent(message))
     }
 
     fn remember(&self, write: &Write, reply: &Value, author: Option<&Author>) {
@@ -124,7 +124,7 @@ impl Link {
 }
 
 /// The reason why a request has no good reply.
-pub(crate) enum Failure {
+pub(crate) enum WriteFailure {
     /// It could not be built, or the object belongs to another owner.
     NotSent(String),
     /// The last check before sending stopped it.
@@ -132,22 +132,22 @@ pub(crate) enum Failure {
     /// Discovery failed; nothing was sent.
     Discover(DiscoverError),
     /// It was sent.
-    Call(CallError),
+    ApiCall(RequestError),
 }
 
-impl From<DiscoverError> for Failure {
+impl From<DiscoverError> for WriteFailure {
     fn from(error: DiscoverError) -> Self {
         Self::Discover(error)
     }
 }
 
-impl From<CallError> for Failure {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
+impl From<RequestError> for WriteFailure {
+    fn from(error: RequestError) -> Self {
+        Self::ApiCall(error)
     }
 }
 
-impl Failure {
+impl WriteFailure {
     fn stopped(&self, write: &Write) -> Stopped {
         match self {
             Self::NotSent(message) => Stopped::Refused { message: message.clone() },
@@ -155,15 +155,15 @@ impl Failure {
             Self::Discover(error) if error.is_refused() => Stopped::Refused { message: sentence(error) },
             // Not done, and possible later.
             Self::Discover(_) => Stopped::Throttled { retry_after: None },
-            Self::Call(error) if matches!(write, Write::Patch { body: Value::Array(_), .. }) => tested(error),
-            Self::Call(error) => stopped(error),
+            Self::ApiCall(error) if matches!(write, Write::Patch { body: Value::Array(_), .. }) => tested(error),
+            Self::ApiCall(error) => stopped(error),
         }
     }
 }
 
-fn built(write: &Write, resource: &Resource) -> Result<(String, Request), Failure> {
+fn built(write: &Write, resource: &Resource) -> Result<(String, Request), WriteFailure> {
     let ObjectKey { namespace, name, .. } = write.object();
-    let home = resource.home(namespace.as_deref(), name).map_err(|error| Failure::NotSent(sentence(&error)))?;
+    let home = resource.home(namespace.as_deref(), name).map_err(|error| WriteFailure::NotSent(sentence(&error)))?;
     let home = kube::core::Request::new(home);
     let plural = &resource.plural;
     let post = PostParams { dry_run: false, field_manager: Some(FIELD_MANAGER.to_owned()) };
@@ -182,12 +182,12 @@ fn built(write: &Write, resource: &Resource) -> Result<(String, Request), Failur
     })
 }
 
-fn patch_of(body: &Value) -> Result<Patch<&Value>, Failure> {
+fn patch_of(body: &Value) -> Result<Patch<&Value>, WriteFailure> {
     if !body.is_array() {
         return Ok(Patch::Merge(body));
     }
     let patch = serde_json::from_value(body.clone());
-    patch.map(Patch::Json).map_err(|error| Failure::NotSent(format!("failed to build a JSON Patch: {error}")))
+    patch.map(Patch::Json).map_err(|error| WriteFailure::NotSent(format!("failed to build a JSON Patch: {error}")))
 }
 
 /// The body of an eviction. The Kubernetes client spells `deleteOptions` so that the server ignores it.
@@ -205,7 +205,7 @@ fn eviction(write: &Write) -> Value {
         "metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": options})
 }
 
-fn delete_params(write: &Write) -> Result<DeleteParams, Failure> {
+fn delete_params(write: &Write) -> Result<DeleteParams, WriteFailure> {
     let Write::Delete { uid, resource_version, grace_seconds, propagation, .. } = write else {
         return Ok(DeleteParams::default());
     };
@@ -214,7 +214,7 @@ fn delete_params(write: &Write) -> Result<DeleteParams, Failure> {
         Some("Background") => Some(PropagationPolicy::Background),
         Some("Foreground") => Some(PropagationPolicy::Foreground),
         Some("Orphan") => Some(PropagationPolicy::Orphan),
-        Some(other) => return Err(Failure::NotSent(format!("{other:?} is no propagation policy"))),
+        Some(other) => return Err(WriteFailure::NotSent(format!("{other:?} is no propagation policy"))),
     };
     let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: resource_version.clone() };
     Ok(DeleteParams {
@@ -237,12 +237,12 @@ fn verb(write: &Write) -> &'static str {
     }
 }
 
-fn busy(error: &CallError) -> bool {
-    matches!(stopped(error), Stopped::Throttled { .. }) || matches!(error, CallError::TimedOut(_))
+fn busy(error: &RequestError) -> bool {
+    matches!(stopped(error), Stopped::Throttled { .. }) || matches!(error, RequestError::TimedOut(_))
 }
 
-pub(crate) fn already_exists(error: &CallError) -> bool {
-    matches!(error, CallError::Refused(refusal) if refusal.status.reason == reason::ALREADY_EXISTS)
+pub(crate) fn already_exists(error: &RequestError) -> bool {
+    matches!(error, RequestError::Refused(refusal) if refusal.status.reason == reason::ALREADY_EXISTS)
 }
 
 /// The key of an object that is an OperationJob.
@@ -271,6 +271,6 @@ mod tests {
         let object = ObjectKey::pod("d", "p4/status");
         let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
         let write = Write::Patch { object, subresource: None, body: json!({}) };
-        assert!(matches!(built(&write, &resource), Err(Failure::NotSent(_))));
+        assert!(matches!(built(&write, &resource), Err(WriteFailure::NotSent(_))));
     }
 }

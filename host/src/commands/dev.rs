@@ -15,8 +15,8 @@ use super::host::{beside, made_up_identity, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE};
 use super::scratch::Scratch;
 use crate::health;
-use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 use crate::host::{Host, HostOptions};
+use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,8 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::health;
-use crate::manifests::HOST_NAMESPACE;
 use crate::host::{Host, HostOptions};
+use crate::manifests::HOST_NAMESPACE;
 
 const EXAMPLES: &str = "\
 Examples:

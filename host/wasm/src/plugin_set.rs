@@ -19,7 +19,7 @@ use crate::status::{PluginState, PluginStatus, Unavailable};
 const KEPT_SWEEPS: u32 = 300;
 
 /// One plugin file.
-pub(crate) struct Entry {
+pub(crate) struct PluginEntry {
     pub digest: Option<String>,
     pub compiled: Option<Arc<Compiled>>,
     pub outcome: Outcome,
@@ -44,7 +44,7 @@ struct Draining {
 /// All plugins of a host.
 #[derive(Default)]
 pub(crate) struct PluginSet {
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, PluginEntry>,
     pub grants: Vec<Grant>,
     draining: BTreeMap<String, Draining>,
     /// Digests that lost their grant, which do not drain.
@@ -57,7 +57,7 @@ impl PluginSet {
     /// Elects the plugins that serve. `before` is the snapshot until now.
     pub(crate) fn publish(&mut self, before: &Snapshot) -> Snapshot {
         let mut candidates: BTreeMap<String, Vec<Arc<Plugin>>> = BTreeMap::new();
-        for plugin in self.entries.values().filter_map(Entry::plugin) {
+        for plugin in self.entries.values().filter_map(PluginEntry::plugin) {
             let rivals = candidates.entry(plugin.manifest().action.clone()).or_default();
             if rivals.iter().all(|rival| rival.digest() != plugin.digest()) {
                 rivals.push(plugin.clone());
@@ -102,8 +102,8 @@ impl PluginSet {
 
     /// Replaces the outcome of a file of which nothing is compiled. Its last good plugin serves on.
     pub(crate) fn set_outcome(&mut self, source: &str, outcome: Outcome) {
-        let last_good = self.entries.get(source).and_then(Entry::plugin).cloned();
-        self.entries.insert(source.to_owned(), Entry { digest: None, compiled: None, outcome, last_good });
+        let last_good = self.entries.get(source).and_then(PluginEntry::plugin).cloned();
+        self.entries.insert(source.to_owned(), PluginEntry { digest: None, compiled: None, outcome, last_good });
     }
 
     /// Takes the result of loading the file `source`. Its last good plugin serves on while the new one cannot.
@@ -113,13 +113,13 @@ impl PluginSet {
         digest: String,
         loaded: Result<(Arc<Compiled>, Admission), Rejection>,
     ) {
-        let last_good = self.entries.get(source).and_then(Entry::plugin).cloned();
+        let last_good = self.entries.get(source).and_then(PluginEntry::plugin).cloned();
         let (compiled, admission) = match loaded {
             Ok((compiled, admission)) => (Some(compiled), admission),
             Err(rejection) => (None, Admission::Rejected(rejection)),
         };
         let last_good = last_good.filter(|_| !matches!(admission, Admission::Ready(_)));
-        let entry = Entry { digest: Some(digest), compiled, outcome: Outcome::Loaded(admission), last_good };
+        let entry = PluginEntry { digest: Some(digest), compiled, outcome: Outcome::Loaded(admission), last_good };
         self.entries.insert(source.to_owned(), entry);
     }
 
@@ -198,7 +198,7 @@ fn elect(rivals: &[Arc<Plugin>], incumbent: Option<&Arc<Plugin>>) -> Option<Arc<
     }
 }
 
-impl Entry {
+impl PluginEntry {
     /// The plugin of this file that could serve.
     pub(crate) fn plugin(&self) -> Option<&Arc<Plugin>> {
         match &self.outcome {

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, watch};
 use crate::load::grants::read_grants;
 use crate::load::inspect::digest;
 use crate::load::loader::{Admission, Loader};
-use crate::load::watch::{Directory, Events};
+use crate::load::watch::{Directory, FileEvents};
 use crate::plugin_set::{Outcome, PluginSet};
 use crate::rejection::{Rejection, causes};
 use crate::snapshot::Snapshot;
@@ -143,7 +143,7 @@ impl Registry {
 
     /// Follows the plugin directory until the task is dropped.
     pub(crate) async fn follow(self: Arc<Self>, mut directory: Directory, mut unsettled: bool) {
-        let mut events = Events::subscribe(&directory);
+        let mut events = FileEvents::subscribe(&directory);
         loop {
             let quiet = events.next(&mut directory, unsettled).await;
             unsettled = self.scan(&mut directory).await;

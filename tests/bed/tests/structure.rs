@@ -60,7 +60,9 @@ fn upward(sources: &[(String, String)]) -> Vec<String> {
         let Some(own) = path.split('/').nth(3).and_then(place) else { continue };
         let product = text.split("#[cfg(test)]").next().unwrap_or_default();
         let imported = imports.captures_iter(product).map(|import| import[1].to_owned());
-        found.extend(imported.filter(|folder| place(folder) > Some(own)).map(|folder| format!("{path} imports {folder}")));
+        found.extend(
+            imported.filter(|folder| place(folder) > Some(own)).map(|folder| format!("{path} imports {folder}")),
+        );
     }
     found
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use kube::Client;
 use oarlock::controller::Controller;
-use oarlock::ports::Ports;
 use oarlock::metrics::Metrics;
+use oarlock::ports::Ports;
+use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::clock::Clock;
-use oarlock_kube::lease::{LeaseConfig, LeaderElector};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
 use tokio::task::JoinHandle;

@@ -178,9 +178,9 @@ impl KindCache {
     /// The objects whose owner references name `uid`, by namespace and name.
     pub(crate) fn owned_by(&self, uid: &str) -> Vec<Arc<Object>> {
         let family = self.families.get(uid);
-        let members = family.into_iter().flat_map(|family| {
-            family.members.iter().map(|(_, name)| (family.namespace.clone(), name.clone()))
-        });
+        let members = family
+            .into_iter()
+            .flat_map(|family| family.members.iter().map(|(_, name)| (family.namespace.clone(), name.clone())));
         let places: BTreeSet<Place> = members.chain(self.owned.get(uid).into_iter().flatten().cloned()).collect();
         places.iter().filter_map(|place| self.objects.get(place).cloned()).collect()
     }
@@ -292,4 +292,3 @@ fn drop_name(index: &mut NameIndex, key: (String, Option<String>, String), name:
         }
     }
 }
-

@@ -248,11 +248,7 @@ fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap
 }
 
 /// The frozen list: a target keeps the name under which it was recorded.
-fn frozen(
-    listed: &[TargetRef],
-    details: &BTreeMap<usize, TargetDetail>,
-    known: Option<&JobState>,
-) -> Vec<TargetRef> {
+fn frozen(listed: &[TargetRef], details: &BTreeMap<usize, TargetDetail>, known: Option<&JobState>) -> Vec<TargetRef> {
     let remembered = known.map_or(&[][..], |known| &known.names);
     let recorded = details.keys().next_back().map_or(0, |last| last.saturating_add(1));
     let started = known.map_or(0, |known| known.targets.iter().rposition(TargetState::started).map_or(0, |at| at + 1));

@@ -49,9 +49,7 @@ impl PlannedCall<'_> {
     ) -> Verdict {
         known.visited(self.target.round.now);
         match (answer, self.planned.call) {
-            (Some((answer, reads)), _) => {
-                self.judge_answer(answer, reads.missing(), known, tables)
-            }
+            (Some((answer, reads)), _) => self.judge_answer(answer, reads.missing(), known, tables),
             (None, Call::Release) => self.released_alone("no plugin serves the action", known),
             (None, _) => Verdict::default(),
         }

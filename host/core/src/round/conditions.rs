@@ -94,13 +94,16 @@ fn action_available(facts: &Facts<'_>) -> Word {
     let kind = "ActionAvailable";
     match facts.round.plugin {
         PluginLookup::Serving(plugin) => {
-            let name = format!("plugin {} {} serves {}", plugin.manifest.name, plugin.manifest.version, facts.round.action());
+            let name =
+                format!("plugin {} {} serves {}", plugin.manifest.name, plugin.manifest.version, facts.round.action());
             word(kind, true, "Serving", name)
         }
         PluginLookup::NotServing { reason, message } => word(kind, false, reason, message.clone()),
         PluginLookup::Unknown { loaded } if loaded.is_empty() => {
-            let message =
-                format!("no plugin for action {:?}: none is loaded; drop one into the plugin directory", facts.round.action());
+            let message = format!(
+                "no plugin for action {:?}: none is loaded; drop one into the plugin directory",
+                facts.round.action()
+            );
             word(kind, false, "NoPlugin", message)
         }
         PluginLookup::Unknown { loaded } => {

@@ -135,7 +135,11 @@ fn decide(
         let follow = memory.decided.iter().filter(|(_, decided)| !decided.writes.is_empty());
         decision.entries.extend(follow.map(|(index, decided)| entry(round, *index, decided.clone(), epoch)));
     }
-    decision.entries.iter_mut().for_each(|entry| entry.since = memory.since);
+    for entry in &mut decision.entries {
+        // A bump was planned before the epoch of this record was known.
+        entry.epoch = epoch;
+        entry.since = memory.since;
+    }
     decision
 }
 

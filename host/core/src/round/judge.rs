@@ -100,13 +100,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    fn reported(
-        &self,
-        operate: &Proposal,
-        report: Report,
-        known: &mut TargetMemory,
-        tables: &mut Tables,
-    ) -> Verdict {
+    fn reported(&self, operate: &Proposal, report: Report, known: &mut TargetMemory, tables: &mut Tables) -> Verdict {
         let wait = report.check_after_ms.map_or(SLOW_CHECK, |ms| SignedDuration::from_millis(i64::from(ms)));
         let processing = report.state == State::Processing;
         let verdict = self.proposed([operate, &report.proposal], report.state, known, tables);
@@ -117,13 +111,7 @@ impl PlannedCall<'_> {
     }
 
     /// Judges a proposal: `operate`'s part beside mutations, the proposal itself, and the target's state with it.
-    fn proposed(
-        &self,
-        parts: [&Proposal; 2],
-        state: State,
-        known: &mut TargetMemory,
-        tables: &mut Tables,
-    ) -> Verdict {
+    fn proposed(&self, parts: [&Proposal; 2], state: State, known: &mut TargetMemory, tables: &mut Tables) -> Verdict {
         known.call_tries = 0;
         known.traps = 0;
         let [operate, proposal] = parts;
@@ -156,7 +144,8 @@ impl PlannedCall<'_> {
         match state {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
-                let held = self.planned.object.as_ref().filter(|object| holds::held(object, &self.target.round.job.uid));
+                let held =
+                    self.planned.object.as_ref().filter(|object| holds::held(object, &self.target.round.job.uid));
                 known.held = held.map(|object| object.uid.clone());
                 let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
@@ -216,7 +205,9 @@ impl PlannedCall<'_> {
 
     /// Claims the objects that the state's exclusive extras name, and gives up the claims that it no longer names.
     fn claim(&self, next: &mut TargetState, tables: &mut Tables) -> bool {
-        let Some(plugin) = self.target.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty()) else {
+        let Some(plugin) =
+            self.target.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty())
+        else {
             return true;
         };
         let namespace = &self.target.round.job.key.namespace;
@@ -238,7 +229,8 @@ impl PlannedCall<'_> {
             tables.claims.claim(object, Claim { job, index: self.target.index, target_uid: target_uid.clone() });
         }
         // A durable claim is given up only once the newer state is durable too.
-        let kept: Vec<_> = wanted.into_iter().chain(stored_claims(self.target.stored, Some(&plugin.registration))).collect();
+        let kept: Vec<_> =
+            wanted.into_iter().chain(stored_claims(self.target.stored, Some(&plugin.registration))).collect();
         tables.claims.release_except(&self.target.round.job.key, self.target.index, &kept);
         true
     }
@@ -298,12 +290,7 @@ impl PlannedCall<'_> {
     }
 
     /// Judges the final check of a target whose deadline has passed: only `succeeded` counts.
-    fn final_check(
-        &self,
-        answer: Answer,
-        known: &mut TargetMemory,
-        tables: &mut Tables,
-    ) -> Verdict {
+    fn final_check(&self, answer: Answer, known: &mut TargetMemory, tables: &mut Tables) -> Verdict {
         let Some(failure) = known.failure.clone() else { return unchanged(self.planned) };
         match answer {
             Answer::Reported { operate, report } if report.state == State::Succeeded => {
@@ -341,9 +328,7 @@ impl PlannedCall<'_> {
                 known.retry_at = known.check_at;
                 unchanged(self.planned)
             }
-            Answer::Failed(failure) => {
-                self.released_alone(&format!("{}: {}", failure.reason, failure.message), known)
-            }
+            Answer::Failed(failure) => self.released_alone(&format!("{}: {}", failure.reason, failure.message), known),
             Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
                 known.traps = known.traps.saturating_add(1);
                 known.check_at = Some(self.target.round.now);
@@ -369,7 +354,9 @@ impl PlannedCall<'_> {
         let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
         let mut writes = self.target.writes(self.planned, proposal);
         // A proposal that changes the target's metadata goes by the same hold: one patch does both.
-        writes.retain(|write| held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key));
+        writes.retain(|write| {
+            held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key)
+        });
         writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
         if !writes.is_empty() {
             return Verdict { writes, ..unchanged(self.planned) };

@@ -56,7 +56,11 @@ impl Origin<'_> {
 
     /// The object that a reference names, as seen. A namesake of another UID is not it.
     fn seen(&self, reference: &ObjectRef) -> Option<Arc<Object>> {
-        let found = if reference.key == self.target.key { self.object.cloned() } else { self.target.round.store.get(&reference.key) };
+        let found = if reference.key == self.target.key {
+            self.object.cloned()
+        } else {
+            self.target.round.store.get(&reference.key)
+        };
         found.filter(|object| reference.uid.as_ref().is_none_or(|uid| *uid == object.uid))
     }
 
@@ -97,7 +101,13 @@ impl Origin<'_> {
         let kind = Kind::new(text("/apiVersion")?, text("/kind")?);
         let name = text("/metadata/name")?.to_owned();
         let object = ObjectKey { kind, namespace: Some(self.target.round.job.key.namespace.clone()), name };
-        if self.target.round.store.get(&object).is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.target.round.job.uid)) {
+        if self
+            .target
+            .round
+            .store
+            .get(&object)
+            .is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.target.round.job.uid))
+        {
             return None;
         }
         let mut body = body.clone();

@@ -188,13 +188,7 @@ fn choose(
 
 /// Pending targets that may start: together with those ever started, at most `partition`; all if the job is deleted,
 /// since they end then.
-fn startable(
-    round: &Round<'_>,
-    memory: &JobMemory,
-    gate: StartGate,
-    queue: &WriteQueue,
-    plan: &mut Plan,
-) -> Vec<u32> {
+fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &WriteQueue, plan: &mut Plan) -> Vec<u32> {
     let free = |index: &&u32| {
         let waits = |known: &TargetMemory| {
             known.waits_for_object && !known.news || known.read_at.is_some_and(|time| time > round.now)
@@ -228,13 +222,7 @@ fn ranges_room(memory: &JobMemory) -> usize {
     if cut { 0 } else { PROCESSING_BYTES.saturating_sub(text.len()) / INDEX_BYTES }
 }
 
-fn turn_to(
-    index: u32,
-    round: &Round<'_>,
-    memory: &mut JobMemory,
-    plan: &mut Plan,
-    reads: &mut BTreeSet<LiveRead>,
-) {
+fn turn_to(index: u32, round: &Round<'_>, memory: &mut JobMemory, plan: &mut Plan, reads: &mut BTreeSet<LiveRead>) {
     let mut known = memory.targets.remove(&index).unwrap_or_default();
     let Some(target) = round.target(index, memory) else { return };
     known.read_at = None;

@@ -88,7 +88,8 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
 /// write that was to follow it failed.
 fn spare_right_shards(memory: &mut JobMemory, job: &OperationJob, records: &[OperationRecord]) {
     let meta = &job.metadata;
-    let key = JobKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() };
+    let key =
+        JobKey { namespace: meta.namespace.clone().unwrap_or_default(), name: meta.name.clone().unwrap_or_default() };
     let job = JobRef { key, uid: meta.uid.clone().unwrap_or_default() };
     let numbered = records.iter().filter_map(|record| Some((u32::try_from(record.record.shard).ok()?, record)));
     let doubted = numbered.filter(|(shard, _)| memory.shards.rewrite.contains(shard));
@@ -152,7 +153,8 @@ fn note_holds(job: &JobRef, memory: &mut JobMemory, store: &Store) {
     }
     let by_name: BTreeMap<String, u32> =
         (0u32..).zip(&memory.state.names).filter_map(|(index, target)| Some((target.name.clone()?, index))).collect();
-    for pod in pods.iter().filter(|pod| pod.key.namespace.as_deref() == Some(&job.key.namespace) && held(pod, &job.uid)) {
+    for pod in pods.iter().filter(|pod| pod.key.namespace.as_deref() == Some(&job.key.namespace) && held(pod, &job.uid))
+    {
         let Some(index) = by_name.get(&pod.key.name).copied() else { continue };
         let ended = memory.state.target(index).filter(|target| target.progress.terminal() && !target.owes_release());
         if ended.is_some_and(|target| target.uid.as_ref().is_none_or(|uid| *uid == pod.uid)) {

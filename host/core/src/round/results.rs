@@ -221,7 +221,8 @@ fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     }
     state.error = Some(error);
     let waiting = memory.decided.remove(&index);
-    let (writes, events, priority) = waiting
-        .map_or((Vec::new(), Vec::new(), Priority::Operated), |waiting| (waiting.writes, waiting.events, waiting.priority));
+    let (writes, events, priority) = waiting.map_or((Vec::new(), Vec::new(), Priority::Operated), |waiting| {
+        (waiting.writes, waiting.events, waiting.priority)
+    });
     memory.decide(index, Decided { state, writes, events, priority });
 }

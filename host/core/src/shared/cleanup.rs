@@ -35,14 +35,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::object::Object;
     use crate::cluster::store::Indexed;
+    use crate::job::key::JobKey;
     use crate::job::state::{Progress, TargetState};
     use crate::plugin::proposal::{Registration, Relation, RelationKey};
     use crate::shared::claims::Claim;
     use crate::shared::claims::ClaimedObject;
     use crate::shared::wake_index::Waits;
-    use crate::cluster::object::Object;
-    use crate::job::key::JobKey;
 
     fn store(annotations: Value) -> Store {
         let store = Store::default();

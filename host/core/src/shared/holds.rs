@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use crate::cluster::object::{HOLD, Object};
 use crate::plugin::proposal::MetadataChange;
 
-
 /// The mark of an object that took the place of another job's target.
 const BARRED: &str = "barred";
 

@@ -117,7 +117,8 @@ impl WakeIndex {
 
     /// Forgets a job.
     pub fn forget(&mut self, job: &JobKey) {
-        let indexes: Vec<u32> = self.jobs.get(job).into_iter().flat_map(|known| known.targets.keys().copied()).collect();
+        let indexes: Vec<u32> =
+            self.jobs.get(job).into_iter().flat_map(|known| known.targets.keys().copied()).collect();
         indexes.into_iter().for_each(|index| self.clear(job, index));
         self.jobs.remove(job);
     }

@@ -1,6 +1,6 @@
 //! One request to the API server: sent once, timed, counted.
 //!
-//! A [`CallError`] keeps apart the server's refusals and the requests whose outcome is unknown. Nothing is repeated here:
+//! A [`RequestError`] keeps apart the server's refusals and the requests whose outcome is unknown. Nothing is repeated here:
 //! the caller decides on a fresh view.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Transport {
 }
 
 /// One request and the labels of its count.
-pub(crate) struct Call<'a> {
+pub(crate) struct ApiCall<'a> {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'a str,
     pub(crate) request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
@@ -54,7 +54,7 @@ pub(crate) struct Refusal {
 
 /// The reason why there is no good reply.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
+pub(crate) enum RequestError {
     #[error("the request could not be built and was not sent")]
     Build(#[source] kube::core::request::Error),
     #[error("the API server answered {} {}: {}", .0.code, .0.status.reason, .0.status.message)]
@@ -67,7 +67,7 @@ pub(crate) enum CallError {
     Unreadable(#[source] serde_json::Error),
 }
 
-impl CallError {
+impl RequestError {
     /// True where the server answered with this HTTP status.
     pub(crate) fn is(&self, code: u16) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
@@ -76,14 +76,14 @@ impl CallError {
 
 impl Transport {
     /// Sends the request and reads the whole reply.
-    pub(crate) async fn send(&self, call: Call<'_>) -> Result<Bytes, CallError> {
-        let request = call.request.map_err(CallError::Build)?;
+    pub(crate) async fn send(&self, call: ApiCall<'_>) -> Result<Bytes, RequestError> {
+        let request = call.request.map_err(RequestError::Build)?;
         let begun = Instant::now();
         let sent = self.clock.local();
         let reply = timeout(self.timeout, self.exchange(request)).await;
         let outcome = match reply {
-            Err(_) => Err(CallError::TimedOut(self.timeout)),
-            Ok(Err(error)) => Err(CallError::Broken(Box::new(error))),
+            Err(_) => Err(RequestError::TimedOut(self.timeout)),
+            Ok(Err(error)) => Err(RequestError::Broken(Box::new(error))),
             Ok(Ok((code, headers, body))) => {
                 self.learn(&headers, sent);
                 judge(code, &headers, body)
@@ -94,24 +94,24 @@ impl Transport {
     }
 
     /// As [`Transport::send`], reading the reply as JSON.
-    pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, CallError> {
+    pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: ApiCall<'_>) -> Result<T, RequestError> {
         let reply = self.send(call).await?;
-        serde_json::from_slice(&reply).map_err(CallError::Unreadable)
+        serde_json::from_slice(&reply).map_err(RequestError::Unreadable)
     }
 
     /// Opens a watch. Only its beginning is bounded by the request timeout.
     pub(crate) async fn open(
         &self,
-        call: Call<'_>,
-    ) -> Result<BoxStream<'static, Result<Bytes, kube::Error>>, CallError> {
-        let mut request = call.request.map_err(CallError::Build)?;
+        call: ApiCall<'_>,
+    ) -> Result<BoxStream<'static, Result<Bytes, kube::Error>>, RequestError> {
+        let mut request = call.request.map_err(RequestError::Build)?;
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let begun = Instant::now();
         let sent = self.clock.local();
         let opened = timeout(self.timeout, self.start(request)).await;
         let outcome = match opened {
-            Err(_) => Err(CallError::TimedOut(self.timeout)),
-            Ok(Err(error)) => Err(CallError::Broken(Box::new(error))),
+            Err(_) => Err(RequestError::TimedOut(self.timeout)),
+            Ok(Err(error)) => Err(RequestError::Broken(Box::new(error))),
             Ok(Ok(opened)) => Ok(opened),
         };
         let outcome = match outcome {
@@ -122,7 +122,7 @@ impl Transport {
             Ok((code, headers, body)) => {
                 let text = timeout(self.timeout, body.collect()).await;
                 let text = text.ok().and_then(Result::ok).map(|b| b.to_bytes().to_vec()).unwrap_or_default();
-                Err(judge(code, &headers, text).err().unwrap_or(CallError::TimedOut(self.timeout)))
+                Err(judge(code, &headers, text).err().unwrap_or(RequestError::TimedOut(self.timeout)))
             }
             Err(error) => Err(error),
         };
@@ -150,17 +150,17 @@ impl Transport {
     }
 }
 
-fn labels<T>(verb: &'static str, resource: &str, outcome: &Result<T, CallError>) -> RequestLabels {
+fn labels<T>(verb: &'static str, resource: &str, outcome: &Result<T, RequestError>) -> RequestLabels {
     let code = match outcome {
         Ok(_) => "200".to_owned(),
-        Err(CallError::Refused(refusal)) => refusal.code.to_string(),
-        Err(CallError::TimedOut(_)) => "timeout".to_owned(),
-        Err(CallError::Broken(_) | CallError::Build(_) | CallError::Unreadable(_)) => "broken".to_owned(),
+        Err(RequestError::Refused(refusal)) => refusal.code.to_string(),
+        Err(RequestError::TimedOut(_)) => "timeout".to_owned(),
+        Err(RequestError::Broken(_) | RequestError::Build(_) | RequestError::Unreadable(_)) => "broken".to_owned(),
     };
     RequestLabels { resource: resource.to_owned(), verb, code }
 }
 
-fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, CallError> {
+fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, RequestError> {
     if code < 400 {
         return Ok(body);
     }
@@ -169,5 +169,5 @@ fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, CallError
         Status::failure(text.trim().chars().take(256).collect::<String>().as_str(), "")
     });
     let retry_after = headers.get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-    Err(CallError::Refused(Box::new(Refusal { code, status, retry_after })))
+    Err(RequestError::Refused(Box::new(Refusal { code, status, retry_after })))
 }

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use crate::live_reads::refused;
-use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::call::{ApiCall, RequestError, Transport};
 use crate::transport::path::Resource;
 
 /// Time for which an answer of discovery counts, and so until a new kind is noticed. Source: docs/operationjob.md 3.1.8.
@@ -48,7 +48,7 @@ pub(crate) enum DiscoverError {
     Discover {
         api_version: String,
         #[source]
-        source: CallError,
+        source: RequestError,
     },
     #[error("the API server does not serve {kind} of {api_version}: is its CustomResourceDefinition installed?")]
     NotServed { api_version: String, kind: String },
@@ -97,7 +97,7 @@ impl Discovery {
         let root = if api_version.contains('/') { "apis" } else { "api" };
         let request = http::Request::get(format!("/{root}/{api_version}")).body(Vec::new());
         let request = request.map_err(kube::core::request::Error::BuildRequest);
-        let reply = transport.fetch::<APIResourceList>(Call { verb: "get", resource: "discovery", request }).await;
+        let reply = transport.fetch::<APIResourceList>(ApiCall { verb: "get", resource: "discovery", request }).await;
         let list = match reply {
             Ok(list) => list.resources,
             Err(error) if error.is(404) => Vec::new(),

@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::Value;
 
 use crate::live_reads::refused;
-use crate::transport::call::{Call, CallError, Transport};
+use crate::transport::call::{ApiCall, RequestError, Transport};
 use crate::transport::path::{PathError, Resource};
 use crate::watch::projection::Projection;
 
@@ -57,7 +57,7 @@ pub(crate) enum ListError {
     List {
         resource: String,
         #[source]
-        source: CallError,
+        source: RequestError,
     },
 }
 
@@ -105,13 +105,13 @@ impl Transport {
                 ..ListParams::default()
             };
             let failed = |source| ListError::List { resource: resource.to_owned(), source };
-            let call = Call { verb: "list", resource, request: collection.list(&params) };
+            let call = ApiCall { verb: "list", resource, request: collection.list(&params) };
             let reply = match self.send(call).await {
                 Err(error) if error.is(404) => return Err(ListError::Unknown { resource: resource.to_owned() }),
                 reply => reply.map_err(failed)?,
             };
             let meta = page(&reply, projection, |item| listed.items.extend(pick(item)));
-            let meta = meta.map_err(CallError::Unreadable).map_err(failed)?;
+            let meta = meta.map_err(RequestError::Unreadable).map_err(failed)?;
             // The first page names the version; later ones continue it.
             if listed.version.is_empty() {
                 listed.version = meta.resource_version;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::cluster::Link;
 use crate::outcome::sentence;
-use crate::transport::call::{Call, CallError};
+use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::watch::health::WatchHealth;
@@ -65,7 +65,7 @@ enum ReflectError {
     #[error(transparent)]
     List(ListError),
     #[error("failed to watch")]
-    Watch(#[source] CallError),
+    Watch(#[source] RequestError),
     #[error("the watch is too old")]
     Expired,
 }
@@ -180,7 +180,7 @@ impl<S: ItemSink> Reflector<S> {
         let path = resource.collection(from.namespace).unwrap_or_default();
         let params = WatchParams::default().timeout(WATCH_SECONDS);
         let request = kube::core::Request::new(path).watch(&params, version);
-        let call = Call { verb: "watch", resource: &resource.plural, request };
+        let call = ApiCall { verb: "watch", resource: &resource.plural, request };
         let mut chunks = match self.link.transport.open(call).await {
             Ok(chunks) => chunks,
             Err(error) if error.is(410) => return Err(ReflectError::Expired),
@@ -210,7 +210,7 @@ impl<S: ItemSink> Reflector<S> {
         let read = LineOf(projection).deserialize(&mut reader);
         let Line { event, object } = match read.and_then(|line| reader.end().map(|()| line)) {
             Ok(line) => line,
-            Err(error) => return Err(ReflectError::Watch(CallError::Unreadable(error))),
+            Err(error) => return Err(ReflectError::Watch(RequestError::Unreadable(error))),
         };
         if event == "ERROR" {
             // Whatever the error is, events may be missing before it: begin anew.

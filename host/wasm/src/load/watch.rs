@@ -204,12 +204,12 @@ fn read(path: &Path, stamp: Stamp) -> Result<Option<Vec<u8>>, Rejection> {
 }
 
 /// The file events of the directory.
-pub(crate) struct Events {
+pub(crate) struct FileEvents {
     receiver: UnboundedReceiver<Event>,
     _watcher: Option<RecommendedWatcher>,
 }
 
-impl Events {
+impl FileEvents {
     /// Subscribes to file events. Without them the rescan finds everything, only later.
     pub(crate) fn subscribe(directory: &Directory) -> Self {
         let (sender, receiver) = unbounded_channel();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::plugin::grant::Grant;
-use oarlock_core::plugin::lookup::{PluginLookup, PluginInfo};
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::visit::{Answer, Call, JobFacts, ReadRefusal, Reads, TargetFacts, Trap, Visit};
 use oarlock_wasm::{Options, Plugins, annotate, inspect};
