@@ -206,7 +206,9 @@ impl Target<'_> {
 
     /// Steps to an end other than Succeeded: first exclude late effects, then the final check.
     fn end(&self, known: &mut TargetMemory, failure: PendingFailure, object: Option<Arc<Object>>) -> Need {
-        if known.retry_at.is_some_and(|time| time > self.round.now) {
+        // Once it is too late for any request, no back-off counts.
+        let given_up = failure.give_up_at.is_some_and(|time| time <= self.round.now);
+        if !given_up && known.retry_at.is_some_and(|time| time > self.round.now) {
             return Need::Rest;
         }
         known.retry_at = None;
