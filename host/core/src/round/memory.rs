@@ -44,6 +44,8 @@ pub struct JobMemory {
     pub urgent: BTreeSet<u32>,
     /// Targets to work on in the next round.
     pub dirty: BTreeSet<u32>,
+    /// Targets to turn to once fewer targets of the job have entries: a result brings that round.
+    pub crowded: BTreeSet<u32>,
     /// Targets to visit once their decisions are durable.
     pub after_record: BTreeSet<u32>,
     /// The due times of targets.
@@ -159,6 +161,7 @@ impl JobMemory {
         self.decided.clear();
         self.urgent.clear();
         self.after_record.clear();
+        self.crowded.clear();
         self.durable = ProgressSets::of(&self.state.targets);
         self.latest = self.durable.clone();
         self.releasing = crate::job::state::indexes(&self.state.targets, TargetState::owes_release);
@@ -346,7 +349,7 @@ impl JobMemory {
     /// Recomputes the due time of a target from its memory.
     pub fn schedule(&mut self, index: u32, bounds: Bounds) {
         let ends = self.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
-        let turned_to_next = self.dirty.contains(&index);
+        let turned_to_next = self.dirty.contains(&index) || self.crowded.contains(&index);
         let due = match self.targets.get(&index) {
             _ if turned_to_next || ends => None,
             Some(known) if self.durable.pending.contains(&index) => known.read_at,

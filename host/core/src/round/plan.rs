@@ -128,6 +128,7 @@ fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut 
         return Plan { rests: true, ..plan };
     }
     memory.dirty.extend(memory.agenda.take_due(round.now));
+    memory.dirty.append(&mut memory.crowded);
     let mut reads = BTreeSet::new();
     for index in choose(round, memory, gate, queue, &mut plan) {
         if queue.withdraw(&round.job.uid, index) {
@@ -169,7 +170,7 @@ fn choose(
     if !memory.dirty.is_empty() {
         plan.come_back(round.now);
     }
-    memory.dirty.extend(left);
+    memory.crowded.extend(left);
     let may_start = startable(round, memory, gate, queue, plan);
     if may_start.is_empty() {
         return batch;
