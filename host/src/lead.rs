@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::store::Change;
-use oarlock_core::cluster::writes::EntryResult;
+use oarlock_core::cluster::writes::{EntryResult, Priority};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::shared::orphans::{Orphans, held_by};
@@ -131,7 +131,9 @@ impl Lead {
 
     /// Handles the result of a write.
     pub(crate) fn take(&mut self, result: EntryResult) {
-        if let Some((since, sent)) = result.entry.since.zip(result.sent) {
+        // First writes wait for their turn by design, and would say how large a job is.
+        let follows = result.entry.priority != Priority::First;
+        if let Some((since, sent)) = result.entry.since.zip(result.sent).filter(|_| follows) {
             let took = sent.duration_since(since);
             self.ports.metrics.acted_after(Duration::try_from(took).unwrap_or_default());
         }

@@ -162,7 +162,7 @@ impl Metrics {
         jobs.register("round_panics", "Rounds that panicked and were repeated", self.panics.clone());
         jobs.register(
             "event_to_action_seconds",
-            "From a watch event to the write it led to",
+            "From a watch event to the write it led to; first writes of a target wait for their turn and are not counted",
             self.event_to_action.clone(),
         );
         jobs.register_collector(Box::new(Writes(requests.clone())));

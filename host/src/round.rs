@@ -51,7 +51,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let observed = ports.cluster.observe(key, &memory.live_reads(), detail).await.map_err(RoundError::Observe)?;
     let Some(job) = observed.job.clone() else {
         ports.cluster.emit(last_events(memory));
-        return Ok(term.leave(memory));
+        return Ok(term.leave(key));
     };
 
     // refresh, look up, validate (pure)

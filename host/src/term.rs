@@ -3,7 +3,7 @@
 //! It begins with empty memory; only the Cluster port keeps views from before, as caches.
 
 use oarlock_core::cluster::writes::EntryResult;
-use oarlock_core::round::memory::JobMemory;
+use oarlock_core::job::key::JobKey;
 use oarlock_core::shared::tables::SharedTables;
 use oarlock_kube::Cluster;
 use oarlock_kube::apply::Outbox;
@@ -30,9 +30,8 @@ impl Term {
     }
 
     /// The job is gone: it is forgotten once none of its requests is on the wire.
-    pub fn leave(&self, memory: &JobMemory) -> Next {
-        let uid = memory.version.as_ref().map_or("", |version| version.uid.as_str());
-        let quiet = self.outbox.queue(|queue| queue.withdraw_job(uid));
+    pub fn leave(&self, key: &JobKey) -> Next {
+        let quiet = self.outbox.queue(|queue| queue.withdraw_key(key));
         if quiet { Next::Gone } else { Next::At(None) }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::cluster::writes::{Entry, Priority};
+use crate::job::key::JobKey;
 
 /// Number of waiting entries of one job at which it starts no more targets.
 pub const ENOUGH_WAITING: usize = 64;
@@ -22,6 +23,7 @@ pub struct WriteQueue {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct JobEntries {
+    key: JobKey,
     waiting: BTreeMap<Option<u32>, Entry>,
     /// The waiting entries in the order in which they came, by priority.
     order: [VecDeque<Option<u32>>; 3],
@@ -34,6 +36,7 @@ impl WriteQueue {
         let place = place(entry.priority);
         let (uid, index) = (entry.job.uid.clone(), entry.index);
         let job = self.jobs.entry(uid.clone()).or_default();
+        job.key.clone_from(&entry.job.key);
         job.take_back(index);
         if let Some(order) = job.order.get_mut(place) {
             order.push_back(index);
@@ -62,6 +65,15 @@ impl WriteQueue {
         job.order.iter_mut().for_each(VecDeque::clear);
         self.tidy(job_uid);
         !self.jobs.contains_key(job_uid)
+    }
+
+    /// Takes all waiting entries of every job of that key back, for there is none any more. Yields whether nothing of
+    /// them is on the wire.
+    pub fn withdraw_key(&mut self, key: &JobKey) -> bool {
+        let uids = self.jobs.iter().filter(|(_, job)| job.key == *key).map(|(uid, _)| uid.clone());
+        let uids: Vec<String> = uids.collect();
+        let quiet = uids.iter().filter(|uid| self.withdraw_job(uid)).count();
+        quiet == uids.len()
     }
 
     /// Drops all waiting entries.
@@ -170,7 +182,7 @@ fn place(priority: Priority) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::key::{JobKey, JobRef};
+    use crate::job::key::JobRef;
 
     fn entry(job: &str, index: u32, priority: Priority) -> Entry {
         let key = JobKey { namespace: "d".into(), name: job.into() };
@@ -229,6 +241,19 @@ mod tests {
         assert!(!queue.withdraw_job("a"));
         queue.finished("a", Some(0));
         assert!(queue.withdraw_job("a") && queue.is_empty());
+    }
+
+    #[test]
+    fn a_job_that_is_gone_is_known_by_its_key_though_its_memory_was_lost() {
+        let mut queue = WriteQueue::default();
+        queue.push(entry("a", 0, Priority::First));
+        queue.push(entry("a", 1, Priority::First));
+        assert!(queue.take_next().is_some());
+        let key = JobKey { namespace: "d".into(), name: "a".into() };
+        assert!(!queue.withdraw_key(&key), "one request is on the wire");
+        assert_eq!(queue.take_next(), None);
+        queue.finished("a", Some(0));
+        assert!(queue.withdraw_key(&key));
     }
 
     #[test]
