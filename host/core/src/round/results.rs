@@ -35,6 +35,10 @@ pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<E
         match result.entry.index {
             None => closed(&result, memory, &mut notes),
             Some(index) if concerns(&result, index, memory) => target(&result, index, memory, events, &mut notes),
+            // The write of an earlier memory kept the target from being visited: nothing else makes it due.
+            Some(index) if memory.state.target(index).is_some() => {
+                memory.agenda.set(index, Some(Timestamp::UNIX_EPOCH))
+            }
             Some(_) => {}
         }
     }
