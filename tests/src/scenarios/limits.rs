@@ -1,7 +1,7 @@
 //! What a manifest and a grant limit: targets in flight, who may share a pod, and kinds of targets.
 
 use anyhow::ensure;
-use oarlock_sim::world::{Pause, Scope};
+use oarlock_sim::world::{Pause, Scope, Version};
 use serde_json::{Map, Value, json};
 
 use super::ending::begun;
@@ -35,7 +35,8 @@ pub async fn targets_in_flight_stay_within_the_limit_of_the_grant(rig: &mut Rig)
     }
     let mut now = std::collections::BTreeMap::new();
     let mut most = 0;
-    for version in rig.history().versions().iter().filter(|version| version.plural == "operationjobs") {
+    let ours = |version: &&Version| version.plural == "operationjobs" && version.namespace == rig.namespace;
+    for version in rig.history().versions().iter().filter(ours) {
         now.insert(version.uid.clone(), version.at("/status/processingPodCount").as_u64().unwrap_or(0));
         most = most.max(now.values().sum());
     }
