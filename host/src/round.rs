@@ -78,7 +78,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let recorded = recorded.map_err(RoundError::Record)?;
     ports.count(&job, &decision.commit);
     decision.commit.shards.clone_from(&recorded.shards);
-    let events = commit(&round, decision.commit, &decision.turned, memory, &term.tables, (began, ports.clock()));
+    let events = commit(&round, decision.commit, memory, &term.tables, (began, ports.clock()));
     ports.cluster.emit(events);
     term.outbox.apply(recorded);
     ports.show(key, &job, memory);

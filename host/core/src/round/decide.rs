@@ -41,8 +41,6 @@ pub struct Decision {
     pub commit: Commit,
     /// The entries that may follow.
     pub entries: Vec<Entry>,
-    /// The targets that the round worked on.
-    pub turned: Vec<u32>,
     /// Time of the next round if nothing changes before.
     pub requeue: Option<Timestamp>,
 }
@@ -80,7 +78,7 @@ pub fn conclude(
 ) -> Decision {
     let tables = &mut lock(tables);
     let decision = decide(round, plan, verdicts, memory, tables);
-    index_decided(&round.job, memory, round.plugin, &decision.turned, tables);
+    index_decided(&round.job, memory, round.plugin, &decision.commit.turned, tables);
     decision
 }
 
@@ -88,12 +86,11 @@ pub fn conclude(
 pub fn commit(
     round: &Round<'_>,
     commit: Commit,
-    turned: &[u32],
     memory: &mut JobMemory,
     tables: &SharedTables,
     times: (Timestamp, Timestamp),
 ) -> Vec<EventNote> {
-    let indexes: BTreeSet<u32> = turned.iter().chain(commit.targets.keys()).copied().collect();
+    let indexes: BTreeSet<u32> = commit.turned.iter().chain(commit.targets.keys()).copied().collect();
     let mut events = commit.events.clone();
     memory.committed(commit, times.0, times.1);
     if let Some(plugin) = round.serving() {
@@ -117,8 +114,12 @@ fn decide(
     memory: &mut JobMemory,
     tables: &Tables,
 ) -> Decision {
-    let mut decision =
-        Decision { requeue: plan.requeue, entries: plan.bumps, turned: plan.turned, ..Decision::default() };
+    let mut decision = Decision {
+        requeue: plan.requeue,
+        entries: plan.bumps,
+        commit: Commit { turned: plan.turned, ..Commit::default() },
+        ..Decision::default()
+    };
     if plan.rests {
         return decision;
     }

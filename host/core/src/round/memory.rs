@@ -139,6 +139,8 @@ pub struct Checked {
 /// The changes of the memory once a record is durable.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
+    /// The targets that the round worked on.
+    pub turned: Vec<u32>,
     /// The decisions.
     pub targets: BTreeMap<u32, Decided>,
     /// The job's status.

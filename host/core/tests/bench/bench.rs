@@ -403,7 +403,7 @@ impl Bench {
         }
         self.tries = 0;
         decision.commit.shards = self.store_record(&decision.record);
-        let events = commit(&round, decision.commit, &decision.turned, &mut self.memory, &tables, (self.now, self.now));
+        let events = commit(&round, decision.commit, &mut self.memory, &tables, (self.now, self.now));
         self.told.extend(events.into_iter().map(|event| event.reason));
         decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
         self.next = self.memory.next(decision.requeue);
