@@ -32,14 +32,17 @@ pub fn take_results(memory: &mut JobMemory, job: &JobRef, action: &str) -> Vec<E
         if result.entry.job.uid != job.uid {
             continue;
         }
-        match result.entry.index {
-            None => closed(&result, memory, &mut notes),
-            Some(index) if concerns(&result, index, memory) => target(&result, index, memory, events, &mut notes),
-            // The write of an earlier memory kept the target from being visited: nothing else makes it due.
-            Some(index) if memory.state.target(index).is_some() => {
-                memory.agenda.set(index, Some(Timestamp::UNIX_EPOCH))
-            }
-            Some(_) => {}
+        let Some(index) = result.entry.index else {
+            closed(&result, memory, &mut notes);
+            continue;
+        };
+        if concerns(&result, index, memory) {
+            target(&result, index, memory, events, &mut notes);
+        }
+        // It is due now, also by the write of an earlier memory, which kept it from being visited; its own waits still
+        // apply.
+        if memory.state.target(index).is_some() {
+            memory.agenda.set(index, Some(Timestamp::UNIX_EPOCH));
         }
     }
     notes
@@ -101,8 +104,6 @@ fn target(
             notes.extend(warning.map(|warning| events.about_target(warning, index, attempt)));
         }
     }
-    // It is due now; its own waits still apply.
-    memory.agenda.set(index, Some(Timestamp::UNIX_EPOCH));
 }
 
 fn done(result: &EntryResult, known: &mut TargetMemory) {
@@ -137,6 +138,7 @@ fn stop(
     let write = result.entry.writes.get(result.done);
     let version = write.and_then(Write::version).map(str::to_owned);
     let own = write.is_none_or(|write| write.uid().is_none_or(|uid| uid == result.entry.target_uid));
+    let mut told = (None, None);
     let wait = match stopped {
         Stopped::NotSent => {
             known.check(at);
@@ -170,23 +172,19 @@ fn stop(
             note_unknown(result, known, version.filter(|_| own), own);
             backed_off(&mut known.write_tries)
         }
-        Stopped::Refused { .. } => {
+        Stopped::Refused { message } => {
             if let Some(failure) = known.failure.as_mut() {
                 failure.give_up_at.get_or_insert(too_late_for(at));
             }
+            let first = known.write_tries == 0;
+            let warning = warning("ReleaseTargetFailed", format!("{name}: {message}"));
+            told = (Some(("UpdateObjectFailed", message.clone())), (ends && first).then_some(warning));
             backed_off(&mut known.write_tries)
         }
     };
     known.retry_at = Some(after(at, wait));
     known.check_at = known.retry_at;
-    match stopped {
-        Stopped::Refused { message } => {
-            let first = known.write_tries == 1;
-            let told = warning("ReleaseTargetFailed", format!("{name}: {message}"));
-            (Some(("UpdateObjectFailed", message.clone())), (ends && first).then_some(told))
-        }
-        _ => (None, None),
-    }
+    told
 }
 
 /// Remembers the writes that may still take effect.
