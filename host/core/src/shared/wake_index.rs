@@ -1,8 +1,8 @@
 //! The targets that a change of an object wakes.
 //!
-//! An object wakes the target of its name, the target that claimed it, those to which a label, a field or an owner
-//! reference points, and, while no target has claimed it, the targets of its controller that have waited longest. Jobs
-//! that have ended are not in the index. Source: docs/operationjob.md 3.1.
+//! An object wakes the target of its name, the target that claimed it, and those to which a label, a field or an owner
+//! reference points. While no target has claimed it and no label or field of it points to one, it also wakes the targets
+//! of its controller that have waited longest. Jobs that have ended are not in the index. Source: docs/operationjob.md 3.1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct WakeIndex {
     by_name: HashMap<String, HashMap<String, BTreeSet<TargetId>>>,
     by_owner: HashMap<String, BTreeSet<Waiter>>,
     by_job: HashMap<String, BTreeSet<TargetId>>,
+    /// Those of `by_owner`, by namespace.
+    owned_in: HashMap<String, BTreeSet<TargetId>>,
     jobs: HashMap<JobKey, JobTargets>,
     labels: BTreeSet<String>,
     fields: HashMap<Kind, BTreeSet<String>>,
@@ -93,6 +95,7 @@ impl WakeIndex {
         }
         if let Some((owner, asked, since)) = &wakers.owner {
             self.by_owner.entry(owner.clone()).or_default().insert((!asked, *since, id.clone()));
+            self.owned_in.entry(job.key.namespace.clone()).or_default().insert(id.clone());
         }
         if wakers.owned_by_job {
             self.by_job.entry(job.uid.clone()).or_default().insert(id);
@@ -109,6 +112,7 @@ impl WakeIndex {
         }
         if let Some((owner, asked, since)) = wakers.owner {
             remove_from(&mut self.by_owner, &owner, &(!asked, since, id.clone()));
+            remove_from(&mut self.owned_in, &job.namespace, &id);
         }
         if wakers.owned_by_job {
             remove_from(&mut self.by_job, &id.0.uid, &id);
@@ -143,26 +147,40 @@ impl WakeIndex {
     pub fn concerned(&self, change: &Change, claims: &Claims, store: &Store) -> BTreeSet<TargetId> {
         let mut found = BTreeSet::new();
         for object in change.old.iter().chain(&change.new) {
-            self.pointed_to(object, &mut found);
-            self.by_controller(object, claims, store, &mut found);
+            self.named(object, &mut found);
+            // Whose it is, an object that points to a target says itself: no other target has to look at it.
+            if !self.pointed_to(object, &mut found) {
+                self.by_controller(object, claims, store, &mut found);
+            }
         }
         found
     }
 
-    fn pointed_to(&self, object: &Object, found: &mut BTreeSet<TargetId>) {
+    fn named(&self, object: &Object, found: &mut BTreeSet<TargetId>) {
         let namespace = object.key.namespace.as_deref().unwrap_or_default();
         if let Some(names) = self.by_name.get(namespace) {
-            let mut wake = |name: &str| found.extend(names.get(name).into_iter().flatten().cloned());
-            wake(&object.key.name);
-            object.owners.iter().for_each(|owner| wake(&owner.name));
-            self.labels.iter().filter_map(|label| object.labels.get(label)).for_each(&mut wake);
-            let fields = self.fields.get(&object.key.kind).into_iter().flatten();
-            fields.filter_map(|pointer| object.text(pointer)).for_each(|name| wake(&name));
+            let own = std::iter::once(&object.key.name).chain(object.owners.iter().map(|owner| &owner.name));
+            found.extend(own.filter_map(|name| names.get(name)).flatten().cloned());
         }
         if !self.by_job.is_empty() {
             let owners = object.owners.iter().filter_map(|owner| self.by_job.get(&owner.uid));
             found.extend(owners.flatten().cloned());
         }
+    }
+
+    /// Adds the targets to which a label or a field points. Returns true if there is one.
+    fn pointed_to(&self, object: &Object, found: &mut BTreeSet<TargetId>) -> bool {
+        let namespace = object.key.namespace.as_deref().unwrap_or_default();
+        let Some(names) = self.by_name.get(namespace) else { return false };
+        let mut any = false;
+        let mut wake = |name: &str| {
+            let targets = names.get(name).into_iter().flatten();
+            found.extend(targets.inspect(|_| any = true).cloned());
+        };
+        self.labels.iter().filter_map(|label| object.labels.get(label)).for_each(|name| wake(name));
+        let fields = self.fields.get(&object.key.kind).into_iter().flatten();
+        fields.filter_map(|pointer| object.text(pointer)).for_each(|name| wake(&name));
+        any
     }
 
     fn by_controller(&self, object: &Object, claims: &Claims, store: &Store, found: &mut BTreeSet<TargetId>) {
@@ -181,10 +199,7 @@ impl WakeIndex {
             }
             Ok(None) => {}
             // The owner is unknown until its ReplicaSet is read; one waiter of the namespace asks for that read.
-            Err(_) => {
-                let mut waiters = self.by_owner.values().flatten().map(|(_, _, id)| id);
-                found.extend(waiters.find(|(job, _)| job.key.namespace == namespace).cloned());
-            }
+            Err(_) => found.extend(self.owned_in.get(namespace).and_then(BTreeSet::first).cloned()),
         }
     }
 }
@@ -311,6 +326,25 @@ mod tests {
         assert_eq!(woken(&index, &pod("b")), [1]);
         index.forget(&job().key);
         assert_eq!(woken(&index, &pod("b")), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn a_pod_whose_label_points_to_a_target_wakes_no_other_of_its_controller() {
+        let (mut registration, mut index) = (registration(), WakeIndex::default());
+        let by_label = Relation { name: "p".into(), kind: Kind::pod(), by: RelationKey::Label("replaces".into()) };
+        registration.relations.push(by_label);
+        index.relate(&registration);
+        for at in 0..8 {
+            index.set(&job(), at, &waiting("2026-01-01T00:00:00Z", &[OWNER]), waits(&format!("t{at}"), &registration));
+        }
+        let labelled = |name: &str| {
+            let mut change = pod("x");
+            let labels = [("replaces".to_owned(), name.to_owned())];
+            std::sync::Arc::make_mut(change.new.as_mut().unwrap()).labels = labels.into_iter().collect();
+            change
+        };
+        assert_eq!(woken(&index, &labelled("t5")), [5]);
+        assert_eq!(woken(&index, &labelled("another")).len(), WOKEN, "that is no target: any may look at the pod");
     }
 
     #[test]
