@@ -82,5 +82,5 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     ports.cluster.emit(events);
     term.outbox.apply(recorded);
     ports.show(key, &job, memory);
-    Ok(Next::At(memory.next(decision.requeue)))
+    Ok(Next::At(memory.next(decision.requeue, decision.rests)))
 }

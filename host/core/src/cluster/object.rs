@@ -94,7 +94,7 @@ pub struct Object {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// Annotations, without kubectl's copy of the object.
+    /// `metadata.labels`.
     pub labels: Strings,
     /// `metadata.annotations`, without what kubectl keeps there.
     pub annotations: Strings,

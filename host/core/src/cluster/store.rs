@@ -18,6 +18,19 @@ pub struct Change {
     pub new: Option<Arc<Object>>,
 }
 
+impl Change {
+    /// True if nothing that the host keeps of the object has changed, only its version.
+    pub fn is_of_version_only(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        // In this order, since most changes are found by the first that differs.
+        old.fields == new.fields
+            && old.labels == new.labels
+            && old.annotations == new.annotations
+            && (&old.key, &old.uid, &old.finalizers, &old.owners) == (&new.key, &new.uid, &new.finalizers, &new.owners)
+            && (old.created, old.deleted, old.grace_seconds) == (new.created, new.deleted, new.grace_seconds)
+    }
+}
+
 /// The indexes of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexed {

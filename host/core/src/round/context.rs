@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
 
-use crate::cluster::live_reads::LiveReads;
+use crate::cluster::live_reads::{LiveRead, LiveReads};
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
@@ -123,6 +123,11 @@ impl<'a> Round<'a> {
     /// The time in whole seconds, as statuses have it.
     pub fn second(&self) -> Timestamp {
         whole(self.now)
+    }
+
+    /// True if the object of a target was read live for this round.
+    pub fn has_read_for(&self, index: u32, memory: &JobMemory) -> bool {
+        self.target(index, memory).is_some_and(|target| self.live.has(&LiveRead::Object(target.key)))
     }
 
     /// One target of the job.

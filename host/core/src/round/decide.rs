@@ -43,6 +43,8 @@ pub struct Decision {
     pub entries: Vec<Entry>,
     /// Time of the next round if nothing changes before.
     pub requeue: Option<Timestamp>,
+    /// Nothing may be decided before that time, or before a change.
+    pub rests: bool,
 }
 
 impl Decision {
@@ -116,6 +118,7 @@ fn decide(
 ) -> Decision {
     let mut decision = Decision {
         requeue: plan.requeue,
+        rests: plan.rests || plan.shut,
         entries: plan.bumps,
         commit: Commit { turned: plan.turned, ..Commit::default() },
         ..Decision::default()
@@ -172,9 +175,12 @@ fn sort_out(
         let operated = stored.started() || !stored.extra.is_empty();
         let priority = if operated { Priority::Operated } else { Priority::First };
         let shard_is_old = || memory.state.sharded() && memory.shards.epoch(shard_of(index)) < epoch;
-        if *stored != state || !writes.is_empty() && shard_is_old() {
-            // The plugin sees its extras once they are durable, and may have waited for that.
-            if stored.extra != state.extra {
+        // Writes also wait for a status that says less than its records: the write that was to follow them failed.
+        let unrecorded = || shard_is_old() || memory.status_differs;
+        if *stored != state || !writes.is_empty() && unrecorded() {
+            // The plugin sees its extras once they are durable, and may have waited for that. The results of writes bring
+            // a visit anyway.
+            if stored.extra != state.extra && writes.is_empty() {
                 memory.after_record.insert(index);
             }
             memory.decide(index, Decided { state, writes, events, priority });
@@ -213,11 +219,15 @@ fn finalize_job(round: &Round<'_>, memory: &mut JobMemory, epoch: i64, tables: &
         Finalize::Later(time) => return memory.close_at = Some(time),
         Finalize::Write(write, event) => {
             // Before the finalizer is removed, the job makes the patches that it owes to pods of others.
-            let owed = if round.deleting() { cleanup(&round.job, round.store, tables) } else { Vec::new() };
+            let mut owed = if round.deleting() { cleanup(&round.job, round.store, tables) } else { Vec::new() };
+            // The first one that is refused is its entry's last. Each try begins with another one, so that it does not
+            // keep the others from being made.
+            let tries = memory.job_retry.map_or(0, |(_, tries)| tries as usize);
+            let first = tries.checked_rem(owed.len()).unwrap_or(0);
+            owed.rotate_left(first);
             if owed.is_empty() { (vec![*write], event) } else { (owed, None) }
         }
     };
-    // A refused patch of one pod must not keep the others from being made: each is its entry's last write.
     memory.close_at = None;
     decision.entries.push(job_entry(round, writes, event.map(|event| *event), epoch));
 }

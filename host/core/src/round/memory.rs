@@ -186,7 +186,9 @@ impl JobMemory {
 
     /// Makes every target that is not at rest due for a visit.
     pub fn turn_to_all(&mut self) {
-        let all: Vec<u32> = self.durable.processing.iter().chain(&self.releasing).copied().collect();
+        // A start that is not recorded yet is among the decided.
+        let known = self.durable.processing.iter().chain(&self.releasing).chain(self.decided.keys());
+        let all: Vec<u32> = known.copied().collect();
         all.into_iter().for_each(|index| self.turn_to(index));
     }
 
@@ -195,6 +197,14 @@ impl JobMemory {
         self.dirty.insert(index);
         if let Some(known) = self.targets.get_mut(&index) {
             known.news = true;
+        }
+    }
+
+    /// Makes a target due in the next round if it waits for another version of an object. One of its objects has a new
+    /// version, and nothing else that a visit could see.
+    pub fn seen_anew(&mut self, index: u32) {
+        if self.targets.get(&index).is_some_and(|known| known.expects.another_version()) {
+            self.turn_to(index);
         }
     }
 
@@ -237,8 +247,10 @@ impl JobMemory {
         }
         if let Some(status) = commit.status {
             for index in std::mem::take(&mut self.after_record) {
-                self.target(index).check(now);
-                self.dirty.insert(index);
+                if let Some(known) = self.targets.get_mut(&index) {
+                    known.check(now);
+                    self.dirty.insert(index);
+                }
             }
             self.state.take_job(&status);
             self.status = Some(status);
@@ -362,8 +374,12 @@ impl JobMemory {
         self.agenda.set(index, due);
     }
 
-    /// The due time of the job: the earliest of its own and those of its targets. A time long past means at once.
-    pub fn next(&mut self, requeue: Option<Timestamp>) -> Option<Timestamp> {
+    /// The due time of the job: the earliest of its own and those of its targets. A time long past means at once. After
+    /// a round that may decide nothing it is `requeue` alone.
+    pub fn next(&mut self, requeue: Option<Timestamp>, rests: bool) -> Option<Timestamp> {
+        if rests {
+            return requeue;
+        }
         if std::mem::take(&mut self.again) || !self.dirty.is_empty() {
             return Some(Timestamp::UNIX_EPOCH);
         }

@@ -45,8 +45,10 @@ pub struct Plan {
     pub turned: Vec<u32>,
     /// No write of the job waits or is on the wire.
     pub job_is_quiet: bool,
-    /// Nothing is decided in this round.
+    /// Nothing is decided in this round: a write of the job itself is on its way.
     pub rests: bool,
+    /// No target may be visited in this round.
+    pub shut: bool,
     /// Time of the next round if nothing changes before.
     pub requeue: Option<Timestamp>,
 }
@@ -122,7 +124,7 @@ fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut 
     let mut plan = Plan::default();
     if gate == StartGate::Shut {
         plan.come_back(after(round.now, READ_AGAIN));
-        return plan;
+        return Plan { shut: true, ..plan };
     }
     if queue.has_job_entry(&round.job.uid) {
         return Plan { rests: true, ..plan };
@@ -137,6 +139,10 @@ fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut 
     }
     memory.live_reads = reads;
     plan.job_is_quiet = queue.entries(&round.job.uid) == 0;
+    if plan.job_is_quiet && !memory.crowded.is_empty() {
+        // This round took the last entries back: no result will bring the next one.
+        plan.come_back(round.now);
+    }
     plan
 }
 
@@ -148,7 +154,7 @@ fn choose(
     queue: &WriteQueue,
     plan: &mut Plan,
 ) -> BTreeSet<u32> {
-    let room = MOST_ENTRIES.saturating_sub(queue.entries(&round.job.uid));
+    let mut room = MOST_ENTRIES.saturating_sub(queue.entries(&round.job.uid));
     let mut batch: BTreeSet<u32> = BTreeSet::new();
     let mut left = BTreeSet::new();
     while batch.len() < BATCH
@@ -157,10 +163,14 @@ fn choose(
         let live = memory.durable.processing.contains(&index) || memory.releasing.contains(&index);
         let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
         if live && !ends {
-            if batch.len() >= room {
-                // All targets that may have entries have one: their results cause the next round.
-                left.insert(index);
-                continue;
+            // One that has an entry needs no room for another: its own is taken back.
+            if !queue.has_entry(&round.job.uid, index) {
+                let Some(less) = room.checked_sub(1) else {
+                    // All targets that may have entries have one: their results cause the next round.
+                    left.insert(index);
+                    continue;
+                };
+                room = less;
             }
             batch.insert(index);
         } else if memory.decided.contains_key(&index) {
@@ -171,19 +181,20 @@ fn choose(
         plan.come_back(round.now);
     }
     memory.crowded.extend(left);
-    let may_start = startable(round, memory, gate, queue, plan);
+    let mut may_start = startable(round, memory, gate, queue, plan);
     if may_start.is_empty() {
         return batch;
     }
     if let Some(slot) = urgent_slot(memory).filter(|slot| *slot > round.now) {
         plan.come_back(slot);
-        return batch;
+        // What was read for a target is known in this round only.
+        may_start.retain(|index| round.has_read_for(*index, memory));
     }
-    let room = if round.deleting() { usize::MAX } else { room.min(BATCH).saturating_sub(batch.len()) };
-    if may_start.len() > room && room > 0 {
+    let most = if round.deleting() { usize::MAX } else { room.min(BATCH.saturating_sub(batch.len())) };
+    if may_start.len() > most && room > 0 {
         plan.come_back(round.now);
     }
-    batch.extend(may_start.into_iter().take(room));
+    batch.extend(may_start.into_iter().take(most));
     batch
 }
 
@@ -207,6 +218,9 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     let allowed = round.valid().and_then(|spec| spec.partition).map_or(usize::MAX, |partition| partition as usize);
     let eligible = memory.durable.pending.iter().take(allowed.saturating_sub(started));
     let found: Vec<u32> = eligible.filter(free).take(BATCH + 1).copied().collect();
+    if found.is_empty() {
+        return found;
+    }
     if found.len() > most {
         plan.come_back(after(round.now, FULL_AGAIN));
     }

@@ -192,6 +192,11 @@ impl Expectations {
         }
     }
 
+    /// True if another version of an object would change what is known of the own writes.
+    pub fn another_version(&self) -> bool {
+        self.stale.is_some() || self.unknown.is_some() || self.patience.is_some() || !self.unknown_others.is_empty()
+    }
+
     /// True if no write of this job can still take effect.
     pub fn no_late_effect(&self) -> bool {
         self.own_intent && self.unknown.is_none() && self.unknown_others.is_empty()

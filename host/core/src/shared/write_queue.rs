@@ -119,6 +119,12 @@ impl WriteQueue {
         self.jobs.get(job_uid).is_some_and(|job| job.sending.contains(&Some(index)))
     }
 
+    /// True if the target has an entry, waiting or on the wire.
+    pub fn has_entry(&self, job_uid: &str, index: u32) -> bool {
+        let has = |job: &JobEntries| job.waiting.contains_key(&Some(index)) || job.sending.contains(&Some(index));
+        self.jobs.get(job_uid).is_some_and(has)
+    }
+
     /// True if the job itself has an entry.
     pub fn has_job_entry(&self, job_uid: &str) -> bool {
         self.jobs.get(job_uid).is_some_and(|job| job.sending.contains(&None) || job.waiting.contains_key(&None))

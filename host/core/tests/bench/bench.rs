@@ -406,7 +406,7 @@ impl Bench {
         let events = commit(&round, decision.commit, &mut self.memory, &tables, (self.now, self.now));
         self.told.extend(events.into_iter().map(|event| event.reason));
         decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
-        self.next = self.memory.next(decision.requeue);
+        self.next = self.memory.next(decision.requeue, decision.rests);
         self.send();
     }
 
