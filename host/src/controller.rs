@@ -72,10 +72,15 @@ impl Controller {
                 sleep(LIST_AGAIN).await;
             }
         };
-        let jobs = tokio::select! {
-            () = stop.cancelled() => return lead.end().await,
-            () = fence.closed() => return lead.end().await,
-            jobs = ready => jobs,
+        tokio::pin!(ready);
+        let jobs = loop {
+            tokio::select! {
+                () = stop.cancelled() => return lead.end().await,
+                () = fence.closed() => return lead.end().await,
+                jobs = &mut ready => break jobs,
+                // However long that takes, changes do not pile up.
+                Some(event) = self.events.recv() => lead.hear(event),
+            }
         };
         self.ports.metrics.leads(true);
         lead.expect(jobs);

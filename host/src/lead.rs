@@ -28,6 +28,9 @@ pub(crate) const ROUNDS_AT_ONCE: usize = 8;
 /// Longest time that rounds may take to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
 
+/// A job whose failed round is repeated after so long no longer keeps the others of its namespace waiting.
+const NEIGHBOURS_WAIT: Duration = Duration::from_secs(1);
+
 /// The result of a round.
 struct Finished {
     key: JobKey,
@@ -64,10 +67,17 @@ impl Lead {
         (lead, returned)
     }
 
-    /// Notes the existing jobs: each is read before claims are granted in its namespace.
+    /// Notes the existing jobs: each is read before claims are granted in its namespace. Until then its status says how
+    /// many targets it has in flight.
     pub(crate) fn expect(&mut self, jobs: Vec<JobKey>) {
         for key in jobs.into_iter().chain(self.ports.cluster.jobs()) {
-            lock(&self.term.tables).claims.expect(&key);
+            let in_flight = self.ports.cluster.in_flight(&key);
+            let mut tables = lock(&self.term.tables);
+            tables.claims.expect(&key);
+            if let Some((plugin, count)) = in_flight {
+                tables.note_in_flight(&plugin, &key, count);
+            }
+            drop(tables);
             self.queue.enqueue(&key, |_| {});
         }
     }
@@ -166,6 +176,8 @@ impl Lead {
         while self.rounds.len() < ROUNDS_AT_ONCE
             && let Some((key, memory, inbox)) = self.queue.take(Instant::now())
         {
+            // Here, so that a change that is heard from now on makes the job due, and does not wait for a result.
+            inbox.results.iter().for_each(|result| self.term.outbox.taken(result));
             let (ports, term) = (self.ports.clone(), self.term.clone());
             let span = tracing::info_span!("round", job = %key);
             let name = key.clone();
@@ -204,15 +216,16 @@ impl Lead {
             }
             Err(error) => {
                 memory.forget_plan();
-                let mut at_least = None;
+                let (mut at_least, mut refused) = (None, false);
                 if let RoundError::Record(error) = &error {
                     at_least = error.retry_after().map(|seconds| Duration::from_secs(u64::from(seconds)));
-                    if error.is_refused() {
-                        // The job was read; a job that cannot be written must not keep its neighbours waiting.
-                        lock(&self.term.tables).claims.read(&key);
-                    }
+                    refused = error.is_refused();
                 }
                 let wait = self.queue.failed(&key, memory, at_least);
+                if refused || wait >= NEIGHBOURS_WAIT {
+                    // A job that cannot be read or written must not keep its neighbours waiting.
+                    lock(&self.term.tables).claims.read(&key);
+                }
                 let (error, retry_ms) = (error_chain(&error), wait.as_millis());
                 tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
             }
@@ -224,6 +237,7 @@ impl Lead {
         self.ports.metrics.panicked();
         let Some(key) = self.running.remove(&error.id()) else { return };
         let wait = self.queue.failed(&key, Box::default(), None);
+        lock(&self.term.tables).claims.read(&key);
         tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
     }
 
@@ -252,7 +266,6 @@ async fn run_round(
 ) -> Finished {
     let began = Instant::now();
     let since = inbox.since;
-    inbox.results.iter().for_each(|result| term.outbox.taken(result));
     inbox.empty_into(&mut memory);
     memory.since = since.map(|since| ports.ago(since.elapsed()));
     ports.sabotage(&key);
@@ -262,7 +275,8 @@ async fn run_round(
 }
 
 fn changed(inbox: &mut Inbox, index: u32, change: &Change) {
-    inbox.changed.insert(index);
+    let targets = if change.is_of_version_only() { &mut inbox.seen_anew } else { &mut inbox.changed };
+    targets.insert(index);
     departed(inbox, index, change);
 }
 

@@ -22,6 +22,8 @@ const GATHERING: Duration = Duration::from_millis(5);
 pub struct Inbox {
     /// Targets changed by something other than this host.
     pub changed: BTreeSet<u32>,
+    /// Targets with an object of which only the version changed.
+    pub seen_anew: BTreeSet<u32>,
     /// Targets with a terminating or deleted object, its UID and the time at which it was asked to terminate.
     pub departed: Vec<(u32, String, Timestamp)>,
     /// Results of writes.
@@ -38,6 +40,7 @@ impl Inbox {
     /// Moves everything into the memory for the round.
     pub fn empty_into(self, memory: &mut JobMemory) {
         self.changed.into_iter().for_each(|index| memory.turn_to(index));
+        self.seen_anew.into_iter().for_each(|index| memory.seen_anew(index));
         for (index, uid, time) in self.departed {
             if memory.latest(index).is_some_and(|target| target.uid.as_deref() == Some(&uid)) {
                 memory.target(index).expects.asked_to_go(time);

@@ -121,6 +121,14 @@ impl Cluster {
         self.link.jobs.keys()
     }
 
+    /// The plugin of a job and its number of targets in flight, as its status says.
+    pub fn in_flight(&self, key: &JobKey) -> Option<(String, usize)> {
+        let held = self.link.jobs.peek(key)?;
+        let status = held.job.status.as_ref()?;
+        let count = usize::try_from(status.processing_pod_count?).ok()?;
+        Some((status.plugin.as_ref()?.name.clone(), count))
+    }
+
     /// The UIDs of all jobs that are known.
     pub fn job_uids(&self) -> BTreeSet<String> {
         self.link.jobs.uids()
