@@ -13,6 +13,7 @@ use oarlock::controller::Controller;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_bed::accounts::Account;
+use oarlock_core::job::time::after;
 use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
@@ -91,9 +92,9 @@ impl Rig {
         let clock: oarlock_kube::transport::clock::Clock = match &self.ground {
             Ground::Sim(cluster) => {
                 let cluster = cluster.clone();
-                Arc::new(move || cluster.now() + ahead)
+                Arc::new(move || after(cluster.now(), ahead))
             }
-            Ground::Real(_) => Arc::new(move || Timestamp::now() + ahead),
+            Ground::Real(_) => Arc::new(move || after(Timestamp::now(), ahead)),
         };
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
         let plugins = by_name(&names, &grants).await?;

@@ -24,6 +24,7 @@ use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::state::{JobState, TargetState};
+use oarlock_core::job::time::{after, after_millis, after_seconds};
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::proposal::{
     CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Report, State,
@@ -671,14 +672,14 @@ impl Course {
 
     /// When a round is due, or a result comes.
     fn due(&self) -> Option<Timestamp> {
-        let comes = self.bench.queue.has_next().then(|| self.bench.now + ROUND_TRIP);
+        let comes = self.bench.queue.has_next().then(|| after(self.bench.now, ROUND_TRIP));
         self.bench.next.into_iter().chain(comes).min()
     }
 
     /// Rounds until `end`, or until nothing is due any more.
     fn run_until(&mut self, end: Timestamp) -> Result<(), TestCaseError> {
         while let Some(due) = self.due().filter(|_| !self.bench.job_is_gone) {
-            let rest = self.rounds.back().map_or(self.bench.now, |last| *last + GATHERING);
+            let rest = self.rounds.back().map_or(self.bench.now, |last| after(*last, GATHERING));
             let at = due.max(rest).max(self.bench.now);
             if at > end {
                 break;
@@ -795,9 +796,8 @@ impl Course {
         let seconds =
             self.bench.job["spec"]["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0).unwrap_or(10_800);
         let over = |target: &&TargetState| {
-            let late = SignedDuration::from_secs(seconds) + GRACE;
-            let start = target.start.and_then(|start| start.checked_add(late).ok());
-            !target.progress.terminal() && target.started() && start.is_some_and(|time| time < self.bench.now)
+            let late = target.start.map(|start| after(after_seconds(start, seconds), GRACE));
+            !target.progress.terminal() && target.started() && late.is_some_and(|time| time < self.bench.now)
         };
         match state.targets.iter().find(over) {
             Some(target) => Err(TestCaseError::fail(format!("its time is long over: {target:?}\n{}", self.shown()))),
@@ -829,19 +829,19 @@ fn play(case: &Case) -> Result<(), TestCaseError> {
         events.sort_by_key(|(at, _)| *at);
     }
     for (at, event) in &events {
-        course.run_until(start + SignedDuration::from_millis(*at))?;
+        course.run_until(after_millis(start, *at))?;
         course.happen(event);
         if goes.is_some_and(|goes| goes <= *at) {
             course.bench.namespace_terminating = true;
         }
     }
-    course.run_until(start + STORM)?;
+    course.run_until(after(start, STORM))?;
     course.clear_up();
     let seconds = case.spec["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0 && *limit < 100).unwrap_or(30);
-    course.run_until(course.bench.now + SignedDuration::from_secs(seconds) + GRACE + GRACE)?;
+    course.run_until(after(after_seconds(course.bench.now, seconds), GRACE.saturating_mul(2)))?;
     course.deadlines_were_kept()?;
     course.happen(&Event::Edit(deletion));
-    course.run_until(course.bench.now + GOING)?;
+    course.run_until(after(course.bench.now, GOING))?;
     course.nothing_is_left()
 }
 

@@ -141,7 +141,7 @@ fn visits_watches_and_ends_of_jobs_never_wait_for_each_other_in_a_ring() {
     let ends = {
         let (store, tables, job) = (store.clone(), tables.clone(), job("a"));
         worker(&over, move |turn| {
-            let new = Some(Arc::new(sibling(turn % SIBLINGS | 1, u64::MAX)));
+            let new = Some(Arc::new(sibling((turn % SIBLINGS) | 1, u64::MAX)));
             let mut tables = lock(&tables);
             assert!(!cleanup(&job, &store, &tables).is_empty());
             let change = Change { old: None, new };
@@ -154,6 +154,7 @@ fn visits_watches_and_ends_of_jobs_never_wait_for_each_other_in_a_ring() {
     let began = Instant::now();
     let mut seen = threads.each_ref().map(|(_, turns)| (turns.load(Ordering::Relaxed), Instant::now()));
     while began.elapsed() < RUN || seen.iter().any(|(_, moved)| moved.elapsed() > RUN) {
+        #[allow(clippy::disallowed_methods, reason = "a thread that hangs is seen by the clock alone")]
         thread::sleep(Duration::from_millis(20));
         for ((name, turns), (known, moved)) in threads.iter().zip(&mut seen) {
             let now = turns.load(Ordering::Relaxed);

@@ -14,10 +14,10 @@ mod bench;
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::SignedDuration;
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::job::time::after_seconds;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::proposal::{
     CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State,
@@ -280,7 +280,7 @@ fn the_end_of_a_pod_is_never_taken_for_the_time_it_was_asked_to_go() {
         bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
         bench.settle(&mut evict_and_wait);
         let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
-        let (deleted, resource_version) = (Some(bench.now + SignedDuration::from_secs(3)), "99".to_owned());
+        let (deleted, resource_version) = (Some(after_seconds(bench.now, 3)), "99".to_owned());
         bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
         bench.later(4);
         bench.touch_all();

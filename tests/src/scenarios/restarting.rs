@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::job::time::before;
 use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
@@ -34,7 +35,7 @@ pub async fn a_delay_goes_on_over_a_restart(rig: &mut Rig) -> anyhow::Result<()>
     });
     let leaving = leaving.context("the pod was seen terminating")?;
     let grace = leaving.at("/metadata/deletionGracePeriodSeconds").as_i64().unwrap_or(0);
-    let evicted = time(Some(leaving.at("/metadata/deletionTimestamp")))? - SignedDuration::from_secs(grace);
+    let evicted = before(time(Some(leaving.at("/metadata/deletionTimestamp")))?, SignedDuration::from_secs(grace));
     ensure!(evicted.duration_since(started).as_secs() >= 5, "evicted {evicted}, started {started}");
     all_replaced(rig, &pods).await
 }

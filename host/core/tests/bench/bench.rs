@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_core::cluster::live_reads::{LiveRead, LiveReads, ReadFailure};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
 use oarlock_core::cluster::writes::{EntryResult, Record, Stopped, StoredShard, Write};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::time::{after_millis, after_seconds};
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Manifest;
@@ -302,7 +303,7 @@ impl Bench {
 
     /// Time passes.
     pub(crate) fn later(&mut self, seconds: i64) {
-        self.now += SignedDuration::from_secs(seconds);
+        self.now = after_seconds(self.now, seconds);
     }
 
     /// The stored status.
@@ -398,7 +399,7 @@ impl Bench {
             self.memory.forget_plan();
             let wait = 50i64.saturating_mul(1 << self.tries.min(9));
             self.tries += 1;
-            self.next = Some(self.now + SignedDuration::from_millis(wait));
+            self.next = Some(after_millis(self.now, wait));
             return;
         }
         self.tries = 0;
@@ -514,7 +515,7 @@ impl Bench {
                 match self.weather.goes() {
                     Going::Stays => {}
                     Going::Terminates(grace) => {
-                        let deleted = self.now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
+                        let deleted = after_seconds(self.now, grace);
                         let resource_version = self.version.to_string();
                         let (deleted, grace_seconds) = (Some(deleted), Some(grace));
                         self.store.apply(Object { deleted, grace_seconds, resource_version, ..Object::clone(&seen) });
