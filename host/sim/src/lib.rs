@@ -82,10 +82,12 @@ mod controllers {
 }
 /// Tables for `kubectl get`.
 mod printing {
+    pub(crate) mod cell;
     pub(crate) mod duration;
     pub(crate) mod json_path;
     pub(crate) mod rows;
     pub(crate) mod table;
+    pub(crate) mod workload_rows;
 }
 /// Documents about the server: versions, groups, resources, OpenAPI.
 mod discovery {

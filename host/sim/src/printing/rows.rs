@@ -1,4 +1,4 @@
-//! Columns and cells of the built-in kinds, as the real server prints them.
+//! Columns and cells of the built-in kinds, as the real server prints them: here those that run no pods.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,25 +6,20 @@ use serde_json::{Value, json};
 use crate::{
     kinds::registry::Kind,
     object::{self, at, str_at},
-    printing::duration::{age, human},
+    printing::{
+        cell::{Columns, PrintedObject, list},
+        duration::age,
+        json_path, workload_rows,
+    },
 };
 
-/// Name, type, and 1 if the column is shown with `-o wide` only.
-type Names = &'static [(&'static str, &'static str, i64)];
-
 /// The columns after `Name`.
-pub(crate) fn columns(kind: &Kind) -> Names {
-    match kind.kind.as_str() {
-        "Pod" => &[
-            ("Ready", "string", 0),
-            ("Status", "string", 0),
-            ("Restarts", "string", 0),
-            ("Age", "string", 0),
-            ("IP", "string", 1),
-            ("Node", "string", 1),
-            ("Nominated Node", "string", 1),
-            ("Readiness Gates", "string", 1),
-        ],
+pub(crate) fn columns(kind: &Kind) -> Columns {
+    workload_rows::columns(&kind.kind).unwrap_or_else(|| other_columns(&kind.kind))
+}
+
+fn other_columns(kind: &str) -> Columns {
+    match kind {
         "Node" => &[("Status", "string", 0), ("Roles", "string", 0), ("Age", "string", 0), ("Version", "string", 0)],
         "Namespace" => &[("Status", "string", 0), ("Age", "string", 0)],
         "ConfigMap" => &[("Data", "string", 0), ("Age", "string", 0)],
@@ -44,24 +39,6 @@ pub(crate) fn columns(kind: &Kind) -> Names {
             ("Count", "string", 1),
             ("Name", "string", 1),
         ],
-        "Deployment" => {
-            &[("Ready", "string", 0), ("Up-to-date", "integer", 0), ("Available", "integer", 0), ("Age", "string", 0)]
-        }
-        "ReplicaSet" => {
-            &[("Desired", "integer", 0), ("Current", "integer", 0), ("Ready", "integer", 0), ("Age", "string", 0)]
-        }
-        "DaemonSet" => &[
-            ("Desired", "integer", 0),
-            ("Current", "integer", 0),
-            ("Ready", "integer", 0),
-            ("Up-to-date", "integer", 0),
-            ("Available", "integer", 0),
-            ("Age", "string", 0),
-        ],
-        "StatefulSet" => &[("Ready", "string", 0), ("Age", "string", 0)],
-        "Job" => {
-            &[("Status", "string", 0), ("Completions", "string", 0), ("Duration", "string", 0), ("Age", "string", 0)]
-        }
         "PodDisruptionBudget" => &[
             ("Min Available", "string", 0),
             ("Max Unavailable", "string", 0),
@@ -83,121 +60,53 @@ pub(crate) fn columns(kind: &Kind) -> Names {
 
 /// The cells after the name.
 pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
-    let own_age = json!(age(object::meta(object, "creationTimestamp"), now));
-    let count = |path: &[&str]| at(object, path).and_then(Value::as_i64).unwrap_or_default();
-    let text = |path: &[&str]| json!(shown(at(object, path)));
+    let row = PrintedObject { object, now };
+    workload_rows::cells(&kind.kind, row).unwrap_or_else(|| other_cells(&kind.kind, row))
+}
+
+fn other_cells(kind: &str, row: PrintedObject<'_>) -> Vec<Value> {
+    let PrintedObject { object, now } = row;
     let size = |field: &str| {
         json!(at(object, &[field]).and_then(Value::as_object).map_or(0, serde_json::Map::len).to_string())
     };
-    let ready = |wanted: i64| json!(format!("{}/{wanted}", count(&["status", "readyReplicas"])));
-    let number = |path: &[&str]| json!(count(path));
-    match kind.kind.as_str() {
-        "Pod" => pod(object, own_age, now),
+    match kind {
         "Node" => vec![
             json!(node_status(object)),
             json!(node_roles(object)),
-            own_age,
-            text(&["status", "nodeInfo", "kubeletVersion"]),
+            row.age(),
+            row.text(&["status", "nodeInfo", "kubeletVersion"]),
         ],
-        "Namespace" => vec![text(&["status", "phase"]), own_age],
-        "ConfigMap" => vec![size("data"), own_age],
-        "Secret" => vec![text(&["type"]), size("data"), own_age],
-        "Service" => vec![text(&["spec", "type"]), text(&["spec", "clusterIP"]), json!(ports(object)), own_age],
-        "Event" => event(object, now),
-        "Deployment" => vec![
-            ready(count(&["spec", "replicas"])),
-            number(&["status", "updatedReplicas"]),
-            number(&["status", "availableReplicas"]),
-            own_age,
-        ],
-        "ReplicaSet" => vec![
-            number(&["spec", "replicas"]),
-            number(&["status", "replicas"]),
-            number(&["status", "readyReplicas"]),
-            own_age,
-        ],
-        "DaemonSet" => vec![
-            number(&["status", "desiredNumberScheduled"]),
-            number(&["status", "currentNumberScheduled"]),
-            number(&["status", "numberReady"]),
-            number(&["status", "updatedNumberScheduled"]),
-            number(&["status", "numberAvailable"]),
-            own_age,
-        ],
-        "StatefulSet" => vec![ready(count(&["spec", "replicas"])), own_age],
-        "Job" => job(object, own_age, now),
-        "PodDisruptionBudget" => {
-            let bound = |field: &str| {
-                json!(at(object, &["spec", field]).map_or("N/A".into(), crate::printing::json_path::text))
-            };
-            vec![bound("minAvailable"), bound("maxUnavailable"), number(&["status", "disruptionsAllowed"]), own_age]
+        "Namespace" => vec![row.text(&["status", "phase"]), row.age()],
+        "ConfigMap" => vec![size("data"), row.age()],
+        "Secret" => vec![row.text(&["type"]), size("data"), row.age()],
+        "Service" => {
+            vec![row.text(&["spec", "type"]), row.text(&["spec", "clusterIP"]), json!(ports(object)), row.age()]
         }
-        "Lease" => vec![text(&["spec", "holderIdentity"]), own_age],
+        "Event" => event(object, now),
+        "PodDisruptionBudget" => {
+            let bound = |field: &str| json!(at(object, &["spec", field]).map_or("N/A".into(), json_path::text));
+            vec![
+                bound("minAvailable"),
+                bound("maxUnavailable"),
+                row.number(&["status", "disruptionsAllowed"]),
+                row.age(),
+            ]
+        }
+        "Lease" => vec![row.text(&["spec", "holderIdentity"]), row.age()],
         "CustomResourceDefinition" | "Role" | "ClusterRole" => {
             vec![json!(object::meta_str(object, "creationTimestamp"))]
         }
         "RoleBinding" | "ClusterRoleBinding" => {
             let role = format!("{}/{}", str_at(object, &["roleRef", "kind"]), str_at(object, &["roleRef", "name"]));
-            vec![json!(role), own_age]
+            vec![json!(role), row.age()]
         }
         "ValidatingAdmissionPolicy" => {
             let rules = at(object, &["spec", "validations"]).and_then(Value::as_array).map_or(0, Vec::len);
-            vec![json!(rules), json!("<unset>"), own_age]
+            vec![json!(rules), json!("<unset>"), row.age()]
         }
-        "ValidatingAdmissionPolicyBinding" => vec![text(&["spec", "policyName"]), json!("<unset>"), own_age],
-        _ => vec![own_age],
+        "ValidatingAdmissionPolicyBinding" => vec![row.text(&["spec", "policyName"]), json!("<unset>"), row.age()],
+        _ => vec![row.age()],
     }
-}
-
-fn shown(value: Option<&Value>) -> String {
-    value.map(crate::printing::json_path::text).filter(|text| !text.is_empty()).unwrap_or_else(|| "<none>".to_owned())
-}
-
-fn list<'v>(object: &'v Value, path: &[&str]) -> &'v [Value] {
-    at(object, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn pod(pod: &Value, own_age: Value, now: Timestamp) -> Vec<Value> {
-    let statuses = list(pod, &["status", "containerStatuses"]);
-    let ready = statuses.iter().filter(|one| one.get("ready") == Some(&json!(true))).count();
-    let restarts: i64 = statuses.iter().filter_map(|one| one.get("restartCount")?.as_i64()).sum();
-    let last = statuses
-        .iter()
-        .filter_map(|one| at(one, &["lastState", "terminated", "finishedAt"]))
-        .max_by_key(|at| at.to_string());
-    let restarts = match last {
-        Some(last) if restarts > 0 => format!("{restarts} ({} ago)", age(Some(last), now)),
-        _ => restarts.to_string(),
-    };
-    vec![
-        json!(format!("{ready}/{}", list(pod, &["spec", "containers"]).len())),
-        json!(pod_status(pod)),
-        json!(restarts),
-        own_age,
-        json!(shown(at(pod, &["status", "podIP"]))),
-        json!(shown(at(pod, &["spec", "nodeName"]))),
-        json!(shown(at(pod, &["status", "nominatedNodeName"]))),
-        json!("<none>"),
-    ]
-}
-
-fn pod_status(pod: &Value) -> String {
-    let reason = [&["status", "reason"][..], &["status", "phase"]]
-        .into_iter()
-        .map(|path| str_at(pod, path))
-        .find(|text| !text.is_empty());
-    let mut status = reason.unwrap_or_default().to_owned();
-    for one in list(pod, &["status", "containerStatuses"]).iter().rev() {
-        let waiting = str_at(one, &["state", "waiting", "reason"]);
-        let ended = str_at(one, &["state", "terminated", "reason"]);
-        if let Some(reason) = [waiting, ended].into_iter().find(|text| !text.is_empty()) {
-            reason.clone_into(&mut status);
-        }
-    }
-    if object::is_deleting(pod) && !matches!(str_at(pod, &["status", "phase"]), "Failed" | "Succeeded") {
-        "Terminating".clone_into(&mut status);
-    }
-    status
 }
 
 fn node_status(node: &Value) -> String {
@@ -247,17 +156,4 @@ fn event(event: &Value, now: Timestamp) -> Vec<Value> {
         json!(count.to_string()),
         json!(object::name(event)),
     ]
-}
-
-fn job(job: &Value, own_age: Value, now: Timestamp) -> Vec<Value> {
-    let condition = |kind: &str| {
-        let all = list(job, &["status", "conditions"]);
-        all.iter().any(|one| str_at(one, &["type"]) == kind && str_at(one, &["status"]) == "True")
-    };
-    let status = ["Complete", "Failed", "Suspended"].into_iter().find(|kind| condition(kind)).unwrap_or("Running");
-    let done = at(job, &["status", "succeeded"]).and_then(Value::as_i64).unwrap_or_default();
-    let wanted = at(job, &["spec", "completions"]).and_then(Value::as_i64).unwrap_or(1);
-    let moment = |field: &str| at(job, &["status", field]).and_then(Value::as_str)?.parse::<Timestamp>().ok();
-    let took = moment("startTime").map(|start| human(moment("completionTime").unwrap_or(now).duration_since(start)));
-    vec![json!(status), json!(format!("{done}/{wanted}")), json!(took.unwrap_or_default()), own_age]
 }
