@@ -78,9 +78,9 @@ pub struct Recorded {
 pub enum Priority {
     /// Bumps, which must precede the ends that wait for them.
     Bump,
-    /// Writes of targets that were operated before.
+    /// Writes of targets that started in an earlier round, also the first ones after a delay, and of the job itself.
     Operated,
-    /// First writes.
+    /// Writes of targets that start in the same round.
     First,
 }
 

@@ -15,7 +15,7 @@ use crate::plugin::grant::{Grant, Verb, WriteRule, matches};
 use crate::plugin::manifest::{Manifest, is_dns_label};
 use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
 
-/// The most mutations in one proposal. Replace needs two; a plugin that needs more is given further visits.
+/// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
 /// The most events in one proposal.
 pub const MAX_EVENTS: usize = 16;

@@ -49,7 +49,7 @@ pub struct Manifest {
     /// Its use of the PodOpsLifecycle.
     #[serde(default)]
     pub lifecycle: Lifecycle,
-    /// True if only one job of this plugin at a time may hold a target.
+    /// True if it may start no target on which another job, of whatever plugin, has a hold; `barred` is one too.
     #[serde(default)]
     pub exclusive: bool,
     /// Objects and fields it wants to read.

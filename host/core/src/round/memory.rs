@@ -50,7 +50,7 @@ pub struct JobMemory {
     pub after_record: BTreeSet<u32>,
     /// The due times of targets.
     pub agenda: Agenda,
-    /// The memory of targets that are in flight.
+    /// The memory of targets that are in flight, wait to start or are to be released.
     pub targets: BTreeMap<u32, TargetMemory>,
     /// Targets that owe a release.
     pub releasing: BTreeSet<u32>,

@@ -108,7 +108,7 @@ pub struct PendingFailure {
     pub no_late_effect: bool,
     /// The job is being deleted: there is no final check.
     pub skip_final_check: bool,
-    /// A bump was refused: after this time no earlier request can take effect any more.
+    /// A bump, or the live read that it needs, was refused: after this time no earlier request can take effect.
     pub give_up_at: Option<Timestamp>,
 }
 
