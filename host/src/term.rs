@@ -16,7 +16,7 @@ use crate::round::Next;
 pub struct Term {
     /// Closes for good once this process no longer leads.
     pub fence: Fence,
-    /// Claims and the wake index.
+    /// Claims, the wake index and the numbers of targets in flight.
     pub tables: SharedTables,
     /// The writes that wait or are on the wire.
     pub outbox: Outbox,

@@ -1,6 +1,7 @@
-//! The meaning of a failed write (spec 3.7).
+//! The meaning of a failed write.
 //!
-//! Only a clear answer of the API server says that a write was not done; everything else is unknown.
+//! Only a clear answer of the API server says that a write was not done; everything else is unknown. Source:
+//! docs/operationjob.md 3.7.
 
 use kube::core::Status;
 use oarlock_core::cluster::writes::Stopped;
