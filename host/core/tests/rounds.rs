@@ -9,6 +9,8 @@
     reason = "a test fails loudly, its helpers too"
 )]
 
+#[path = "bench/answers.rs"]
+mod answers;
 #[path = "bench/bench.rs"]
 mod bench;
 
@@ -19,50 +21,13 @@ use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::job::time::after_seconds;
 use oarlock_core::plugin::lookup::PluginLookup;
-use oarlock_core::plugin::proposal::{
-    CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State,
-};
+use oarlock_core::plugin::proposal::{CallFailure, Mutation, ObjectRef, PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use oarlock_core::round::finalize::FINALIZER;
 use serde_json::{Value, json};
 
+use crate::answers::{evict_and_wait, marking, report, unavailable};
 use crate::bench::{Bench, START};
-
-fn report(state: State) -> Answer {
-    let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
-    Answer::Reported { operate: Proposal::default(), report }
-}
-
-fn evict(visit: &Visit) -> Answer {
-    let key = ObjectKey::pod("d", visit.target.name.clone());
-    let mutation = Mutation::Evict { pod: ObjectRef { key, uid: None }, grace_seconds: None };
-    Answer::Proposed(Proposal { mutations: vec![mutation], ..Proposal::default() })
-}
-
-/// Marks the target.
-fn marking(visit: &Visit) -> Answer {
-    let change = MetadataChange {
-        object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
-        set_labels: vec![("mark".into(), "true".into())],
-        remove_labels: vec![],
-        set_annotations: vec![],
-        remove_annotations: vec![],
-        add_finalizers: vec!["f.io/f".into()],
-        remove_finalizers: vec![],
-        keep: false,
-    };
-    Answer::Proposed(Proposal { mutations: vec![Mutation::Metadata(change)], ..Proposal::default() })
-}
-
-/// Evicts, waits, and is done once the pod is gone.
-fn evict_and_wait(visit: &Visit) -> Answer {
-    match (visit.call, &visit.target.object) {
-        (Call::Release, _) => Answer::Proposed(Proposal::default()),
-        (Call::OperateThenProgress, Some(object)) if !object.terminating() => evict(visit),
-        (_, Some(_)) => report(State::Processing),
-        (_, None) => report(State::Succeeded),
-    }
-}
 
 #[test]
 fn intent_is_recorded_before_the_first_mutation() {
@@ -420,16 +385,6 @@ fn a_job_without_spec_or_with_a_broken_one_is_invalid_and_can_be_deleted() {
         assert_eq!(bench.told, ["InvalidSpec"]);
         assert_eq!(bench.job["metadata"].get("finalizers"), None, "it can be deleted");
     }
-}
-
-/// A call that lacked a look.
-fn unavailable() -> Answer {
-    Answer::Failed(CallFailure {
-        retryable: true,
-        reason: "Unavailable".into(),
-        message: "m".into(),
-        retry_after_ms: None,
-    })
 }
 
 #[test]

@@ -28,6 +28,7 @@ use oarlock_core::round::decide::{commit, conclude};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::plan::prepare;
 use oarlock_core::round::refresh::{Refresh, refresh};
+use oarlock_core::shared::reads::ServedKinds;
 use oarlock_core::shared::tables::{SharedTables, lock};
 use oarlock_core::shared::write_queue::WriteQueue;
 use serde_json::{Value, json};
@@ -119,6 +120,8 @@ pub(crate) struct Bench {
     pub(crate) queue: WriteQueue,
     /// The plugin.
     pub(crate) found: PluginLookup,
+    /// The kinds that the cluster serves.
+    pub(crate) served: ServedKinds,
     /// The newest resourceVersion.
     pub(crate) version: u64,
     /// The reasons of all events.
@@ -145,11 +148,16 @@ pub(crate) struct Bench {
 
 /// The plugin of all benches: evicts and marks pods, and follows their controllers.
 pub(crate) fn plugin() -> PluginLookup {
+    plugin_with(&json!({"type": "object", "additionalProperties": false}))
+}
+
+/// The same plugin, with this schema of its parameters.
+pub(crate) fn plugin_with(parameters: &Value) -> PluginLookup {
     let manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
         "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "r"}],
         "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
             {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"], "reason": "r"}],
-        "parameters": {"type": "object", "additionalProperties": false}});
+        "parameters": parameters});
     let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "replace"},
         "spec": {"anyVersion": true, "namespaces": ["*"],
             "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"]}],
@@ -186,6 +194,7 @@ impl Bench {
             tables: SharedTables::default(),
             queue: WriteQueue::default(),
             found: plugin(),
+            served: Arc::new(|_| true),
             version: 1,
             told: vec![],
             sent: vec![],
@@ -203,6 +212,15 @@ impl Bench {
     /// A spec that replaces these pods.
     pub(crate) fn targets(names: &[&str]) -> Value {
         json!({"action": "Replace", "targets": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()})
+    }
+
+    /// A bench with a job of one target `a`, whose pod is there, and these fields of its spec.
+    pub(crate) fn of_one(fields: &Value) -> Self {
+        let mut spec = Self::targets(&["a"]);
+        merge(&mut spec, fields);
+        let mut bench = Self::new(spec);
+        bench.pod("a", "1");
+        bench
     }
 
     /// The key of the job.
@@ -321,6 +339,11 @@ impl Bench {
         }
     }
 
+    /// How often a write was sent.
+    pub(crate) fn times(&self, write: &str) -> usize {
+        self.sent.iter().filter(|sent| *sent == write).count()
+    }
+
     fn read_live(&mut self) -> LiveReads {
         let mut live = LiveReads::default();
         for read in self.memory.live_reads() {
@@ -363,7 +386,7 @@ impl Bench {
             job: Some(Arc::new(job.clone())),
             records,
             live: self.read_live(),
-            served: Arc::new(|_| true),
+            served: self.served.clone(),
             namespace_terminating: self.namespace_terminating,
         };
         let (found, store, tables) = (self.found.clone(), self.store.clone(), self.tables.clone());

@@ -1,0 +1,63 @@
+//! Answers of a plugin, as tests of rounds give them.
+
+#![allow(dead_code, reason = "each test uses its part of the answers")]
+
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::plugin::proposal::{CallFailure, MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
+use oarlock_core::plugin::visit::{Answer, Call, Visit};
+
+/// A report without a proposal.
+pub(crate) fn report(state: State) -> Answer {
+    let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
+    Answer::Reported { operate: Proposal::default(), report }
+}
+
+/// Evicts the target.
+pub(crate) fn evict(visit: &Visit) -> Answer {
+    let key = ObjectKey::pod("d", visit.target.name.clone());
+    let mutation = Mutation::Evict { pod: ObjectRef { key, uid: None }, grace_seconds: None };
+    Answer::Proposed(Proposal { mutations: vec![mutation], ..Proposal::default() })
+}
+
+/// Marks the target.
+pub(crate) fn marking(visit: &Visit) -> Answer {
+    let change = MetadataChange {
+        object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
+        set_labels: vec![("mark".into(), "true".into())],
+        remove_labels: vec![],
+        set_annotations: vec![],
+        remove_annotations: vec![],
+        add_finalizers: vec!["f.io/f".into()],
+        remove_finalizers: vec![],
+        keep: false,
+    };
+    Answer::Proposed(Proposal { mutations: vec![Mutation::Metadata(change)], ..Proposal::default() })
+}
+
+/// Evicts, waits, and is done once the pod is gone.
+pub(crate) fn evict_and_wait(visit: &Visit) -> Answer {
+    match (visit.call, &visit.target.object) {
+        (Call::Release, _) => Answer::Proposed(Proposal::default()),
+        (Call::OperateThenProgress, Some(object)) if !object.terminating() => evict(visit),
+        (_, Some(_)) => report(State::Processing),
+        (_, None) => report(State::Succeeded),
+    }
+}
+
+/// A call that lacked a look.
+pub(crate) fn unavailable() -> Answer {
+    Answer::Failed(CallFailure {
+        retryable: true,
+        reason: "Unavailable".into(),
+        message: "m".into(),
+        retry_after_ms: None,
+    })
+}
+
+/// A plugin that only waits.
+pub(crate) fn waiting(visit: &Visit) -> Answer {
+    match visit.call {
+        Call::Release => Answer::Proposed(Proposal::default()),
+        _ => report(State::Processing),
+    }
+}
