@@ -5,6 +5,7 @@
 //! moves. What goes wrong on the way is the [`Weather`]. May not decide anything.
 
 #![allow(dead_code, reason = "each test uses its part of the bench")]
+#![allow(clippy::arithmetic_side_effects, reason = "a test moves its own clock")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
