@@ -1,0 +1,179 @@
+//! Rounds where somebody else has a word: edits in flight, a status that another client wrote, other jobs of the namespace,
+//! kinds that a cluster lacks. The same rounds as in `rounds.rs`. Source: docs/operationjob.md 2.5, 3.1, 3.7, 3.13.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly, its helpers too"
+)]
+
+#[path = "bench/answers.rs"]
+mod answers;
+#[path = "bench/bench.rs"]
+mod bench;
+
+use std::sync::Arc;
+
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::proposal::{PluginError, Proposal, Report, State};
+use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::shared::tables::lock;
+use serde_json::json;
+
+use crate::answers::{evict_and_wait, marking, waiting};
+use crate::bench::{Bench, START, plugin_with};
+
+/// A job that has succeeded.
+fn ended() -> Bench {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.touch_all();
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.word(0), bench.status()["progress"].as_str()), ("Succeeded".into(), Some("Succeeded")));
+    bench
+}
+
+/// A plugin that marks its target, and then asks for a visit every 5 s.
+fn mark_and_look(visit: &Visit) -> Answer {
+    let marked = visit.target.object.as_ref().is_some_and(|object| object.labels.contains_key("mark"));
+    match visit.call {
+        Call::OperateThenProgress if !marked => marking(visit),
+        _ => {
+            let report =
+                Report { state: State::Processing, proposal: Proposal::default(), check_after_ms: Some(5_000) };
+            Answer::Reported { operate: Proposal::default(), report }
+        }
+    }
+}
+
+#[test]
+fn an_end_time_that_somebody_removes_is_written_again_and_the_end_told_once() {
+    let mut bench = ended();
+    let writes = bench.status_writes;
+    bench.edit(&json!({"status": {"endTime": null}}));
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert!(bench.status()["endTime"].is_string(), "its time to live begins there: {}", bench.status());
+    assert_eq!(bench.told, ["Completed"]);
+    bench.later(60);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.status_writes, writes + 1, "it is mended once");
+}
+
+#[test]
+fn a_job_that_had_no_targets_at_first_starts_those_that_it_is_given() {
+    let mut bench = Bench::new(json!({"action": "Replace"}));
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    let conditions = bench.status()["conditions"].as_array().unwrap().clone();
+    let valid = conditions.iter().find(|condition| condition["type"] == "Valid").unwrap();
+    assert_eq!(valid["reason"], json!("NoTargets"));
+    bench.later(1);
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": Bench::targets(&["a"])}));
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Processing", "no list was frozen yet");
+    assert_eq!(bench.times("evict a"), 1);
+}
+
+#[test]
+fn a_spec_made_invalid_in_flight_keeps_the_parameters_that_its_targets_are_judged_by() {
+    let mut bench = Bench::of_one(&json!({"parameters": {"x": 1}}));
+    bench.found = plugin_with(&json!({"type": "object", "properties": {"x": {}}, "additionalProperties": false}));
+    bench.settle(&mut waiting);
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"partition": -1}}));
+    bench.later(1);
+    let mut seen = Vec::new();
+    bench.settle(&mut |visit: &Visit| {
+        seen.push((visit.call, visit.job.parameters.clone()));
+        waiting(visit)
+    });
+    assert_eq!(seen, [(Call::Progress, json!({"x": 1}))], "no `operate` while the spec is invalid");
+}
+
+#[test]
+fn a_delay_that_is_raised_does_not_hold_back_a_target_that_was_operated() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.settle(&mut mark_and_look);
+    assert_eq!(bench.times("patch a"), 1);
+    bench.later(1);
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"operationDelaySeconds": 3600}}));
+    bench.settle(&mut mark_and_look);
+    for crashes in [false, true] {
+        if crashes {
+            // Only the pod still shows that it was operated.
+            bench.crash();
+        }
+        bench.later(1);
+        bench.touch_all();
+        let mut visits = 0;
+        bench.settle(&mut |visit: &Visit| {
+            visits += 1;
+            mark_and_look(visit)
+        });
+        assert_eq!(visits, 1, "after a crash: {crashes}");
+    }
+    assert_eq!(bench.times("patch a"), 1);
+}
+
+#[test]
+fn an_ended_job_keeps_its_finalizer_until_the_other_jobs_of_its_namespace_are_read() {
+    let mut bench = ended();
+    bench.crash();
+    // Not read yet in this term: a target of it may still take a new pod of this job (docs/operationjob.md 3.7.11).
+    let other = JobKey { namespace: "d".into(), name: "other".into() };
+    lock(&bench.tables).claims.expect(&other);
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    for _ in 0..5 {
+        bench.round(&mut evict_and_wait);
+        bench.later(1);
+    }
+    assert_eq!((bench.times("patch j"), bench.job_is_gone), (0, false));
+    assert!(bench.next.is_some_and(|next| next <= bench.now), "it asks again by itself");
+    lock(&bench.tables).claims.read(&other);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.times("patch j"), bench.job_is_gone), (1, true));
+}
+
+#[test]
+fn a_plugin_is_told_that_a_kind_is_not_served_although_objects_of_it_are_kept() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.served = Arc::new(|kind| *kind != Kind::pod());
+    let mut seen = Vec::new();
+    bench.settle(&mut |visit: &Visit| {
+        seen.push([Kind::pod(), Kind::namespace()].map(|kind| visit.reads.serves(&kind)));
+        waiting(visit)
+    });
+    assert!(!seen.is_empty() && seen.iter().all(|answers| *answers == [false, true]), "{seen:?}");
+    assert!(bench.store.keeps(&Kind::pod()));
+}
+
+#[test]
+fn extras_and_mutations_of_a_failed_report_are_stored_and_made() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.settle(&mut waiting);
+    bench.sent.clear();
+    bench.later(2);
+    bench.touch_all();
+    bench.settle(&mut |visit: &Visit| {
+        let Answer::Proposed(marks) = marking(visit) else { unreachable!() };
+        let proposal = Proposal { set_extra: vec![("Seen".into(), "smoke".into())], ..marks };
+        let state = State::Failed(PluginError { reason: "Broken".into(), message: "it is".into() });
+        match visit.call {
+            Call::Release => Answer::Proposed(Proposal::default()),
+            _ => Answer::Reported {
+                operate: Proposal::default(),
+                report: Report { state, proposal, check_after_ms: None },
+            },
+        }
+    });
+    assert_eq!(bench.word(0), "Failed/Broken");
+    assert_eq!(bench.sent[..2], ["status", "patch a"], "the end is durable before the pod is changed");
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Seen"], json!("smoke"));
+    assert_eq!(bench.times("patch a"), 2, "the mark goes with the release");
+    assert!(bench.store.get(&ObjectKey::pod("d", "a")).unwrap().labels.is_empty());
+}
