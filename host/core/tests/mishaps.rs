@@ -1,0 +1,197 @@
+//! Rounds where writes and looks are refused or not answered, a record is lost, and results come late. The same rounds as
+//! in `rounds.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.8, 8.1.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly, its helpers too"
+)]
+
+#[path = "bench/answers.rs"]
+mod answers;
+#[path = "bench/bench.rs"]
+mod bench;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::cluster::writes::{Entry, EntryResult, Priority, Stopped, Write};
+use oarlock_core::job::key::JobRef;
+use oarlock_core::plugin::visit::{Answer, Visit};
+use oarlock_core::round::memory::JobMemory;
+use serde_json::json;
+
+use crate::answers::{evict_and_wait, unavailable, waiting};
+use crate::bench::{Bench, JOB_UID, Look, Weather};
+
+/// When a write was tried, in seconds from the start, while it never succeeds.
+fn tries(bench: &mut Bench, write: &str, seconds: i64) -> Vec<i64> {
+    let mut times = Vec::new();
+    for second in 0..seconds {
+        let before = bench.times(write);
+        bench.settle(&mut evict_and_wait);
+        (before..bench.times(write)).for_each(|_| times.push(second));
+        bench.later(1);
+    }
+    times
+}
+
+#[test]
+fn a_write_that_is_refused_is_tried_less_and_less_often_and_shown() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.refuse.insert("evict", Stopped::Refused { message: "forbidden".into() });
+    assert_eq!(tries(&mut bench, "evict a", 120), [0, 1, 3, 7, 15, 31, 63]);
+    assert_eq!(bench.word(0), "Processing/UpdateObjectFailed");
+}
+
+#[test]
+fn a_write_without_an_answer_is_tried_less_and_less_often() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
+    let tries = tries(&mut bench, "evict a", 120);
+    assert!((4..=9).contains(&tries.len()), "{tries:?}");
+    let waits: Vec<i64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(waits.is_sorted(), "{tries:?}");
+    assert_eq!(bench.word(0), "Processing", "nothing is known to be wrong");
+}
+
+/// Looks at this pod are refused.
+struct NoLookAt(&'static str);
+
+impl Weather for NoLookAt {
+    fn look(&mut self, read: &LiveRead) -> Look {
+        if *read == LiveRead::Object(ObjectKey::pod("d", self.0)) { Look::Refused } else { Look::Answered }
+    }
+}
+
+/// A plugin that cannot go on without a look at a pod.
+fn look_at_x(visit: &Visit) -> Answer {
+    match visit.reads.get(&ObjectKey::pod("d", "x"), true) {
+        Err(_) => unavailable(),
+        Ok(_) => waiting(visit),
+    }
+}
+
+#[test]
+fn a_look_that_is_refused_holds_no_target_back_at_its_deadline() {
+    let mut bench = Bench::of_one(&json!({"activeDeadlineSeconds": 5}));
+    bench.weather = Box::new(NoLookAt("x"));
+    for _ in 0..6 {
+        bench.settle(&mut look_at_x);
+        assert!(bench.word(0).starts_with("Processing"), "{}", bench.word(0));
+        bench.later(1);
+    }
+    bench.settle(&mut look_at_x);
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+}
+
+/// The next record is not written, once that is asked for.
+struct LostRecord(Rc<Cell<bool>>);
+
+impl Weather for LostRecord {
+    fn records(&mut self) -> bool {
+        !self.0.take()
+    }
+}
+
+#[test]
+fn a_record_that_fails_tells_nothing_and_what_it_would_have_told_is_told_once() {
+    // More than 100 failures of a large job: those that were not recorded do not count among the 100 Warnings.
+    for targets in [1, 260] {
+        let names: Vec<String> = (0..targets).map(|number| format!("p{number}")).collect();
+        let mut spec = Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        spec["activeDeadlineSeconds"] = json!(60);
+        let mut bench = Bench::new(spec);
+        names.iter().for_each(|name| bench.pod(name, name));
+        let lost = Rc::new(Cell::new(false));
+        bench.weather = Box::new(LostRecord(lost.clone()));
+        for _ in 0..3 {
+            bench.settle(&mut waiting);
+            bench.later(1);
+        }
+        bench.later(61);
+        bench.told.clear();
+        lost.set(true);
+        while lost.get() {
+            bench.round(&mut waiting);
+        }
+        assert_eq!(bench.told, Vec::<String>::new());
+        assert!(bench.status().get("endTime").is_none());
+        for _ in 0..5 {
+            bench.later(1);
+            bench.settle(&mut waiting);
+        }
+        let told = |reason: &str| bench.told.iter().filter(|told| *told == reason).count();
+        let times = ["Timeout", "TargetFailed", "JobFailed"].map(told);
+        assert_eq!(times, if targets == 1 { [1, 1, 1] } else { [0, 100, 1] });
+    }
+}
+
+#[test]
+fn a_write_to_another_object_says_nothing_about_the_target() {
+    let other = ObjectKey::pod("d", "other");
+    let result = |bench: &Bench, stopped: Option<Stopped>| {
+        let write = Write::Delete {
+            object: other.clone(),
+            uid: "9".into(),
+            resource_version: Some("5".into()),
+            grace_seconds: None,
+            propagation: None,
+        };
+        let entry = Entry {
+            job: JobRef { key: Bench::key(), uid: JOB_UID.into() },
+            index: Some(0),
+            target_uid: "1".into(),
+            attempt: 1,
+            epoch: bench.memory.state.epoch,
+            priority: Priority::Operated,
+            writes: vec![write],
+            events: vec![],
+            since: None,
+        };
+        let done = usize::from(stopped.is_none());
+        EntryResult { entry, sent: Some(bench.now), at: bench.now, done, stopped }
+    };
+    for stopped in [None, Some(Stopped::Unknown { message: "timed out".into() })] {
+        let mut bench = Bench::of_one(&json!({}));
+        bench.settle(&mut waiting);
+        let result = result(&bench, stopped.clone());
+        bench.memory.results.push(result);
+        bench.round(&mut waiting);
+        let expects = &bench.memory.targets[&0].expects;
+        // Else its pod would count as leaving, or as changed by a write that may still come.
+        assert!(!expects.departing && expects.departure_sent.is_none() && expects.unknown.is_none(), "{expects:?}");
+        let unknown: Vec<_> = expects.unknown_others.keys().collect();
+        assert_eq!(unknown, if stopped.is_some() { vec![&other] } else { vec![] });
+    }
+}
+
+#[test]
+fn the_answer_to_a_write_of_an_earlier_memory_makes_its_target_due() {
+    let mut bench = Bench::of_one(&json!({"activeDeadlineSeconds": 60}));
+    bench.wire = 0;
+    bench.settle(&mut evict_and_wait);
+    let entry = bench.queue.take_next().unwrap();
+    // A round panicked: the memory is lost, and the write is still on the wire.
+    bench.memory = JobMemory::default();
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.status()["epoch"], json!(2));
+    bench.later(61);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Processing", "a target is not ended while its write is on the wire");
+    bench.wire = usize::MAX;
+    bench.queue.finished(JOB_UID, entry.index);
+    let stopped = Some(Stopped::Unknown { message: "timed out".into() });
+    bench.memory.results.push(EntryResult { entry, sent: Some(bench.now), at: bench.now, done: 0, stopped });
+    bench.next = Some(Timestamp::UNIX_EPOCH);
+    for _ in 0..3 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(1);
+    }
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+}
