@@ -281,9 +281,15 @@ mod tests {
     }
 
     fn pod(name: &str) -> Change {
+        pod_of("StatefulSet", name, "n0")
+    }
+
+    fn pod_of(controller: &str, name: &str, node: &str) -> Change {
         let document = json!({"metadata": {"name": name, "namespace": "d", "uid": name, "resourceVersion": "1",
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "own", "controller": true}]}});
-        Change { old: None, new: Some(std::sync::Arc::new(Object::slim(&document, &Kind::pod(), &[]).unwrap())) }
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": controller, "name": "s", "uid": "own", "controller": true}]},
+            "spec": {"nodeName": node}});
+        let object = Object::slim(&document, &Kind::pod(), &["/spec/nodeName".into()]).unwrap();
+        Change { old: None, new: Some(std::sync::Arc::new(object)) }
     }
 
     fn job() -> JobRef {
@@ -356,6 +362,19 @@ mod tests {
         let asked = [OWNER, ("EvictedAt", "2026-01-01T00:00:03Z")];
         index.set(&job(), 7, &waiting("2026-01-01T00:00:00Z", &asked), waits("t7", &registration));
         assert!(woken(&index, &pod("x")).contains(&7));
+    }
+
+    #[test]
+    fn a_pod_of_a_daemon_set_wakes_only_the_target_that_waits_on_its_node() {
+        let (registration, mut index) = (registration(), WakeIndex::default());
+        for at in 0..8 {
+            // More wait than one pod may wake.
+            let node = format!("n{at}");
+            let extra = [("Owner", "DaemonSet/s/own"), ("Node", node.as_str())];
+            let state = waiting("2026-01-01T00:00:00Z", &extra);
+            index.set(&job(), at, &state, waits(&format!("t{at}"), &registration));
+        }
+        assert_eq!(woken(&index, &pod_of("DaemonSet", "x", "n7")), [7]);
     }
 
     #[test]
