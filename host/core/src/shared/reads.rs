@@ -227,3 +227,73 @@ impl Reads for VisitReads {
         (self.served)(kind)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::store::Indexed;
+    use crate::job::key::JobKey;
+    use crate::shared::claims::Claim;
+    use crate::shared::tables::SharedTables;
+
+    const ALL: u32 = 10_000;
+
+    fn sibling(number: u32) -> Object {
+        let document = json!({"metadata": {"name": format!("p{number:04}"), "namespace": "d", "uid": format!("u{number}"),
+            "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:05Z", "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "CloneSet", "name": "s", "uid": "set", "controller": true}]}});
+        Object::slim(&document, &Kind::pod(), &[]).unwrap()
+    }
+
+    /// The reads of a target with 10,000 siblings, of which other targets have taken those that are not `free`.
+    fn reads(free: impl Fn(u32) -> bool) -> VisitReads {
+        let (store, tables) = (Store::default(), SharedTables::default());
+        store.keep(&Kind::pod(), Indexed::default());
+        for number in 0..ALL {
+            let object = sibling(number);
+            if !free(number) {
+                let job = JobKey { namespace: "d".into(), name: "other".into() };
+                let claim = Claim { job, index: number, target_uid: format!("t{number}") };
+                assert!(lock(&tables).claims.claim(&claimed(&object), claim));
+            }
+            store.apply(object);
+        }
+        let since = "2026-01-01T00:00:00Z".parse().unwrap();
+        let owner = Some(("CloneSet".into(), "set".into()));
+        VisitReads {
+            store: Arc::new(store),
+            tables,
+            live: Arc::default(),
+            served: Arc::new(|_| true),
+            plugin: None,
+            subject: Subject { namespace: "d".into(), uid: "t".into(), since, owner, ..Subject::default() },
+            all_live: false,
+            missing: Mutex::default(),
+        }
+    }
+
+    fn names(reads: &VisitReads) -> Vec<String> {
+        let found = reads.same_controller(&Kind::pod(), false).unwrap();
+        found.iter().map(|object| object.key.name.clone()).collect()
+    }
+
+    #[test]
+    fn of_many_siblings_the_free_ones_are_found_wherever_they_stand() {
+        // In the first batch, in one of the middle and in the last, and one alone in its batch.
+        let free = [0, 63, 64, 4_999, 5_000, 5_001, 9_000, 9_997, 9_998, 9_999];
+        let expected: Vec<String> = free.iter().map(|number| format!("p{number:04}")).collect();
+        assert_eq!(names(&reads(|number| free.contains(&number))), expected);
+        assert_eq!(names(&reads(|_| false)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn of_many_free_siblings_the_oldest_are_shown_and_no_more_are_taken_from_the_store_than_are_looked_at() {
+        let reads = reads(|_| true);
+        let expected: Vec<String> = (0..CANDIDATES).map(|number| format!("p{number:04}")).collect();
+        assert_eq!(names(&reads), expected);
+        let from = (Some(reads.subject.since), String::new());
+        assert_eq!(reads.store.siblings(&Kind::pod(), "set", &from, SIBLINGS).len(), SIBLINGS);
+    }
+}
