@@ -27,7 +27,7 @@ use oarlock_core::round::memory::JobMemory;
 use serde_json::json;
 
 use crate::answers::{evict_and_wait, unavailable, waiting};
-use crate::bench::{Bench, JOB_UID, Look, Weather};
+use crate::bench::{Bench, Fine, JOB_UID, Look, Weather};
 
 /// When a write was tried, in seconds from the start, while it never succeeds.
 fn tries(bench: &mut Bench, write: &str, seconds: i64) -> Vec<i64> {
@@ -88,6 +88,25 @@ fn a_look_that_is_refused_holds_no_target_back_at_its_deadline() {
     }
     bench.settle(&mut look_at_x);
     assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+}
+
+// Not so yet: a target whose look failed is not visited, and only a visit turns a failed look into an error.
+#[test]
+fn a_look_that_keeps_being_refused_is_shown_until_it_is_answered() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.weather = Box::new(NoLookAt("x"));
+    for _ in 0..20 {
+        bench.settle(&mut look_at_x);
+        bench.later(1);
+    }
+    // docs/operationjob.md 2.3, 3.1.9: `GetObjectFailed`, once it has lasted two rounds.
+    assert_eq!(bench.word(0), "Processing/GetObjectFailed");
+    bench.weather = Box::new(Fine);
+    for _ in 0..5 {
+        bench.later(1);
+        bench.settle(&mut look_at_x);
+    }
+    assert_eq!(bench.word(0), "Processing");
 }
 
 /// The next record is not written, once that is asked for.
