@@ -65,6 +65,17 @@ fn an_end_time_that_somebody_removes_is_written_again_and_the_end_told_once() {
     assert_eq!(bench.status_writes, writes + 1, "it is mended once");
 }
 
+// Not so yet: it becomes the time of the repair, and the time to live begins anew.
+#[test]
+fn an_end_time_that_is_written_again_is_still_that_of_the_last_target() {
+    let mut bench = ended();
+    let end = bench.status()["endTime"].clone();
+    bench.edit(&json!({"status": {"endTime": null}}));
+    bench.later(200);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.status()["endTime"], end, "docs/operationjob.md 2.1");
+}
+
 #[test]
 fn a_job_that_had_no_targets_at_first_starts_those_that_it_is_given() {
     let mut bench = Bench::new(json!({"action": "Replace"}));
