@@ -109,6 +109,30 @@ fn a_look_that_keeps_being_refused_is_shown_until_it_is_answered() {
     assert_eq!(bench.word(0), "Processing");
 }
 
+/// Looks are counted.
+struct Counted(Rc<Cell<usize>>);
+
+impl Weather for Counted {
+    fn look(&mut self, _: &LiveRead) -> Look {
+        self.0.set(self.0.get() + 1);
+        Look::Answered
+    }
+}
+
+// Not so yet, there are two: the answer comes while starts wait for their slot, and is dropped with the plan of that round.
+#[test]
+fn a_pod_that_is_not_there_is_looked_for_once() {
+    let mut bench = Bench::new(Bench::targets(&["nobody"]));
+    let looks = Rc::new(Cell::new(0));
+    bench.weather = Box::new(Counted(looks.clone()));
+    while bench.word(0) != "Failed/PodNotFound" {
+        bench.round(&mut waiting);
+        bench.now = bench.now.max(bench.next.unwrap());
+        assert!(looks.get() < 10);
+    }
+    assert_eq!(looks.get(), 1);
+}
+
 /// The next record is not written, once that is asked for.
 struct LostRecord(Rc<Cell<bool>>);
 
