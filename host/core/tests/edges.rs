@@ -65,7 +65,6 @@ fn an_end_time_that_somebody_removes_is_written_again_and_the_end_told_once() {
     assert_eq!(bench.status_writes, writes + 1, "it is mended once");
 }
 
-// Not so yet: it becomes the time of the repair, and the time to live begins anew.
 #[test]
 fn an_end_time_that_is_written_again_is_still_that_of_the_last_target() {
     let mut bench = ended();
@@ -131,7 +130,6 @@ fn a_delay_that_is_raised_does_not_hold_back_a_target_that_was_operated() {
     assert_eq!(bench.times("patch a"), 1);
 }
 
-// Not so yet: the due time knows only what this term proposed, not what the pod shows.
 #[test]
 fn a_delay_that_is_raised_stretches_no_wait_of_a_target_that_an_earlier_term_operated() {
     let mut bench = Bench::of_one(&json!({}));
@@ -208,7 +206,6 @@ fn extras_and_mutations_of_a_failed_report_are_stored_and_made() {
     assert!(bench.store.get(&ObjectKey::pod("d", "a")).unwrap().labels.is_empty());
 }
 
-// Not so yet: whether there is a hold to let go is asked before the write that puts it on.
 #[test]
 fn a_hold_that_a_successful_report_puts_on_is_let_go() {
     let mut bench = Bench::of_one(&json!({}));

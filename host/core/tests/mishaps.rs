@@ -119,7 +119,6 @@ impl Weather for Counted {
     }
 }
 
-// Not so yet, there are two: the answer comes while starts wait for their slot, and is dropped with the plan of that round.
 #[test]
 fn a_pod_that_is_not_there_is_looked_for_once() {
     let mut bench = Bench::new(Bench::targets(&["nobody"]));

@@ -61,9 +61,12 @@ impl Round<'_> {
     /// The times that bound those of a target.
     fn bounds(&self, index: u32, memory: &JobMemory) -> Bounds {
         let Some(target) = memory.latest(index) else { return Bounds::default() };
-        let operated = memory.targets.get(&index).is_some_and(|known| known.operated);
+        let operated = || {
+            let (known, of_round) = (memory.targets.get(&index)?, self.target(index, memory)?);
+            Some(of_round.was_operated(known, of_round.object().as_deref()))
+        };
         Bounds {
-            begin: self.begin_after(target).filter(|_| !operated),
+            begin: self.begin_after(target).filter(|_| operated() != Some(true)),
             deadline: self.deadline(target),
             visits: self.serving().is_some(),
         }

@@ -144,8 +144,10 @@ impl PlannedCall<'_> {
         match state {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
+                // Also where a write of this very proposal puts a hold on it.
+                let object = self.planned.object.as_ref();
                 let held =
-                    self.planned.object.as_ref().filter(|object| holds::held(object, &self.target.round.job.uid));
+                    object.filter(|object| !writes.is_empty() || holds::held(object, &self.target.round.job.uid));
                 known.held = held.map(|object| object.uid.clone());
                 let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }

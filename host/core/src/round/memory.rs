@@ -377,11 +377,11 @@ impl JobMemory {
     /// The due time of the job: the earliest of its own and those of its targets. A time long past means at once. After
     /// a round that may decide nothing it is `requeue` alone.
     pub fn next(&mut self, requeue: Option<Timestamp>, rests: bool) -> Option<Timestamp> {
+        if std::mem::take(&mut self.again) || !rests && !self.dirty.is_empty() {
+            return Some(Timestamp::UNIX_EPOCH);
+        }
         if rests {
             return requeue;
-        }
-        if std::mem::take(&mut self.again) || !self.dirty.is_empty() {
-            return Some(Timestamp::UNIX_EPOCH);
         }
         requeue.into_iter().chain(self.agenda.first()).chain(self.close_at).min()
     }

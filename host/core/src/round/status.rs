@@ -54,7 +54,12 @@ pub fn status(memory: &JobMemory, summary: Summary) -> OperationJobStatus {
     let counts = summary.counts;
     let progress = counts.progress();
     let ended = progress.terminal() && counts.total > 0;
-    let end = memory.state.end.or(ended.then_some(summary.now));
+    // Also where another client removed it.
+    let last = || {
+        let all = 0..u32::try_from(memory.state.targets.len()).unwrap_or(u32::MAX);
+        all.filter_map(|index| memory.latest(index)?.end).max()
+    };
+    let end = memory.state.end.or_else(|| ended.then(|| last().unwrap_or(summary.now)));
     let mut status = OperationJobStatus {
         observed_generation: Some(summary.generation),
         progress: Some(progress.word().to_owned()),
@@ -83,13 +88,13 @@ pub fn status(memory: &JobMemory, summary: Summary) -> OperationJobStatus {
 
 fn shard_fields(memory: &JobMemory, status: &mut OperationJobStatus) {
     let latest = &memory.latest;
-    let (processing, _) = ranges::format(&latest.processing, PROCESSING_BYTES);
+    let (processing, cut_processing) = ranges::format(&latest.processing, PROCESSING_BYTES);
     let (succeeded, cut_succeeded) = ranges::format(&latest.succeeded, SUCCEEDED_BYTES);
     let (failed, cut_failed) = ranges::format(&latest.failed, FAILED_BYTES);
     let shards = i32::try_from(memory.state.targets.len().div_ceil(SHARD)).unwrap_or(i32::MAX);
     status.records = Some(RecordsSummary { count: shards, size: i32::try_from(SHARD).unwrap_or(i32::MAX) });
     status.ranges = Some(Ranges { processing, succeeded, failed });
-    status.ranges_truncated = (cut_succeeded || cut_failed).then_some(true);
+    status.ranges_truncated = (cut_processing || cut_succeeded || cut_failed).then_some(true);
     status.failures = Some(failures(memory)).filter(|failures| !failures.is_empty());
 }
 

@@ -279,7 +279,10 @@ impl Bench {
             debug_assert_eq!(job.key, Self::key());
             let views = [&change.new, &change.old].into_iter().flatten();
             let asked = views.filter_map(|object| Some((object.uid.clone(), object.asked_to_go()?))).next();
-            self.memory.turn_to(index);
+            match change.is_of_version_only() {
+                true => self.memory.seen_anew(index),
+                false => self.memory.turn_to(index),
+            }
             if let Some((uid, time)) = asked
                 && self.memory.latest(index).is_some_and(|target| target.uid.as_ref() == Some(&uid))
             {

@@ -1,0 +1,143 @@
+//! Rounds of jobs that are many or large: more targets than may have entries, a neighbour that cannot be read, changes
+//! that say nothing. The same rounds as in `rounds.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.15.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly, its helpers too"
+)]
+
+#[path = "bench/answers.rs"]
+mod answers;
+#[path = "bench/bench.rs"]
+mod bench;
+
+use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::visit::Visit;
+use oarlock_core::shared::tables::lock;
+use oarlock_core::shared::write_queue::MOST_ENTRIES;
+use serde_json::{Value, json};
+
+use crate::answers::{evict_and_wait, waiting};
+use crate::bench::{Bench, Fate, JOB_UID, START, Weather};
+
+/// A job of so many targets whose writes all wait.
+fn crowd(targets: usize) -> Bench {
+    let names: Vec<String> = (0..targets).map(|index| format!("p{index}")).collect();
+    let mut bench = Bench::new(Bench::targets(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    names.iter().for_each(|name| bench.pod(name, &format!("u-{name}")));
+    bench.wire = 0;
+    bench.settle(&mut evict_and_wait);
+    bench
+}
+
+fn evictions(bench: &Bench) -> usize {
+    bench.sent.iter().filter(|write| write.starts_with("evict")).count()
+}
+
+#[test]
+fn a_deleted_job_takes_back_every_write_that_waits() {
+    let mut bench = crowd(300);
+    assert_eq!(bench.queue.waiting(JOB_UID), MOST_ENTRIES);
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    bench.settle(&mut evict_and_wait);
+    bench.wire = usize::MAX;
+    bench.send();
+    assert_eq!(evictions(&bench), 0, "docs/operationjob.md 3.15.4");
+}
+
+#[test]
+fn a_deadline_ends_targets_whose_writes_wait() {
+    let mut bench = crowd(300);
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"activeDeadlineSeconds": 5}}));
+    bench.later(6);
+    bench.settle(&mut evict_and_wait);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.status()["failures"][0]["reason"], "DeadlineExceeded");
+    bench.wire = usize::MAX;
+    bench.send();
+    assert_eq!(bench.times("evict p0"), 0);
+}
+
+#[test]
+fn a_job_that_waits_until_its_neighbours_are_read_does_not_spin() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.settle(&mut waiting);
+    let other = JobKey { namespace: "d".into(), name: "other".into() };
+    lock(&bench.tables).claims.expect(&other);
+    bench.touch_all();
+    let mut visits = 0;
+    for _ in 0..5 {
+        bench.round(&mut |visit: &Visit| {
+            visits += 1;
+            waiting(visit)
+        });
+        assert!(bench.next.unwrap() > bench.now, "the next round waits a little");
+    }
+    assert_eq!(visits, 0);
+    lock(&bench.tables).claims.read(&other);
+    bench.round(&mut |visit: &Visit| {
+        visits += 1;
+        waiting(visit)
+    });
+    assert_eq!(visits, 1);
+}
+
+#[test]
+fn a_change_of_a_version_alone_makes_no_visit() {
+    let mut bench = Bench::of_one(&json!({}));
+    let pod = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u-a", "creationTimestamp": START}});
+    bench.show(pod.clone());
+    bench.settle(&mut waiting);
+    let mut visits_after = |document: Value| {
+        let mut visits = 0;
+        bench.show(document);
+        bench.later(1);
+        bench.settle(&mut |visit: &Visit| {
+            visits += 1;
+            waiting(visit)
+        });
+        visits
+    };
+    assert_eq!(visits_after(pod.clone()), 0);
+    let mut labelled = pod;
+    labelled["metadata"]["labels"] = json!({"x": "y"});
+    assert_eq!(visits_after(labelled), 1);
+}
+
+/// Patches of the pod `first` are refused.
+struct RefusesFirst;
+
+impl Weather for RefusesFirst {
+    fn write(&mut self, write: &Write) -> Fate {
+        match write.object().name.as_str() {
+            "first" => Fate::Stopped(Stopped::Refused { message: "forbidden".into() }),
+            _ => Fate::Done,
+        }
+    }
+}
+
+#[test]
+fn a_refused_patch_of_one_pod_keeps_no_other_from_being_let_go() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.settle(&mut evict_and_wait);
+    for name in ["first", "second", "third"] {
+        // Held by this job, and no target of it.
+        bench.show(json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"mark": "x"},
+            "annotations": {format!("hold.oarlock.dev/{JOB_UID}"): "[\"label/mark\"]"}}}));
+    }
+    bench.weather = Box::new(RefusesFirst);
+    bench.gone("a");
+    bench.touch_all();
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    for _ in 0..120 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(1);
+    }
+    assert!(bench.times("patch first") > 1);
+    assert_eq!((bench.times("patch second"), bench.times("patch third")), (1, 1));
+}
