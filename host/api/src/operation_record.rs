@@ -47,8 +47,8 @@ pub struct OperationRecordSpec {
     /// Targets started and not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_pod_count: Option<i32>,
-    /// The targets, in spec order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// The targets, in spec order. Stored as one line of JSON each.
+    #[serde(with = "lines", skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetDetail>,
 }
 
@@ -60,4 +60,53 @@ pub struct RecordedJob {
     pub name: String,
     /// Its UID.
     pub uid: String,
+}
+
+/// Details as lines of JSON. Typed fields cost the API server three times as much: for each write it decodes, prunes,
+/// validates and compares every one of them.
+mod lines {
+    use serde::ser::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use serde_json::Value;
+
+    use crate::TargetDetail;
+
+    pub(super) fn serialize<S: Serializer>(targets: &[TargetDetail], serializer: S) -> Result<S::Ok, S::Error> {
+        let lines: Result<Vec<String>, _> = targets.iter().map(serde_json::to_string).collect();
+        serializer.collect_seq(lines.map_err(S::Error::custom)?)
+    }
+
+    /// A line that is no detail says nothing, and costs no other its own.
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<TargetDetail>, D::Error> {
+        let lines = Vec::<Value>::deserialize(deserializer)?;
+        let detail = |line: &Value| line.as_str().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default();
+        Ok(lines.iter().map(detail).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails loudly")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_target_is_stored_as_a_line_of_json_and_read_back() {
+        let detail = TargetDetail { name: "a".into(), progress: Some("Processing".into()), ..TargetDetail::default() };
+        let spec = OperationRecordSpec { targets: vec![detail.clone()], ..OperationRecordSpec::default() };
+        let stored = serde_json::to_value(&spec).unwrap();
+        let line = stored["targets"][0].as_str().unwrap();
+        assert_eq!(serde_json::from_str::<TargetDetail>(line).unwrap(), detail);
+        assert_eq!(serde_json::from_value::<OperationRecordSpec>(stored).unwrap(), spec);
+    }
+
+    #[test]
+    fn a_line_that_is_no_detail_costs_no_other_its_own() {
+        let stored = json!({"targets": ["{\"name\": \"a\"}", "{", 5, "{\"name\": 5}", "{\"name\": \"b\"}"]});
+        let read: OperationRecordSpec = serde_json::from_value(stored).unwrap();
+        let names: Vec<&str> = read.targets.iter().map(|target| target.name.as_str()).collect();
+        assert_eq!(names, ["a", "", "", "", "b"]);
+    }
 }

@@ -216,7 +216,10 @@ fn record() -> BoxedStrategy<Value> {
     let shape = (
         select(vec![(-1i32, -250i32), (0, 0), (0, 0), (1, 250), (1, 250), (7, 1_750), (i32::MAX, i32::MAX)]),
         proptest::option::of(epoch()),
-        proptest::collection::vec(detail(), 0..4),
+        proptest::collection::vec(
+            prop_oneof![9 => detail().prop_map(|detail| detail.to_string()), 1 => Just("{".to_owned())],
+            0..4,
+        ),
     );
     shape
         .prop_map(|((shard, first), epoch, targets)| {

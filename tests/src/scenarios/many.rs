@@ -65,13 +65,18 @@ pub(crate) fn records(rig: &Rig) -> Api<DynamicObject> {
     Api::namespaced_with(rig.client.clone(), &rig.namespace, &resource)
 }
 
+/// The details of the targets of a record.
+pub(crate) fn details(record: &DynamicObject) -> Vec<Value> {
+    let lines = record.data.get("targets").and_then(Value::as_array).into_iter().flatten();
+    lines.filter_map(|line| serde_json::from_str(line.as_str()?).ok()).collect()
+}
+
 /// S2: one outcome for each target, in the order of the spec.
 async fn records_tell_all(rig: &Rig, targets: &[String]) -> anyhow::Result<()> {
     let mut list = records(rig).list(&ListParams::default()).await?.items;
     list.sort_by_key(|record| record.data.get("shard").and_then(Value::as_u64));
     ensure!(list.len() == 2, "{} records", list.len());
-    let details: Vec<Value> =
-        list.iter().filter_map(|record| record.data.get("targets")?.as_array().cloned()).flatten().collect();
+    let details: Vec<Value> = list.iter().flat_map(details).collect();
     let named: Vec<&str> = details.iter().filter_map(|detail| detail.get("name")?.as_str()).collect();
     ensure!(named == targets, "in the order of the spec");
     for detail in &details {

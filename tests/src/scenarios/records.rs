@@ -9,7 +9,7 @@ use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
 use super::hostile::with_hostile;
-use super::many::records;
+use super::many::{details, records};
 use super::{all_replaced, names, settled_collaset};
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
@@ -116,8 +116,7 @@ async fn until_right(rig: &Rig, pods: &[(String, String)], progress: &str) -> an
     patiently("both records are there and right", async || {
         let mut found = records(rig).list(&of_job).await?.items;
         found.sort_by_key(|record| record.data.get("shard").and_then(Value::as_u64));
-        let said: Vec<Value> =
-            found.iter().filter_map(|record| record.data.get("targets")?.as_array().cloned()).flatten().collect();
+        let said: Vec<Value> = found.iter().flat_map(details).collect();
         let right = |(said, (name, uid)): (&Value, &(String, String))| {
             let word = |field: &str| said.get(field).and_then(Value::as_str).unwrap_or_default();
             word("name") == name && word("uid") == uid && word("progress") == progress

@@ -371,7 +371,7 @@ mod tests {
         let job = job(json!({"spec": {"targets": targets},
             "status": {"ranges": {"processing": "0-2", "succeeded": "3"}}}));
         let record: OperationRecord = serde_json::from_value(json!({"shard": 0, "firstIndex": 0, "targets": [
-            {"name": "p0", "progress": "Succeeded"}, {"name": "p1", "progress": "Pending"}]}))
+            r#"{"name": "p0", "progress": "Succeeded"}"#, r#"{"name": "p1", "progress": "Pending"}"#]}))
         .unwrap();
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let state = JobState::read(&job, &[record], now, None);
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn a_spec_that_was_cut_short_does_not_make_recorded_targets_go() {
         let record: OperationRecord = serde_json::from_value(json!({"shard": 1, "firstIndex": 250, "targets": [
-            {"name": "p250", "progress": "Processing", "uid": "u"}]}))
+            r#"{"name": "p250", "progress": "Processing", "uid": "u"}"#]}))
         .unwrap();
         let job = job(json!({"spec": {"targets": [{"name": "p0"}]}, "status": {"records": {"count": 2, "size": 250}}}));
         let state = JobState::read(&job, &[record], Timestamp::UNIX_EPOCH, None);

@@ -213,7 +213,7 @@ pub fn shard_writes(memory: &JobMemory, shards: &BTreeSet<u32>, job: &JobRef, ep
                 body.insert("firstIndex".into(), json!(spec.first_index));
             }
             body.insert("metadata".into(), Value::Object(metadata));
-            body.insert("targets".into(), json!(spec.targets));
+            body.insert("targets".into(), fields(spec).remove("targets").unwrap_or_default());
             Value::Object(body)
         });
         ShardWrite { shard: *shard, name: shard_name(job, *shard), record, patch }

@@ -127,7 +127,7 @@ async fn a_record_goes_finalizer_first_and_is_seen_by_the_next_round() {
     let owner = json!([{"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "name": "j", "uid": uid,
         "controller": true}]);
     let shard = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OperationRecord", "shard": 0, "firstIndex": 0,
-        "job": {"name": "j", "uid": uid}, "targets": [{"name": "a", "progress": "Processing"}],
+        "job": {"name": "j", "uid": uid}, "targets": [r#"{"name": "a", "progress": "Processing"}"#],
         "metadata": {"name": "j-0", "ownerReferences": owner, "labels": {"oarlock.dev/job-uid": uid}}});
     let record = Record {
         finalizer: Some(json!({"metadata": {"uid": uid, "resourceVersion": version,
