@@ -54,7 +54,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
         return Ok(term.leave(key));
     };
 
-    // refresh, look up, validate (pure)
+    // refresh, look up, check (pure)
     let refreshed = refresh(memory, &job, &observed);
     match refreshed {
         Refresh::NeedsRecords => return Ok(Next::At(Some(observed.now))),

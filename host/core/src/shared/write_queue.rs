@@ -1,8 +1,8 @@
 //! The writes of one term that wait or are on the wire. Plain data: nothing here sends.
 //!
 //! Of a target at most one entry waits, and at most one is on the wire. A target whose entry is on the wire is *busy*.
-//! Bumps go first, then writes of targets that were operated before, then first writes; within each priority the jobs
-//! alternate.
+//! Bumps go first, then writes of targets that started in an earlier round, then those of targets that start; within each
+//! priority the jobs alternate.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
