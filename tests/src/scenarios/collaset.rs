@@ -65,6 +65,7 @@ pub async fn marks_go_although_the_plugin_is_gone(rig: &mut Rig) -> anyhow::Resu
     rig.until("a", "without a plugin", |job| job.condition("ActionAvailable") == "False/NoPlugin").await?;
     rig.delete_job("a").await?;
     rig.until_gone("a").await?;
+    rig.until_told("ReleaseTargetFailed", 1).await?;
     ensure!(rig.leftovers().await?.is_empty(), "{:?}", rig.leftovers().await?);
     Ok(())
 }

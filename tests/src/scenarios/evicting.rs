@@ -103,6 +103,7 @@ pub async fn a_disruption_budget_is_waited_for_and_told_once(rig: &mut Rig) -> a
     rig.until_progress("b", "Succeeded").await?;
     ensure!(rig.figure("operationjob_eviction_blocked") == Some(0), "the gauge counts it no more");
     ensure!(rig.told_times("EvictionBlocked").await? == 1, "told once");
+    rig.until_told("EvictedPod", 1).await?;
     all_replaced(rig, target).await
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use http::Method;
+use http::{Method, StatusCode};
 use oarlock_sim::world::{Pause, Scope};
 use serde_json::json;
 
@@ -186,5 +186,32 @@ pub async fn what_was_held_back_while_renewals_hung_is_made_in_the_next_term(rig
         rig.until_progress(&format!("meanwhile-{number}"), "Succeeded").await?;
     }
     rig.until_progress("before", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+/// A new term may not write the status of one job.
+pub async fn a_job_that_may_not_be_written_keeps_no_neighbour_waiting(rig: &mut Rig) -> anyhow::Result<()> {
+    good_beside_bad(rig, StatusCode::FORBIDDEN).await
+}
+
+/// The server fails whenever a new term writes the status of one job.
+pub async fn a_job_whose_status_the_server_fails_keeps_no_neighbour_waiting(rig: &mut Rig) -> anyhow::Result<()> {
+    good_beside_bad(rig, StatusCode::INTERNAL_SERVER_ERROR).await
+}
+
+/// Both jobs are there before the host.
+async fn good_beside_bad(rig: &mut Rig, code: StatusCode) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 2).await?;
+    for (job, pod) in ["bad", "good"].into_iter().zip(names(&pods)) {
+        rig.create_job(job, replace(&[pod], json!({}))).await?;
+    }
+    let begin = rig.host_named("host");
+    let wire = begin.wire.clone();
+    wire.order(Method::PATCH, "/operationjobs/bad/status", Fate::Refused(code));
+    rig.start(begin).await?;
+    rig.until_progress("good", "Succeeded").await?;
+    ensure!(wire.caught() > 0, "the other job was tried");
+    wire.lift();
+    rig.until_progress("bad", "Succeeded").await?;
     all_replaced(rig, &pods).await
 }

@@ -179,3 +179,27 @@ pub async fn targets_of_a_record_that_was_lost_while_no_host_ran_are_not_started
     ensure!(job.count("succeeded") == 50 && job.count("failed") == 250, "{:?}", job.data);
     all_replaced(rig, pods.get(250..).unwrap_or_default()).await
 }
+
+/// The records of a second wave are written, and the status that follows them is not: its targets are not in flight yet.
+pub async fn no_pod_is_marked_while_the_status_says_less_than_the_records(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, MANY).await?;
+    rig.world.hold(Pause::Creation, Scope::World);
+    let begin = rig.host_named("host");
+    let wire = begin.wire.clone();
+    for fate in [Fate::Refused(StatusCode::INTERNAL_SERVER_ERROR), Fate::Held] {
+        wire.order_next(Method::PATCH, "/operationjobs/many/status", "\"0-299\"", fate);
+    }
+    rig.start(begin).await?;
+    let targets = names(&pods);
+    rig.create_job("many", replace(&targets, json!({}))).await?;
+    patiently("the status is held", async || Ok(wire.caught() == 2)).await?;
+    rig.pass(Duration::from_secs(5)).await;
+    let later: Vec<String> = targets.iter().skip(250).map(|name| format!("/pods/{name}")).collect();
+    let marked = wire.writes().iter().filter(|sent| later.iter().any(|path| sent.path.ends_with(path))).count();
+    ensure!(marked == 0, "{marked} pods were marked though the status does not have their targets in flight");
+    wire.lift();
+    rig.until("many", "all in flight", |job| job.count("processing") == MANY).await?;
+    rig.world.release(Pause::Creation, Scope::World);
+    rig.until_progress("many", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
