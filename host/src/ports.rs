@@ -122,11 +122,10 @@ impl Ports {
     }
 
     /// Counts the changes that have become durable.
-    pub fn count(&self, job: &OperationJob, commit: &Commit) {
+    pub fn count(&self, job: &OperationJob, commit: &Commit, memory: &JobMemory) {
         let Some(status) = &commit.status else { return };
         self.metrics.status_sent(serde_json::to_vec(status).map_or(0, |text| text.len()));
-        let ended = commit.targets.values().map(|decided| &decided.state);
-        for target in ended.filter(|target| target.progress.terminal() && !target.released()) {
+        for target in memory.ended_by(commit) {
             let took = target.start.zip(target.end).map(|(start, end)| end.duration_since(start));
             self.metrics.target_ended(&EndedTarget {
                 action: action(job),

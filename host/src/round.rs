@@ -76,7 +76,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let began = ports.clock();
     let recorded = ports.cluster.record(key, decision.record, decision.entries, &term.fence).await;
     let recorded = recorded.map_err(RoundError::Record)?;
-    ports.count(&job, &decision.commit);
+    ports.count(&job, &decision.commit, memory);
     decision.commit.shards.clone_from(&recorded.shards);
     let events = commit(&round, decision.commit, memory, &term.tables, (began, ports.clock()));
     ports.cluster.emit(events);

@@ -355,6 +355,14 @@ impl JobMemory {
         self.durable.processing.len() + self.decided.iter().filter(starts).count()
     }
 
+    /// The targets that `commit`, before it is taken over, ends. One that ended before may be recorded again for its
+    /// release.
+    pub fn ended_by<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a TargetState> {
+        let ended = |index: u32| self.state.target(index).is_some_and(|target| target.progress.terminal());
+        let now = commit.targets.iter().filter(move |(index, _)| !ended(**index));
+        now.map(|(_, decided)| &decided.state).filter(|state| state.progress.terminal())
+    }
+
     /// The durable state that the events of the whole job report.
     pub fn standing(&self) -> Standing {
         Standing { counts: self.durable.counts(), ended: self.state.end.is_some() }

@@ -210,7 +210,7 @@ fn backed_off(tries: &mut u32) -> SignedDuration {
     wait
 }
 
-/// Shows a lasting trouble on its target with the next write of the status.
+/// Shows a lasting trouble on its target with the next write of the status. What a target ended with is never changed.
 fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     let Some((reason, message)) = trouble else { return };
     let error = TargetError { reason: reason.to_owned(), message: cut(&message, 256) };
@@ -218,7 +218,7 @@ fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
     known.trouble = Some((error.clone(), rounds));
     let Some(mut state) = memory.latest(index).cloned().filter(|_| rounds >= 2) else { return };
-    if state.error.as_ref() == Some(&error) {
+    if state.progress.terminal() || state.error.as_ref() == Some(&error) {
         return;
     }
     state.error = Some(error);

@@ -129,6 +129,8 @@ pub(crate) struct Bench {
     pub(crate) told: Vec<String>,
     /// The writes.
     pub(crate) sent: Vec<String>,
+    /// The outcomes that were counted.
+    pub(crate) ended: Vec<String>,
     /// How often the status was written.
     pub(crate) status_writes: usize,
     /// Verbs that are refused.
@@ -199,6 +201,7 @@ impl Bench {
             version: 1,
             told: vec![],
             sent: vec![],
+            ended: vec![],
             status_writes: 0,
             refuse: BTreeMap::new(),
             weather: Box::new(Fine),
@@ -431,6 +434,10 @@ impl Bench {
         }
         self.tries = 0;
         decision.commit.shards = self.store_record(&decision.record);
+        for target in self.memory.ended_by(&decision.commit) {
+            let reason = target.error.as_ref().map(|error| format!("/{}", error.reason));
+            self.ended.push(target.progress.word().to_owned() + &reason.unwrap_or_default());
+        }
         let events = commit(&round, decision.commit, &mut self.memory, &tables, (self.now, self.now));
         self.told.extend(events.into_iter().map(|event| event.reason));
         decision.entries.into_iter().for_each(|entry| self.queue.push(entry));
