@@ -15,12 +15,15 @@ mod bench;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::plugin::grant::WriteRule;
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, Fate, Weather};
 
@@ -92,6 +95,21 @@ fn proposing(mutations: Vec<Mutation>) -> Answer {
     Answer::Proposed(Proposal { mutations, ..Proposal::default() })
 }
 
+fn pod(bench: &Bench) -> Arc<Object> {
+    bench.store.get(&ObjectKey::pod("d", "a")).unwrap()
+}
+
+/// The plugin of all benches, with these writes beside its own.
+fn plugin(more: &[Value]) -> PluginLookup {
+    let found = bench::plugin();
+    let mut plugin = PluginInfo::clone(found.serving().unwrap());
+    let rules = more.iter().map(|rule| serde_json::from_value::<WriteRule>(rule.clone()).unwrap());
+    for rules_of in [&mut plugin.manifest.writes, &mut plugin.grant.writes] {
+        rules_of.extend(rules.clone());
+    }
+    PluginLookup::Serving(Arc::new(plugin))
+}
+
 /// Rounds as they become due, for so long.
 fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer) {
     for _ in 0..seconds {
@@ -141,4 +159,53 @@ fn an_outcome_of_an_earlier_term_is_not_counted_by_the_next() {
     bench.crash();
     run(&mut bench, 10, &mut mark);
     assert_eq!(bench.ended.len(), 1, "its record takes the epoch of the new term, and nothing else");
+}
+
+#[test]
+fn two_changes_of_one_pod_in_one_proposal_are_both_held_and_both_let_go() {
+    type Marks = [(Option<&'static str>, Option<&'static str>); 2];
+    let both: [Marks; 2] =
+        [[(Some("mark"), None), (None, Some("f.io/f"))], [(None, Some("f.io/f")), (None, Some("f.io/g"))]];
+    for marks in both {
+        let (mut bench, _) = Script::bench();
+        bench.found =
+            plugin(&[json!({"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "finalizers": ["f.io/g"]})]);
+        let mut twice = |visit: &Visit| {
+            let held = visit.target.object.as_ref().is_some_and(|object| !object.annotations.is_empty());
+            match visit.call {
+                Call::Release => Answer::Proposed(Proposal::default()),
+                Call::OperateThenProgress if !held => {
+                    proposing(marks.map(|(label, finalizer)| marking(visit, label, finalizer)).into())
+                }
+                _ => report(State::Processing),
+            }
+        };
+        run(&mut bench, 2, &mut twice);
+        for (label, finalizer) in marks {
+            assert!(label.is_none_or(|label| pod(&bench).labels.contains_key(label)), "{:?}", pod(&bench));
+            assert!(finalizer.is_none_or(|name| pod(&bench).finalizers.iter().any(|one| one == name)));
+        }
+        run(&mut bench, 70, &mut twice);
+        assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+        let left = pod(&bench);
+        assert!(left.labels.is_empty() && left.annotations.is_empty() && left.finalizers.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn what_a_proposal_sets_and_takes_off_again_is_not_left() {
+    let (mut bench, script) = Script::bench();
+    let mut undo = |visit: &Visit| {
+        if visit.call != Call::OperateThenProgress {
+            return Answer::Proposed(Proposal::default());
+        }
+        let mut off = marking(visit, None, None);
+        if let Mutation::Metadata(change) = &mut off {
+            change.remove_labels.push("mark".into());
+        }
+        proposing(vec![marking(visit, Some("mark"), None), off])
+    };
+    run(&mut bench, 2, &mut undo);
+    assert!(!script.0.borrow().sent.is_empty());
+    assert!(pod(&bench).labels.is_empty() && pod(&bench).annotations.is_empty(), "{:?}", pod(&bench));
 }

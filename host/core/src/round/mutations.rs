@@ -1,7 +1,10 @@
 //! Proposals as requests: each mutation that would change something becomes a write with its preconditions.
 //!
-//! A mutation that is made already, or whose object is gone, becomes no write. The proposal was authorized before.
+//! A mutation that is made already, or whose object is gone, becomes no write. The proposal was authorized before. A
+//! change of metadata is worked out on the object as the earlier ones of its proposal leave it: the lists of holds and of
+//! finalizers are written whole, so one that was worked out on an older view would undo them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -16,7 +19,7 @@ use crate::shared::holds;
 impl Target<'_> {
     /// The writes that make the mutations of a proposal.
     pub(crate) fn writes(&self, planned: &PlannedVisit, proposal: &Proposal) -> Vec<Write> {
-        let origin = Origin { target: self, object: planned.object.as_ref() };
+        let mut origin = Origin { target: self, object: planned.object.as_ref(), changed: BTreeMap::new() };
         proposal.mutations.iter().filter_map(|mutation| origin.write(mutation)).collect()
     }
 }
@@ -26,10 +29,12 @@ struct Origin<'a> {
     target: &'a Target<'a>,
     /// The object of the target's recorded UID.
     object: Option<&'a Arc<Object>>,
+    /// The objects as earlier changes of the proposal leave them, at the versions that were seen.
+    changed: BTreeMap<ObjectKey, Arc<Object>>,
 }
 
 impl Origin<'_> {
-    fn write(&self, mutation: &Mutation) -> Option<Write> {
+    fn write(&mut self, mutation: &Mutation) -> Option<Write> {
         match mutation {
             Mutation::Metadata(change) => self.metadata(change),
             Mutation::Create(body) => self.create(body),
@@ -56,19 +61,21 @@ impl Origin<'_> {
 
     /// The object that a reference names, as seen. A namesake of another UID is not it.
     fn seen(&self, reference: &ObjectRef) -> Option<Arc<Object>> {
-        let found = if reference.key == self.target.key {
-            self.object.cloned()
-        } else {
-            self.target.round.store.get(&reference.key)
+        let found = match self.changed.get(&reference.key) {
+            Some(changed) => Some(changed.clone()),
+            None if reference.key == self.target.key => self.object.cloned(),
+            None => self.target.round.store.get(&reference.key),
         };
         found.filter(|object| reference.uid.as_ref().is_none_or(|uid| *uid == object.uid))
     }
 
-    fn metadata(&self, change: &MetadataChange) -> Option<Write> {
+    fn metadata(&mut self, change: &MetadataChange) -> Option<Write> {
         let seen = self.seen(&change.object)?;
         // Holds are for targets: a job's changes of other objects stay.
         let keep = change.keep || change.object.key != self.target.key;
-        let body = holds::change(&seen, &MetadataChange { keep, ..change.clone() }, &self.target.round.job.uid)?;
+        let change = MetadataChange { keep, ..change.clone() };
+        let (body, outcome) = holds::change(&seen, &change, &self.target.round.job.uid)?;
+        self.changed.insert(change.object.key.clone(), Arc::new(outcome));
         Some(Write::patch(&change.object.key, body))
     }
 

@@ -5,11 +5,11 @@
 //! job's marks: a mark is listed only if it was absent or another job's hold lists it, and is removed only if no other
 //! hold lists it. Source: docs/operationjob.md 3.7.12.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::object::{HOLD, Object};
+use crate::cluster::object::{HOLD, Object, Strings};
 use crate::plugin::proposal::MetadataChange;
 
 /// The mark of an object that took the place of another job's target.
@@ -118,11 +118,28 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// The job's list of marks; `None` once it has none.
+    fn list(&self) -> Option<String> {
+        (!self.own.is_empty()).then(|| json!(self.own).to_string())
+    }
+
+    /// The object once the patch is made, still at the version it was seen at.
+    fn outcome(&self, job_uid: &str) -> Object {
+        let hold = (annotation(job_uid), self.list().map_or(Value::Null, Value::String));
+        let annotations = self.annotations.iter().map(|(key, value)| (key.clone(), value.clone())).chain([hold]);
+        Object {
+            labels: merged(&self.object.labels, self.labels.clone()),
+            annotations: merged(&self.object.annotations, annotations),
+            finalizers: self.finalizers.clone(),
+            ..self.object.clone()
+        }
+    }
+
     /// The patch, with its preconditions.
     fn patch(mut self, job_uid: &str) -> Option<Value> {
         let key = annotation(job_uid);
         let before = self.object.annotations.get(&key);
-        let after = (!self.own.is_empty()).then(|| json!(self.own).to_string());
+        let after = self.list();
         if let Some(patch) = self.terminating_patch(&key, after.as_deref()) {
             return Some(patch);
         }
@@ -177,8 +194,22 @@ impl Draft<'_> {
     }
 }
 
-/// The patch that makes `change` on `object` for the job. `None` if there is nothing to change.
-pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option<Value> {
+/// The strings as a merge patch leaves them.
+fn merged(strings: &Strings, patch: impl IntoIterator<Item = (String, Value)>) -> Strings {
+    let mut all: BTreeMap<String, String> =
+        strings.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    for (key, value) in patch {
+        match value {
+            Value::String(value) => drop(all.insert(key, value)),
+            _ => drop(all.remove(&key)),
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// The patch that makes `change` on `object` for the job, and the object as it is then. `None` if there is nothing to
+/// change.
+pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option<(Value, Object)> {
     let mut draft = Draft::new(object, job_uid, change.keep);
     change.set_labels.iter().for_each(|(key, value)| draft.set(true, key, value));
     change.remove_labels.iter().for_each(|key| draft.remove(true, key));
@@ -186,7 +217,8 @@ pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option
     change.remove_annotations.iter().for_each(|key| draft.remove(false, key));
     change.add_finalizers.iter().for_each(|name| draft.set_finalizer(name));
     change.remove_finalizers.iter().for_each(|name| draft.remove_finalizer(name));
-    draft.patch(job_uid)
+    let outcome = draft.outcome(job_uid);
+    Some((draft.patch(job_uid)?, outcome))
 }
 
 /// The patch that removes all holds of the job from `object`. `None` if it has none.
@@ -255,7 +287,7 @@ mod tests {
 
     #[test]
     fn marks_and_hold_go_out_in_one_patch() {
-        let patch = change(&pod(json!({})), &mark(), "j").unwrap();
+        let patch = change(&pod(json!({})), &mark(), "j").unwrap().0;
         let hold = r#"["finalizer:f","label:l"]"#;
         assert_eq!(
             patch,
@@ -267,7 +299,7 @@ mod tests {
     #[test]
     fn a_mark_that_a_user_set_is_not_ours_and_stays() {
         let object = pod(json!({"labels": {"l": "true"}}));
-        let patch = change(&object, &mark(), "j").unwrap();
+        let patch = change(&object, &mark(), "j").unwrap().0;
         assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(r#"["finalizer:f"]"#));
         let held = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
             "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}));
@@ -281,7 +313,7 @@ mod tests {
         let both = r#"["finalizer:f","label:l"]"#;
         let object =
             pod(json!({"labels": {"l": "true"}, "finalizers": ["f"], "annotations": {"hold.oarlock.dev/a": both}}));
-        let patch = change(&object, &mark(), "b").unwrap();
+        let patch = change(&object, &mark(), "b").unwrap().0;
         assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/b"], json!(both));
         let shared = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
             "annotations": {"hold.oarlock.dev/a": both, "hold.oarlock.dev/b": both}}));
@@ -311,7 +343,7 @@ mod tests {
         let object = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
             "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {"hold.oarlock.dev/a": r#"["finalizer:f","label:l"]"#}}));
-        let patch = change(&object, &mark(), "b").unwrap();
+        let patch = change(&object, &mark(), "b").unwrap().0;
         assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/b"], json!(r#"["label:l"]"#));
     }
 

@@ -484,25 +484,36 @@ impl Bench {
         for _ in 0..self.wire {
             let Some(entry) = self.queue.take_next() else { return };
             let (mut stopped, mut done) = (None, 0);
-            for write in &entry.writes {
-                self.sent.push(format!("{} {}", write.verb(), write.object().name));
-                let refused = self.refuse.get(write.verb()).cloned().map(Fate::Stopped);
-                stopped = match refused.unwrap_or_else(|| self.weather.write(write)) {
-                    Fate::Done => self.accept(write),
-                    Fate::Stopped(stopped) => Some(stopped),
-                    Fate::Lost => {
-                        let stopped = self.accept(write);
-                        stopped.or_else(|| Some(Stopped::Unknown { message: "the reply is lost".into() }))
-                    }
-                };
+            let mut versions: BTreeMap<ObjectKey, String> = BTreeMap::new();
+            for mut write in entry.writes.clone() {
+                if let Some(version) = versions.get(write.object()) {
+                    write.move_version(version);
+                }
+                stopped = self.wire_does(&write);
                 if stopped.is_some() {
                     break;
                 }
                 done += 1;
+                let shown = self.store.get(write.object()).filter(|_| !write.departs());
+                versions.extend(shown.map(|object| (write.object().clone(), object.resource_version.clone())));
             }
             self.queue.finished(JOB_UID, entry.index);
             self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
             self.next = Some(Timestamp::UNIX_EPOCH);
+        }
+    }
+
+    /// The way of a write to the cluster and back.
+    fn wire_does(&mut self, write: &Write) -> Option<Stopped> {
+        self.sent.push(format!("{} {}", write.verb(), write.object().name));
+        let refused = self.refuse.get(write.verb()).cloned().map(Fate::Stopped);
+        match refused.unwrap_or_else(|| self.weather.write(write)) {
+            Fate::Done => self.accept(write),
+            Fate::Stopped(stopped) => Some(stopped),
+            Fate::Lost => {
+                let stopped = self.accept(write);
+                stopped.or_else(|| Some(Stopped::Unknown { message: "the reply is lost".into() }))
+            }
         }
     }
 
