@@ -4,13 +4,12 @@
 //! the term must still lead, the job must be there, and the newest known view of the object must be the one that was
 //! decided on. May not send anything twice.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::writes::{Entry, EntryResult, Recorded, Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::shared::write_queue::WriteQueue;
@@ -193,23 +192,14 @@ impl Sending {
     }
 
     async fn run(mut self, permit: WritePermit) {
-        let writes = self.entry.as_ref().map(|entry| entry.writes.clone()).unwrap_or_default();
         let mut permit = Some(permit);
-        let mut versions: HashMap<ObjectKey, String> = HashMap::new();
-        for mut write in writes {
-            if let Some(version) = versions.get(write.object()) {
-                write.move_version(version);
-            }
+        while let Some(write) = self.entry.as_ref().and_then(|entry| entry.writes.get(self.done)).cloned() {
             let permit = match permit.take() {
                 Some(permit) => permit,
                 None => self.state.link.limiter.enter().await,
             };
             match self.send(&write, permit).await {
-                Ok(reply) => {
-                    let version = reply.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                    versions.extend(version.map(|version| (write.object().clone(), version.to_owned())));
-                    self.done += 1;
-                }
+                Ok(reply) => self.made(&reply),
                 Err(stopped) => {
                     tracing::debug!(object = ?write.object(), verb = write.verb(), ?stopped, "a write was not done, or its outcome is unknown");
                     return self.finish(Some(stopped));
@@ -217,6 +207,15 @@ impl Sending {
             }
         }
         self.finish(None);
+    }
+
+    /// The next write was made.
+    fn made(&mut self, reply: &Value) {
+        self.done += 1;
+        let version = reply.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        if let (Some(entry), Some(version)) = (self.entry.as_mut(), version) {
+            entry.made(self.done, version);
+        }
     }
 
     async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {

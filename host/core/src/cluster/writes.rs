@@ -107,10 +107,20 @@ pub struct Entry {
     pub since: Option<Timestamp>,
 }
 
+impl Entry {
+    /// Notes that its first `done` writes were made, the last of which left its object at `version`: the writes after it
+    /// are made on that. So an entry that comes back has its preconditions as they were sent.
+    pub fn made(&mut self, done: usize, version: &str) {
+        let Some((before, after)) = self.writes.split_at_mut_checked(done) else { return };
+        let Some(object) = before.last().map(Write::object) else { return };
+        after.iter_mut().filter(|write| write.object() == object).for_each(|write| write.move_version(version));
+    }
+}
+
 /// The result of an [`Entry`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EntryResult {
-    /// The entry.
+    /// The entry, as it was sent.
     pub entry: Entry,
     /// Time of its first request, by the clock that is compared with the API server's; `None` if nothing was sent.
     pub sent: Option<Timestamp>,

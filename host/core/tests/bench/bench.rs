@@ -482,20 +482,17 @@ impl Bench {
     /// Sends what waits, as much as leaves at once. The results are news to the next round.
     pub(crate) fn send(&mut self) {
         for _ in 0..self.wire {
-            let Some(entry) = self.queue.take_next() else { return };
+            let Some(mut entry) = self.queue.take_next() else { return };
             let (mut stopped, mut done) = (None, 0);
-            let mut versions: BTreeMap<ObjectKey, String> = BTreeMap::new();
-            for mut write in entry.writes.clone() {
-                if let Some(version) = versions.get(write.object()) {
-                    write.move_version(version);
-                }
+            while let Some(write) = entry.writes.get(done).cloned() {
                 stopped = self.wire_does(&write);
                 if stopped.is_some() {
                     break;
                 }
                 done += 1;
-                let shown = self.store.get(write.object()).filter(|_| !write.departs());
-                versions.extend(shown.map(|object| (write.object().clone(), object.resource_version.clone())));
+                if let Some(shown) = self.store.get(write.object()).filter(|_| !write.departs()) {
+                    entry.made(done, &shown.resource_version);
+                }
             }
             self.queue.finished(JOB_UID, entry.index);
             self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
