@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Object, ObjectKey};
+use k8s_openapi::jiff::SignedDuration;
+use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::plugin::grant::WriteRule;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
@@ -25,9 +27,9 @@ use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Propos
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Fate, Weather};
+use crate::bench::{Bench, Fate, Look, Weather};
 
-/// What becomes of writes, as a test says it.
+/// What becomes of writes and of live reads, as a test says it.
 #[derive(Clone, Default)]
 struct Script(Rc<RefCell<Lines>>);
 
@@ -37,6 +39,8 @@ struct Lines {
     writes: BTreeMap<(&'static str, &'static str), Fate>,
     /// The writes that were sent.
     sent: Vec<Write>,
+    /// The live reads that were made of objects.
+    looked: Vec<String>,
 }
 
 impl Weather for Script {
@@ -44,6 +48,12 @@ impl Weather for Script {
         let mut lines = self.0.borrow_mut();
         lines.sent.push(write.clone());
         lines.writes.get(&(write.verb(), write.object().name.as_str())).cloned().unwrap_or(Fate::Done)
+    }
+
+    fn look(&mut self, read: &LiveRead) -> Look {
+        let LiveRead::Object(key) = read else { return Look::Answered };
+        self.0.borrow_mut().looked.push(key.name.clone());
+        Look::Answered
     }
 }
 
@@ -62,10 +72,25 @@ impl Script {
     fn on(&self, verb: &'static str, name: &'static str, fate: Fate) {
         self.0.borrow_mut().writes.insert((verb, name), fate);
     }
+
+    /// The writes of this verb to this object.
+    fn sent(&self, verb: &str, name: &str) -> Vec<Write> {
+        let of = |write: &&Write| write.verb() == verb && write.object().name == name;
+        self.0.borrow().sent.iter().filter(of).cloned().collect()
+    }
+
+    fn looked(&self, name: &str) -> usize {
+        self.0.borrow().looked.iter().filter(|looked| *looked == name).count()
+    }
 }
 
 fn refused() -> Fate {
     Fate::Stopped(Stopped::Refused { message: "a webhook says no".into() })
+}
+
+/// The request is under way, and no reply comes.
+fn lost() -> Fate {
+    Fate::Stopped(Stopped::Unknown { message: "timed out".into() })
 }
 
 fn report(state: State) -> Answer {
@@ -208,4 +233,209 @@ fn what_a_proposal_sets_and_takes_off_again_is_not_left() {
     run(&mut bench, 2, &mut undo);
     assert!(!script.0.borrow().sent.is_empty());
     assert!(pod(&bench).labels.is_empty() && pod(&bench).annotations.is_empty(), "{:?}", pod(&bench));
+}
+
+fn evicting(visit: &Visit) -> Mutation {
+    Mutation::Evict { pod: itself(visit), grace_seconds: None }
+}
+
+fn widget() -> Kind {
+    Kind::new("x.io/v1", "Widget")
+}
+
+/// The plugin of all benches, which may do these things with widgets and patch pods too.
+fn plugin_with_widgets() -> PluginLookup {
+    let rule = |verb: &str, kind: &Kind| json!({"verb": verb, "apiVersion": kind.api_version, "kind": kind.kind});
+    let mut metadata = rule("metadata", &widget());
+    metadata["labels"] = json!(["mark"]);
+    plugin(&[metadata, rule("create", &widget()), rule("patch", &Kind::pod())])
+}
+
+fn create_widget() -> Mutation {
+    Mutation::Create(json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}}))
+}
+
+/// A patch of the target that names no version.
+fn unversioned(visit: &Visit) -> Mutation {
+    Mutation::Patch { object: itself(visit), subresource: None, patch: json!({"spec": {"x": 1}}) }
+}
+
+/// Marks the widget `w`, whose version is a precondition.
+fn mark_widget(visit: &Visit) -> Mutation {
+    let mut mutation = marking(visit, Some("mark"), None);
+    if let Mutation::Metadata(change) = &mut mutation {
+        let key = ObjectKey { kind: widget(), namespace: Some("d".into()), name: "w".into() };
+        change.object = ObjectRef { key, uid: None };
+    }
+    mutation
+}
+
+/// Proposes these mutations in one visit, `at` so many seconds after the first, and waits.
+fn once(at: u64, mutations: impl Fn(&Visit) -> Vec<Mutation>) -> impl FnMut(&Visit) -> Answer {
+    let (mut begin, mut proposed) = (None, false);
+    move |visit: &Visit| {
+        let since = visit.job.now_ms - *begin.get_or_insert(visit.job.now_ms);
+        let now = visit.call == Call::OperateThenProgress && since >= at * 1_000;
+        match visit.call {
+            Call::Release => Answer::Proposed(Proposal::default()),
+            _ if now && !std::mem::replace(&mut proposed, true) => proposing(mutations(visit)),
+            _ => {
+                let wait = (at * 1_000).saturating_sub(since).clamp(1_000, 60_000);
+                let report = Report {
+                    state: State::Processing,
+                    proposal: Proposal::default(),
+                    check_after_ms: Some(u32::try_from(wait).unwrap()),
+                };
+                Answer::Reported { operate: Proposal::default(), report }
+            }
+        }
+    }
+}
+
+/// Seconds from now until the target has failed.
+fn until_failed(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) -> i64 {
+    for seconds in 0..200 {
+        bench.settle(answer);
+        if bench.word(0) == "Failed/DeadlineExceeded" {
+            return seconds;
+        }
+        bench.later(1);
+    }
+    panic!("its time is long over: {:#?}", bench.memory);
+}
+
+#[test]
+fn a_lost_eviction_after_a_patch_of_the_same_entry_is_looked_for_before_it_is_repeated() {
+    for fate in [lost(), Fate::Stopped(Stopped::Conflict)] {
+        let (mut bench, script) = Script::bench();
+        let mut mark_and_evict = |visit: &Visit| match visit.call {
+            Call::OperateThenProgress => proposing(vec![marking(visit, Some("mark"), Some("f.io/f")), evicting(visit)]),
+            _ => report(State::Processing),
+        };
+        script.on("evict", "a", fate);
+        bench.settle(&mut mark_and_evict);
+        let looked = script.looked("a");
+        for _ in 0..20 {
+            bench.now += SignedDuration::from_millis(200);
+            bench.settle(&mut mark_and_evict);
+            let evictions = script.sent("evict", "a").len();
+            assert!(evictions == 1 || script.looked("a") > looked, "repeated on the view that it was decided on");
+        }
+        assert!(script.looked("a") > looked && script.sent("evict", "a").len() > 1, "and it is repeated");
+    }
+}
+
+#[test]
+fn an_eviction_that_was_lost_after_a_patch_of_the_same_entry_fails_once_the_end_is_recorded() {
+    let (mut bench, script) = Script::bench();
+    script.on("evict", "a", lost());
+    let mut answer = once(0, |visit| vec![marking(visit, Some("mark"), None), evicting(visit)]);
+    let seconds = until_failed(&mut bench, &mut answer);
+    assert!((60..=62).contains(&seconds), "{seconds}");
+    assert_eq!(bench.accept(&script.sent("evict", "a")[0]), Some(Stopped::Conflict));
+}
+
+#[test]
+fn a_lost_write_that_names_no_version_is_waited_for_and_erases_no_other() {
+    let unversioned: [(&'static str, &'static str, fn(&Visit) -> Mutation); 2] =
+        [("patch", "a", unversioned), ("create", "w", |_| create_widget())];
+    for (verb, name, mutation) in unversioned {
+        let (mut bench, script) = Script::bench();
+        bench.found = plugin_with_widgets();
+        script.on("evict", "a", lost());
+        script.on(verb, name, lost());
+        let mut evict = once(0, |visit| vec![evicting(visit)]);
+        let mut later = once(50, move |visit| vec![mutation(visit)]);
+        let mut answer = move |visit: &Visit| match evict(visit) {
+            Answer::Reported { .. } => later(visit),
+            other => other,
+        };
+        for _ in 0..58 {
+            bench.settle(&mut answer);
+            bench.later(1);
+        }
+        let sent = script.sent(verb, name);
+        assert_eq!(sent.len(), 1, "the plugin has proposed it");
+        script.on(verb, name, Fate::Done);
+        let seconds = 58 + until_failed(&mut bench, &mut answer);
+        assert!((115..=120).contains(&seconds), "{verb}: 65 s after it was lost, {seconds}");
+        assert_eq!(bench.accept(&script.sent("evict", "a")[0]), Some(Stopped::Conflict), "{verb}");
+    }
+}
+
+#[test]
+fn a_lost_write_to_another_object_is_waited_for_unless_that_has_changed() {
+    for moved in [false, true] {
+        let (mut bench, script) = Script::bench();
+        bench.found = plugin_with_widgets();
+        bench.other(&widget(), "w");
+        script.on("patch", "w", lost());
+        let mut answer = once(50, |visit| vec![mark_widget(visit)]);
+        for _ in 0..58 {
+            bench.settle(&mut answer);
+            bench.later(1);
+        }
+        assert_eq!(script.sent("patch", "w").len(), 1);
+        if moved {
+            bench.other(&widget(), "w");
+        }
+        let seconds = 58 + until_failed(&mut bench, &mut answer);
+        let expected = if moved { 60..=62 } else { 115..=118 };
+        assert!(expected.contains(&seconds), "moved {moved}: {seconds}");
+    }
+}
+
+#[test]
+fn a_conflict_on_another_object_brings_the_next_visit_soon_and_not_at_once() {
+    for stopped in [Stopped::Conflict, Stopped::Gone] {
+        let (mut bench, script) = Script::bench();
+        bench.found = plugin_with_widgets();
+        bench.other(&widget(), "w");
+        script.on("patch", "w", Fate::Stopped(stopped));
+        let mut mark = |visit: &Visit| match visit.call {
+            Call::OperateThenProgress => proposing(vec![mark_widget(visit)]),
+            _ => report(State::Processing),
+        };
+        bench.settle(&mut mark);
+        assert_eq!(script.sent("patch", "w").len(), 1, "on the same view");
+        bench.later(1);
+        bench.settle(&mut mark);
+        assert_eq!(script.sent("patch", "w").len(), 2);
+        for _ in 0..60 {
+            bench.later(1);
+            bench.settle(&mut mark);
+        }
+        assert!(script.sent("patch", "w").len() < 20, "less and less often");
+    }
+}
+
+#[test]
+fn a_lost_release_of_a_terminating_pod_is_looked_for_before_it_is_repeated() {
+    let (mut bench, script) = Script::bench();
+    let mut guard = once(0, |visit| vec![marking(visit, None, Some("f.io/f"))]);
+    run(&mut bench, 2, &mut guard);
+    let deleted = Some(bench.now + SignedDuration::from_secs(600));
+    let resource_version = "99".to_owned();
+    bench.store.apply(Object { deleted, grace_seconds: Some(600), resource_version, ..Object::clone(&pod(&bench)) });
+    script.on("patch", "a", lost());
+    let before = script.sent("patch", "a").len();
+    run(&mut bench, 62, &mut guard);
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+    let released = script.sent("patch", "a").len();
+    assert!(released > before && script.sent("patch", "a")[before].version().is_none());
+    let looked = script.looked("a");
+    run(&mut bench, 20, &mut guard);
+    let (again, looks) = (script.sent("patch", "a").len() - released, script.looked("a") - looked);
+    assert!(again > 0 && looks >= again, "{again} times, after {looks} looks");
+}
+
+#[test]
+fn a_bump_that_is_never_answered_does_not_keep_its_target_for_ever() {
+    let (mut bench, script) = Script::bench();
+    for verb in ["evict", "patch"] {
+        script.on(verb, "a", lost());
+    }
+    let mut answer = once(0, |visit| vec![evicting(visit)]);
+    let seconds = until_failed(&mut bench, &mut answer);
+    assert!((125..=127).contains(&seconds), "once the eviction is too late: {seconds}");
 }

@@ -244,8 +244,7 @@ impl PlannedCall<'_> {
         if first_round || known.expects.no_late_effect() {
             return self.lost(error);
         }
-        known.failure =
-            Some(PendingFailure { error, no_late_effect: false, skip_final_check: false, give_up_at: None });
+        known.failure = Some(PendingFailure { error, skip_final_check: false, give_up_at: None });
         known.retry_at = None;
         unchanged(self.planned)
     }

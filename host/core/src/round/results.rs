@@ -6,6 +6,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
+use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::{EntryResult, EventNote, Priority, Stopped, Write};
 use crate::job::key::JobRef;
 use crate::job::state::cut;
@@ -85,7 +86,7 @@ fn target(
     events: EventBuilder<'_>,
     notes: &mut Vec<EventNote>,
 ) {
-    let name = memory.state.name(index).to_owned();
+    let pod = ObjectKey::pod(&events.job.key.namespace, memory.state.name(index));
     let attempt = result.entry.attempt;
     let ends = memory.state.target(index).is_some_and(|target| target.progress.terminal());
     match &result.stopped {
@@ -96,7 +97,7 @@ fn target(
         }
         Some(stopped) => {
             let known = memory.target(index);
-            let (trouble, warning) = stop(stopped, result, known, ends, &name);
+            let (trouble, warning) = stop(stopped, result, known, ends, &pod);
             if matches!(stopped, Stopped::Blocked { .. }) {
                 memory.blocked.insert(index);
             }
@@ -112,17 +113,20 @@ fn done(result: &EntryResult, known: &mut TargetMemory) {
     known.release_tries = 0;
     known.trouble = None;
     known.retry_at = None;
-    let own = |write: &&Write| write.uid() == Some(&result.entry.target_uid);
-    if result.entry.writes.iter().filter(own).any(Write::departs) {
+    note_departure(result, known);
+    if result.entry.priority == Priority::Bump {
+        known.expects.excluded();
+    }
+    known.check(result.at);
+}
+
+/// Remembers that the target was asked to go by a write that was made.
+fn note_departure(result: &EntryResult, known: &mut TargetMemory) {
+    let made = result.entry.writes.iter().take(result.done);
+    if made.filter(|write| write.uid() == Some(&result.entry.target_uid)).any(Write::departs) {
         known.expects.departing = true;
         known.expects.departure_sent = result.sent.map(|sent| before(sent, CLOCK_MARGIN));
     }
-    if result.entry.priority == Priority::Bump
-        && let Some(failure) = known.failure.as_mut()
-    {
-        failure.no_late_effect = true;
-    }
-    known.check(result.at);
 }
 
 type Trouble = Option<(&'static str, String)>;
@@ -132,12 +136,11 @@ fn stop(
     result: &EntryResult,
     known: &mut TargetMemory,
     ends: bool,
-    name: &str,
+    pod: &ObjectKey,
 ) -> (Trouble, Option<PluginEvent>) {
     let at = result.at;
     let write = result.entry.writes.get(result.done);
-    let version = write.and_then(Write::version).map(str::to_owned);
-    let own = write.is_none_or(|write| write.uid().is_none_or(|uid| uid == result.entry.target_uid));
+    note_departure(result, known);
     let mut told = (None, None);
     let wait = match stopped {
         Stopped::NotSent => {
@@ -146,14 +149,7 @@ fn stop(
         }
         Stopped::LostLease => return (None, None),
         Stopped::Gone | Stopped::Conflict => {
-            // Never at once: a refused eviction has spent its budget. The cache or a live read brings a newer version.
-            if version.is_none() {
-                known.retry_at = Some(after(at, UNSEEN));
-                known.check_at = known.retry_at;
-            } else {
-                known.expects.patience = Some(after(at, UNSEEN));
-            }
-            known.expects.stale = version;
+            note_outdated(write, known, pod, at);
             return (None, None);
         }
         Stopped::Blocked { retry_after, message } => {
@@ -162,22 +158,23 @@ fn stop(
             known.blocked = known.blocked.saturating_add(1);
             known.retry_at = Some(after(at, own.unwrap_or(doubled)));
             known.check_at = known.retry_at;
-            let warning = warning("EvictionBlocked", format!("{name}: {message}"));
+            let warning = warning("EvictionBlocked", format!("{}: {message}", pod.name));
             return (Some(("EvictionBlocked", message.clone())), Some(warning));
         }
         Stopped::Throttled { retry_after } => {
             SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1)).clamp(1, LONGEST_WAIT))
         }
         Stopped::Unknown { .. } => {
-            note_unknown(result, known, version.filter(|_| own), own);
+            note_unknown(write, known, pod, at);
+            if result.entry.priority == Priority::Bump {
+                give_up_later(known, at);
+            }
             backed_off(&mut known.write_tries)
         }
         Stopped::Refused { message } => {
-            if let Some(failure) = known.failure.as_mut() {
-                failure.give_up_at.get_or_insert(too_late_for(at));
-            }
+            give_up_later(known, at);
             let first = known.write_tries == 0;
-            let warning = warning("ReleaseTargetFailed", format!("{name}: {message}"));
+            let warning = warning("ReleaseTargetFailed", format!("{}: {message}", pod.name));
             told = (Some(("UpdateObjectFailed", message.clone())), (ends && first).then_some(warning));
             backed_off(&mut known.write_tries)
         }
@@ -187,16 +184,50 @@ fn stop(
     told
 }
 
-/// Remembers the writes that may still take effect.
-fn note_unknown(result: &EntryResult, known: &mut TargetMemory, version: Option<String>, own: bool) {
-    if own {
-        known.expects.unknown.clone_from(&version);
-        known.expects.stale = version;
+/// Remembers that a write was decided on a view that is out of date. Nothing follows at once: a refused eviction has
+/// spent its budget. The cache or a live read brings a newer view.
+fn note_outdated(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKey, at: Timestamp) {
+    let soon = after(at, UNSEEN);
+    if write.is_some_and(|write| write.object() != pod) {
+        known.check(soon);
+        known.retry_at = known.check_at;
         return;
     }
-    if let Some(write) = result.entry.writes.get(result.done) {
-        let seen = write.version().map(str::to_owned);
-        known.expects.unknown_others.insert(write.object().clone(), (seen, too_late_for(result.at)));
+    known.expects.patience = Some(soon);
+    match write.and_then(Write::version) {
+        Some(version) => known.expects.stale = Some(version.to_owned()),
+        None => {
+            known.expects.unsure = true;
+            known.retry_at = Some(soon);
+            known.check_at = known.retry_at;
+        }
+    }
+}
+
+/// Remembers a write that may still take effect.
+fn note_unknown(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKey, at: Timestamp) {
+    let Some(write) = write else { return };
+    let own = write.object() == pod;
+    match write.version() {
+        Some(version) if own => {
+            known.expects.unknown = Some(version.to_owned());
+            known.expects.stale = known.expects.unknown.clone();
+        }
+        version => {
+            let named = (write.object().clone(), version.map(str::to_owned));
+            known.expects.waited_for.insert(named, too_late_for(at));
+            if own {
+                known.expects.unsure = true;
+                known.expects.patience = Some(at);
+            }
+        }
+    }
+}
+
+/// Bounds the time in which a bump is tried: a late effect of it is none of the job's.
+fn give_up_later(known: &mut TargetMemory, at: Timestamp) {
+    if let Some(failure) = known.failure.as_mut() {
+        failure.give_up_at.get_or_insert(too_late_for(at));
     }
 }
 

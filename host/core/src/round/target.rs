@@ -178,13 +178,11 @@ impl Target<'_> {
 
     /// Sets a pending failure if the target's deadline has passed or its job is deleted.
     fn end_where_due(&self, known: &mut TargetMemory) {
-        let no_late_effect = known.expects.no_late_effect();
         if self.round.deleting() {
             if !known.failure.as_ref().is_some_and(|failure| failure.skip_final_check) {
                 known.retry_at = None;
                 let error = self.deleted("while the target was in flight");
-                known.failure =
-                    Some(PendingFailure { error, no_late_effect, skip_final_check: true, give_up_at: None });
+                known.failure = Some(PendingFailure { error, skip_final_check: true, give_up_at: None });
             }
             return;
         }
@@ -201,7 +199,7 @@ impl Target<'_> {
         let error = error("DeadlineExceeded", message);
         // The wait that it was in, perhaps as long as its plugin asked for, no longer counts.
         known.retry_at = None;
-        known.failure = Some(PendingFailure { error, no_late_effect, skip_final_check: false, give_up_at: None });
+        known.failure = Some(PendingFailure { error, skip_final_check: false, give_up_at: None });
     }
 
     /// Steps to an end other than Succeeded: first exclude late effects, then the final check.
@@ -230,40 +228,47 @@ impl Target<'_> {
         Need::Visit(Box::new(PlannedVisit { call: Call::Progress, state, object, final_check: true }))
     }
 
-    /// `None` once no write of this job can still take effect: a bump was accepted, the object is gone, or every
-    /// request that may be under way is too old.
+    /// `None` once no write of this job can still take effect. A bump does not stop all of them: the rest is waited for.
     fn exclude_late_effects(
         &self,
         known: &mut TargetMemory,
         failure: &PendingFailure,
         object: Option<&Object>,
     ) -> Option<Need> {
-        if failure.no_late_effect {
-            return None;
+        if known.expects.needs_bump()
+            && let Some(need) = self.bump(known, failure, object)
+        {
+            return Some(need);
         }
-        if failure.give_up_at.is_some_and(|time| time <= self.round.now) {
-            known.failure = Some(PendingFailure { no_late_effect: true, give_up_at: None, ..failure.clone() });
-            return None;
+        if let Some(failure) = known.failure.as_mut() {
+            failure.give_up_at = None;
         }
+        (!known.expects.waited_for.is_empty()).then_some(Need::Rest)
+    }
+
+    /// `None` once no earlier write to the target's object can still take effect: the object is gone, or every request
+    /// that may be under way is too old.
+    fn bump(&self, known: &mut TargetMemory, failure: &PendingFailure, object: Option<&Object>) -> Option<Need> {
         let looked = self.round.live.has(&self.live_read());
         if looked {
-            known.expects.stale = None;
+            known.expects.looked();
         }
-        match object.filter(|_| known.expects.stale.is_none()) {
-            Some(object) => Some(Need::Bump(Write::patch(&self.key, holds::bump_version(object, &self.round.job.uid)))),
-            None if looked => {
-                if let Some(failure) = known.failure.as_mut() {
-                    failure.no_late_effect = true;
-                }
-                None
+        let given_up = failure.give_up_at.is_some_and(|time| time <= self.round.now);
+        match object.filter(|_| !known.expects.outdated()) {
+            Some(object) if !given_up => {
+                Some(Need::Bump(Write::patch(&self.key, holds::bump_version(object, &self.round.job.uid))))
             }
-            None => {
+            None if !given_up && !looked => {
                 if self.round.live.refused(&self.live_read())
                     && let Some(failure) = known.failure.as_mut()
                 {
                     failure.give_up_at.get_or_insert(too_late_for(self.round.now));
                 }
                 Some(Need::Read([self.live_read()].into()))
+            }
+            _ => {
+                known.expects.excluded();
+                None
             }
         }
     }
@@ -302,16 +307,15 @@ impl Target<'_> {
 
     /// The live read that shows an own write, if the cache does not show it.
     fn unseen(&self, known: &mut TargetMemory, object: Option<&Object>) -> Option<LiveRead> {
-        let looked = self.round.live.has(&self.live_read());
         let expects = &mut known.expects;
-        let moved = || object.map(|object| &object.resource_version) != expects.stale.as_ref();
-        if expects.stale.is_some() && (looked || moved()) {
-            expects.stale = None;
-        }
-        if looked {
+        if self.round.live.has(&self.live_read()) {
+            expects.looked();
             expects.departing = false;
         }
-        (expects.stale.is_some() || expects.departing).then(|| self.live_read())
+        if expects.stale.is_some() && object.map(|object| &object.resource_version) != expects.stale.as_ref() {
+            expects.stale = None;
+        }
+        (expects.outdated() || expects.departing).then(|| self.live_read())
     }
 
     /// The state with the time at which the target was asked to terminate, once that is known.
@@ -349,11 +353,11 @@ impl Target<'_> {
         let expects = &mut known.expects;
         // A lagging cache may miss a hold of this job, or show one that is gone.
         let confirmed = expects.own_intent || expects.confirmed || looked;
-        if !confirmed || expects.stale.is_some() && !looked {
+        if !confirmed || expects.outdated() && !looked {
             return Need::Read([self.live_read()].into());
         }
         expects.confirmed = true;
-        expects.stale = None;
+        expects.looked();
         if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
             return Need::Read(known.live_reads.clone());
         }

@@ -82,13 +82,18 @@ pub struct Expectations {
     pub own_intent: bool,
     /// The API server confirmed the cached view of its object in this term.
     pub confirmed: bool,
-    /// Its resourceVersion at the time of a write of unknown outcome.
+    /// A bump was accepted in this term, or its object is gone: no write of an earlier term can still take effect.
+    pub bumped: bool,
+    /// The resourceVersion that a write of unknown outcome names: once its object has another, that write fails.
     pub unknown: Option<String>,
-    /// Other objects with a write of unknown outcome: the version seen, and the time after which such a write is too
-    /// late.
-    pub unknown_others: BTreeMap<ObjectKey, (Option<String>, Timestamp)>,
+    /// Writes of unknown outcome that no bump stops, because they are to another object or name no version: the object,
+    /// the version named, and the time after which such a write is too late.
+    pub waited_for: BTreeMap<(ObjectKey, Option<String>), Timestamp>,
     /// Its resourceVersion when a write found the view out of date: nothing is decided until it has changed.
     pub stale: Option<String>,
+    /// A write that names no version found the view out of date, or has an unknown outcome: nothing is decided before a
+    /// live read.
+    pub unsure: bool,
     /// An eviction or deletion was accepted, and the cache does not show it yet.
     pub departing: bool,
     /// Time at which the host reads an own write live that the cache does not show.
@@ -104,11 +109,9 @@ pub struct Expectations {
 pub struct PendingFailure {
     /// The error to record.
     pub error: TargetError,
-    /// No write of this job can still take effect.
-    pub no_late_effect: bool,
     /// The job is being deleted: there is no final check.
     pub skip_final_check: bool,
-    /// A bump, or the live read that it needs, was refused: after this time no earlier request can take effect.
+    /// A bump or its live read had no good answer: after this time no earlier request can take effect any more.
     pub give_up_at: Option<Timestamp>,
 }
 
@@ -121,8 +124,8 @@ impl TargetMemory {
             return self.read_at;
         }
         if let Some(failure) = &self.failure {
-            // Its deadline has passed: it waits only for a live read, a result or a back-off.
-            return earliest([self.retry_at, failure.give_up_at]);
+            // Its deadline has passed: it waits only for a live read, a result, a back-off or what may still take effect.
+            return earliest([self.retry_at, failure.give_up_at, self.expects.waited_for.values().max().copied()]);
         }
         let floor = bounds.begin.max(self.retry_at);
         let wish = self.expects.patience.or(self.check_at).max(floor);
@@ -180,9 +183,9 @@ impl Expectations {
             // The object's version has changed: a write against the older one fails from now on.
             self.unknown = None;
         }
-        self.unknown_others.retain(|key, (seen, until)| {
-            let moved = store.get(key).is_some_and(|other| Some(&other.resource_version) != seen.as_ref());
-            !moved && *until > now
+        self.waited_for.retain(|(key, named), until| {
+            let moved = |named: &String| store.get(key).is_some_and(|other| other.resource_version != *named);
+            *until > now && !named.as_ref().is_some_and(moved)
         });
         if self.departing && object.is_none_or(Object::terminating) {
             self.departing = false;
@@ -194,12 +197,34 @@ impl Expectations {
 
     /// True if another version of an object would change what is known of the own writes.
     pub fn another_version(&self) -> bool {
-        self.stale.is_some() || self.unknown.is_some() || self.patience.is_some() || !self.unknown_others.is_empty()
+        self.stale.is_some() || self.unknown.is_some() || self.patience.is_some() || !self.waited_for.is_empty()
+    }
+
+    /// True if a write of this job to the target's object can still take effect that a bump would stop.
+    pub fn needs_bump(&self) -> bool {
+        !(self.own_intent || self.bumped) || self.unknown.is_some()
     }
 
     /// True if no write of this job can still take effect.
     pub fn no_late_effect(&self) -> bool {
-        self.own_intent && self.unknown.is_none() && self.unknown_others.is_empty()
+        !self.needs_bump() && self.waited_for.is_empty()
+    }
+
+    /// Notes that every write to the target's object at an earlier version fails from now on.
+    pub fn excluded(&mut self) {
+        self.bumped = true;
+        self.unknown = None;
+    }
+
+    /// True if the view of its object may be the one that a write was decided on already.
+    pub fn outdated(&self) -> bool {
+        self.stale.is_some() || self.unsure
+    }
+
+    /// Notes that its object was read live.
+    pub fn looked(&mut self) {
+        self.stale = None;
+        self.unsure = false;
     }
 
     /// Time at which the target was asked to terminate, as far as is known.

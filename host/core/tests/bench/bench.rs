@@ -241,6 +241,15 @@ impl Bench {
         self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
     }
 
+    /// An object of another kind is there, and the host watches them; nobody is told of it.
+    pub(crate) fn other(&mut self, kind: &Kind, name: &str) {
+        self.store.keep(kind, Indexed::default());
+        self.version += 1;
+        let document = json!({"metadata": {"name": name, "namespace": "d", "uid": name,
+            "resourceVersion": self.version.to_string()}});
+        self.store.apply(Object::slim(&document, kind, &[]).unwrap());
+    }
+
     /// A pod goes; nobody is told of it.
     pub(crate) fn gone(&mut self, name: &str) {
         let object = self.store.get(&ObjectKey::pod("d", name)).unwrap();
@@ -515,10 +524,10 @@ impl Bench {
     }
 
     /// The cluster's part of a write.
-    fn accept(&mut self, write: &Write) -> Option<Stopped> {
+    pub(crate) fn accept(&mut self, write: &Write) -> Option<Stopped> {
         self.version += 1;
         match write {
-            Write::Patch { object, body, .. } if object.kind == Kind::pod() => {
+            Write::Patch { object, body, .. } if self.store.keeps(&object.kind) => {
                 let Some(seen) = self.store.get(object) else { return Some(Stopped::Gone) };
                 if !write.fits(Some(&seen)) {
                     return Some(Stopped::Conflict);
@@ -530,7 +539,7 @@ impl Bench {
                     Some(_) => {}
                     None => merge(&mut document, body),
                 }
-                let Some(new) = Object::slim(&document, &Kind::pod(), &[]) else { return Some(Stopped::Conflict) };
+                let Some(new) = Object::slim(&document, &object.kind, &[]) else { return Some(Stopped::Conflict) };
                 let now = Object {
                     labels: new.labels,
                     annotations: new.annotations,
