@@ -23,7 +23,7 @@ use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::plugin::grant::WriteRule;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
-use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
+use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::{Value, json};
 
@@ -438,4 +438,48 @@ fn a_bump_that_is_never_answered_does_not_keep_its_target_for_ever() {
     let mut answer = once(0, |visit| vec![evicting(visit)]);
     let seconds = until_failed(&mut bench, &mut answer);
     assert!((125..=127).contains(&seconds), "once the eviction is too late: {seconds}");
+}
+
+/// Waits in the first term, and gives up with an eviction in the second.
+fn give_up(visit: &Visit, second: bool) -> Answer {
+    if visit.call == Call::Release {
+        return Answer::Proposed(Proposal::default());
+    }
+    let error = PluginError { reason: "Broken".into(), message: "it is".into() };
+    let gone = visit.target.object.as_ref().is_none_or(|object| object.terminating());
+    let mutations = if second && !gone { vec![evicting(visit)] } else { vec![] };
+    let proposal = Proposal { mutations, ..Proposal::default() };
+    let state = if second { State::Failed(error) } else { State::Processing };
+    Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms: None } }
+}
+
+#[test]
+fn what_is_proposed_with_a_failure_follows_its_record_also_in_a_later_term() {
+    let (mut bench, script) = Script::bench();
+    run(&mut bench, 2, &mut |visit| give_up(visit, false));
+    bench.crash();
+    bench.sent.clear();
+    run(&mut bench, 5, &mut |visit| give_up(visit, true));
+    assert_eq!(bench.word(0), "Failed/Broken");
+    // The epoch, the bump, the outcome.
+    assert_eq!(bench.sent[..4], ["status", "patch a", "status", "evict a"], "{:?}", bench.sent);
+    assert_eq!(script.sent("evict", "a").len(), 1);
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+}
+
+#[test]
+fn what_is_proposed_with_a_failure_is_made_before_the_release_though_it_waits_for_its_turn() {
+    let (mut bench, script) = Script::bench();
+    bench.settle(&mut |visit| give_up(visit, false));
+    bench.later(2);
+    bench.wire = 0;
+    bench.memory.turn_to(0);
+    run(&mut bench, 3, &mut |visit| give_up(visit, true));
+    assert_eq!(bench.word(0), "Failed/Broken");
+    assert!(bench.queue.has_next(), "the eviction waits");
+    bench.wire = usize::MAX;
+    bench.send();
+    run(&mut bench, 3, &mut |visit| give_up(visit, true));
+    assert_eq!(script.sent("evict", "a").len(), 1);
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
 }

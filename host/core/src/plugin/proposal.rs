@@ -60,7 +60,7 @@ pub enum RelationKey {
 }
 
 /// The changes that a plugin proposes for one target.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Proposal {
     /// Changes, in order.
     pub mutations: Vec<Mutation>,
@@ -73,7 +73,7 @@ pub struct Proposal {
 }
 
 /// Names the object of a mutation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
     /// Kind, namespace and name.
     pub key: ObjectKey,
@@ -82,7 +82,7 @@ pub struct ObjectRef {
 }
 
 /// One change to the cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Mutation {
     /// Labels, annotations, finalizers.
     Metadata(MetadataChange),
@@ -122,7 +122,7 @@ pub enum Mutation {
 }
 
 /// Metadata to set and remove.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MetadataChange {
     /// The object to change.
     pub object: ObjectRef,
@@ -143,7 +143,7 @@ pub struct MetadataChange {
 }
 
 /// An event that a plugin asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PluginEvent {
     /// `Warning` instead of `Normal`.
     pub warning: bool,

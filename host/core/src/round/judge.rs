@@ -156,8 +156,13 @@ impl PlannedCall<'_> {
                 let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
                 let failed = PlannedCall { target: self.target.clone(), planned };
                 let mut verdict = failed.failing(&error.reason, error.message, known);
-                verdict.writes = writes;
-                verdict.events = events;
+                match known.failure.as_mut() {
+                    Some(failure) => {
+                        verdict.events.clone_from(&operate.events);
+                        failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
+                    }
+                    None => (verdict.writes, verdict.events) = (writes, events),
+                }
                 verdict
             }
         }
@@ -244,7 +249,7 @@ impl PlannedCall<'_> {
         if first_round || known.expects.no_late_effect() {
             return self.lost(error);
         }
-        known.failure = Some(PendingFailure { error, skip_final_check: false, give_up_at: None });
+        known.failure = Some(PendingFailure::new(error));
         known.retry_at = None;
         unchanged(self.planned)
     }
@@ -298,15 +303,23 @@ impl PlannedCall<'_> {
                 let verdict = self.proposed([&operate, &report.proposal], State::Succeeded, known, tables);
                 // Denied, or by an object that another target has taken: its time is over all the same.
                 let succeeded = verdict.state.as_ref().is_some_and(|state| state.progress == Progress::Succeeded);
-                if succeeded { verdict } else { self.lost(failure.error) }
+                if succeeded { verdict } else { self.lost_for_good(failure) }
             }
             Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
                 known.traps = known.traps.saturating_add(1);
                 known.retry_at = Some(self.target.round.now);
                 unchanged(self.planned)
             }
-            _ => self.lost(failure.error),
+            _ => self.lost_for_good(failure),
         }
+    }
+
+    /// The end of a target whose final check did not show success. What was proposed with its failure is worked out anew:
+    /// a bump has moved its object since.
+    fn lost_for_good(&self, failure: PendingFailure) -> Verdict {
+        let allowed = self.authorized(&failure.follows).is_ok();
+        let writes = if allowed { self.target.writes(self.planned, &failure.follows) } else { Vec::new() };
+        Verdict { writes, events: failure.follows.events, ..self.lost(failure.error) }
     }
 
     /// Judges an answer to `release`. The host releases the target, with or without the plugin.

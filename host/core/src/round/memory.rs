@@ -233,6 +233,10 @@ impl JobMemory {
 
     /// Takes over the changes that this round made durable, written from `began` to `now`.
     pub fn committed(&mut self, commit: Commit, began: Timestamp, now: Timestamp) {
+        let follow = |(index, decided): (&u32, &Decided)| {
+            (decided.state.progress.terminal() && !decided.writes.is_empty()).then_some(*index)
+        };
+        let releases_that_wait: BTreeSet<u32> = commit.targets.iter().filter_map(follow).collect();
         for (index, decided) in commit.targets {
             self.decided.remove(&index);
             self.urgent.remove(&index);
@@ -252,6 +256,8 @@ impl JobMemory {
                     self.dirty.insert(index);
                 }
             }
+            // What was proposed with an end is made before the release: the result brings that.
+            self.dirty.retain(|index| !releases_that_wait.contains(index));
             self.state.take_job(&status);
             self.status = Some(status);
             self.status_differs = false;

@@ -182,7 +182,7 @@ impl Target<'_> {
             if !known.failure.as_ref().is_some_and(|failure| failure.skip_final_check) {
                 known.retry_at = None;
                 let error = self.deleted("while the target was in flight");
-                known.failure = Some(PendingFailure { error, skip_final_check: true, give_up_at: None });
+                known.failure = Some(PendingFailure { skip_final_check: true, ..PendingFailure::new(error) });
             }
             return;
         }
@@ -199,7 +199,7 @@ impl Target<'_> {
         let error = error("DeadlineExceeded", message);
         // The wait that it was in, perhaps as long as its plugin asked for, no longer counts.
         known.retry_at = None;
-        known.failure = Some(PendingFailure { error, skip_final_check: false, give_up_at: None });
+        known.failure = Some(PendingFailure::new(error));
     }
 
     /// Steps to an end other than Succeeded: first exclude late effects, then the final check.

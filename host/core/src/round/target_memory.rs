@@ -9,6 +9,7 @@ use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::time::{after, earliest};
+use crate::plugin::proposal::Proposal;
 
 /// Visits in a row without a foreign change after which waits grow.
 const QUIET_VISITS: u32 = 3;
@@ -113,6 +114,15 @@ pub struct PendingFailure {
     pub skip_final_check: bool,
     /// A bump or its live read had no good answer: after this time no earlier request can take effect any more.
     pub give_up_at: Option<Timestamp>,
+    /// The mutations and events that were proposed with it: they follow its record.
+    pub follows: Proposal,
+}
+
+impl PendingFailure {
+    /// A failure with nothing to follow it.
+    pub fn new(error: TargetError) -> Self {
+        Self { error, skip_final_check: false, give_up_at: None, follows: Proposal::default() }
+    }
 }
 
 impl TargetMemory {
