@@ -64,4 +64,5 @@ pub mod round {
     pub mod status;
     pub mod target;
     pub mod target_memory;
+    mod unread;
 }

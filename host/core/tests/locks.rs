@@ -94,6 +94,7 @@ fn reads(store: &Arc<Store>, tables: &SharedTables, plugin: &Arc<PluginInfo>) ->
             ..Subject::default()
         },
         all_live: false,
+        given_up: false,
         missing: Mutex::default(),
     }
 }

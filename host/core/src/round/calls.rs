@@ -35,9 +35,11 @@ impl PlannedCall<'_> {
         (Visit { job: facts.clone(), target, call: self.planned.call, reads: reads.clone() }, reads)
     }
 
-    /// True if the plugin is called at all: a release that it refused continues without it.
+    /// True if the plugin is called at all: a release that it refused, or whose live reads keep failing, continues without
+    /// it.
     pub fn wants_plugin(&self, known: &TargetMemory) -> bool {
-        self.planned.call != Call::Release || !known.release_alone
+        let alone = known.release_alone || known.gives_up_reads(self.target.round.now);
+        self.planned.call != Call::Release || !alone
     }
 
     /// The meaning of the plugin's answer; `None` if no plugin was there to answer.
@@ -50,6 +52,10 @@ impl PlannedCall<'_> {
         known.visited(self.target.round.now);
         match (answer, self.planned.call) {
             (Some((answer, reads)), _) => self.judge_answer(answer, reads.missing(), known, tables),
+            (None, Call::Release) if known.gives_up_reads(self.target.round.now) => {
+                known.live_reads.clear();
+                self.released_alone("its live reads keep failing", known)
+            }
             (None, Call::Release) => self.released_alone("no plugin serves the action", known),
             (None, _) => Verdict::default(),
         }
@@ -92,6 +98,7 @@ impl PlannedCall<'_> {
                 node: state.extra(extras::NODE).map(str::to_owned),
             },
             all_live: self.planned.final_check,
+            given_up: known.gives_up_reads(round.now),
             missing: Mutex::default(),
         }
     }

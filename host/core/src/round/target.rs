@@ -62,15 +62,19 @@ fn error(reason: &str, message: impl Into<String>) -> TargetError {
 impl Target<'_> {
     /// The next need of this target.
     pub fn need(&self, known: &mut TargetMemory) -> Need {
+        self.note_reads(known);
         match self.stored.progress {
             Progress::Pending => self.start(known),
             Progress::Processing if known.record_lost => self.give_up_lost(),
-            Progress::Processing => self.advance(known),
+            Progress::Processing => {
+                let need = self.advance(known);
+                self.shown_unread(need, known)
+            }
             Progress::Succeeded | Progress::Failed => self.release(known),
         }
     }
 
-    fn live_read(&self) -> LiveRead {
+    pub(super) fn live_read(&self) -> LiveRead {
         LiveRead::Object(self.key.clone())
     }
 
@@ -171,9 +175,10 @@ impl Target<'_> {
             known.expects.confirmed = true;
             return None;
         }
-        // A read that the server refuses does not delay a target past its deadline.
+        // A read that the server refuses, or never answers, does not delay a target past its deadline.
         let over = self.round.deleting() || self.round.deadline(self.stored).is_some_and(|time| time <= self.round.now);
-        (!over || !self.round.live.refused(&self.live_read())).then(|| self.live_read())
+        let given_up = self.round.live.refused(&self.live_read()) || known.gives_up_reads(self.round.now);
+        (!over || !given_up).then(|| self.live_read())
     }
 
     /// Sets a pending failure if the target's deadline has passed or its job is deleted.
@@ -217,7 +222,8 @@ impl Target<'_> {
             return self.fail(failure.error);
         }
         let read = self.live_read();
-        let answered = |read: &LiveRead| self.round.live.has(read) || self.round.live.refused(read);
+        let given_up = known.gives_up_reads(self.round.now);
+        let answered = |read: &LiveRead| given_up || self.round.live.has(read) || self.round.live.refused(read);
         let missing: BTreeSet<_> =
             known.live_reads.iter().chain([&read]).filter(|read| !answered(read)).cloned().collect();
         if !missing.is_empty() {
@@ -259,7 +265,7 @@ impl Target<'_> {
                 Some(Need::Bump(Write::patch(&self.key, holds::bump_version(object, &self.round.job.uid))))
             }
             None if !given_up && !looked => {
-                if self.round.live.refused(&self.live_read())
+                if self.round.live.failed.contains_key(&self.live_read())
                     && let Some(failure) = known.failure.as_mut()
                 {
                     failure.give_up_at.get_or_insert(too_late_for(self.round.now));
@@ -350,16 +356,23 @@ impl Target<'_> {
         let uid = self.stored.uid.as_ref().or(known.held.as_ref());
         let object = self.round.store.get(&self.key).filter(|object| Some(&object.uid) == uid);
         let looked = self.round.live.has(&self.live_read());
+        let given_up = known.gives_up_reads(self.round.now);
         let expects = &mut known.expects;
         // A lagging cache may miss a hold of this job, or show one that is gone.
         let confirmed = expects.own_intent || expects.confirmed || looked;
-        if !confirmed || expects.outdated() && !looked {
+        // Nothing is repeated on the same view, even where no other can be had.
+        let same =
+            expects.stale.is_some() && object.as_ref().map(|object| &object.resource_version) == expects.stale.as_ref();
+        if (!confirmed || expects.outdated() && !looked) && (!given_up || same) {
             return Need::Read([self.live_read()].into());
         }
         expects.confirmed = true;
         expects.looked();
-        if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
+        if !given_up && known.live_reads.iter().any(|read| !self.round.live.has(read)) {
             return Need::Read(known.live_reads.clone());
+        }
+        if !given_up {
+            known.unread_since = None;
         }
         visit(Call::Release, self.stored.clone(), object)
     }

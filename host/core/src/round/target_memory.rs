@@ -45,6 +45,8 @@ pub struct TargetMemory {
     pub news: bool,
     /// A live read that it needs failed, and is made again then.
     pub read_at: Option<Timestamp>,
+    /// Since when live reads of it have failed.
+    pub unread_since: Option<Timestamp>,
     /// Live reads that the last visit lacked.
     pub live_reads: BTreeSet<LiveRead>,
     /// Own writes that the cache may not show yet.
@@ -155,6 +157,7 @@ impl TargetMemory {
     pub fn at_its_end(&mut self) {
         self.failure = None;
         self.retry_at = None;
+        self.unread_since = None;
     }
 
     /// Requests a visit at `time`; later if visits continue without a foreign change.

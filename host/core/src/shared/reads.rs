@@ -41,6 +41,8 @@ pub struct VisitReads {
     pub subject: Subject,
     /// Every read is live: this is the final check at a deadline.
     pub all_live: bool,
+    /// Live reads have failed for so long that the final check is made without them.
+    pub given_up: bool,
     /// The live reads that were missing.
     pub missing: Mutex<BTreeSet<LiveRead>>,
 }
@@ -82,8 +84,9 @@ impl VisitReads {
 
     /// Succeeds if `read` was answered; otherwise notes it for the next round.
     fn seen(&self, read: LiveRead) -> Result<(), ReadRefusal> {
-        // A read that the server refuses is not made again at a deadline: it would delay the end for ever.
-        if self.live.has(&read) || self.all_live && self.live.refused(&read) {
+        // A read that the server refuses, or never answers, is not made again at a deadline: it would delay the end for
+        // ever.
+        if self.live.has(&read) || self.all_live && (self.given_up || self.live.refused(&read)) {
             return Ok(());
         }
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).insert(read);
