@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
@@ -29,7 +29,7 @@ use oarlock_core::plugin::proposal::{
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Fate, Look, Weather};
+use crate::bench::{Bench, Fate, Look, START, Weather};
 
 /// What becomes of writes and of live reads, as a test says it.
 #[derive(Clone, Default)]
@@ -590,4 +590,29 @@ fn a_release_whose_live_reads_keep_failing_is_made_without_the_plugin() {
         let told = bench.told.iter().filter(|reason| *reason == "ReleaseTargetFailed").count();
         assert!(told >= 1, "{:?}", bench.told);
     }
+}
+
+#[test]
+fn a_write_that_was_decided_before_the_deadline_and_lost_after_it_is_excluded_before_the_end_is_recorded() {
+    let (mut bench, script) = Script::bench();
+    bench.settle(&mut |_: &Visit| report(State::Processing));
+    bench.now = START.parse::<Timestamp>().unwrap() + SignedDuration::from_millis(59_950);
+    // Its record waits for its slot, which comes after the deadline.
+    bench.memory.written = Some((bench.now, 0));
+    bench.memory.turn_to(0);
+    bench.round(&mut |visit: &Visit| {
+        let set_extra = vec![("Mode".to_owned(), "Evict".to_owned())];
+        Answer::Proposed(Proposal { mutations: vec![evicting(visit)], set_extra, ..Proposal::default() })
+    });
+    script.on("evict", "a", lost());
+    script.look("a", Look::Silent);
+    for _ in 0..20 {
+        bench.now += SignedDuration::from_millis(10);
+        bench.settle(&mut |_: &Visit| report(State::Processing));
+    }
+    let [eviction] = script.sent("evict", "a").try_into().unwrap();
+    script.look("a", Look::Answered);
+    let seconds = until_failed(&mut bench, &mut |_: &Visit| report(State::Processing));
+    assert!(seconds < 10, "{seconds}");
+    assert_eq!(bench.accept(&eviction), Some(Stopped::Conflict));
 }
