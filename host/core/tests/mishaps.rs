@@ -208,7 +208,7 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
         let expects = &bench.memory.targets[&0].expects;
         // Else its pod would count as leaving, or as changed by a write that may still come.
         assert!(!expects.departing && expects.departure_sent.is_none() && expects.unknown.is_none(), "{expects:?}");
-        let unknown: Vec<_> = expects.unknown_others.keys().collect();
+        let unknown: Vec<_> = expects.waited_for.keys().map(|(object, _)| object).collect();
         assert_eq!(unknown, if stopped.is_some() { vec![&other] } else { vec![] });
     }
 }

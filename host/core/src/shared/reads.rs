@@ -273,6 +273,7 @@ mod tests {
             plugin: None,
             subject: Subject { namespace: "d".into(), uid: "t".into(), since, owner, ..Subject::default() },
             all_live: false,
+            given_up: false,
             missing: Mutex::default(),
         }
     }
