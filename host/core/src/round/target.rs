@@ -292,7 +292,10 @@ impl Target<'_> {
             let patience = *known.expects.patience.get_or_insert(after(self.round.now, UNSEEN));
             return if patience <= self.round.now { Need::Read([read].into()) } else { Need::Rest };
         }
-        known.expects.patience = None;
+        if known.expects.patience.take().is_some() {
+            // What it waited for is seen.
+            known.check(self.round.now);
+        }
         if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
             return Need::Read(known.live_reads.clone());
         }
