@@ -3,6 +3,7 @@
 //! Takes a number of jobs of one target each, with a deadline of 5 s, in a world that makes no new pods; yields how long after
 //! the deadline each ended, as its status says in whole seconds and as a watch saw it. May not judge.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const NOTES: &str = "\
 - statusLateSeconds: endTime less startTime less 5 s, of the job's status; both times are cut to whole seconds, so that 1 may
   be 0.1. watchLateMilliseconds: the same between the versions of the status with startTime and with the end, as they arrive
   at a watch.
-- deadlineExceeded: jobs whose target failed for that reason; all of them should have.";
+- endedBy: jobs by the reason of their target's error, or its progress where it has none; all should be DeadlineExceeded.";
 
 /// Runs it.
 ///
@@ -63,8 +64,12 @@ fn figures(jobs: &Versions) -> Value {
         let milliseconds = quantile(&by_watch, share).map(|seconds| round(seconds * 1000.0));
         figures.insert(format!("watchLateMilliseconds{word}"), json!(milliseconds));
     }
-    let exceeded = jobs.values().filter(|versions| versions.last().is_some_and(is_exceeded)).count();
-    figures.insert("deadlineExceeded".to_owned(), exceeded.into());
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    for version in jobs.values().filter_map(|versions| versions.last()) {
+        let count = ends.entry(end_of(version)).or_default();
+        *count = count.saturating_add(1);
+    }
+    figures.extend(ends.into_iter().map(|(end, count)| (format!("endedBy{end}"), count.into())));
     figures.insert("jobs".to_owned(), jobs.len().into());
     figures.into()
 }
@@ -82,9 +87,10 @@ fn late_by_watch(versions: &[Version]) -> Option<f64> {
     Some((ended.at - started.at).as_secs_f64() - f64::from(DEADLINE_SECONDS))
 }
 
-fn is_exceeded(version: &Version) -> bool {
-    let details = version.status.target_details.iter().flatten();
-    details.filter_map(|detail| detail.error.as_ref()).any(|error| error.reason == "DeadlineExceeded")
+fn end_of(version: &Version) -> String {
+    let target = version.status.target_details.iter().flatten().next();
+    let reason = target.and_then(|detail| detail.error.as_ref()).map(|error| error.reason.clone());
+    reason.or_else(|| version.status.progress.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -189,6 +189,8 @@ pub async fn no_pod_is_marked_while_the_status_says_less_than_the_records(rig: &
     for fate in [Fate::Refused(StatusCode::INTERNAL_SERVER_ERROR), Fate::Held] {
         wire.order_next(Method::PATCH, "/operationjobs/many/status", "\"0-299\"", fate);
     }
+    // A held request goes on once no order is left: this one is never met.
+    wire.order(Method::PUT, "/nothing", Fate::Held);
     rig.start(begin).await?;
     let targets = names(&pods);
     rig.create_job("many", replace(&targets, json!({}))).await?;

@@ -309,18 +309,22 @@ fn record(round: &Round<'_>, memory: &JobMemory, epoch: i64, decision: &mut Deci
     let version = round.object.metadata.resource_version.as_deref().unwrap_or_default();
     decision.record.finalizer = finalizer(round, memory);
     decision.commit.finalizer = decision.record.finalizer.is_some();
-    decision.record.shards = status::shard_writes(memory, &shards(memory), &round.job, epoch);
+    decision.record.shards = status::shard_writes(memory, &shards(memory, epoch), &round.job, epoch);
     decision.record.best_effort_shards = round.namespace_terminating;
     decision.record.status = status::patch(round.object.status.as_ref(), &next, &round.job, version);
     decision.commit.status = Some(next);
 }
 
-/// The shards that a record writes: those of the decided targets, and those to be rewritten.
-fn shards(memory: &JobMemory) -> BTreeSet<u32> {
+/// The shards that a record writes: those of the decided targets, unless they say it already, and those to be rewritten.
+fn shards(memory: &JobMemory, epoch: i64) -> BTreeSet<u32> {
     if !memory.state.sharded() {
         return BTreeSet::new();
     }
-    memory.decided.keys().map(|index| shard_of(*index)).chain(memory.shards.rewrite.iter().copied()).collect()
+    let unsaid = |(index, decided): &(&u32, &Decided)| {
+        memory.state.target(**index) != Some(&decided.state) || memory.shards.epoch(shard_of(**index)) < epoch
+    };
+    let decided = memory.decided.iter().filter(unsaid).map(|(index, _)| shard_of(*index));
+    decided.chain(memory.shards.rewrite.iter().copied()).collect()
 }
 
 /// The plugin is bound with the first intent, and bound again once the bound digest is gone.
