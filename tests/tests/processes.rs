@@ -150,7 +150,8 @@ async fn no_record_says_less_after_a_frozen_leader_thaws() -> anyhow::Result<()>
     );
     says_less(&history.versions())?;
     all_replaced(&rig, &pods).await?;
-    (hosts.first.end(), hosts.second.end());
+    hosts.first.end();
+    hosts.second.end();
     rig.finish().await
 }
 
@@ -204,6 +205,7 @@ async fn the_mark_of_a_leader_that_was_frozen_for_a_minute_comes_too_late() -> a
     let late = hosts.accepted_from(sent);
     ensure!(late.is_empty(), "the first wrote after it had thawed: {late:?}");
     rig.until_nothing_is_left().await?;
-    (hosts.first.end(), hosts.second.end());
+    hosts.first.end();
+    hosts.second.end();
     rig.finish().await
 }

@@ -346,8 +346,8 @@ fn an_eviction_that_was_lost_after_a_patch_of_the_same_entry_fails_once_the_end_
 
 #[test]
 fn a_lost_write_that_names_no_version_is_waited_for_and_erases_no_other() {
-    let unversioned: [(&'static str, &'static str, fn(&Visit) -> Mutation); 2] =
-        [("patch", "a", unversioned), ("create", "w", |_| create_widget())];
+    type Proposes = fn(&Visit) -> Mutation;
+    let unversioned: [(&str, &str, Proposes); 2] = [("patch", "a", unversioned), ("create", "w", |_| create_widget())];
     for (verb, name, mutation) in unversioned {
         let (mut bench, script) = Script::bench();
         bench.found = plugin_with_widgets();

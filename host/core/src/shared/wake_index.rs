@@ -177,7 +177,7 @@ impl WakeIndex {
             let targets = names.get(name).into_iter().flatten();
             found.extend(targets.inspect(|_| any = true).cloned());
         };
-        self.labels.iter().filter_map(|label| object.labels.get(label)).for_each(|name| wake(name));
+        self.labels.iter().filter_map(|label| object.labels.get(label)).for_each(&mut wake);
         let fields = self.fields.get(&object.key.kind).into_iter().flatten();
         fields.filter_map(|pointer| object.text(pointer)).for_each(|name| wake(&name));
         any
