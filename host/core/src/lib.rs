@@ -51,8 +51,10 @@ pub mod round {
     pub mod conditions;
     pub mod context;
     pub mod decide;
+    pub mod decided;
     pub mod events;
     pub mod finalize;
+    pub mod fit;
     pub mod judge;
     pub mod memory;
     mod mutations;

@@ -12,7 +12,8 @@ use crate::job::key::JobRef;
 use crate::job::progress::Counts;
 use crate::job::state::{Progress, SHARD, TargetState};
 use crate::plugin::proposal::PluginEvent;
-use crate::round::memory::{JobMemory, Standing};
+use crate::round::decided::Standing;
+use crate::round::memory::JobMemory;
 
 /// Most Warnings about targets of a job with more than 250.
 const WARNINGS: usize = 100;

@@ -10,13 +10,15 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationJobStatus};
 
 use crate::cluster::live_reads::LiveRead;
-use crate::cluster::writes::{EntryResult, EventNote, Priority, StoredShard, Write};
+use crate::cluster::writes::EntryResult;
 use crate::job::key::JobKey;
 use crate::job::progress::{Counts, ProgressSets};
 use crate::job::spec::{Invalid, ValidSpec, validate};
 use crate::job::state::{JobState, Progress, TargetState};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::agenda::Agenda;
+use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
+use crate::round::fit::{Checked, fits, granted};
 use crate::round::shards::Shards;
 use crate::round::target_memory::{Bounds, TargetMemory};
 
@@ -88,69 +90,6 @@ pub struct JobMemory {
     pub job_retry: Option<(Timestamp, u32)>,
     /// Time at which the finalizer was last added to the job.
     pub finalizer_put: Option<Timestamp>,
-}
-
-/// A decision about a target that is not durable yet, with the writes that follow.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Decided {
-    /// The state to record.
-    pub state: TargetState,
-    /// The writes that follow the record, in order.
-    pub writes: Vec<Write>,
-    /// The events that follow.
-    pub events: Vec<EventNote>,
-    /// Priority of the writes.
-    pub priority: Priority,
-}
-
-/// The durable state of a job that the events about it as a whole report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Standing {
-    /// The numbers of targets.
-    pub counts: Counts,
-    /// Its end is stored.
-    pub ended: bool,
-}
-
-/// The version of the job that a memory reflects.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct StoredVersion {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub resource_version: String,
-    /// `metadata.generation`.
-    pub generation: i64,
-    /// True if it is being deleted.
-    pub deleting: bool,
-}
-
-/// The last check of a spec.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Checked {
-    /// The generation that was checked.
-    pub generation: i64,
-    /// Digest of the plugin it was checked against, if one was there.
-    pub plugin: Option<String>,
-    /// The checked spec, or the reason why it is invalid.
-    pub outcome: Result<Arc<ValidSpec>, Invalid>,
-}
-
-/// The changes of the memory once a record is durable.
-#[derive(Clone, Debug, Default)]
-pub struct Commit {
-    /// The targets that the round worked on.
-    pub turned: Vec<u32>,
-    /// The decisions.
-    pub targets: BTreeMap<u32, Decided>,
-    /// The job's status.
-    pub status: Option<OperationJobStatus>,
-    /// The finalizer was added to the job.
-    pub finalizer: bool,
-    /// The shards that were written, as they are stored now.
-    pub shards: BTreeMap<u32, StoredShard>,
-    /// The events that follow.
-    pub events: Vec<EventNote>,
 }
 
 impl JobMemory {
@@ -419,39 +358,5 @@ impl JobMemory {
             self.told.clear();
         }
         self.told.insert(name.to_owned())
-    }
-}
-
-/// Checks that a spec fits its plugin, regardless of its grant.
-fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
-    let Some(plugin) = plugin.serving() else { return Ok(spec) };
-    let name = &plugin.manifest.name;
-    if !plugin.manifest.takes("Pod") {
-        let message = format!("plugin {name} does not work on Pods, and spec.targetKind is Pod");
-        return Err(Invalid { reason: "TargetKindNotSupported", message });
-    }
-    if plugin.manifest.lifecycle != crate::plugin::manifest::Lifecycle::Off {
-        let message =
-            format!("plugin {name} requires the PodOpsLifecycle, which this version of the host does not support");
-        return Err(Invalid { reason: "InvalidValue", message });
-    }
-    if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
-        return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
-    }
-    Ok(spec)
-}
-
-/// Checks that the plugin may act in the job's namespace.
-fn granted(key: &JobKey, spec: Arc<ValidSpec>, plugin: &PluginLookup) -> Result<Arc<ValidSpec>, Invalid> {
-    match plugin.serving().filter(|plugin| !plugin.grant.allows_namespace(&key.namespace)) {
-        None => Ok(spec),
-        Some(plugin) => {
-            let name = &plugin.manifest.name;
-            let message = format!(
-                "plugin {name} is not granted namespace {}; add it to `namespaces` of its grant",
-                key.namespace
-            );
-            Err(Invalid { reason: "NamespaceNotAllowed", message })
-        }
     }
 }

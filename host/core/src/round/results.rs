@@ -12,9 +12,10 @@ use crate::job::key::JobRef;
 use crate::job::state::cut;
 use crate::job::time::{after, before};
 use crate::plugin::proposal::PluginEvent;
+use crate::round::decided::Decided;
 use crate::round::events::EventBuilder;
 use crate::round::judge::{too_late_for, wait_after};
-use crate::round::memory::{Decided, JobMemory};
+use crate::round::memory::JobMemory;
 use crate::round::target_memory::TargetMemory;
 
 /// First wait after an eviction that a budget refused, in seconds; doubles up to a minute.
