@@ -45,7 +45,11 @@ impl Snapshot {
             let (source, why, message) = (&status.source, &status.reason, &status.message);
             return PluginLookup::NotServing { reason, message: format!("{source}: {why}: {message}") };
         }
-        PluginLookup::Unknown { loaded: self.serving.keys().cloned().collect() }
+        let loaded = self.serving.iter().map(|(action, plugin)| {
+            let manifest = plugin.manifest();
+            format!("{action} ({} {})", manifest.name, manifest.version)
+        });
+        PluginLookup::Unknown { loaded: loaded.collect() }
     }
 
     fn lookup(&self, plugin: &Plugin) -> PluginLookup {

@@ -35,7 +35,7 @@ pub enum PluginLookup {
     },
     /// No plugin implements the action.
     Unknown {
-        /// The actions that are served, sorted.
+        /// The actions that are served, sorted, each with name and version of its plugin.
         loaded: Vec<String>,
     },
 }

@@ -126,7 +126,7 @@ async fn a_broken_successor_does_not_end_the_one_that_serves() {
 async fn an_unknown_action_names_those_that_are_served() {
     let plugins = granted().await;
     plugins.publish("replace.wasm", component("replace")).await;
-    assert!(found(&plugins, "Restart", None).unwrap_err().contains("Replace"));
+    assert!(found(&plugins, "Restart", None).unwrap_err().contains("Replace (replace 0.1.0)"));
 }
 
 #[tokio::test]
