@@ -23,9 +23,12 @@ oarlock_tests::scenarios!(on_sim);
 // What takes too long where time is real.
 on_sim! {
     collaset::holds_of_a_job_that_vanished_are_let_go,
+    collaset::the_sweep_for_a_job_that_vanished_holds_up_no_other,
     again::two_jobs_on_one_pod_leave_nothing_in_whatever_order_they_come_and_go,
     again::two_jobs_on_one_pod_end_in_whatever_order_they_begin,
     hostile::a_plugin_in_a_hurry_is_visited_less_and_less_often,
     releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
     records::records_that_were_removed_or_stripped_are_written_anew,
+    many::of_ten_thousand_targets_every_second_one_fails,
+    many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,
 }

@@ -198,6 +198,28 @@ pub async fn holds_of_a_job_that_vanished_are_let_go(rig: &mut Rig) -> anyhow::R
     Ok(())
 }
 
+/// The patch that removes its hold has no answer.
+pub async fn the_sweep_for_a_job_that_vanished_holds_up_no_other(rig: &mut Rig) -> anyhow::Result<()> {
+    let others = super::settled_deployment(rig, 1).await?;
+    let (name, _) = marked(rig).await?;
+    rig.kill_host("host").await?;
+    rig.delete_job("a").await?;
+    rig.jobs().patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
+    rig.until_gone("a").await?;
+    rig.world.release(Pause::Creation, Scope::World);
+    let begin = rig.host_named("host");
+    let wire = begin.wire.clone();
+    wire.order(http::Method::PATCH, &format!("/pods/{name}"), Fate::Held);
+    rig.start(begin).await?;
+    rig.pass(std::time::Duration::from_secs(1300)).await;
+    ensure!(wire.caught() > 0, "the sweep has begun");
+    rig.create_job("b", replace(&names(&others), json!({}))).await?;
+    rig.until_progress("b", "Succeeded").await?;
+    wire.lift();
+    rig.pass(std::time::Duration::from_secs(1300)).await;
+    rig.until_nothing_is_left().await
+}
+
 /// A47: the outcome was recorded, and the host was killed before it could let go of a pod that is going.
 pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> anyhow::Result<()> {
     let (name, uid) = settled_collaset(rig, 1).await?.into_iter().next().context("a CollaSet of one has a pod")?;

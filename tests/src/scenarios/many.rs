@@ -5,8 +5,10 @@ use std::time::Duration;
 use anyhow::ensure;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
+use super::hostile::with_hostile;
 use super::{all_replaced, names, settled_collaset, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
@@ -54,6 +56,52 @@ pub async fn three_hundred_targets_are_kept_in_records(rig: &mut Rig) -> anyhow:
         Ok(records(rig).list(&ListParams::default()).await?.items.is_empty())
     })
     .await
+}
+
+/// As many targets as a job may have.
+const MOST: usize = 10_000;
+
+/// A35: every second pod was never there.
+pub async fn of_ten_thousand_targets_every_second_one_fails(rig: &mut Rig) -> anyhow::Result<()> {
+    let mut targets = Vec::with_capacity(MOST);
+    for number in 0..MOST / 2 {
+        let name = format!("p{number}");
+        rig.seedbed.bare_pod(&name).await?;
+        targets.extend([json!({"name": name}), json!({"name": format!("missing-{number}")})]);
+    }
+    rig.start(with_hostile(rig)).await?;
+    rig.create_job("most", json!({"action": "Hostile", "targets": targets})).await?;
+    let job = rig.until_progress("most", "Failed").await?;
+    ensure!(job.count("succeeded") == MOST / 2 && job.count("failed") == MOST / 2, "{:?}", job.data);
+    let status = job.data.get("status").cloned().unwrap_or_default();
+    ensure!(status.get("records") == Some(&json!({"count": 40, "size": 250})), "{status}");
+    let failures = status.get("failures").and_then(Value::as_array).map_or(0, Vec::len);
+    ensure!(failures == 100, "{failures} failures");
+    ensure!(serde_json::to_vec(&status)?.len() < 64_000, "a status that etcd takes");
+    let all = records(rig).list(&ListParams::default()).await?.items;
+    let outcomes = all.iter().flat_map(details).filter(|detail| detail.get("endTime").is_some()).count();
+    ensure!(all.len() == 40 && outcomes == MOST, "{} records with {outcomes} outcomes", all.len());
+    Ok(())
+}
+
+/// 300 of them are marked by then.
+pub async fn ten_thousand_targets_are_paused_and_deleted_soon_after_they_began(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 300).await?;
+    rig.world.hold(Pause::Creation, Scope::World);
+    rig.start_host().await?;
+    let targets: Vec<String> =
+        names(&pods).into_iter().chain((300..MOST).map(|number| format!("missing-{number}"))).collect();
+    rig.create_job("most", replace(&targets, json!({}))).await?;
+    rig.until("most", "begun", |job| job.count("processing") > 0).await?;
+    rig.edit_job("most", json!({"paused": true})).await?;
+    let job = rig.until("most", "paused", |job| job.condition("Valid") == "False/InvalidValue").await?;
+    rig.pass(Duration::from_secs(120)).await;
+    let later = rig.jobs().get("most").await?;
+    let waiting = (job.count("pending"), later.count("pending"));
+    ensure!(waiting.0 == waiting.1 && waiting.0 > 0, "nothing starts, and {waiting:?} wait");
+    rig.delete_job("most").await?;
+    rig.until_gone("most").await?;
+    rig.until_nothing_is_left().await
 }
 
 /// The OperationRecords of the namespace.

@@ -10,7 +10,7 @@ use oarlock_kube::record::RecordError;
 use serde_json::{Value, json};
 
 use crate::faults::{Then, status};
-use crate::scene::{JOBS, PODS, Scene, job, meta, owned_by, pod};
+use crate::scene::{JOBS, PODS, Scene, job, meta, owned_by, pod, pods};
 
 /// Raises the epoch of `stored`.
 async fn raise_epoch(scene: &Scene, stored: &Value, epoch: i64) -> Result<Recorded, RecordError> {
@@ -65,6 +65,17 @@ async fn a_round_does_not_begin_while_the_outcome_of_the_last_write_is_unknown()
     let error = scene.cluster.observe(&job("j"), &[], Detail::Status).await.err().unwrap();
     assert!(error.to_string().contains("down"), "{error}");
     assert_eq!(seen_epoch(&scene, "j").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_the_watch_does_not_show_is_listed() {
+    let scene = Scene::bare().await;
+    scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Hang));
+    scene.declare(pods(&[])).await;
+    scene.job("unseen").await;
+    assert!(scene.cluster.jobs().is_empty());
+    // A term that counted the jobs by its cache would grant what this one has claimed.
+    assert_eq!(scene.cluster.list_jobs().await, Ok(vec![job("unseen")]));
 }
 
 #[tokio::test(start_paused = true)]
