@@ -273,14 +273,12 @@ impl PlannedCall<'_> {
 
     /// Sets the error of a target in flight to a trouble that may pass, once it has lasted two rounds.
     fn troubled(&self, trouble: TargetError, known: &mut TargetMemory) -> Verdict {
-        let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
         let mut verdict = unchanged(self.planned);
-        if rounds >= 2
+        if known.trouble_lasts(&trouble)
             && let Some(state) = verdict.state.as_mut().filter(|state| !state.progress.terminal())
         {
-            state.error = Some(trouble.clone());
+            state.error = Some(trouble);
         }
-        known.trouble = Some((trouble, rounds));
         verdict
     }
 

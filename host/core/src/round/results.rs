@@ -246,10 +246,8 @@ fn backed_off(tries: &mut u32) -> SignedDuration {
 fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     let Some((reason, message)) = trouble else { return };
     let error = TargetError { reason: reason.to_owned(), message: cut(&message, 256) };
-    let known = memory.target(index);
-    let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
-    known.trouble = Some((error.clone(), rounds));
-    let Some(mut state) = memory.latest(index).cloned().filter(|_| rounds >= 2) else { return };
+    let lasts = memory.target(index).trouble_lasts(&error);
+    let Some(mut state) = memory.latest(index).cloned().filter(|_| lasts) else { return };
     if state.progress.terminal() || state.error.as_ref() == Some(&error) {
         return;
     }

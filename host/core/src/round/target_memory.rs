@@ -153,6 +153,13 @@ impl TargetMemory {
         self.expects.patience = None;
     }
 
+    /// Notes the reason why it waits. Returns true once there was one for two rounds, so that it is to be shown.
+    pub fn trouble_lasts(&mut self, trouble: &TargetError) -> bool {
+        let rounds = self.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
+        self.trouble = Some((trouble.clone(), rounds));
+        rounds >= 2
+    }
+
     /// Clears the waits of the way to its end, so that they do not delay its release.
     pub fn at_its_end(&mut self) {
         self.failure = None;

@@ -47,11 +47,10 @@ impl Target<'_> {
         };
         let Some(failure) = wanted.iter().find_map(|read| self.round.live.failed.get(read)) else { return need };
         let trouble = TargetError { reason: UNREAD.to_owned(), message: cut(&failure.message, 256) };
-        let rounds = known.trouble.as_ref().map_or(1, |(_, rounds)| rounds.saturating_add(1));
-        known.trouble = Some((trouble.clone(), rounds));
+        let lasts = known.trouble_lasts(&trouble);
         // Each failure may have another message: one of them is enough.
         let shown = self.stored.error.as_ref().is_some_and(|error| error.reason == UNREAD);
-        if rounds < 2 || shown || known.failure.is_some() {
+        if !lasts || shown || known.failure.is_some() {
             return need;
         }
         known.read_at = Some(after(self.round.now, RECORD));
