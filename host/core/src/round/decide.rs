@@ -6,19 +6,18 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{PluginBinding, Selection};
-use serde_json::{Value, json};
 
 use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
 use crate::job::state::Progress;
-use crate::job::time::{after, write_time};
+use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::conditions::{conditions, moved};
 use crate::round::context::Round;
 use crate::round::decided::{Commit, Decided};
 use crate::round::events::{EventBuilder, new_events};
-use crate::round::finalize::{FINALIZER, Finalize, finalize};
+use crate::round::finalize::{Finalize, finalize, finalizer};
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
 use crate::round::pace::{lazy_slot, urgent_slot};
@@ -29,9 +28,6 @@ use crate::round::status::{self, Summary};
 use crate::round::target_memory::Bounds;
 use crate::shared::cleanup::cleanup;
 use crate::shared::tables::{SharedTables, Tables, lock};
-
-/// Shortest time between two writes that restore a finalizer which another client removed.
-const FINALIZER_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// The record of a round, and the writes and events that may follow it.
 #[derive(Debug, Default)]
@@ -356,24 +352,6 @@ fn rebound(round: &Round<'_>, memory: &JobMemory) -> Option<String> {
         "plugin {} {} is no longer available; the job continues with {}",
         bound.name, bound.digest, plugin.digest
     ))
-}
-
-/// The patch that adds the finalizer, if it is missing and may still be added: with the first start, and again if
-/// another client removed it while targets are in flight.
-fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
-    let meta = &round.object.metadata;
-    let mut list = meta.finalizers.clone().unwrap_or_default();
-    if round.deleting() || list.iter().any(|name| name == FINALIZER) {
-        return None;
-    }
-    let starts = memory.decided.values().any(|decided| decided.state.uid.is_some());
-    let owes = !memory.durable.processing.is_empty() || !memory.releasing.is_empty();
-    let paced = memory.finalizer_put.is_none_or(|put| after(put, FINALIZER_AGAIN) <= round.now);
-    if !(starts || owes && paced) {
-        return None;
-    }
-    list.push(FINALIZER.to_owned());
-    Some(json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list}}))
 }
 
 /// The events that follow the record.

@@ -1,20 +1,23 @@
-//! The end of a job itself: removal of its finalizer, and deletion after its time to live.
+//! The finalizer of a job, and its end: the removal of that, and deletion after its time to live.
 //!
 //! Source: docs/operationjob.md 3.11, 3.12.
 
-use k8s_openapi::jiff::Timestamp;
-use serde_json::json;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
 
 use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::{EventNote, Write};
 use crate::job::spec::ttl_seconds;
-use crate::job::time::after_seconds;
+use crate::job::time::{after, after_seconds};
 use crate::round::context::Round;
 use crate::round::events::EventBuilder;
 use crate::round::memory::JobMemory;
 
 /// The finalizer of every job that has started a target.
 pub const FINALIZER: &str = "finalizer.operating.kusionstack.io/protected";
+
+/// Shortest time between two writes that restore a finalizer which another client removed.
+const FINALIZER_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// The next write of the job itself.
 #[derive(Debug, PartialEq)]
@@ -25,6 +28,24 @@ pub enum Finalize {
     Later(Timestamp),
     /// This write now, and the event that follows it.
     Write(Box<Write>, Option<Box<EventNote>>),
+}
+
+/// The patch that adds the finalizer, if it is missing and may still be added: with the first start, and again if
+/// another client removed it while targets are in flight.
+pub fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
+    let meta = &round.object.metadata;
+    let mut list = meta.finalizers.clone().unwrap_or_default();
+    if round.deleting() || list.iter().any(|name| name == FINALIZER) {
+        return None;
+    }
+    let starts = memory.decided.values().any(|decided| decided.state.uid.is_some());
+    let owes = !memory.durable.processing.is_empty() || !memory.releasing.is_empty();
+    let paced = memory.finalizer_put.is_none_or(|put| after(put, FINALIZER_AGAIN) <= round.now);
+    if !(starts || owes && paced) {
+        return None;
+    }
+    list.push(FINALIZER.to_owned());
+    Some(json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list}}))
 }
 
 /// The write that is due for the job, given that all of `memory` is durable.
