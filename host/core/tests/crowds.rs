@@ -16,6 +16,7 @@ mod bench;
 
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::lookup::TARGETS_IN_FLIGHT;
 use oarlock_core::plugin::visit::Visit;
 use oarlock_core::shared::tables::lock;
 use oarlock_core::shared::write_queue::MOST_ENTRIES;
@@ -107,6 +108,23 @@ fn a_change_of_a_version_alone_makes_no_visit() {
     let mut labelled = pod;
     labelled["metadata"]["labels"] = json!({"x": "y"});
     assert_eq!(visits_after(labelled), 1);
+}
+
+#[test]
+fn of_a_plugin_whose_grant_names_no_number_a_thousand_targets_are_in_flight() {
+    let mut bench = crowd(1_200);
+    bench.wire = usize::MAX;
+    for _ in 0..100 {
+        bench.settle(&mut waiting);
+        bench.later(1);
+    }
+    assert_eq!(bench.memory.durable.processing.len(), TARGETS_IN_FLIGHT as usize);
+    bench.vanish("p0");
+    for _ in 0..3 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(1);
+    }
+    assert!(bench.memory.durable.processing.contains(&(TARGETS_IN_FLIGHT)), "an end makes room for the next");
 }
 
 /// Patches of the pod `first` are refused.

@@ -22,8 +22,6 @@ pub struct PluginLimits {
     pub log_bytes: u32,
     /// Calls of host functions, and objects handed over, during a call.
     pub host_calls: u32,
-    /// Targets in `Processing` at once.
-    pub targets_in_flight: u32,
 }
 
 /// The limits of a plugin that asks for none, and the highest that a plugin gets without a grant. A plugin in Rust
@@ -34,7 +32,6 @@ pub const DEFAULTS: PluginLimits = PluginLimits {
     output_bytes: 256 * 1024,
     log_bytes: 16 * 1024,
     host_calls: 10_000,
-    targets_in_flight: 1_000,
 };
 
 /// The highest limits that a grant can give: the size of the pool's memories, and times after which a round is no
@@ -45,7 +42,6 @@ pub const CAPS: PluginLimits = PluginLimits {
     output_bytes: 1024 * 1024,
     log_bytes: 256 * 1024,
     host_calls: 1_000_000,
-    targets_in_flight: 10_000,
 };
 
 impl PluginLimits {
@@ -61,12 +57,6 @@ impl PluginLimits {
             output_bytes: least(asked.output_bytes, granted.output_bytes, DEFAULTS.output_bytes, caps.output_bytes),
             log_bytes: least(asked.log_bytes, granted.log_bytes, DEFAULTS.log_bytes, caps.log_bytes),
             host_calls: least(asked.host_calls, granted.host_calls, DEFAULTS.host_calls, caps.host_calls),
-            targets_in_flight: least(
-                asked.targets_in_flight,
-                granted.targets_in_flight,
-                DEFAULTS.targets_in_flight,
-                caps.targets_in_flight,
-            ),
         }
     }
 }
