@@ -183,17 +183,16 @@ impl JobState {
         let listed = job.spec.as_ref().and_then(|spec| spec.targets.clone()).unwrap_or_default();
         let details = details(&status, records);
         let names = frozen(&listed, &details, known);
+        let missing = missing(&status, &details, names.len());
         let mut targets = vec![TargetState::default(); names.len()];
         for (index, detail) in details {
             if let Some(target) = targets.get_mut(index) {
                 *target = TargetState::read(&detail);
             }
         }
-        let missing = missing_shards(&status, records, targets.len());
-        for shard in &missing {
-            let first = shard.saturating_mul(SHARD);
-            let remembered = known.into_iter().flat_map(|known| known.targets.iter().skip(first).take(SHARD));
-            for (slot, target) in targets.iter_mut().skip(first).zip(remembered) {
+        for index in &missing {
+            let remembered = known.and_then(|known| known.targets.get(*index));
+            if let Some((slot, target)) = targets.get_mut(*index).zip(remembered) {
                 slot.clone_from(target);
             }
         }
@@ -240,7 +239,8 @@ impl JobState {
 fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap<usize, TargetDetail> {
     let inline = status.target_details.iter().flatten().cloned().enumerate();
     let sharded = records.iter().flat_map(|record| {
-        let first = usize::try_from(record.record.first_index).unwrap_or(usize::MAX);
+        // Its number is in its name and its label too, so `firstIndex` is for readers.
+        let first = usize::try_from(record.record.shard).unwrap_or(usize::MAX).saturating_mul(SHARD);
         let targets = record.record.targets.iter().take(SHARD).enumerate();
         targets.map(move |(offset, detail)| (first.saturating_add(offset), detail.clone()))
     });
@@ -263,32 +263,27 @@ fn frozen(listed: &[TargetRef], details: &BTreeMap<usize, TargetDetail>, known: 
     (0..recorded.max(listed.len()).max(started)).map(name).collect()
 }
 
-/// The shards that have no record though the status counts records.
-fn missing_shards(status: &OperationJobStatus, records: &[OperationRecord], count: usize) -> Vec<usize> {
+/// The targets that have no detail though the status counts records: their record is missing, or their line in it says
+/// nothing.
+fn missing(status: &OperationJobStatus, details: &BTreeMap<usize, TargetDetail>, count: usize) -> Vec<usize> {
     if status.records.is_none() {
         return Vec::new();
     }
-    let there: BTreeSet<usize> =
-        records.iter().filter_map(|record| usize::try_from(record.record.shard).ok()).collect();
-    (0..count.div_ceil(SHARD)).filter(|shard| !there.contains(shard)).collect()
+    (0..count).filter(|index| details.get(index).is_none_or(|detail| detail.name.is_empty())).collect()
 }
 
-/// Targets of missing shards that may have been started: those in flight by the ranges and, if the ranges of ended
+/// Those of the missing targets that may have been started: those in flight by the ranges and, if the ranges of ended
 /// targets were cut, all of unknown progress.
 fn lost(missing: &[usize], status: &OperationJobStatus, targets: &[TargetState]) -> BTreeSet<u32> {
     let cut = status.ranges_truncated == Some(true);
-    let indexes = missing.iter().flat_map(|shard| {
-        let first = shard.saturating_mul(SHARD);
-        first..first.saturating_add(SHARD).min(targets.len())
-    });
-    let may_have_started = |index: &usize| {
-        targets.get(*index).is_some_and(|target| match target.progress {
+    let may_have_started = |index: &&usize| {
+        targets.get(**index).is_some_and(|target| match target.progress {
             Progress::Processing => true,
             Progress::Pending => cut,
             Progress::Succeeded | Progress::Failed => false,
         })
     };
-    indexes.filter(may_have_started).filter_map(|index| u32::try_from(index).ok()).collect()
+    missing.iter().filter(may_have_started).filter_map(|index| u32::try_from(*index).ok()).collect()
 }
 
 /// Raises each target to the more advanced progress of its record and the job's ranges.
@@ -398,12 +393,42 @@ mod tests {
     fn where_ranges_were_cut_nothing_of_a_lost_record_is_started_again() {
         let job = sharded(json!({"records": {"count": 3, "size": 250}, "rangesTruncated": true,
             "ranges": {"succeeded": "0-248"}}));
-        let record = |shard: i32| OperationRecord {
-            record: oarlock_api::OperationRecordSpec { shard, first_index: shard * 250, ..Default::default() },
-            ..OperationRecord::default()
+        let record = |shard: i32| {
+            let first = shard * 250;
+            let detail = |index| TargetDetail { name: format!("p{index}"), ..TargetDetail::default() };
+            let targets = (first..(first + 250).min(600)).map(detail).collect();
+            OperationRecord {
+                record: oarlock_api::OperationRecordSpec { shard, first_index: first, targets, ..Default::default() },
+                ..OperationRecord::default()
+            }
         };
         let state = JobState::read(&job, &[record(1), record(2)], Timestamp::UNIX_EPOCH, None);
         assert_eq!(state.lost, [249].into());
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_lost_like_a_record_and_no_other_with_it() {
+        let job = sharded(json!({"records": {"count": 3, "size": 250}, "ranges": {"processing": "0-3"}}));
+        let record: OperationRecord = serde_json::from_value(json!({"shard": 0, "firstIndex": 0, "targets": [
+            "{", r#"{"name": "p1", "progress": "Processing", "uid": "u1"}"#, "{}", r#"{"name": 5}"#, "", 7]}))
+        .unwrap();
+        let state = JobState::read(&job, std::slice::from_ref(&record), Timestamp::UNIX_EPOCH, None);
+        assert_eq!(state.lost, [0, 2, 3].into());
+        assert_eq!((state.targets[1].uid.as_deref(), state.targets[4].progress), (Some("u1"), Progress::Pending));
+        let mut known = state;
+        known.targets[0].uid = Some("u0".into());
+        let state = JobState::read(&job, &[record], Timestamp::UNIX_EPOCH, Some(&known));
+        assert_eq!((state.targets[0].uid.as_deref(), state.lost.len()), (Some("u0"), 0), "this term remembers it");
+    }
+
+    #[test]
+    fn a_record_is_placed_by_its_number() {
+        let job = sharded(json!({"records": {"count": 3, "size": 250}, "ranges": {"processing": "250"}}));
+        let record: OperationRecord = serde_json::from_value(json!({"shard": 1, "firstIndex": 0, "targets": [
+            r#"{"name": "p250", "progress": "Processing", "uid": "u"}"#]}))
+        .unwrap();
+        let state = JobState::read(&job, &[record], Timestamp::UNIX_EPOCH, None);
+        assert_eq!((state.name(0), state.targets[250].uid.as_deref(), state.lost.len()), ("p0", Some("u"), 0));
     }
 
     #[test]
