@@ -37,10 +37,11 @@ use serde_json::{Map, Value, json};
 
 use crate::bench::{Bench, Fate, Going, JOB_UID, Look, START, Weather};
 
-/// Most rounds of a job within ten seconds in which nothing comes from outside. The first wave, an end with its bump, look
-/// and traps, and the first quick visits to each target come at once, and so do the 32 live reads that a visit may ask for one by one; after
-/// that all waits grow. A job that spins makes two thousand.
+/// Most rounds of a job within ten seconds in which nothing comes from outside, and more for each of its targets. The first
+/// wave, an end with its bump, look and traps, and the first quick visits to each target come at once, and so do the 32 live
+/// reads that a visit may ask for one by one; after that all waits grow. A job that spins makes two thousand.
 const ROUNDS: usize = 200;
+const ROUNDS_EACH: usize = 4;
 const WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// Shortest time from one round of a job to the next, as the host keeps it.
 const GATHERING: SignedDuration = SignedDuration::from_millis(5);
@@ -703,7 +704,8 @@ impl Course {
         while self.rounds.front().is_some_and(|first| now.duration_since(*first) >= WITHIN) {
             self.rounds.pop_front();
         }
-        if self.rounds.len() > ROUNDS {
+        let targets = self.bench.memory.durable.processing.len();
+        if self.rounds.len() > ROUNDS.saturating_add(targets.saturating_mul(ROUNDS_EACH)) {
             return Err(TestCaseError::fail(format!("it spins: {:?}\n{}", self.rounds, self.shown())));
         }
         let (dice, manners) = (self.dice.clone(), self.manners.clone());

@@ -16,8 +16,10 @@ mod bench;
 
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::time::after_millis;
 use oarlock_core::plugin::lookup::TARGETS_IN_FLIGHT;
-use oarlock_core::plugin::visit::Visit;
+use oarlock_core::plugin::proposal::{Proposal, Report, State};
+use oarlock_core::plugin::visit::{Answer, Visit};
 use oarlock_core::shared::tables::lock;
 use oarlock_core::shared::write_queue::MOST_ENTRIES;
 use serde_json::{Value, json};
@@ -125,6 +127,22 @@ fn of_a_plugin_whose_grant_names_no_number_a_thousand_targets_are_in_flight() {
         bench.later(1);
     }
     assert!(bench.memory.durable.processing.contains(&(TARGETS_IN_FLIGHT)), "an end makes room for the next");
+}
+
+/// Stores what it sees, and waits until it sees that it is stored.
+fn storing(visit: &Visit) -> Answer {
+    let proposal = Proposal { set_extra: vec![("Mode".into(), "seen".into())], ..Proposal::default() };
+    let report = Report { state: State::Processing, proposal, check_after_ms: None };
+    Answer::Reported { operate: Proposal::default(), report }
+}
+
+#[test]
+fn what_a_plugin_stores_is_durable_soon_since_its_next_visit_waits_for_that() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.settle(&mut waiting);
+    bench.touch_all();
+    bench.settle(&mut storing);
+    assert_eq!(bench.next, Some(after_millis(bench.now, 100)), "other changes of a status wait for a second");
 }
 
 /// Patches of the pod `first` are refused.

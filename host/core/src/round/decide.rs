@@ -20,7 +20,7 @@ use crate::round::events::{EventBuilder, new_events};
 use crate::round::finalize::{Finalize, finalize, finalizer};
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
-use crate::round::pace::{lazy_slot, urgent_slot};
+use crate::round::pace::{awaited_slot, lazy_slot, urgent_slot};
 use crate::round::plan::Plan;
 use crate::round::refresh::index_decided;
 use crate::round::shards::shard_of;
@@ -256,7 +256,11 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     if memory.decided.is_empty() && !mends && (ended || !job_changed(round, memory)) {
         return false;
     }
-    let slot = if memory.urgent.is_empty() && !ends(memory) { lazy_slot(memory) } else { urgent_slot(memory) };
+    let slot = match (memory.urgent.is_empty() && !ends(memory), memory.after_record.is_empty()) {
+        (false, _) => urgent_slot(memory),
+        (true, false) => awaited_slot(memory),
+        (true, true) => lazy_slot(memory),
+    };
     match slot.filter(|slot| *slot > round.now) {
         Some(slot) => {
             decision.come_back(slot);

@@ -11,6 +11,8 @@ const URGENT_MS: i64 = 100;
 const LONGEST_URGENT_MS: i64 = 250;
 /// Shortest time between two writes that no mutation waits for.
 const LAZY_MS: i64 = 1_000;
+/// Shortest time before a write that a visit waits for.
+const AWAITED_MS: i64 = 100;
 /// Longest wait of the end of a target or of the job.
 const END_MS: i64 = 1_500;
 
@@ -20,7 +22,13 @@ pub fn urgent_slot(memory: &JobMemory) -> Option<Timestamp> {
     memory.written.map(|(at, took)| after_millis(at, gap(took)))
 }
 
-/// Earliest time to write a status that no mutation waits for: a second, or ten times the last write's duration, after
+/// Earliest time to write a status that no mutation waits for but a visit does, since a plugin sees what it stores once
+/// that is durable: ten times the last write's duration after it, within a second.
+pub fn awaited_slot(memory: &JobMemory) -> Option<Timestamp> {
+    memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).clamp(AWAITED_MS, LAZY_MS)))
+}
+
+/// Earliest time to write a status that nothing waits for: a second, or ten times the last write's duration, after
 /// it. Ends do not wait longer than a second and a half.
 pub fn lazy_slot(memory: &JobMemory) -> Option<Timestamp> {
     let most = if memory.latest.ended() > memory.durable.ended() { END_MS } else { i64::MAX };
