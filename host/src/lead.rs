@@ -28,8 +28,10 @@ pub(crate) const ROUNDS_AT_ONCE: usize = 8;
 /// Longest time that rounds may take to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
 
-/// A job whose failed round is repeated after so long no longer keeps the others of its namespace waiting.
+/// A job that cannot be written for so long no longer keeps the others of its namespace waiting: its claims are known.
 const NEIGHBOURS_WAIT: Duration = Duration::from_secs(1);
+/// The same, for a job that cannot be read: longer than an outage, for another job might claim what it has claimed.
+const NEIGHBOURS_WAIT_UNREAD: Duration = Duration::from_secs(60);
 
 /// The result of a round.
 struct Finished {
@@ -216,19 +218,24 @@ impl Lead {
             }
             Err(error) => {
                 memory.forget_plan();
-                let (mut at_least, mut refused) = (None, false);
-                if let RoundError::Record(error) = &error {
-                    at_least = error.retry_after().map(|seconds| Duration::from_secs(u64::from(seconds)));
-                    refused = error.is_refused();
-                }
+                let (at_least, patience) = match &error {
+                    RoundError::Observe(_) => (None, NEIGHBOURS_WAIT_UNREAD),
+                    RoundError::Record(error) if error.is_refused() => (None, Duration::ZERO),
+                    RoundError::Record(error) => (error.retry_after(), NEIGHBOURS_WAIT),
+                };
+                let at_least = at_least.map(|seconds| Duration::from_secs(u64::from(seconds)));
                 let wait = self.queue.failed(&key, memory, at_least);
-                if refused || wait >= NEIGHBOURS_WAIT {
-                    // A job that cannot be read or written must not keep its neighbours waiting.
-                    lock(&self.term.tables).claims.read(&key);
-                }
+                self.keep_no_neighbour_waiting(&key, patience);
                 let (error, retry_ms) = (error_chain(&error), wait.as_millis());
                 tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
             }
+        }
+    }
+
+    /// Lets the other jobs of its namespace start targets, once every round of a job has failed for so long.
+    fn keep_no_neighbour_waiting(&self, key: &JobKey, patience: Duration) {
+        if self.queue.fails_for(key) >= patience {
+            lock(&self.term.tables).claims.read(key);
         }
     }
 
@@ -237,7 +244,8 @@ impl Lead {
         self.ports.metrics.panicked();
         let Some(key) = self.running.remove(&error.id()) else { return };
         let wait = self.queue.failed(&key, Box::default(), None);
-        lock(&self.term.tables).claims.read(&key);
+        // Its claims may not be known.
+        self.keep_no_neighbour_waiting(&key, NEIGHBOURS_WAIT_UNREAD);
         tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
     }
 

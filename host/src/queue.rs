@@ -65,6 +65,10 @@ struct Slot {
     /// No round begins before this time.
     rests_until: Option<Instant>,
     tries: u32,
+    /// When the last round began.
+    began: Option<Instant>,
+    /// When the first of the rounds in a row that failed began.
+    failing_since: Option<Instant>,
 }
 
 /// The jobs that are due for a round.
@@ -136,6 +140,7 @@ impl Queue {
         let (_, key) = self.due.pop_first()?;
         let slot = self.slots.get_mut(&key)?;
         slot.due = None;
+        slot.began = Some(now);
         let memory = slot.memory.take()?;
         Some((key, memory, std::mem::take(&mut slot.inbox)))
     }
@@ -146,6 +151,7 @@ impl Queue {
         let now = Instant::now();
         slot.memory = Some(memory);
         slot.tries = 0;
+        slot.failing_since = None;
         slot.rests_until = now.checked_add(GATHERING);
         if let Some(due) = wait.and_then(|wait| now.checked_add(wait)) {
             self.at(key, due);
@@ -164,10 +170,17 @@ impl Queue {
         let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(slot.tries.min(12))).min(LONGEST_WAIT);
         let wait = doubled.max(at_least.unwrap_or_default()).min(LONGEST_WAIT);
         slot.tries = slot.tries.saturating_add(1);
+        slot.failing_since = slot.failing_since.or(slot.began);
         slot.rests_until = now.checked_add(wait);
         self.missed.remove(key);
         self.at(key, now);
         wait
+    }
+
+    /// The time for which every round of a job has failed.
+    pub fn fails_for(&self, key: &JobKey) -> Duration {
+        let since = self.slots.get(key).and_then(|slot| slot.failing_since);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Removes a deleted job. If a change of that name came meanwhile, the name has a round as another job.
@@ -203,6 +216,24 @@ mod tests {
         let due = queue.next().unwrap();
         assert!(due <= Instant::now() + GATHERING);
         assert!(queue.take(due).unwrap().2.changed.contains(&2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rounds_that_fail_are_counted_from_the_beginning_of_the_first() {
+        let mut queue = Queue::default();
+        queue.enqueue(&key(), |_| {});
+        for expected in [10, 20] {
+            let due = queue.next().unwrap();
+            tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
+            let (key, memory, _) = queue.take(due).unwrap();
+            tokio::time::advance(Duration::from_secs(10)).await;
+            queue.failed(&key, memory, None);
+            assert_eq!(queue.fails_for(&key).as_secs(), expected);
+        }
+        let due = queue.next().unwrap();
+        let (key, memory, _) = queue.take(due).unwrap();
+        queue.done(&key, memory, None);
+        assert_eq!(queue.fails_for(&key), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
