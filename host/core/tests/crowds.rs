@@ -130,7 +130,7 @@ fn of_a_plugin_whose_grant_names_no_number_a_thousand_targets_are_in_flight() {
 }
 
 /// Stores what it sees, and waits until it sees that it is stored.
-fn storing(visit: &Visit) -> Answer {
+fn storing(_: &Visit) -> Answer {
     let proposal = Proposal { set_extra: vec![("Mode".into(), "seen".into())], ..Proposal::default() };
     let report = Report { state: State::Processing, proposal, check_after_ms: None };
     Answer::Reported { operate: Proposal::default(), report }

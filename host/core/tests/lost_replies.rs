@@ -486,6 +486,9 @@ fn what_is_proposed_with_a_failure_is_made_before_the_release_though_it_waits_fo
     run(&mut bench, 3, &mut |visit| give_up(visit, true));
     assert_eq!(bench.word(0), "Failed/Broken");
     assert!(bench.queue.has_next(), "the eviction waits");
+    bench.memory.turn_to(0);
+    run(&mut bench, 3, &mut |visit| give_up(visit, true));
+    assert!(bench.queue.has_next(), "no change of the pod takes it back");
     bench.wire = usize::MAX;
     bench.send();
     run(&mut bench, 3, &mut |visit| give_up(visit, true));

@@ -197,6 +197,9 @@ impl JobMemory {
             }
             // What was proposed with an end is made before the release: the result brings that.
             self.dirty.retain(|index| !releases_that_wait.contains(index));
+            for index in releases_that_wait {
+                self.targets.entry(index).and_modify(|known| known.writes_its_end = true);
+            }
             self.state.take_job(&status);
             self.status = Some(status);
             self.status_differs = false;

@@ -164,6 +164,11 @@ fn choose(
         let live = memory.durable.processing.contains(&index) || memory.releasing.contains(&index);
         let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
         if live && !ends {
+            let follows = memory.targets.get(&index).is_some_and(|known| known.writes_its_end);
+            if follows && !round.deleting() && queue.has_entry(&round.job.uid, index) {
+                // It is released after what was proposed with its end: the result brings that visit.
+                continue;
+            }
             // One that has an entry needs no room for another: its own is taken back.
             if !queue.has_entry(&round.job.uid, index) {
                 let Some(less) = room.checked_sub(1) else {

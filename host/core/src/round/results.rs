@@ -90,6 +90,7 @@ fn target(
     let pod = ObjectKey::pod(&events.job.key.namespace, memory.state.name(index));
     let attempt = result.entry.attempt;
     let ends = memory.state.target(index).is_some_and(|target| target.progress.terminal());
+    memory.target(index).writes_its_end = false;
     match &result.stopped {
         None => {
             done(result, memory.target(index));

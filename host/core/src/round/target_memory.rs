@@ -59,6 +59,8 @@ pub struct TargetMemory {
     pub release_alone: bool,
     /// UID of the object that still has a hold of this job though the target owes no release.
     pub held: Option<String>,
+    /// The writes that follow its end have no result yet.
+    pub writes_its_end: bool,
     /// A mutation was proposed for it in this term.
     pub operated: bool,
     /// Its record was lost before this term: what was done to it is not known.
