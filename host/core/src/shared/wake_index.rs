@@ -168,19 +168,25 @@ impl WakeIndex {
         }
     }
 
-    /// Adds the targets to which a label or a field points. Returns true if there is one.
+    /// Adds the targets to which a label or a field points. Returns true if one of them waits for an object of a
+    /// controller: a label of another plugin says nothing about whose the object is.
     fn pointed_to(&self, object: &Object, found: &mut BTreeSet<TargetId>) -> bool {
         let namespace = object.key.namespace.as_deref().unwrap_or_default();
         let Some(names) = self.by_name.get(namespace) else { return false };
         let mut any = false;
         let mut wake = |name: &str| {
             let targets = names.get(name).into_iter().flatten();
-            found.extend(targets.inspect(|_| any = true).cloned());
+            found.extend(targets.inspect(|target| any |= self.waits_by_owner(target)).cloned());
         };
         self.labels.iter().filter_map(|label| object.labels.get(label)).for_each(&mut wake);
         let fields = self.fields.get(&object.key.kind).into_iter().flatten();
         fields.filter_map(|pointer| object.text(pointer)).for_each(|name| wake(&name));
         any
+    }
+
+    fn waits_by_owner(&self, (job, index): &TargetId) -> bool {
+        let wakers = self.jobs.get(&job.key).and_then(|known| known.targets.get(index));
+        wakers.is_some_and(|wakers| wakers.owner.is_some())
     }
 
     fn by_controller(&self, object: &Object, claims: &Claims, store: &Store, found: &mut BTreeSet<TargetId>) {
@@ -351,6 +357,10 @@ mod tests {
         };
         assert_eq!(woken(&index, &labelled("t5")), [5]);
         assert_eq!(woken(&index, &labelled("another")).len(), WOKEN, "that is no target: any may look at the pod");
+        let other = Registration { relations: vec![], exclusive_extras: vec![] };
+        index.set(&job(), 8, &waiting("2026-01-01T00:00:00Z", &[OWNER]), waits("another", &other));
+        let woken = woken(&index, &labelled("another"));
+        assert_eq!(woken.len(), WOKEN + 1, "a target that waits for no pod of its controller hides none: {woken:?}");
     }
 
     #[test]
