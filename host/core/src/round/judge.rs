@@ -145,9 +145,10 @@ impl PlannedCall<'_> {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
                 // Also where a write of this very proposal puts a hold on it.
+                let uid = &self.target.round.job.uid;
+                let puts = || writes.iter().any(|write| holds::is_put_by(write, &self.target.key, uid));
                 let object = self.planned.object.as_ref();
-                let held =
-                    object.filter(|object| !writes.is_empty() || holds::held(object, &self.target.round.job.uid));
+                let held = object.filter(|object| holds::held(object, uid) || puts());
                 known.held = held.map(|object| object.uid.clone());
                 let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::object::{HOLD, Object, Strings};
+use crate::cluster::object::{HOLD, Object, ObjectKey, Strings};
+use crate::cluster::writes::Write;
 use crate::plugin::proposal::MetadataChange;
 
 /// The mark of an object that took the place of another job's target.
@@ -23,6 +24,13 @@ pub fn annotation(job_uid: &str) -> String {
 /// True if `object` carries a hold of the job, be it empty.
 pub fn held(object: &Object, job_uid: &str) -> bool {
     object.annotations.contains_key(&annotation(job_uid))
+}
+
+/// True if a write puts a hold of the job on the object.
+pub fn is_put_by(write: &Write, object: &ObjectKey, job_uid: &str) -> bool {
+    let Write::Patch { object: patched, body, .. } = write else { return false };
+    let annotations = body.pointer("/metadata/annotations");
+    patched == object && annotations.is_some_and(|map| map.get(annotation(job_uid)).is_some_and(Value::is_string))
 }
 
 /// The jobs, by UID, that hold `object`.
@@ -263,7 +271,7 @@ pub fn bump_version(object: &Object, job_uid: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::object::{Kind, ObjectKey};
+    use crate::cluster::object::Kind;
     use crate::plugin::proposal::ObjectRef;
 
     fn pod(metadata: Value) -> Object {
@@ -288,6 +296,9 @@ mod tests {
     #[test]
     fn marks_and_hold_go_out_in_one_patch() {
         let patch = change(&pod(json!({})), &mark(), "j").unwrap().0;
+        let write = Write::patch(&ObjectKey::pod("d", "a"), patch.clone());
+        let put = |name: &str, job: &str| is_put_by(&write, &ObjectKey::pod("d", name), job);
+        assert!(put("a", "j") && !put("a", "k") && !put("b", "j"));
         let hold = r#"["finalizer:f","label:l"]"#;
         assert_eq!(
             patch,
