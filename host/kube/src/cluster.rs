@@ -121,12 +121,13 @@ impl Cluster {
         self.link.jobs.keys()
     }
 
-    /// The plugin of a job and its number of targets in flight, as its status says.
+    /// The plugin of a job and its number of targets in flight, as its status says: at most as many as it has.
     pub fn in_flight(&self, key: &JobKey) -> Option<(String, usize)> {
         let held = self.link.jobs.peek(key)?;
         let status = held.job.status.as_ref()?;
         let count = usize::try_from(status.processing_pod_count?).ok()?;
-        Some((status.plugin.as_ref()?.name.clone(), count))
+        let targets = held.job.spec.as_ref().and_then(|spec| spec.targets.as_ref()).map_or(0, Vec::len);
+        Some((status.plugin.as_ref()?.name.clone(), count.min(targets)))
     }
 
     /// The UIDs of all jobs that are known.

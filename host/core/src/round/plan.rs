@@ -111,10 +111,12 @@ pub fn prepare(
         start_gate(round, memory, tables)
     };
     let plan = plan(round, memory, gate, queue);
-    if let Some(plugin) = round.serving() {
+    let serving = round.serving().map(|plugin| &plugin.manifest.name);
+    // Those of a plugin that does not serve for a while are still in flight.
+    if let Some(plugin) = serving.or(memory.state.plugin.as_ref().map(|plugin| &plugin.name)) {
         let starts = plan.visits.iter().filter(|(index, _)| memory.latest.pending.contains(index)).count();
         let in_flight = memory.in_flight().saturating_add(starts);
-        lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, in_flight);
+        lock(tables).note_in_flight(plugin, &round.job.key, in_flight);
     }
     (plan, new_events(events, memory))
 }
