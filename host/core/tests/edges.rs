@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::proposal::{PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use oarlock_core::shared::tables::lock;
@@ -228,4 +229,29 @@ fn a_hold_that_a_successful_report_puts_on_is_let_go() {
     }
     let pod = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
     assert!(pod.finalizers.is_empty() && pod.annotations.is_empty(), "docs/operationjob.md 3.11.1: {pod:?}");
+}
+
+#[test]
+fn a_target_that_waits_for_a_pod_of_another_job_starts_also_after_somebody_edited_the_status() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    if let PluginLookup::Serving(plugin) = &bench.found {
+        let mut exclusive = PluginInfo::clone(plugin);
+        exclusive.manifest.exclusive = true;
+        bench.found = PluginLookup::Serving(Arc::new(exclusive));
+    }
+    let pod = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u", "creationTimestamp": START}});
+    let mut held = pod.clone();
+    held["metadata"]["annotations"] = json!({"hold.oarlock.dev/other": "[]"});
+    bench.show(held);
+    bench.settle(&mut waiting);
+    bench.later(2);
+    bench.edit(&json!({"status": {"succeededPodCount": 7}}));
+    bench.settle(&mut waiting);
+    bench.later(2);
+    bench.settle(&mut waiting);
+    bench.next = None;
+    bench.show(pod);
+    assert!(bench.next.is_some(), "the change of the pod wakes the job");
+    bench.settle(&mut waiting);
+    assert_eq!(bench.word(0), "Processing");
 }

@@ -121,6 +121,8 @@ pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, stor
     memory.indexed_for = plugin.serving().map(|plugin| plugin.digest.clone());
     note_holds(job, memory, store);
     tables.wake.forget(&job.key);
+    // No change wakes a pending target any more: what it waits for is looked at again.
+    memory.targets.values_mut().for_each(|known| known.waits_for_object = false);
     registration.into_iter().for_each(|registration| tables.wake.relate(registration));
     for (index, target) in (0u32..).zip(&memory.state.targets) {
         let Some(uid) = &target.uid else { continue };
