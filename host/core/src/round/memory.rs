@@ -113,6 +113,10 @@ impl JobMemory {
         });
         for (index, known) in &mut self.targets {
             known.read_at = None;
+            if known.held.is_some() && self.state.target(*index).is_some_and(|target| target.progress.terminal()) {
+                // No view may show its hold yet.
+                self.releasing.insert(*index);
+            }
             if !self.durable.processing.contains(index) {
                 known.at_its_end();
             }

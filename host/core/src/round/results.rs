@@ -146,6 +146,8 @@ fn stop(
     let mut told = (None, None);
     let wait = match stopped {
         Stopped::NotSent => {
+            // Somebody else has changed its object since.
+            known.news = true;
             known.check(at);
             return (None, None);
         }
