@@ -26,13 +26,8 @@ pub struct PluginLimits {
 
 /// The limits of a plugin that asks for none, and the highest that a plugin gets without a grant. A plugin in Rust
 /// needs a tenth of them.
-pub const DEFAULTS: PluginLimits = PluginLimits {
-    call_ms: 100,
-    memory_mib: 32,
-    output_bytes: 256 * 1024,
-    log_bytes: 16 * 1024,
-    host_calls: 10_000,
-};
+pub const DEFAULTS: PluginLimits =
+    PluginLimits { call_ms: 100, memory_mib: 32, output_bytes: 256 * 1024, log_bytes: 16 * 1024, host_calls: 10_000 };
 
 /// The highest limits that a grant can give: the size of the pool's memories, and times after which a round is no
 /// longer short.

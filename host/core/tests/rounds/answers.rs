@@ -1,7 +1,5 @@
 //! Answers of a plugin, as tests of rounds give them.
 
-#![allow(dead_code, reason = "each test uses its part of the answers")]
-
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::plugin::proposal::{CallFailure, MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};

@@ -1,18 +1,4 @@
-//! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, with a plugin that is a closure and a
-//! cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails loudly, its helpers too"
-)]
-
-#[path = "bench/answers.rs"]
-mod answers;
-#[path = "bench/bench.rs"]
-mod bench;
+//! What rounds decide where all goes well, and what their jobs say of it.
 
 use std::collections::BTreeSet;
 

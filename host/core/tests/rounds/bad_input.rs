@@ -4,17 +4,6 @@
 //! records of every shape that the schema lets pass, specs, answers of bad plugins, and a cluster that refuses, loses and
 //! forgets. What a plugin and a cluster do later comes from a seed. Source: docs/operationjob.md 3.1, 3.8, 3.11, L1, L3.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails loudly, its helpers too"
-)]
-
-#[path = "bench/bench.rs"]
-mod bench;
-
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -763,7 +752,7 @@ impl Course {
             Event::Edit(patch) => bench.edit(patch),
             Event::Restart => bench.crash(),
             Event::PluginGone => bench.found = PluginLookup::Unknown { loaded: vec![] },
-            Event::PluginBack => bench.found = bench::plugin(),
+            Event::PluginBack => bench.found = crate::bench::plugin(),
         }
         if matches!(event, Event::PluginGone | Event::PluginBack) {
             bench.memory.turn_to_all();

@@ -1,18 +1,5 @@
 //! Rounds where somebody else has a word: edits in flight, a status that another client wrote, other jobs of the namespace,
-//! kinds that a cluster lacks. The same rounds as in `rounds.rs`. Source: docs/operationjob.md 2.5, 3.1, 3.7, 3.13.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails loudly, its helpers too"
-)]
-
-#[path = "bench/answers.rs"]
-mod answers;
-#[path = "bench/bench.rs"]
-mod bench;
+//! kinds that a cluster lacks. The same rounds as in `decisions.rs`. Source: docs/operationjob.md 2.5, 3.1, 3.7, 3.13.
 
 use std::sync::Arc;
 

@@ -1,18 +1,5 @@
 //! Rounds of jobs that are many or large: more targets than may have entries, a neighbour that cannot be read, changes
-//! that say nothing. The same rounds as in `rounds.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.15.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails loudly, its helpers too"
-)]
-
-#[path = "bench/answers.rs"]
-mod answers;
-#[path = "bench/bench.rs"]
-mod bench;
+//! that say nothing. The same rounds as in `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.15.
 
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;

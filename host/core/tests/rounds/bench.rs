@@ -4,7 +4,6 @@
 //! Takes a spec, or a whole job as somebody stored it; yields rounds, one after the other, under a clock that a test
 //! moves. What goes wrong on the way is the [`Weather`]. May not decide anything.
 
-#![allow(dead_code, reason = "each test uses its part of the bench")]
 #![allow(clippy::arithmetic_side_effects, reason = "a test moves its own clock")]
 
 use std::collections::BTreeMap;

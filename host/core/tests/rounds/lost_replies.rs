@@ -1,17 +1,6 @@
 //! Whole rounds against a cluster whose replies are lost, late or refused: what is recorded stays true, and no target is
 //! held up for ever. Source: docs/operationjob.md 3.1.9, 3.7.7, 3.11, 3.15.6, S3, S6, S7.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails loudly, its helpers too"
-)]
-
-#[path = "bench/bench.rs"]
-mod bench;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -135,7 +124,7 @@ fn pod(bench: &Bench) -> Arc<Object> {
 
 /// The plugin of all benches, with these writes beside its own.
 fn plugin(more: &[Value]) -> PluginLookup {
-    let found = bench::plugin();
+    let found = crate::bench::plugin();
     let mut plugin = PluginInfo::clone(found.serving().unwrap());
     let rules = more.iter().map(|rule| serde_json::from_value::<WriteRule>(rule.clone()).unwrap());
     for rules_of in [&mut plugin.manifest.writes, &mut plugin.grant.writes] {

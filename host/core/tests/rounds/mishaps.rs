@@ -1,18 +1,5 @@
 //! Rounds where writes and looks are refused or not answered, a record is lost, and results come late. The same rounds as
-//! in `rounds.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.8, 8.1.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails loudly, its helpers too"
-)]
-
-#[path = "bench/answers.rs"]
-mod answers;
-#[path = "bench/bench.rs"]
-mod bench;
+//! in `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.8, 8.1.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,0 +1,19 @@
+//! Whole rounds on `core` alone: the same functions as `host/src/round.rs` calls, with a plugin that is a closure and a
+//! cluster that is a few maps. Shows decisions; that the adapters agree is shown elsewhere.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails loudly, its helpers too"
+)]
+
+mod answers;
+mod bad_input;
+mod bench;
+mod crowds;
+mod decisions;
+mod edges;
+mod lost_replies;
+mod mishaps;
