@@ -158,13 +158,24 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
         let change = if label { Change::of(pod).remove_label(TO_REPLACE) } else { Change::of(pod) };
         proposal = proposal.change(if finalizer { change.remove_finalizer(PROTECTED) } else { change });
     }
-    if !pod.has_label(TO_DELETE) {
-        return proposal;
-    }
     let name = pod.name();
-    let message =
-        format!("Pod {name} is let go, but its CollaSet has marked it for deletion: it may still be replaced.");
-    proposal.warning("ReplaceReleased", message)
+    if pod.has_label(TO_DELETE) {
+        let message =
+            format!("Pod {name} is let go, but its CollaSet has marked it for deletion: it may still be replaced.");
+        return proposal.warning("ReplaceReleased", message);
+    }
+    // A CollaSet takes a new pod back only where that does not serve yet.
+    match pod.label(NEW_ID).and_then(|id| partner(case.target, &name, &id).ok().flatten()) {
+        Some(new) if label && is_available(&new) => {
+            let message = format!(
+                "Pod {name} is let go, but its new pod {new} serves already: their CollaSet keeps both; label one of \
+                 them {TO_DELETE}=true.",
+                new = new.name()
+            );
+            proposal.warning("ReplaceReleased", message)
+        }
+        _ => proposal,
+    }
 }
 
 /// The pod that replaces `origin`: its instance ID is the one that `origin` was given as its pair.

@@ -275,3 +275,12 @@ fn release_says_that_a_pod_marked_for_deletion_may_still_go() {
     assert_eq!(reasons(&proposal), ["ReplaceReleased"]);
     assert!(proposal.events()[0].message.contains("may still be replaced"));
 }
+
+#[test]
+fn release_says_that_a_collaset_keeps_a_new_pod_that_serves() {
+    let said = |new: &Sample| Visit::to(&paired()).object(new).release::<Replace>().unwrap();
+    assert_eq!(reasons(&said(&new())), Vec::<&str>::new());
+    let proposal = said(&new().label(AVAILABLE, "1"));
+    assert_eq!(reasons(&proposal), ["ReplaceReleased"]);
+    assert!(proposal.events()[0].message.contains("new pod new serves already"));
+}
