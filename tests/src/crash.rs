@@ -14,11 +14,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::DynamicObject;
 use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Interceptor, WriteRecord};
-use oarlock_sim::world::{LedgerCheck, Pause, Scope, SetKey, Version};
+use oarlock_sim::world::{LedgerCheck, Pause, Scope, SetKey, Version, labels};
 use oarlock_wasm::Plugins;
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -202,6 +203,18 @@ impl Stage {
         Ok(())
     }
 
+    /// Whether all pods serve, and all that are in pairs stay so: a CollaSet keeps both pods where a replacement is given
+    /// up once the new pod serves. Source: docs/operationjob.md 6.1.7.
+    async fn rests_in_pairs(&self) -> anyhow::Result<bool> {
+        let pods = self.rig.pods().list(&kube::api::ListParams::default()).await?.items;
+        let says = |pod: &Pod, key: &str| pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+        let given_up = [labels::TO_REPLACE, labels::TO_DELETE];
+        let rests = |pod: &Pod| says(pod, labels::SERVICE_AVAILABLE) && !given_up.iter().any(|key| says(pod, key));
+        let count = |key: &str| pods.iter().filter(|pod| says(pod, key)).count();
+        let pairs = count(labels::PAIR_ORIGIN_NAME);
+        Ok(pairs == count(labels::PAIR_NEW_ID) && pods.len() == self.script.targets + pairs && pods.iter().all(rests))
+    }
+
     /// The writes so far but those to the lease.
     fn acts(&self) -> Vec<WriteRecord> {
         self.interceptor.records().into_iter().filter(|write| !write.path.contains("/leases")).collect()
@@ -221,7 +234,10 @@ impl Stage {
         if !right {
             breaches.push(format!("S1: {verdict}"));
         }
-        breaches.extend(self.rig.world.settled(&self.set, SETTLED).await.err().map(|error| format!("S1: {error}")));
+        let settled = self.rig.world.settled(&self.set, SETTLED).await;
+        if !(deleted && self.rests_in_pairs().await?) {
+            breaches.extend(settled.err().map(|error| format!("S1: {error}")));
+        }
         let left = self.rig.leftovers().await?;
         if !left.is_empty() {
             breaches.push(format!("L3: left behind: {left:?}"));
