@@ -12,7 +12,8 @@ use oarlock_core::shared::write_queue::MOST_ENTRIES;
 use serde_json::{Value, json};
 
 use crate::answers::{evict_and_wait, waiting};
-use crate::bench::{Bench, Fate, JOB_UID, START, Weather};
+use crate::bench::weather::{Fate, Weather};
+use crate::bench::{Bench, JOB_UID, START};
 
 /// A job of so many targets whose writes all wait.
 fn crowd(targets: usize) -> Bench {

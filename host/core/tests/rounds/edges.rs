@@ -12,7 +12,8 @@ use oarlock_core::shared::tables::lock;
 use serde_json::json;
 
 use crate::answers::{evict_and_wait, marking, waiting};
-use crate::bench::{Bench, START, plugin_with};
+use crate::bench::plugin::plugin_with;
+use crate::bench::{Bench, START};
 
 /// A job that has succeeded.
 fn ended() -> Bench {

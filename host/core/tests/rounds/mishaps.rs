@@ -15,7 +15,8 @@ use oarlock_core::round::memory::JobMemory;
 use serde_json::json;
 
 use crate::answers::{evict_and_wait, marking, report, unavailable, waiting};
-use crate::bench::{Bench, Fate, Fine, JOB_UID, Look, Weather};
+use crate::bench::weather::{Fate, Fine, Look, Weather};
+use crate::bench::{Bench, JOB_UID};
 
 /// When a write was tried, in seconds from the start, while it never succeeds.
 fn tries(bench: &mut Bench, write: &str, seconds: i64) -> Vec<i64> {

@@ -1,0 +1,146 @@
+//! How a case runs: rounds when they are due, and what happens in between.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::job::time::after;
+use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::plugin::visit::Visit;
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::bad_input::case::{Case, Event};
+use crate::bad_input::manners::{Manner, answer};
+use crate::bad_input::storm::{Dice, Storm};
+use crate::bench::plugin::plugin;
+use crate::bench::{Bench, JOB_UID};
+
+/// Most rounds of a job within ten seconds in which nothing comes from outside, and more for each of its targets. The first
+/// wave, an end with its bump, look and traps, and the first quick visits to each target come at once, and so do the 32 live
+/// reads that a visit may ask for one by one; after that all waits grow. A job that spins makes two thousand.
+const ROUNDS: usize = 200;
+const ROUNDS_EACH: usize = 4;
+const WITHIN: SignedDuration = SignedDuration::from_secs(10);
+/// Shortest time from one round of a job to the next, as the host keeps it.
+const GATHERING: SignedDuration = SignedDuration::from_millis(5);
+/// From a request to its reply.
+const ROUND_TRIP: SignedDuration = SignedDuration::from_millis(20);
+
+/// A case that runs.
+pub(super) struct Course {
+    pub(super) bench: Bench,
+    dice: Dice,
+    manners: Vec<Manner>,
+    /// The rounds since the last change from outside.
+    rounds: VecDeque<Timestamp>,
+}
+
+impl Course {
+    pub(super) fn begin(case: &Case) -> Self {
+        let mut job = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
+            "metadata": {"name": "j", "namespace": "d", "uid": JOB_UID, "resourceVersion": "1", "generation": 1,
+                "finalizers": case.finalizers},
+            "spec": case.spec, "status": case.status});
+        job.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        let dice = Dice(Rc::new(RefCell::new(case.seed)));
+        let mut bench = Bench::stored(job);
+        bench.weather = Box::new(Storm { dice: dice.clone(), bad: case.trouble });
+        bench.wire = case.wire;
+        for record in &case.records {
+            // A record whose number makes no sense is read like any other; a bench has room for one of each number.
+            let place = record["shard"].as_i64().and_then(|shard| u32::try_from(shard).ok()).unwrap_or(u32::MAX);
+            bench.records.insert(place, record.clone());
+        }
+        for pod in &case.pods {
+            bench.show(pod.clone());
+        }
+        bench.next = Some(bench.now);
+        Self { bench, dice, manners: case.manners.clone(), rounds: VecDeque::new() }
+    }
+
+    /// When a round is due, or a result comes.
+    fn due(&self) -> Option<Timestamp> {
+        let comes = self.bench.queue.has_next().then(|| after(self.bench.now, ROUND_TRIP));
+        self.bench.next.into_iter().chain(comes).min()
+    }
+
+    /// Rounds until `end`, or until nothing is due any more.
+    pub(super) fn run_until(&mut self, end: Timestamp) -> Result<(), TestCaseError> {
+        while let Some(due) = self.due().filter(|_| !self.bench.job_is_gone) {
+            let rest = self.rounds.back().map_or(self.bench.now, |last| after(*last, GATHERING));
+            let at = due.max(rest).max(self.bench.now);
+            if at > end {
+                break;
+            }
+            self.bench.now = at;
+            if self.bench.queue.has_next() {
+                self.bench.send();
+            }
+            self.round()?;
+        }
+        self.bench.now = self.bench.now.max(end);
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), TestCaseError> {
+        let now = self.bench.now;
+        self.rounds.push_back(now);
+        while self.rounds.front().is_some_and(|first| now.duration_since(*first) >= WITHIN) {
+            self.rounds.pop_front();
+        }
+        let targets = self.bench.memory.durable.processing.len();
+        if self.rounds.len() > ROUNDS.saturating_add(targets.saturating_mul(ROUNDS_EACH)) {
+            return Err(TestCaseError::fail(format!("it spins: {:?}\n{}", self.rounds, self.shown())));
+        }
+        let (dice, manners) = (self.dice.clone(), self.manners.clone());
+        let mut plugin = |visit: &Visit| {
+            let manner = manners[dice.roll(manners.len() as u64) as usize];
+            answer(manner, &dice, visit)
+        };
+        self.bench.round(&mut plugin);
+        // Who hides records from a status and shows them later may end one term by them, and no more.
+        if self.bench.terms_lost > 1 {
+            return Err(TestCaseError::fail(format!("a record ends one term after the other\n{}", self.shown())));
+        }
+        if !self.bench.job_is_gone {
+            self.nobody_is_forgotten()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn happen(&mut self, event: &Event) {
+        let bench = &mut self.bench;
+        if bench.job_is_gone {
+            return;
+        }
+        match event {
+            Event::Pod(pod) => bench.show(pod.clone()),
+            Event::Vanishes(name) => bench.vanish(name),
+            Event::Edit(patch) => bench.edit(patch),
+            Event::Restart => bench.crash(),
+            Event::PluginGone => bench.found = PluginLookup::Unknown { loaded: vec![] },
+            Event::PluginBack => bench.found = plugin(),
+        }
+        if matches!(event, Event::PluginGone | Event::PluginBack) {
+            bench.memory.turn_to_all();
+            bench.next = Some(Timestamp::UNIX_EPOCH);
+        }
+        self.rounds.clear();
+    }
+
+    /// From now on everything is answered.
+    pub(super) fn clear_up(&mut self) {
+        self.bench.weather = Box::new(Storm { dice: self.dice.clone(), bad: 0 });
+        self.rounds.clear();
+    }
+
+    pub(super) fn shown(&self) -> String {
+        let sent: Vec<&String> = self.bench.sent.iter().rev().take(20).collect();
+        format!(
+            "at {}, next {:?}, sent {sent:?}\n{:#}\n{:#?}",
+            self.bench.now, self.bench.next, self.bench.job, self.bench.memory
+        )
+    }
+}

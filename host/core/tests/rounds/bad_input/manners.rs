@@ -1,0 +1,145 @@
+//! Plugins, and not good ones: in which manner they answer.
+
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::plugin::proposal::{
+    CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Report, State,
+};
+use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::bad_input::storm::Dice;
+
+/// A plugin, and not a good one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Evicts, and is done once the pod is gone.
+    Good,
+    /// Reports processing, and asks to be called again at once.
+    ChecksNow,
+    /// Asks to be called again at once, and tells another thing each time.
+    ChattersNow,
+    /// Fails, to be tried again after this many milliseconds.
+    FailsRetryably(Option<u32>),
+    /// Proposes one and the same patch.
+    PatchesAlike,
+    /// Proposes another patch each time.
+    PatchesAnew,
+    /// Stores another extra each time, and asks to be called again at once.
+    StoresAnew,
+    /// Evicts, each time.
+    Evicts,
+    /// Traps.
+    Traps,
+    /// Asks for one more live read each time.
+    Looks,
+    /// Wants what nobody granted.
+    Oversteps,
+    /// Says at once that it failed.
+    GivesUp,
+    /// Claims the pod `b`.
+    Claims,
+}
+
+/// A plugin whose every call is like one of these at random, or whose every call is like one.
+pub(super) fn manners() -> BoxedStrategy<Vec<Manner>> {
+    let manner = select(vec![
+        Manner::Good,
+        Manner::ChecksNow,
+        Manner::ChattersNow,
+        Manner::FailsRetryably(None),
+        Manner::FailsRetryably(Some(0)),
+        Manner::FailsRetryably(Some(u32::MAX)),
+        Manner::PatchesAlike,
+        Manner::PatchesAnew,
+        Manner::StoresAnew,
+        Manner::Evicts,
+        Manner::Traps,
+        Manner::Looks,
+        Manner::Oversteps,
+        Manner::GivesUp,
+        Manner::Claims,
+    ]);
+    prop_oneof![
+        3 => manner.clone().prop_map(|manner| vec![manner]),
+        1 => proptest::collection::vec(manner, 2..5),
+    ]
+    .boxed()
+}
+
+fn proposing(mutations: Vec<Mutation>) -> Answer {
+    Answer::Proposed(Proposal { mutations, ..Proposal::default() })
+}
+
+fn reporting(
+    state: State,
+    set_extra: Vec<(String, String)>,
+    events: Vec<PluginEvent>,
+    check_after_ms: Option<u32>,
+) -> Answer {
+    let proposal = Proposal { set_extra, events, ..Proposal::default() };
+    Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms } }
+}
+
+fn itself(visit: &Visit) -> ObjectRef {
+    ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None }
+}
+
+fn marking(visit: &Visit, value: String) -> Answer {
+    proposing(vec![Mutation::Metadata(MetadataChange {
+        object: itself(visit),
+        set_labels: vec![("mark".into(), value)],
+        remove_labels: vec![],
+        set_annotations: vec![],
+        remove_annotations: vec![],
+        add_finalizers: vec!["f.io/f".into()],
+        remove_finalizers: vec![],
+        keep: false,
+    })])
+}
+
+/// The answer of a plugin of this manner.
+pub(super) fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
+    let fail = |retry_after_ms| {
+        Answer::Failed(CallFailure { retryable: true, reason: "Busy".into(), message: "m".into(), retry_after_ms })
+    };
+    let any = || dice.roll(1_000_000).to_string();
+    let operates = visit.call == Call::OperateThenProgress;
+    let evicting = || proposing(vec![Mutation::Evict { pod: itself(visit), grace_seconds: None }]);
+    match manner {
+        Manner::FailsRetryably(after) => fail(after),
+        Manner::Traps => Answer::Trapped(Trap { reason: "PluginTrapped", message: "it trapped".into() }),
+        Manner::Looks => {
+            let read = visit.reads.get(&ObjectKey::pod("d", format!("x{}", any())), true);
+            if read.is_err() { fail(None) } else { reporting(State::Processing, vec![], vec![], None) }
+        }
+        Manner::Oversteps => {
+            let object =
+                ObjectRef { key: ObjectKey { kind: Kind::new("v1", "Secret"), ..itself(visit).key }, uid: None };
+            proposing(vec![Mutation::Delete { object, grace_seconds: None, propagation: None }])
+        }
+        _ if visit.call == Call::Release => Answer::Proposed(Proposal::default()),
+        Manner::Good => match &visit.target.object {
+            Some(object) if operates && !object.terminating() => evicting(),
+            Some(_) => reporting(State::Processing, vec![], vec![], None),
+            None => reporting(State::Succeeded, vec![], vec![], None),
+        },
+        Manner::ChecksNow => reporting(State::Processing, vec![], vec![], Some(0)),
+        Manner::ChattersNow => {
+            let event = PluginEvent { warning: true, reason: format!("R{}", any()), message: "m".into() };
+            reporting(State::Processing, vec![], vec![event], Some(0))
+        }
+        Manner::StoresAnew => reporting(State::Processing, vec![("Mode".into(), any())], vec![], Some(0)),
+        Manner::Claims => reporting(State::Processing, vec![("NewPod".into(), "b".into())], vec![], Some(0)),
+        Manner::GivesUp => {
+            let error = PluginError { reason: "Broken".into(), message: "it is".into() };
+            reporting(State::Failed(error), vec![], vec![], None)
+        }
+        Manner::PatchesAlike if operates => marking(visit, "true".into()),
+        Manner::PatchesAnew if operates => marking(visit, any()),
+        Manner::Evicts if operates => evicting(),
+        Manner::PatchesAlike | Manner::PatchesAnew | Manner::Evicts => {
+            reporting(State::Processing, vec![], vec![], Some(0))
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What must hold whatever comes in: nobody is forgotten, a deadline ends its target, and a deleted job leaves nothing.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::job::state::{JobState, TargetState};
+use oarlock_core::job::time::{after, after_seconds};
+use proptest::prelude::*;
+
+use crate::bad_input::GRACE;
+use crate::bad_input::course::Course;
+
+impl Course {
+    /// Each target that is not at rest has a due time, or waits for a record, a live read or an object that is indexed.
+    pub(super) fn nobody_is_forgotten(&self) -> Result<(), TestCaseError> {
+        let bench = &self.bench;
+        let memory = &bench.memory;
+        let due: BTreeSet<u32> = memory.agenda.clone().take_due(Timestamp::MAX).into_iter().collect();
+        let mut queue = bench.queue.clone();
+        let queued: BTreeSet<u32> = std::iter::from_fn(|| queue.take_next()).filter_map(|entry| entry.index).collect();
+        let serves = bench.found.serving().is_some();
+        for index in memory.durable.processing.iter().chain(&memory.releasing) {
+            let waits = due.contains(index)
+                || queued.contains(index)
+                || memory.dirty.contains(index)
+                || memory.decided.contains_key(index);
+            let result = memory.results.iter().any(|result| result.entry.index == Some(*index));
+            let unread = !memory.epoch_raised || memory.reload || memory.shards.wanted;
+            let endless = memory.state.target(*index).is_some_and(|target| target.start.is_none());
+            if !waits && !result && !unread && (serves || !endless) {
+                return Err(TestCaseError::fail(format!("target {index} is forgotten\n{}", self.shown())));
+            }
+        }
+        let waits =
+            !queued.is_empty() || memory.decided.is_empty() && memory.dirty.is_empty() && memory.results.is_empty();
+        if bench.next.is_none() && !waits {
+            return Err(TestCaseError::fail(format!("the job is forgotten\n{}", self.shown())));
+        }
+        Ok(())
+    }
+
+    /// L1: no target that was started is in flight for long after its time is over.
+    pub(super) fn deadlines_were_kept(&self) -> Result<(), TestCaseError> {
+        if self.bench.job_is_gone {
+            return Ok(());
+        }
+        let state = self.stored();
+        let seconds =
+            self.bench.job["spec"]["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0).unwrap_or(10_800);
+        let over = |target: &&TargetState| {
+            let late = target.start.map(|start| after(after_seconds(start, seconds), GRACE));
+            !target.progress.terminal() && target.started() && late.is_some_and(|time| time < self.bench.now)
+        };
+        match state.targets.iter().find(over) {
+            Some(target) => Err(TestCaseError::fail(format!("its time is long over: {target:?}\n{}", self.shown()))),
+            None => Ok(()),
+        }
+    }
+
+    /// L3: a deleted job leaves nothing.
+    pub(super) fn nothing_is_left(&self) -> Result<(), TestCaseError> {
+        let bench = &self.bench;
+        let ours = "finalizer.operating.kusionstack.io/protected";
+        let kept =
+            bench.job["metadata"]["finalizers"].as_array().is_some_and(|list| list.iter().any(|name| name == ours));
+        if !bench.job_is_gone && kept {
+            return Err(TestCaseError::fail(format!("the deleted job stays\n{}", self.shown())));
+        }
+        Ok(())
+    }
+
+    fn stored(&self) -> JobState {
+        let job = serde_json::from_value(self.bench.job.clone()).unwrap();
+        let records = if self.bench.status()["records"].is_object() { self.bench.read_records() } else { vec![] };
+        JobState::read(&job, &records, self.bench.now, None)
+    }
+}

@@ -1,0 +1,101 @@
+//! What others do to pods and to the job, and what the host hears of it.
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::store::{Change, Indexed};
+use oarlock_core::shared::tables::lock;
+use serde_json::{Value, json};
+
+use crate::bench::patch::merge;
+use crate::bench::{Bench, JOB_UID};
+
+impl Bench {
+    /// A pod that is there; nobody is told of it.
+    pub(crate) fn pod(&mut self, name: &str, uid: &str) {
+        self.version += 1;
+        let document = json!({"metadata": {"name": name, "namespace": "d", "uid": uid, "creationTimestamp": self.now.to_string(),
+            "resourceVersion": self.version.to_string(), "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet",
+                "name": "s", "uid": "set", "controller": true}]}});
+        self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
+    }
+
+    /// An object of another kind is there, and the host watches them; nobody is told of it.
+    pub(crate) fn other(&mut self, kind: &Kind, name: &str) {
+        self.store.keep(kind, Indexed::default());
+        self.version += 1;
+        let document = json!({"metadata": {"name": name, "namespace": "d", "uid": name,
+            "resourceVersion": self.version.to_string()}});
+        self.store.apply(Object::slim(&document, kind, &[]).unwrap());
+    }
+
+    /// A pod goes; nobody is told of it.
+    pub(crate) fn gone(&mut self, name: &str) {
+        let object = self.store.get(&ObjectKey::pod("d", name)).unwrap();
+        self.version += 1;
+        self.store.remove(Object { resource_version: self.version.to_string(), ..Object::clone(&object) });
+    }
+
+    /// A pod, as a document without a version, is there or has changed: the targets that it concerns are turned to.
+    pub(crate) fn show(&mut self, mut document: Value) {
+        self.version += 1;
+        document["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let Some(object) = Object::slim(&document, &Kind::pod(), &["/status/conditions".to_owned()]) else { return };
+        if let Some(known) = self.store.get(&object.key).filter(|known| known.uid != object.uid) {
+            let removed = self.store.remove(Object::clone(&known));
+            self.hear(removed);
+        }
+        let change = self.store.apply(object);
+        self.hear(change);
+    }
+
+    /// A pod is gone: the targets that it concerns are turned to.
+    pub(crate) fn vanish(&mut self, name: &str) {
+        let Some(object) = self.store.get(&ObjectKey::pod("d", name)) else { return };
+        self.version += 1;
+        let last = Object { resource_version: self.version.to_string(), ..Object::clone(&object) };
+        let change = self.store.remove(last);
+        self.hear(change);
+    }
+
+    /// What `Lead::hear_object` does.
+    fn hear(&mut self, change: Option<Change>) {
+        let Some(change) = change else { return };
+        let woken = {
+            let mut tables = lock(&self.tables);
+            tables.heard(&change);
+            tables.concerned(&change, &self.store)
+        };
+        for (job, index) in woken.into_iter().filter(|(job, _)| job.uid == JOB_UID) {
+            debug_assert_eq!(job.key, Self::key());
+            let views = [&change.new, &change.old].into_iter().flatten();
+            let asked = views.filter_map(|object| Some((object.uid.clone(), object.asked_to_go()?))).next();
+            match change.is_of_version_only() {
+                true => self.memory.seen_anew(index),
+                false => self.memory.turn_to(index),
+            }
+            if let Some((uid, time)) = asked
+                && self.memory.latest(index).is_some_and(|target| target.uid.as_ref() == Some(&uid))
+            {
+                self.memory.target(index).expects.asked_to_go(time);
+            }
+            self.next = Some(Timestamp::UNIX_EPOCH);
+        }
+    }
+
+    /// Somebody changes the job; it is due.
+    pub(crate) fn edit(&mut self, patch: &Value) {
+        merge(&mut self.job, patch);
+        self.moved();
+        self.next = Some(Timestamp::UNIX_EPOCH);
+    }
+
+    pub(super) fn moved(&mut self) {
+        self.version += 1;
+        self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let meta = &self.job["metadata"];
+        let held = meta["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        if meta["deletionTimestamp"].is_string() && !held {
+            self.job_is_gone = true;
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The plugin that serves a bench: what it may read and write, and which objects it follows.
+
+use std::sync::Arc;
+
+use oarlock_core::cluster::object::Kind;
+use oarlock_core::plugin::grant::Grant;
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
+use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::proposal::{Registration, Relation, RelationKey};
+use serde_json::{Value, json};
+
+/// The plugin of all benches: evicts and marks pods, and follows their controllers.
+pub(crate) fn plugin() -> PluginLookup {
+    plugin_with(&json!({"type": "object", "additionalProperties": false}))
+}
+
+/// The same plugin, with this schema of its parameters.
+pub(crate) fn plugin_with(parameters: &Value) -> PluginLookup {
+    let manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "r"}],
+        "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
+            {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"], "reason": "r"}],
+        "parameters": parameters});
+    let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "replace"},
+        "spec": {"anyVersion": true, "namespaces": ["*"],
+            "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"]}],
+            "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
+                {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"]}]}});
+    let relations = vec![Relation { name: "successors".into(), kind: Kind::pod(), by: RelationKey::SameController }];
+    PluginLookup::Serving(Arc::new(PluginInfo {
+        manifest: Manifest::parse(manifest.to_string().as_bytes()).unwrap(),
+        grant: Grant::parse(&grant).unwrap(),
+        registration: Registration { relations, exclusive_extras: vec!["NewPod".into()] },
+        digest: "sha256:1".into(),
+    }))
+}

@@ -1,0 +1,148 @@
+//! What becomes of writes: the record of a round, and what leaves the queue.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::object::{Object, ObjectKey};
+use oarlock_core::cluster::writes::{EntryResult, Record, Stopped, StoredShard, Write};
+use oarlock_core::job::time::after_seconds;
+use serde_json::{Value, json};
+
+use crate::bench::patch::{apply, merge};
+use crate::bench::weather::{Fate, Going};
+use crate::bench::{Bench, JOB_UID};
+
+impl Bench {
+    pub(super) fn store_record(&mut self, record: &Record) -> BTreeMap<u32, StoredShard> {
+        if let Some(finalizer) = &record.finalizer {
+            self.sent.push("finalizer".into());
+            merge(&mut self.job, finalizer);
+            self.moved();
+        }
+        let mut replies = BTreeMap::new();
+        for write in &record.shards {
+            self.version += 1;
+            let stored = self.records.entry(write.shard).or_insert(Value::Null);
+            match &write.patch {
+                Some(patch) if !stored.is_null() => merge(stored, patch),
+                _ => {
+                    *stored = serde_json::to_value(&write.record).unwrap();
+                    stored["metadata"]["uid"] = json!(format!("record-{}", write.shard));
+                }
+            }
+            stored["metadata"]["resourceVersion"] = json!(self.version.to_string());
+            let reply = StoredShard {
+                uid: stored["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+                resource_version: self.version.to_string(),
+                epoch: stored["epoch"].as_i64().unwrap_or(0),
+            };
+            replies.insert(write.shard, reply);
+        }
+        if let Some(status) = &record.status {
+            self.sent.push("status".into());
+            self.status_writes += 1;
+            merge(&mut self.job, status);
+            self.moved();
+        }
+        replies
+    }
+
+    /// Sends what waits, as much as leaves at once. The results are news to the next round.
+    pub(crate) fn send(&mut self) {
+        for _ in 0..self.wire {
+            let Some(mut entry) = self.queue.take_next() else { return };
+            let (mut stopped, mut done) = (None, 0);
+            while let Some(write) = entry.writes.get(done).cloned() {
+                stopped = self.wire_does(&write);
+                if stopped.is_some() {
+                    break;
+                }
+                done += 1;
+                if let Some(shown) = self.store.get(write.object()).filter(|_| !write.departs()) {
+                    entry.made(done, &shown.resource_version);
+                }
+            }
+            self.queue.finished(JOB_UID, entry.index);
+            self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
+            self.next = Some(Timestamp::UNIX_EPOCH);
+        }
+    }
+
+    /// The way of a write to the cluster and back.
+    fn wire_does(&mut self, write: &Write) -> Option<Stopped> {
+        self.sent.push(format!("{} {}", write.verb(), write.object().name));
+        let refused = self.refuse.get(write.verb()).cloned().map(Fate::Stopped);
+        match refused.unwrap_or_else(|| self.weather.write(write)) {
+            Fate::Done => self.accept(write),
+            Fate::Stopped(stopped) => Some(stopped),
+            Fate::Lost => {
+                let stopped = self.accept(write);
+                stopped.or_else(|| Some(Stopped::Unknown { message: "the reply is lost".into() }))
+            }
+        }
+    }
+
+    /// The cluster's part of a write.
+    pub(crate) fn accept(&mut self, write: &Write) -> Option<Stopped> {
+        self.version += 1;
+        match write {
+            Write::Patch { object, body, .. } if self.store.keeps(&object.kind) => {
+                let Some(seen) = self.store.get(object) else { return Some(Stopped::Gone) };
+                if !write.fits(Some(&seen)) {
+                    return Some(Stopped::Conflict);
+                }
+                let mut document = json!({"metadata": {"labels": seen.labels, "annotations": seen.annotations,
+                    "finalizers": seen.finalizers, "name": object.name, "uid": seen.uid}});
+                match body.as_array() {
+                    Some(operations) if !apply(&mut document, operations) => return Some(Stopped::Conflict),
+                    Some(_) => {}
+                    None => merge(&mut document, body),
+                }
+                let Some(new) = Object::slim(&document, &object.kind, &[]) else { return Some(Stopped::Conflict) };
+                let now = Object {
+                    labels: new.labels,
+                    annotations: new.annotations,
+                    finalizers: new.finalizers,
+                    resource_version: self.version.to_string(),
+                    ..Object::clone(&seen)
+                };
+                self.store.apply(now);
+                None
+            }
+            Write::Patch { object, body, .. } => {
+                if *object != ObjectKey::job(&Self::key()) || self.job_is_gone {
+                    return Some(Stopped::Gone);
+                }
+                merge(&mut self.job, body);
+                self.moved();
+                None
+            }
+            Write::Evict { pod, .. } => {
+                let Some(seen) = self.store.get(pod) else { return Some(Stopped::Gone) };
+                if !write.fits(Some(&seen)) {
+                    return Some(Stopped::Conflict);
+                }
+                match self.weather.goes() {
+                    Going::Stays => {}
+                    Going::Terminates(grace) => {
+                        let deleted = after_seconds(self.now, grace);
+                        let resource_version = self.version.to_string();
+                        let (deleted, grace_seconds) = (Some(deleted), Some(grace));
+                        self.store.apply(Object { deleted, grace_seconds, resource_version, ..Object::clone(&seen) });
+                    }
+                    Going::Gone => self.vanish(&pod.name),
+                }
+                None
+            }
+            Write::Delete { object, .. } if *object == ObjectKey::job(&Self::key()) => {
+                if self.job_is_gone {
+                    return Some(Stopped::Gone);
+                }
+                self.job["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+                self.moved();
+                None
+            }
+            Write::Delete { .. } | Write::Create { .. } => None,
+        }
+    }
+}

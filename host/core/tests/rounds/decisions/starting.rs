@@ -1,0 +1,102 @@
+//! When a target starts, what is recorded before, and which jobs start none.
+
+use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::round::finalize::FINALIZER;
+use serde_json::{Value, json};
+
+use crate::answers::evict_and_wait;
+use crate::bench::Bench;
+
+#[test]
+fn intent_is_recorded_before_the_first_mutation() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent, ["finalizer", "status", "evict a", "evict b"]);
+    assert_eq!(bench.status()["epoch"], json!(1));
+    assert_eq!(bench.status()["targetDetails"][0]["uid"], json!("1"));
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Owner"], json!("CloneSet/s/set"));
+    assert_eq!(bench.job["metadata"]["finalizers"], json!([FINALIZER]));
+}
+
+#[test]
+fn partition_holds_back_the_rest_and_raising_it_lets_them_start() {
+    let mut spec = Bench::targets(&["a", "b", "c"]);
+    spec["partition"] = json!(1);
+    let mut bench = Bench::new(spec);
+    for (name, uid) in [("a", "1"), ("b", "2"), ("c", "3")] {
+        bench.pod(name, uid);
+    }
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.word(0), bench.word(1)), ("Processing".into(), "Pending".into()));
+    bench.job["spec"]["partition"] = json!(2);
+    bench.job["metadata"]["generation"] = json!(2);
+    bench.job["metadata"]["resourceVersion"] = json!("99");
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.word(1), bench.word(2)), ("Processing".into(), "Pending".into()));
+    assert_eq!(bench.status()["observedGeneration"], json!(2));
+}
+
+#[test]
+fn a_new_leader_raises_the_epoch_before_anything_else() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    bench.crash();
+    bench.sent.clear();
+    bench.round(&mut evict_and_wait);
+    assert_eq!(bench.sent, ["status"]);
+    assert_eq!(bench.status()["epoch"], json!(2));
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent, ["status", "evict a"]);
+}
+
+#[test]
+fn an_action_nobody_serves_waits_visibly_and_without_writes() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.found = PluginLookup::Unknown { loaded: vec!["Restart".into()] };
+    bench.pod("a", "1");
+    for _ in 0..5 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(10);
+    }
+    assert_eq!(bench.sent, ["status"]);
+    assert_eq!(bench.told, ["OpsAction"]);
+    let conditions = bench.status()["conditions"].as_array().unwrap();
+    let available = conditions.iter().find(|c| c["type"] == "ActionAvailable").unwrap();
+    assert!(
+        available["message"].as_str().unwrap().contains("Replace")
+            && available["message"].as_str().unwrap().contains("Restart")
+    );
+}
+
+#[test]
+fn a_delay_is_kept_across_a_restart() {
+    let mut spec = Bench::targets(&["a"]);
+    spec["operationDelaySeconds"] = json!(20);
+    let mut bench = Bench::new(spec);
+    bench.pod("a", "1");
+    bench.settle(&mut evict_and_wait);
+    bench.later(10);
+    bench.crash();
+    bench.settle(&mut evict_and_wait);
+    assert!(bench.sent.iter().all(|sent| !sent.starts_with("evict")));
+    bench.later(10);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent.last().unwrap(), "evict a");
+}
+
+#[test]
+fn a_job_without_spec_or_with_a_broken_one_is_invalid_and_can_be_deleted() {
+    for spec in [Value::Null, json!({"action": "Replace", "targets": [{"name": "a"}], "partition": -1})] {
+        let mut bench = Bench::new(spec);
+        bench.pod("a", "1");
+        bench.settle(&mut evict_and_wait);
+        let conditions = bench.status()["conditions"].as_array().unwrap();
+        assert!(conditions.iter().any(|c| c["type"] == "Valid" && c["status"] == "False"));
+        assert_eq!(bench.told, ["InvalidSpec"]);
+        assert_eq!(bench.job["metadata"].get("finalizers"), None, "it can be deleted");
+    }
+}

@@ -1,0 +1,92 @@
+//! What is tried again, how soon, and what is observed before.
+
+use oarlock_core::cluster::object::{Object, ObjectKey};
+use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::job::time::after_seconds;
+use oarlock_core::plugin::proposal::CallFailure;
+use oarlock_core::plugin::visit::{Answer, Visit};
+
+use crate::answers::evict_and_wait;
+use crate::bench::Bench;
+
+#[test]
+fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.refuse.insert("evict", Stopped::Blocked { message: "the budget allows none".into(), retry_after: None });
+    for _ in 0..40 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(5);
+    }
+    assert_eq!(bench.word(0), "Processing/EvictionBlocked");
+    assert_eq!(bench.told, ["EvictionBlocked"]);
+    let tries = bench.sent.iter().filter(|sent| sent.starts_with("evict")).count();
+    assert!((4..=8).contains(&tries), "5 s, doubling to a minute, in 200 s: {tries}");
+    bench.refuse.clear();
+    bench.later(120);
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.touch_all();
+    bench.later(70);
+    bench.settle(&mut evict_and_wait);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Succeeded");
+}
+
+#[test]
+fn an_unknown_write_is_observed_before_it_is_repeated() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
+    bench.settle(&mut evict_and_wait);
+    bench.refuse.clear();
+    bench.later(1);
+    bench.round(&mut evict_and_wait);
+    assert_eq!(bench.sent.iter().filter(|sent| *sent == "evict a").count(), 1);
+    bench.later(4);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.sent.iter().filter(|sent| *sent == "evict a").count(), 2);
+}
+
+#[test]
+fn the_end_of_a_pod_is_never_taken_for_the_time_it_was_asked_to_go() {
+    for (grace, noted) in [(30, Some("2025-12-31T23:59:33Z")), (0, None)] {
+        let mut bench = Bench::new(Bench::targets(&["a"]));
+        bench.later(-60);
+        bench.pod("a", "1");
+        bench.later(60);
+        bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
+        bench.settle(&mut evict_and_wait);
+        let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
+        let (deleted, resource_version) = (Some(after_seconds(bench.now, 3)), "99".to_owned());
+        bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
+        bench.later(4);
+        bench.touch_all();
+        bench.settle(&mut evict_and_wait);
+        assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["EvictedAt"].as_str(), noted);
+    }
+}
+
+#[test]
+fn a_retryable_failure_waits_longer_each_time_and_shows_after_two_rounds() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut calls = Vec::new();
+    let start = bench.now;
+    for _ in 0..40 {
+        let now = bench.now;
+        bench.settle(&mut |_: &Visit| {
+            calls.push(now.duration_since(start).as_secs());
+            Answer::Failed(CallFailure {
+                retryable: true,
+                reason: "Busy".into(),
+                message: "m".into(),
+                retry_after_ms: None,
+            })
+        });
+        bench.later(1);
+    }
+    assert_eq!(calls, [0, 1, 3, 7, 15, 31]);
+    assert_eq!(bench.word(0), "Processing/Busy");
+}

@@ -1,0 +1,100 @@
+//! What a plugin asks for beside writes: a pod for itself, looks at others, and something to be stored.
+
+use std::collections::BTreeSet;
+
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::plugin::proposal::{Proposal, Report, State};
+use oarlock_core::plugin::visit::{Answer, Visit};
+
+use crate::answers::{evict_and_wait, report, unavailable};
+use crate::bench::Bench;
+
+#[test]
+fn two_targets_never_claim_one_new_pod() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.gone("b");
+    bench.later(1);
+    bench.pod("n1", "3");
+    bench.pod("n2", "4");
+    bench.touch_all();
+    let mut choose = |visit: &Visit| {
+        let related = visit.reads.related("successors", false).unwrap();
+        let name = related.first().unwrap().key.name.clone();
+        let set_extra = vec![("NewPod".to_owned(), name)];
+        let report = Report {
+            state: State::Succeeded,
+            proposal: Proposal { set_extra, ..Proposal::default() },
+            check_after_ms: None,
+        };
+        Answer::Reported { operate: Proposal::default(), report }
+    };
+    bench.later(1);
+    bench.settle(&mut choose);
+    bench.later(1);
+    bench.settle(&mut choose);
+    let chosen: BTreeSet<_> =
+        (0..2).map(|index| bench.status()["targetDetails"][index]["extraInfo"]["NewPod"].as_str().unwrap()).collect();
+    assert_eq!(chosen, ["n1", "n2"].into());
+}
+
+#[test]
+fn looks_that_a_plugin_asks_for_one_after_the_other_are_made_together_in_the_end() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut visits = 0;
+    bench.settle(&mut |visit: &Visit| {
+        visits += 1;
+        for name in ["x", "y", "z"] {
+            if visit.reads.get(&ObjectKey::pod("d", name), true).is_err() {
+                return unavailable();
+            }
+        }
+        report(State::Processing)
+    });
+    assert_eq!((visits, bench.word(0)), (4, "Processing".into()));
+}
+
+#[test]
+fn a_plugin_that_always_asks_for_one_more_look_waits_as_after_any_failure() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut names = 0;
+    bench.settle(&mut |visit: &Visit| {
+        names += 1;
+        assert!(visit.reads.get(&ObjectKey::pod("d", format!("x{names}")), true).is_err());
+        unavailable()
+    });
+    assert!(names < 40, "{names} visits at one time");
+    assert!(bench.next.is_some_and(|next| next > bench.now));
+}
+
+#[test]
+fn what_waits_for_its_record_is_not_visited_by_the_rounds_until_then() {
+    let mut bench = Bench::new(Bench::targets(&["a", "b"]));
+    bench.pod("a", "1");
+    bench.pod("b", "2");
+    bench.settle(&mut |_: &Visit| report(State::Processing));
+    let mut visits = Vec::new();
+    let mut note = |visit: &Visit| {
+        visits.push(visit.target.name.clone());
+        let set_extra = vec![("NewPod".to_owned(), "n".to_owned())];
+        let stored = visit.target.extras.contains_key("NewPod") || visit.target.name == "b";
+        let proposal = Proposal { set_extra: if stored { vec![] } else { set_extra }, ..Proposal::default() };
+        let report = Report { state: State::Processing, proposal, check_after_ms: None };
+        Answer::Reported { operate: Proposal::default(), report }
+    };
+    bench.memory.turn_to(0);
+    bench.round(&mut note);
+    for _ in 0..5 {
+        bench.memory.turn_to(1);
+        bench.round(&mut note);
+    }
+    bench.later(2);
+    bench.settle(&mut note);
+    let times = |name: &str| visits.iter().filter(|visited| *visited == name).count();
+    assert_eq!((times("a"), times("b")), (2, 5), "once to decide it, once when it is durable");
+}

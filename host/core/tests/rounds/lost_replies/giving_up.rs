@@ -1,0 +1,55 @@
+//! What a plugin proposes together with a failure: it is made after the record of the failure, and before the release.
+
+use oarlock_core::plugin::proposal::{PluginError, Proposal, Report, State};
+use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use serde_json::json;
+
+use crate::lost_replies::script::Script;
+use crate::lost_replies::{evicting, run};
+
+/// Waits in the first term, and gives up with an eviction in the second.
+fn give_up(visit: &Visit, second: bool) -> Answer {
+    if visit.call == Call::Release {
+        return Answer::Proposed(Proposal::default());
+    }
+    let error = PluginError { reason: "Broken".into(), message: "it is".into() };
+    let gone = visit.target.object.as_ref().is_none_or(|object| object.terminating());
+    let mutations = if second && !gone { vec![evicting(visit)] } else { vec![] };
+    let proposal = Proposal { mutations, ..Proposal::default() };
+    let state = if second { State::Failed(error) } else { State::Processing };
+    Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms: None } }
+}
+
+#[test]
+fn what_is_proposed_with_a_failure_follows_its_record_also_in_a_later_term() {
+    let (mut bench, script) = Script::bench();
+    run(&mut bench, 2, &mut |visit| give_up(visit, false));
+    bench.crash();
+    bench.sent.clear();
+    run(&mut bench, 5, &mut |visit| give_up(visit, true));
+    assert_eq!(bench.word(0), "Failed/Broken");
+    // The epoch, the bump, the outcome.
+    assert_eq!(bench.sent[..4], ["status", "patch a", "status", "evict a"], "{:?}", bench.sent);
+    assert_eq!(script.sent("evict", "a").len(), 1);
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+}
+
+#[test]
+fn what_is_proposed_with_a_failure_is_made_before_the_release_though_it_waits_for_its_turn() {
+    let (mut bench, script) = Script::bench();
+    bench.settle(&mut |visit| give_up(visit, false));
+    bench.later(2);
+    bench.wire = 0;
+    bench.memory.turn_to(0);
+    run(&mut bench, 3, &mut |visit| give_up(visit, true));
+    assert_eq!(bench.word(0), "Failed/Broken");
+    assert!(bench.queue.has_next(), "the eviction waits");
+    bench.memory.turn_to(0);
+    run(&mut bench, 3, &mut |visit| give_up(visit, true));
+    assert!(bench.queue.has_next(), "no change of the pod takes it back");
+    bench.wire = usize::MAX;
+    bench.send();
+    run(&mut bench, 3, &mut |visit| give_up(visit, true));
+    assert_eq!(script.sent("evict", "a").len(), 1);
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+}
