@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use serde_json::json;
 
-use crate::bad_input::case::{Case, Event, case};
+use crate::bad_input::case::{Case, Event, Shown, case};
 use crate::bad_input::course::Course;
 use crate::bench::START;
 
@@ -35,11 +35,11 @@ const GOING: SignedDuration = SignedDuration::from_secs(1_000);
 fn play(case: &Case) -> Result<(), TestCaseError> {
     let mut course = Course::begin(case);
     let start: Timestamp = START.parse().unwrap();
-    let mut events: Vec<(i64, Event)> = case.events.clone();
-    let deletion = json!({"metadata": {"deletionTimestamp": START}});
-    let goes = case.deleted_at.filter(|_| case.namespace_goes);
-    if let Some(at) = case.deleted_at {
-        events.push((at, Event::Edit(deletion.clone())));
+    let mut events: Vec<(i64, Event)> = case.later.events.clone();
+    let deletion = Event::Edit(Shown(json!({"metadata": {"deletionTimestamp": START}})));
+    let goes = case.later.deleted_at.filter(|_| case.later.namespace_goes);
+    if let Some(at) = case.later.deleted_at {
+        events.push((at, deletion.clone()));
         events.sort_by_key(|(at, _)| *at);
     }
     for (at, event) in &events {
@@ -51,10 +51,11 @@ fn play(case: &Case) -> Result<(), TestCaseError> {
     }
     course.run_until(after(start, STORM))?;
     course.clear_up();
-    let seconds = case.spec["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0 && *limit < 100).unwrap_or(30);
+    let seconds =
+        case.stored.spec.0["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0 && *limit < 100).unwrap_or(30);
     course.run_until(after(after_seconds(course.bench.now, seconds), GRACE.saturating_mul(2)))?;
     course.deadlines_were_kept()?;
-    course.happen(&Event::Edit(deletion));
+    course.happen(&deletion);
     course.run_until(after(course.bench.now, GOING))?;
     course.nothing_is_left()
 }

@@ -8,12 +8,27 @@ use crate::bad_input::manners::{Manner, manners};
 use crate::bad_input::objects::{NAMES, pod, spec};
 use crate::bad_input::status::{record, status};
 
+/// JSON that is printed on one line, many targets as their number.
+#[derive(Clone)]
+pub(super) struct Shown(pub(super) Value);
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut value = self.0.clone();
+        let targets = self.0["targets"].as_array().map_or(0, Vec::len);
+        if targets > 10 {
+            value["targets"] = json!(targets);
+        }
+        write!(formatter, "{value}")
+    }
+}
+
 /// What happens from outside.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    Pod(Value),
+    Pod(Shown),
     Vanishes(&'static str),
-    Edit(Value),
+    Edit(Shown),
     Restart,
     PluginGone,
     PluginBack,
@@ -21,12 +36,13 @@ pub(super) enum Event {
 
 fn event() -> BoxedStrategy<(i64, Event)> {
     let what = prop_oneof![
-        4 => pod().prop_map(Event::Pod),
+        4 => pod().prop_map(Shown).prop_map(Event::Pod),
         2 => select(NAMES.to_vec()).prop_map(Event::Vanishes),
-        1 => status(false).prop_map(|status| Event::Edit(json!({ "status": status }))),
+        1 => status(false).prop_map(|status| Event::Edit(Shown(json!({ "status": status })))),
         1 => select(vec![json!({"metadata": {"generation": 2}, "spec": {"partition": 3}}),
                 json!({"metadata": {"finalizers": []}}),
-                json!({"metadata": {"generation": 3}, "spec": {"targets": [{"name": "c"}]}})]).prop_map(Event::Edit),
+                json!({"metadata": {"generation": 3}, "spec": {"targets": [{"name": "c"}]}})])
+            .prop_map(Shown).prop_map(Event::Edit),
         1 => Just(Event::Restart),
         1 => Just(Event::PluginGone),
         1 => Just(Event::PluginBack),
@@ -34,13 +50,26 @@ fn event() -> BoxedStrategy<(i64, Event)> {
     (0i64..35_000, what).boxed()
 }
 
-#[derive(Clone)]
+/// A job as somebody stored it, and what comes after.
+#[derive(Clone, Debug)]
 pub(super) struct Case {
-    pub(super) spec: Value,
-    pub(super) status: Value,
+    pub(super) stored: Stored,
+    pub(super) later: Later,
+}
+
+/// What is there at first.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) spec: Shown,
+    pub(super) status: Shown,
     pub(super) finalizers: Vec<&'static str>,
-    pub(super) records: Vec<Value>,
-    pub(super) pods: Vec<Value>,
+    pub(super) records: Vec<Shown>,
+    pub(super) pods: Vec<Shown>,
+}
+
+/// What comes after.
+#[derive(Clone, Debug)]
+pub(super) struct Later {
     pub(super) manners: Vec<Manner>,
     /// How many of a hundred things between host and cluster go wrong.
     pub(super) trouble: u64,
@@ -52,49 +81,33 @@ pub(super) struct Case {
     pub(super) seed: u64,
 }
 
-impl std::fmt::Debug for Case {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            spec,
-            status,
-            finalizers,
-            records,
-            pods,
-            manners,
-            trouble,
-            events,
-            deleted_at,
-            namespace_goes,
-            wire,
-            seed,
-        } = self;
-        let count = spec["targets"].as_array().map_or(0, Vec::len);
-        let spec = if count > 10 { format!("{count} targets") } else { spec.to_string() };
-        let texts = |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
-        let events: Vec<String> = events.iter().map(|(at, event)| format!("{at}: {event:?}")).collect();
-        write!(
-            formatter,
-            "spec {spec}\nstatus {status}\nfinalizers {finalizers:?}\nrecords {}\npods {}\nmanners {manners:?} trouble \
-             {trouble} seed {seed} deleted {deleted_at:?} namespace {namespace_goes} wire {wire}\nevents {events:#?}",
-            texts(records),
-            texts(pods)
-        )
-    }
-}
-
 pub(super) fn case() -> BoxedStrategy<Case> {
     prop_oneof![9 => case_of(false), 1 => case_of(true)].boxed()
 }
 
 fn case_of(sharded: bool) -> BoxedStrategy<Case> {
-    let stored = (
-        spec(sharded),
-        status(sharded),
+    (stored(sharded), later(sharded)).prop_map(|(stored, later)| Case { stored, later }).boxed()
+}
+
+fn stored(sharded: bool) -> BoxedStrategy<Stored> {
+    let fields = (
+        spec(sharded).prop_map(Shown),
+        status(sharded).prop_map(Shown),
         select(vec![vec![], vec!["finalizer.operating.kusionstack.io/protected"], vec!["someone.else/s"]]),
-        proptest::collection::vec(record(), 0..if sharded { 3 } else { 1 }),
-        proptest::collection::vec(pod(), 0..5),
+        proptest::collection::vec(record().prop_map(Shown), 0..if sharded { 3 } else { 1 }),
+        proptest::collection::vec(pod().prop_map(Shown), 0..5),
     );
-    let course = (
+    fields
+        .prop_map(|(spec, status, finalizers, records, pods)| {
+            // Records that a status does not name are nobody's.
+            let records = if status.0["records"].is_object() { records } else { vec![] };
+            Stored { spec, status, finalizers, records, pods }
+        })
+        .boxed()
+}
+
+fn later(sharded: bool) -> BoxedStrategy<Later> {
+    let fields = (
         manners(),
         select(vec![0u64, 0, 20, 60, 100]),
         proptest::collection::vec(event(), 0..5),
@@ -103,30 +116,10 @@ fn case_of(sharded: bool) -> BoxedStrategy<Case> {
         select(if sharded { vec![usize::MAX, 32] } else { vec![usize::MAX, 1, 2] }),
         any::<u64>(),
     );
-    (stored, course)
-        .prop_map(
-            |(
-                (spec, status, finalizers, records, pods),
-                (manners, trouble, mut events, deleted_at, goes, wire, seed),
-            )| {
-                events.sort_by_key(|(at, _)| *at);
-                // Records that a status does not name are nobody's.
-                let records = if status["records"].is_object() { records } else { vec![] };
-                Case {
-                    spec,
-                    status,
-                    finalizers,
-                    records,
-                    pods,
-                    manners,
-                    trouble,
-                    events,
-                    deleted_at,
-                    namespace_goes: goes,
-                    wire,
-                    seed,
-                }
-            },
-        )
+    fields
+        .prop_map(|(manners, trouble, mut events, deleted_at, namespace_goes, wire, seed)| {
+            events.sort_by_key(|(at, _)| *at);
+            Later { manners, trouble, events, deleted_at, namespace_goes, wire, seed }
+        })
         .boxed()
 }

@@ -11,7 +11,7 @@ use oarlock_core::plugin::visit::Visit;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::bad_input::case::{Case, Event};
+use crate::bad_input::case::{Case, Event, Shown};
 use crate::bad_input::manners::{Manner, answer};
 use crate::bad_input::storm::{Dice, Storm};
 use crate::bench::plugin::plugin;
@@ -39,25 +39,26 @@ pub(super) struct Course {
 
 impl Course {
     pub(super) fn begin(case: &Case) -> Self {
+        let Case { stored, later } = case;
         let mut job = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
             "metadata": {"name": "j", "namespace": "d", "uid": JOB_UID, "resourceVersion": "1", "generation": 1,
-                "finalizers": case.finalizers},
-            "spec": case.spec, "status": case.status});
+                "finalizers": stored.finalizers},
+            "spec": stored.spec.0, "status": stored.status.0});
         job.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-        let dice = Dice(Rc::new(RefCell::new(case.seed)));
+        let dice = Dice(Rc::new(RefCell::new(later.seed)));
         let mut bench = Bench::stored(job);
-        bench.weather = Box::new(Storm { dice: dice.clone(), bad: case.trouble });
-        bench.wire = case.wire;
-        for record in &case.records {
+        bench.weather = Box::new(Storm { dice: dice.clone(), bad: later.trouble });
+        bench.wire = later.wire;
+        for Shown(record) in &stored.records {
             // A record whose number makes no sense is read like any other; a bench has room for one of each number.
             let place = record["shard"].as_i64().and_then(|shard| u32::try_from(shard).ok()).unwrap_or(u32::MAX);
             bench.records.insert(place, record.clone());
         }
-        for pod in &case.pods {
+        for Shown(pod) in &stored.pods {
             bench.show(pod.clone());
         }
         bench.next = Some(bench.now);
-        Self { bench, dice, manners: case.manners.clone(), rounds: VecDeque::new() }
+        Self { bench, dice, manners: later.manners.clone(), rounds: VecDeque::new() }
     }
 
     /// When a round is due, or a result comes.
@@ -116,9 +117,9 @@ impl Course {
             return;
         }
         match event {
-            Event::Pod(pod) => bench.show(pod.clone()),
+            Event::Pod(Shown(pod)) => bench.show(pod.clone()),
             Event::Vanishes(name) => bench.vanish(name),
-            Event::Edit(patch) => bench.edit(patch),
+            Event::Edit(Shown(patch)) => bench.edit(patch),
             Event::Restart => bench.crash(),
             Event::PluginGone => bench.found = PluginLookup::Unknown { loaded: vec![] },
             Event::PluginBack => bench.found = plugin(),
