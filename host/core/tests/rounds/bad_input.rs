@@ -16,7 +16,7 @@ mod storm;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::job::time::{after, after_millis, after_seconds};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use serde_json::json;
 
 use crate::bad_input::case::{Case, Event, Shown, case};
@@ -61,7 +61,14 @@ fn play(case: &Case) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 1_000, rng_seed: RngSeed::Fixed(512), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 512,
+        max_shrink_iters: 1_000,
+        rng_seed: RngSeed::Fixed(512),
+        // Beside this file, whose crate has its `main.rs` in the same folder.
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
+        ..ProptestConfig::default()
+    })]
 
     /// A51, A60, L1, L3: whatever is stored, whatever the plugin and the cluster do.
     #[test]
