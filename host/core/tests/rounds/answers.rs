@@ -4,6 +4,16 @@ use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::plugin::proposal::{CallFailure, MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 
+/// The target itself, as a proposal names it.
+pub(crate) fn itself(visit: &Visit) -> ObjectRef {
+    ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None }
+}
+
+/// A proposal of these mutations.
+pub(crate) fn proposing(mutations: Vec<Mutation>) -> Answer {
+    Answer::Proposed(Proposal { mutations, ..Proposal::default() })
+}
+
 /// A report without a proposal.
 pub(crate) fn report(state: State) -> Answer {
     let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
@@ -12,15 +22,13 @@ pub(crate) fn report(state: State) -> Answer {
 
 /// Evicts the target.
 pub(crate) fn evict(visit: &Visit) -> Answer {
-    let key = ObjectKey::pod("d", visit.target.name.clone());
-    let mutation = Mutation::Evict { pod: ObjectRef { key, uid: None }, grace_seconds: None };
-    Answer::Proposed(Proposal { mutations: vec![mutation], ..Proposal::default() })
+    proposing(vec![Mutation::Evict { pod: itself(visit), grace_seconds: None }])
 }
 
 /// Marks the target.
 pub(crate) fn marking(visit: &Visit) -> Answer {
     let change = MetadataChange {
-        object: ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None },
+        object: itself(visit),
         set_labels: vec![("mark".into(), "true".into())],
         remove_labels: vec![],
         set_annotations: vec![],
@@ -29,7 +37,7 @@ pub(crate) fn marking(visit: &Visit) -> Answer {
         remove_finalizers: vec![],
         keep: false,
     };
-    Answer::Proposed(Proposal { mutations: vec![Mutation::Metadata(change)], ..Proposal::default() })
+    proposing(vec![Mutation::Metadata(change)])
 }
 
 /// Evicts, waits, and is done once the pod is gone.

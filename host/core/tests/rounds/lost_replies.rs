@@ -13,10 +13,11 @@ use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::plugin::grant::WriteRule;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
-use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, Report, State};
+use oarlock_core::plugin::proposal::{MetadataChange, Mutation, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::Value;
 
+use crate::answers::{itself, proposing, report};
 use crate::bench::Bench;
 use crate::bench::weather::Fate;
 
@@ -27,15 +28,6 @@ fn refused() -> Fate {
 /// The request is under way, and no reply comes.
 fn lost() -> Fate {
     Fate::Stopped(Stopped::Unknown { message: "timed out".into() })
-}
-
-fn report(state: State) -> Answer {
-    let report = Report { state, proposal: Proposal::default(), check_after_ms: None };
-    Answer::Reported { operate: Proposal::default(), report }
-}
-
-fn itself(visit: &Visit) -> ObjectRef {
-    ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None }
 }
 
 /// A change of the target's metadata that sets this label and this finalizer, if any.
@@ -54,10 +46,6 @@ fn marking(visit: &Visit, label: Option<&str>, finalizer: Option<&str>) -> Mutat
 
 fn evicting(visit: &Visit) -> Mutation {
     Mutation::Evict { pod: itself(visit), grace_seconds: None }
-}
-
-fn proposing(mutations: Vec<Mutation>) -> Answer {
-    Answer::Proposed(Proposal { mutations, ..Proposal::default() })
 }
 
 fn pod(bench: &Bench) -> Arc<Object> {

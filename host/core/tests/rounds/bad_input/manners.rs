@@ -8,6 +8,7 @@ use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::answers::{itself, proposing};
 use crate::bad_input::storm::Dice;
 
 /// A plugin, and not a good one.
@@ -67,10 +68,6 @@ pub(super) fn manners() -> BoxedStrategy<Vec<Manner>> {
     .boxed()
 }
 
-fn proposing(mutations: Vec<Mutation>) -> Answer {
-    Answer::Proposed(Proposal { mutations, ..Proposal::default() })
-}
-
 fn reporting(
     state: State,
     set_extra: Vec<(String, String)>,
@@ -79,10 +76,6 @@ fn reporting(
 ) -> Answer {
     let proposal = Proposal { set_extra, events, ..Proposal::default() };
     Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms } }
-}
-
-fn itself(visit: &Visit) -> ObjectRef {
-    ObjectRef { key: ObjectKey::pod("d", visit.target.name.clone()), uid: None }
 }
 
 fn marking(visit: &Visit, value: String) -> Answer {

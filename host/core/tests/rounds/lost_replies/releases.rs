@@ -6,10 +6,11 @@ use oarlock_core::plugin::proposal::{Mutation, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;
 
+use crate::answers::{proposing, report};
 use crate::bench::Bench;
 use crate::bench::weather::Fate;
 use crate::lost_replies::script::Script;
-use crate::lost_replies::{lost, mark, marking, once, plugin, pod, proposing, refused, report, run};
+use crate::lost_replies::{lost, mark, marking, once, plugin, pod, refused, run};
 
 #[test]
 fn a_release_that_is_refused_leaves_the_error_of_its_target_as_it_was_recorded() {

@@ -9,10 +9,11 @@ use oarlock_core::plugin::proposal::{Mutation, ObjectRef, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;
 
+use crate::answers::{itself, proposing, report};
 use crate::bench::START;
 use crate::bench::weather::{Fate, Look};
 use crate::lost_replies::script::Script;
-use crate::lost_replies::{evicting, itself, lost, marking, once, plugin, proposing, report, until_failed};
+use crate::lost_replies::{evicting, lost, marking, once, plugin, until_failed};
 
 fn widget() -> Kind {
     Kind::new("x.io/v1", "Widget")
