@@ -68,6 +68,7 @@ macro_rules! scenarios {
             evicting::a_bare_pod_is_left_alone_unless_it_is_to_be_marked,
             evicting::a_disruption_budget_is_waited_for_and_told_once,
             evicting::a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod,
+            evicting::a_pod_too_many_takes_the_place_of_a_target_that_none_was_made_for,
             evicting::a_target_that_was_never_there_or_vanished_is_not_found,
             evicting::a_namesake_that_came_later_is_never_touched,
             evicting::what_replaced_a_target_is_nobody_elses_once_its_job_is_gone,

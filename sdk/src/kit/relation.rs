@@ -14,6 +14,9 @@ pub(super) const NAMESPACE: &str = "default";
 /// How many objects of the same controller the host shows at most.
 const SUCCESSORS: usize = 16;
 
+/// Time for a controller to make an object in place of a target, in milliseconds.
+const MADE_BY_THEN_MS: u64 = 10_000;
+
 /// The objects of a relation, in the order that the contract promises.
 pub(super) fn find(scene: &Scene, relation: &Relation, freshness: Freshness) -> Result<Vec<Value>, ReadError> {
     let of_kind = |object: &&Value| {
@@ -28,6 +31,11 @@ pub(super) fn find(scene: &Scene, relation: &Relation, freshness: Freshness) -> 
         .cloned()
         .collect();
     if relation.by == RelationKey::SameController {
+        let asked = asked_ms(scene);
+        let since_asked = |object: &Value| created_ms(object) >= Some(asked);
+        // Its controller had made one too many before, and so makes no other.
+        let surplus = scene.job.now_ms >= asked.saturating_add(MADE_BY_THEN_MS) && !found.iter().any(since_asked);
+        found.retain(|object| surplus || since_asked(object));
         found.sort_by_key(created_ms);
         found.truncate(SUCCESSORS);
     } else {
@@ -66,13 +74,20 @@ fn is_taken(scene: &Scene, object: &Value) -> bool {
     scene.claimed.contains(&name) && held(scene).all(|mine| mine != name)
 }
 
-/// By the controller that the host stored when the target started; younger than the moment the target was asked to go.
+/// When the target was asked to go, else when it started.
+fn asked_ms(scene: &Scene) -> u64 {
+    let target = &scene.target;
+    target.extras.get("EvictedAt").and_then(|time| parse_instant(time)).unwrap_or(target.started_ms)
+}
+
+/// By the controller that the host stored when the target started; younger than that.
 fn has_same_controller(scene: &Scene, object: &Value) -> bool {
     let target = &scene.target;
     let Some(owner) = target.extras.get("Owner").and_then(|owner| owner.rsplit('/').next()) else { return false };
     let itself = target.object.as_ref().map(|target| part(target, &["metadata", "uid"]));
-    let asked = target.extras.get("EvictedAt").and_then(|time| parse_instant(time)).unwrap_or(target.started_ms);
-    owned_by(object, owner) && itself != Some(part(object, &["metadata", "uid"])) && created_ms(object) >= Some(asked)
+    owned_by(object, owner)
+        && itself != Some(part(object, &["metadata", "uid"]))
+        && created_ms(object) >= Some(target.started_ms)
 }
 
 fn owned_by(object: &Value, uid: &str) -> bool {

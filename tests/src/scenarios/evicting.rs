@@ -129,6 +129,33 @@ pub async fn a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod(rig: &mut Rig
     all_replaced(rig, target).await
 }
 
+/// The ReplicaSet has one pod too many when it loses the target, and so makes no other: that one has taken its place.
+pub async fn a_pod_too_many_takes_the_place_of_a_target_that_none_was_made_for(rig: &mut Rig) -> anyhow::Result<()> {
+    use oarlock_sim::world::{Pause, Scope};
+    let set = rig.seedbed.replica_set("web", 2).await?;
+    let pods = settled(rig, &set, "web").await?;
+    budget(rig, 2).await?;
+    rig.start_host().await?;
+    let target = names(pods.get(..1).unwrap_or_default());
+    let name = target.join("");
+    rig.create_job("s", replace(&target, json!({}))).await?;
+    rig.until("s", "blocked", |job| job.target(&name) == "Processing/EvictionBlocked").await?;
+    rig.world.hold(Pause::Readiness, Scope::World);
+    rig.world.scale(&set, 3).await?;
+    rig.world.until("the third pod", SETTLED, |all| all.len() == 3).await?;
+    let surplus = rig.pod_names("web").await?.into_iter().find(|name| !names(&pods).contains(name));
+    rig.world.hold(Pause::Creation, Scope::World);
+    rig.world.release(Pause::Readiness, Scope::World);
+    rig.world
+        .until("the eviction", SETTLED, |all| all.iter().all(|pod| pod.metadata.name.as_ref() != Some(&name)))
+        .await?;
+    rig.world.scale(&set, 2).await?;
+    rig.world.release(Pause::Creation, Scope::World);
+    let job = rig.until_progress("s", "Succeeded").await?;
+    ensure!(new_pods(&job).into_iter().next() == surplus, "{:?}, and not {surplus:?}", new_pods(&job));
+    Ok(())
+}
+
 /// A Pending target that is not there fails, one that vanished before its turn too; the others go on.
 pub async fn a_target_that_was_never_there_or_vanished_is_not_found(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_deployment(rig, 1).await?;

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
 use crate::job::state::{TargetState, extras};
-use crate::job::time::{milliseconds, whole};
+use crate::job::time::{after, milliseconds, whole};
 use crate::plugin::visit::{Answer, Call, JobFacts, TargetFacts, Visit};
 use crate::round::context::Target;
 use crate::round::judge::Verdict;
@@ -12,6 +14,10 @@ use crate::round::target::PlannedVisit;
 use crate::round::target_memory::TargetMemory;
 use crate::shared::reads::{Subject, VisitReads};
 use crate::shared::tables::{SharedTables, Tables};
+
+/// Time for a controller to make an object in place of a target. One that makes none by then has as many as it wants: it had
+/// made one too many before, since the reply to an earlier request was lost, say.
+const MADE_BY_THEN: SignedDuration = SignedDuration::from_secs(10);
 
 /// A planned visit of one target, on its way to the plugin and back.
 pub struct PlannedCall<'a> {
@@ -81,6 +87,7 @@ impl PlannedCall<'_> {
 
     fn reads(&self, known: &TargetMemory, tables: &SharedTables) -> VisitReads {
         let (round, state) = (self.target.round, &self.planned.state);
+        let since = whole(self.since(state, known));
         VisitReads {
             store: round.store.clone(),
             tables: tables.clone(),
@@ -88,12 +95,13 @@ impl PlannedCall<'_> {
             served: round.served.clone(),
             plugin: round.serving().cloned(),
             subject: Subject {
+                surplus_since: surplus_since(state, since, round.now),
                 namespace: round.job.key.namespace.clone(),
                 name: self.target.name.to_owned(),
                 uid: state.uid.clone().unwrap_or_default(),
                 extras: self.target.stored.extra.clone(),
                 job_uid: round.job.uid.clone(),
-                since: whole(self.since(state, known)),
+                since,
                 owner: owner(state),
                 node: state.extra(extras::NODE).map(str::to_owned),
             },
@@ -104,11 +112,17 @@ impl PlannedCall<'_> {
     }
 
     /// The earliest creation time of an object that may be the target's successor.
-    fn since(&self, state: &TargetState, known: &TargetMemory) -> k8s_openapi::jiff::Timestamp {
+    fn since(&self, state: &TargetState, known: &TargetMemory) -> Timestamp {
         let noted = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
         let seen = || self.planned.object.as_deref().and_then(crate::cluster::object::Object::asked_to_go);
         noted.or_else(seen).or_else(|| known.expects.departure()).or(state.start).unwrap_or(self.target.round.now)
     }
+}
+
+/// The earliest creation time of a successor that was made before the target was asked to go, once its controller has had
+/// time to make one after that.
+fn surplus_since(state: &TargetState, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    state.start.filter(|start| *start < since && after(since, MADE_BY_THEN) <= now)
 }
 
 /// Kind and UID of the recorded root controller.

@@ -139,12 +139,25 @@ fn reconciling(facts: &Facts<'_>, progress: Progress) -> Word {
     match (progress.terminal(), stuck(facts, progress)) {
         (true, _) => word("Reconciling", false, "Working", "the job has ended"),
         (false, Some((message, reason))) => word("Reconciling", false, reason, message),
-        (false, None) if waiting => {
-            word("Reconciling", true, "Waiting", "no target is in flight; raise spec.partition to start more")
-        }
+        (false, None) if waiting => word("Reconciling", true, "Waiting", waits(facts)),
         (false, None) => {
             word("Reconciling", true, "Working", format!("{} targets are in flight", facts.counts.processing))
         }
+    }
+}
+
+/// What a job waits for that has no target in flight, and nothing that stands in its way.
+fn waits(facts: &Facts<'_>) -> String {
+    let Counts { total, pending, .. } = facts.counts;
+    let partition = facts.round.valid().and_then(|spec| spec.partition);
+    match facts.round.serving() {
+        Some(plugin) if partition.is_none_or(|most| total.saturating_sub(pending) < most as usize) => format!(
+            "no target is in flight; the next start once jobs of plugin {} leave room (limits.targetsInFlight is {}) or let \
+             go of their pods",
+            plugin.manifest.name,
+            plugin.targets_in_flight()
+        ),
+        _ => "no target is in flight; raise spec.partition to start more".to_owned(),
     }
 }
 

@@ -62,6 +62,8 @@ pub struct Subject {
     pub job_uid: String,
     /// Earliest creation time of an object that may be its successor.
     pub since: Timestamp,
+    /// The same, where no object is so young.
+    pub surplus_since: Option<Timestamp>,
     /// Kind and UID of its root controller.
     pub owner: Option<(String, String)>,
     /// The node, for a DaemonSet's pods.
@@ -147,6 +149,14 @@ impl VisitReads {
 
     /// Free objects of the target's controller that are young enough, oldest first.
     fn candidates(&self, kind: &Kind) -> Vec<Arc<Object>> {
+        let found = self.candidates_since(kind, self.subject.since);
+        match self.subject.surplus_since.filter(|_| found.is_empty()) {
+            Some(since) => self.candidates_since(kind, since),
+            None => found,
+        }
+    }
+
+    fn candidates_since(&self, kind: &Kind, since: Timestamp) -> Vec<Arc<Object>> {
         let Some((owner_kind, root)) = &self.subject.owner else { return Vec::new() };
         let subject = &self.subject;
         let fits = |object: &Arc<Object>| {
@@ -156,7 +166,7 @@ impl VisitReads {
                 && (owner_kind != "DaemonSet" || on_node())
                 && !holds::barred(object)
         };
-        let mut from = (Some(subject.since), String::new());
+        let mut from = (Some(since), String::new());
         let mut found = Vec::new();
         while found.len() < CANDIDATES {
             let next = self.store.siblings(kind, root, &from, SIBLINGS);
@@ -290,6 +300,20 @@ mod tests {
         let expected: Vec<String> = free.iter().map(|number| format!("p{number:04}")).collect();
         assert_eq!(names(&reads(|number| free.contains(&number))), expected);
         assert_eq!(names(&reads(|_| false)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_object_made_before_the_target_was_asked_to_go_is_shown_late_and_only_where_none_was_made_since() {
+        let mut reads = reads(|number| number == 7);
+        let (asked, started) = ("2026-01-01T00:00:06Z".parse().unwrap(), "2026-01-01T00:00:04Z".parse().unwrap());
+        reads.subject.since = asked;
+        assert!(names(&reads).is_empty());
+        reads.subject.surplus_since = Some(started);
+        assert_eq!(names(&reads), ["p0007"]);
+        let mut younger = sibling(ALL);
+        younger.created = Some(asked);
+        reads.store.apply(younger);
+        assert_eq!(names(&reads), ["p10000"]);
     }
 
     #[test]

@@ -162,6 +162,16 @@ fn taken_pod_that_vanished_is_chosen_anew_after_a_look() {
 }
 
 #[test]
+fn pod_made_before_the_eviction_is_taken_once_the_controller_made_no_other() {
+    let asked = |time: &str| gone().extra("EvictedAt", time).object(&new("surplus"));
+    assert_eq!(progress(asked("2026-01-31T11:59:55Z")).proposal(), Proposal::new());
+    assert_eq!(progress(asked("2026-01-31T11:59:50Z")).proposal(), taken("surplus"));
+    let both = asked("2026-01-31T11:59:40Z")
+        .object(&pod("younger").controller("apps/v1", "ReplicaSet", "foo").created("2026-01-31T11:59:50Z"));
+    assert_eq!(progress(both).proposal(), taken("younger"));
+}
+
+#[test]
 fn controller_is_not_suspected_at_once() {
     let visit = gone().extra("EvictedAt", "2026-01-31T11:59:57Z").before_look();
     assert_eq!(progress(visit), Report::processing().check_after(Duration::from_secs(7)));
