@@ -9,6 +9,7 @@ use oarlock_core::cluster::store::Change;
 use oarlock_core::cluster::writes::{EntryResult, Priority};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
+use oarlock_core::round::shards::Shards;
 use oarlock_core::shared::orphans::{Orphans, held_by};
 use oarlock_core::shared::tables::lock;
 use oarlock_kube::lease::Fence;
@@ -207,7 +208,7 @@ impl Lead {
         };
         match outcome {
             Ok(Next::Gone) => {
-                lock(&self.term.tables).forget(&key);
+                lock(&self.term.tables).forget(&key, self.ports.cluster.store());
                 self.ports.metrics.job_is(&key, None);
                 self.queue.gone(&key);
             }
@@ -225,16 +226,17 @@ impl Lead {
                 };
                 let at_least = at_least.map(|seconds| Duration::from_secs(u64::from(seconds)));
                 let wait = self.queue.failed(&key, memory, at_least);
-                self.keep_no_neighbour_waiting(&key, patience);
+                self.keep_no_neighbour_waiting(&key, wait, patience);
                 let (error, retry_ms) = (error_chain(&error), wait.as_millis());
                 tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
             }
         }
     }
 
-    /// Lets the other jobs of its namespace start targets, once every round of a job has failed for so long.
-    fn keep_no_neighbour_waiting(&self, key: &JobKey, patience: Duration) {
-        if self.queue.fails_for(key) >= patience {
+    /// Lets the other jobs of its namespace start targets and claim objects, once every round of a job has failed for so
+    /// long, the wait for the next one counted.
+    fn keep_no_neighbour_waiting(&self, key: &JobKey, wait: Duration, patience: Duration) {
+        if self.queue.fails_for(key).saturating_add(wait) >= patience {
             lock(&self.term.tables).claims.read(key);
         }
     }
@@ -243,9 +245,11 @@ impl Lead {
     fn panicked(&mut self, error: &JoinError) {
         self.ports.metrics.panicked();
         let Some(key) = self.running.remove(&error.id()) else { return };
-        let wait = self.queue.failed(&key, Box::default(), None);
+        // Its records are read at once: a round that asked for them first would count as one that did not fail.
+        let shards = Shards { wanted: true, ..Shards::default() };
+        let wait = self.queue.failed(&key, Box::new(JobMemory { shards, ..JobMemory::default() }), None);
         // Its claims may not be known.
-        self.keep_no_neighbour_waiting(&key, NEIGHBOURS_WAIT_UNREAD);
+        self.keep_no_neighbour_waiting(&key, wait, NEIGHBOURS_WAIT_UNREAD);
         tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
     }
 

@@ -94,6 +94,16 @@ impl Holds<'_> {
         Ok(!self.has(mark) && self.others()?.iter().any(|entry| mark.is(entry)))
     }
 
+    /// Whether another job holds the mark too, so that it stays when this job
+    /// lets go.
+    ///
+    /// # Errors
+    ///
+    /// Where the annotations cannot be read.
+    pub fn is_shared(&self, mark: Mark<'_>) -> Result<bool, ReadError> {
+        Ok(self.others()?.iter().any(|entry| mark.is(entry)))
+    }
+
     /// What other jobs hold. Read only where it matters: it copies all
     /// annotations.
     fn others(&self) -> Result<&[String], ReadError> {

@@ -109,7 +109,7 @@ impl Link {
         let read = |document| match serde_json::from_value::<OperationRecord>(document) {
             Ok(record) => Some(record),
             Err(error) => {
-                // The job's ranges say the same; the next outcome in this shard writes it anew.
+                // It counts as lost; a term that remembers its targets writes it anew.
                 tracing::warn!(job = %key, %error, "failed to read an OperationRecord; the round goes on without it");
                 None
             }

@@ -164,9 +164,10 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
             format!("Pod {name} is let go, but its CollaSet has marked it for deletion: it may still be replaced.");
         return proposal.warning("ReplaceReleased", message);
     }
-    // A CollaSet takes a new pod back only where that does not serve yet.
+    // A CollaSet takes a new pod back only where that does not serve yet. Nothing ends where another job holds the mark too.
+    let ends = label && holds.is_shared(Mark::Label(TO_REPLACE)).is_ok_and(|shared| !shared);
     match pod.label(NEW_ID).and_then(|id| partner(case.target, &name, &id).ok().flatten()) {
-        Some(new) if label && is_available(&new) => {
+        Some(new) if ends && is_available(&new) => {
             let message = format!(
                 "Pod {name} is let go, but its new pod {new} serves already: their CollaSet keeps both; label one of \
                  them {TO_DELETE}=true.",

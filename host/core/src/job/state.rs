@@ -273,9 +273,12 @@ fn missing(status: &OperationJobStatus, details: &BTreeMap<usize, TargetDetail>,
 }
 
 /// Those of the missing targets that may have been started: those in flight by the ranges and, if the ranges of ended
-/// targets were cut, all of unknown progress.
+/// targets were cut and more targets look pending than the status counts, all of unknown progress. A record that was never
+/// written, since none of its targets has started, is missing too.
 fn lost(missing: &[usize], status: &OperationJobStatus, targets: &[TargetState]) -> BTreeSet<u32> {
-    let cut = status.ranges_truncated == Some(true);
+    let counted = usize::try_from(status.pending_pod_count.unwrap_or(0)).unwrap_or(0);
+    let look_pending = || targets.iter().filter(|target| target.progress == Progress::Pending).count();
+    let cut = status.ranges_truncated == Some(true) && look_pending() > counted;
     let may_have_started = |index: &&usize| {
         targets.get(**index).is_some_and(|target| match target.progress {
             Progress::Processing => true,
@@ -404,6 +407,12 @@ mod tests {
         };
         let state = JobState::read(&job, &[record(1), record(2)], Timestamp::UNIX_EPOCH, None);
         assert_eq!(state.lost, [249].into());
+        // Of the first record's targets 249 is known to be pending by its number alone.
+        let job =
+            sharded(json!({"records": {"count": 3, "size": 250}, "rangesTruncated": true, "pendingPodCount": 351,
+            "ranges": {"succeeded": "0-248"}}));
+        let state = JobState::read(&job, &[record(1), record(2)], Timestamp::UNIX_EPOCH, None);
+        assert!(state.lost.is_empty(), "a record that was never written is not lost: {:?}", state.lost);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::plugin::grant::Grant;
 use crate::plugin::manifest::Manifest;
 use crate::plugin::proposal::Registration;
 
-/// Most targets in `Processing` of a plugin whose grant names no number. Twice as many are no faster: 32 writes are on the
+/// Most targets in `Processing` of one job whose plugin's grant names no number. More are no faster: 32 writes are on the
 /// wire at once, and each status that names more of them costs the API server more.
 pub const TARGETS_IN_FLIGHT: u32 = 1_000;
 
@@ -45,10 +45,17 @@ pub enum PluginLookup {
 }
 
 impl PluginInfo {
-    /// The most targets in `Processing` at once, of all jobs: the lower of the plugin's request and the grant's limit.
+    /// The most targets in `Processing` at once, of all jobs: the lower of the plugin's request and the grant's limit,
+    /// unlimited if neither has one.
     pub fn targets_in_flight(&self) -> usize {
-        let granted = self.grant.limits.targets_in_flight.unwrap_or(TARGETS_IN_FLIGHT);
-        self.manifest.limits.targets_in_flight.map_or(granted, |asked| asked.min(granted)) as usize
+        let limits = [self.manifest.limits.targets_in_flight, self.grant.limits.targets_in_flight];
+        limits.into_iter().flatten().min().map_or(usize::MAX, |most| most as usize)
+    }
+
+    /// The same, of one job: what bounds all jobs where the grant names it, so that one job that is stuck keeps no other
+    /// waiting where nobody asked for that.
+    pub fn targets_of_one_job(&self) -> usize {
+        self.grant.limits.targets_in_flight.unwrap_or(TARGETS_IN_FLIGHT) as usize
     }
 }
 

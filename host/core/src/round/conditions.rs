@@ -152,10 +152,9 @@ fn waits(facts: &Facts<'_>) -> String {
     let partition = facts.round.valid().and_then(|spec| spec.partition);
     match facts.round.serving() {
         Some(plugin) if partition.is_none_or(|most| total.saturating_sub(pending) < most as usize) => format!(
-            "no target is in flight; the next start once jobs of plugin {} leave room (limits.targetsInFlight is {}) or let \
+            "no target is in flight; the next start once other jobs of plugin {} leave room (limits.targetsInFlight) or let \
              go of their pods",
-            plugin.manifest.name,
-            plugin.targets_in_flight()
+            plugin.manifest.name
         ),
         _ => "no target is in flight; raise spec.partition to start more".to_owned(),
     }

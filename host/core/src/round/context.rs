@@ -104,6 +104,12 @@ impl<'a> Round<'a> {
         self.namespace_terminating || self.object.metadata.deletion_timestamp.is_some()
     }
 
+    /// True if writes that were decided before may still go out: the job stays, and its plugin is granted its namespace.
+    pub fn may_act(&self) -> bool {
+        let granted = |plugin: &Arc<PluginInfo>| plugin.grant.allows_namespace(&self.job.key.namespace);
+        !self.deleting() && self.serving().is_some_and(granted)
+    }
+
     /// `metadata.generation`.
     pub fn generation(&self) -> i64 {
         self.object.metadata.generation.unwrap_or(0)

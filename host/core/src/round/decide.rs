@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{PluginBinding, Selection};
 
 use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
 use crate::job::state::Progress;
-use crate::job::time::write_time;
+use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::conditions::{conditions, moved};
 use crate::round::context::Round;
@@ -28,6 +28,9 @@ use crate::round::status::{self, Summary};
 use crate::round::target_memory::Bounds;
 use crate::shared::cleanup::cleanup;
 use crate::shared::tables::{SharedTables, Tables, lock};
+
+/// Wait of the end of a deleted job for the other jobs of its namespace to be read.
+const OTHERS_UNREAD: SignedDuration = SignedDuration::from_millis(200);
 
 /// The record of a round, and the writes and events that may follow it.
 #[derive(Debug, Default)]
@@ -214,6 +217,11 @@ fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> Entry {
 
 /// Adds the write that is due for the job itself, once no write of its targets is left.
 fn finalize_job(round: &Round<'_>, memory: &mut JobMemory, epoch: i64, tables: &Tables, decision: &mut Decision) {
+    if round.deleting() && !tables.claims.ready(&round.job.key.namespace) {
+        // What it owes to pods of other jobs is known once those were read.
+        memory.close_at = Some(after(round.now, OTHERS_UNREAD));
+        return;
+    }
     let (writes, event) = match finalize(round, memory) {
         Finalize::Rest => return memory.close_at = None,
         Finalize::Later(time) => return memory.close_at = Some(time),

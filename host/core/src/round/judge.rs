@@ -229,7 +229,10 @@ impl PlannedCall<'_> {
         }
         let wanted = stored_claims(next, Some(&plugin.registration));
         let target_uid = next.uid.clone().unwrap_or_default();
-        if wanted.iter().any(|object| tables.claims.taken(namespace, object, &target_uid)) {
+        let stored = stored_claims(self.target.stored, Some(&plugin.registration));
+        // What another job of the namespace has claimed is not known before that was read.
+        let unknown = !tables.claims.ready(namespace) && wanted.iter().any(|object| !stored.contains(object));
+        if unknown || wanted.iter().any(|object| tables.claims.taken(namespace, object, &target_uid)) {
             return false;
         }
         for object in &wanted {
@@ -237,8 +240,7 @@ impl PlannedCall<'_> {
             tables.claims.claim(object, Claim { job, index: self.target.index, target_uid: target_uid.clone() });
         }
         // A durable claim is given up only once the newer state is durable too.
-        let kept: Vec<_> =
-            wanted.into_iter().chain(stored_claims(self.target.stored, Some(&plugin.registration))).collect();
+        let kept: Vec<_> = wanted.into_iter().chain(stored).collect();
         tables.claims.release_except(&self.target.round.job.key, self.target.index, &kept);
         true
     }

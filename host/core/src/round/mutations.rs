@@ -91,6 +91,10 @@ impl Origin<'_> {
 
     fn patch(&self, object: &ObjectRef, subresource: Option<&str>, patch: &Value) -> Option<Write> {
         let seen = self.seen(object);
+        if seen.is_none() && self.target.round.store.keeps(&object.key.kind) {
+            // It is gone, or another one has its name.
+            return None;
+        }
         let uid = object.uid.clone().or(seen.as_ref().map(|seen| seen.uid.clone()))?;
         let mut body = patch.clone();
         let fields = body.as_object_mut()?;

@@ -27,7 +27,7 @@ use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 /// Most targets of one round, so that one huge job never keeps the others waiting: one record's worth.
 const BATCH: usize = 250;
 /// Wait for the other jobs of the namespace to be read.
-const READ_AGAIN: SignedDuration = SignedDuration::from_millis(50);
+const READ_AGAIN: SignedDuration = SignedDuration::from_millis(200);
 /// Wait after live reads that the API server did not answer.
 const FAILED_READ_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 /// Wait while other jobs' targets use all that a plugin may have in flight.
@@ -68,7 +68,9 @@ enum StartGate {
     Open(usize),
     /// Those in flight may be visited, none may start: no valid spec or no plugin.
     NoStarts,
-    /// None may be visited: this term has not raised the job's epoch, or not read all jobs of the namespace.
+    /// The same, until this term has read all jobs of the namespace: one of them may have claimed what a target needs.
+    Unread,
+    /// None may be visited: this term has not raised the job's epoch.
     Shut,
 }
 
@@ -81,14 +83,17 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     }
     // Also if another client removed the job's start time.
     let begun = memory.state.start.is_some() || memory.durable.pending.len() < memory.state.targets.len();
-    if !read && begun || !tables.claims.ready(&round.job.key.namespace) {
+    if !read && begun {
         return StartGate::Shut;
     }
+    if !tables.claims.ready(&round.job.key.namespace) {
+        return StartGate::Unread;
+    }
     let (Some(_), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
-    let most = plugin.targets_in_flight();
     let own = memory.latest.processing.len();
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
-    StartGate::Open(most.saturating_sub(own).saturating_sub(elsewhere))
+    let of_all = plugin.targets_in_flight().saturating_sub(own).saturating_sub(elsewhere);
+    StartGate::Open(of_all.min(plugin.targets_of_one_job().saturating_sub(own)))
 }
 
 /// The first half of a round, up to the plugin calls: takes results, and plans. Returns the events that follow from the
@@ -167,7 +172,7 @@ fn choose(
         let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
         if live && !ends {
             let follows = memory.targets.get(&index).is_some_and(|known| known.writes_its_end);
-            if follows && !round.deleting() && queue.has_entry(&round.job.uid, index) {
+            if follows && round.may_act() && queue.has_entry(&round.job.uid, index) {
                 // It is released after what was proposed with its end: the result brings that visit.
                 continue;
             }
@@ -217,6 +222,9 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     };
     if round.deleting() {
         return memory.durable.pending.iter().filter(|index| !memory.decided.contains_key(index)).copied().collect();
+    }
+    if gate == StartGate::Unread && !memory.durable.pending.is_empty() {
+        plan.come_back(after(round.now, READ_AGAIN));
     }
     let StartGate::Open(most) = gate else { return Vec::new() };
     if queue.waiting(&round.job.uid) >= ENOUGH_WAITING {

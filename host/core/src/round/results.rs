@@ -146,8 +146,8 @@ fn stop(
     let mut told = (None, None);
     let wait = match stopped {
         Stopped::NotSent => {
-            // Somebody else has changed its object since.
-            known.news = true;
+            // Somebody else has changed its object since it was seen.
+            known.news |= write.is_some_and(|write| write.version().is_some());
             known.check(at);
             return (None, None);
         }

@@ -346,8 +346,7 @@ impl Target<'_> {
         }
         let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));
         let state = TargetState { uid: pod.map(|pod| pod.uid.clone()), ..self.stored.clone() };
-        let message =
-            "the OperationRecord of this target is missing, so the changes made to its pod are unknown; check the pod";
+        let message = "the OperationRecord of this target, or its line there, is missing or unreadable, so the changes made to its pod are unknown; check the pod";
         Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
 

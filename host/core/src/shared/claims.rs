@@ -115,8 +115,9 @@ impl Claims {
         released.iter().for_each(|object| self.drop_claim(job, index, object));
     }
 
-    /// Forgets a deleted job. Its replacements stay taken, lest they be counted twice, until they are gone too.
-    pub fn forget(&mut self, job: &JobKey) {
+    /// Forgets a deleted job. Those of its replacements that are still there stay taken, lest they be counted twice, until
+    /// they are gone too.
+    pub fn forget(&mut self, job: &JobKey, is_there: impl Fn(&ClaimedObject) -> bool) {
         for (index, objects) in self.by_job.remove(job).unwrap_or_default() {
             for object in objects {
                 let place = place(&job.namespace, &object);
@@ -124,7 +125,7 @@ impl Claims {
                 let own = held.find(|(_, claim)| claim.job == *job && claim.index == index);
                 let target = own.map(|(_, claim)| claim.target_uid.clone());
                 self.drop_claim(job, index, &object);
-                if let Some(target) = target {
+                if let Some(target) = target.filter(|_| is_there(&object)) {
                     self.retired.entry(place).or_default().push((object.uid.clone(), target));
                 }
             }
@@ -175,14 +176,22 @@ mod tests {
         assert!(claims.claim(&new, claim("a", 0, "u1")));
         assert!(!claims.claim(&new, claim("a", 1, "u2")));
         assert!(claims.claim(&new, claim("b", 4, "u1")));
-        claims.forget(&claim("a", 0, "").job);
+        claims.forget(&claim("a", 0, "").job, |_| true);
         assert!(claims.taken("d", &new, "u2"));
-        claims.forget(&claim("b", 0, "").job);
+        claims.forget(&claim("b", 0, "").job, |_| true);
         assert!(!claims.claim(&new, claim("a", 1, "u2")), "it took the place of u1, whoever knows of that");
         assert!(claims.claim(&new, claim("c", 0, "u1")));
-        claims.forget(&claim("c", 0, "").job);
+        claims.forget(&claim("c", 0, "").job, |_| true);
         claims.gone("d", &new);
         assert!(claims.claim(&new, claim("a", 1, "u2")));
+    }
+
+    #[test]
+    fn a_new_pod_that_went_before_its_job_is_not_remembered() {
+        let mut claims = Claims::default();
+        assert!(claims.claim(&pod("new", "n"), claim("a", 0, "u1")));
+        claims.forget(&claim("a", 0, "").job, |_| false);
+        assert!(claims.retired.is_empty() && !claims.taken("d", &pod("new", "n"), "u2"));
     }
 
     #[test]
@@ -191,7 +200,7 @@ mod tests {
         assert!(claims.claim(&pod("db-0", "u2"), claim("a", 0, "u1")));
         assert!(claims.claim(&pod("db-0", "u3"), claim("b", 0, "u2")));
         assert!(claims.taken("d", &pod("db-0", "u2"), "x"));
-        claims.forget(&claim("a", 0, "").job);
+        claims.forget(&claim("a", 0, "").job, |_| true);
         assert!(!claims.taken("d", &pod("db-0", "u4"), "u3"));
     }
 

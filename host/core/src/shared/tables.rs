@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::cluster::object::ObjectKey;
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
 use crate::shared::claims::Claims;
@@ -61,8 +62,12 @@ impl Tables {
     }
 
     /// Forgets a deleted job.
-    pub fn forget(&mut self, job: &JobKey) {
-        self.claims.forget(job);
+    pub fn forget(&mut self, job: &JobKey, store: &Store) {
+        self.claims.forget(job, |object| {
+            let shown = || store.get(&ObjectKey::pod(&job.namespace, &object.name));
+            // Claims name no group: what is no pod may be there.
+            object.kind != "Pod" || shown().is_some_and(|pod| object.uid.is_empty() || pod.uid == object.uid)
+        });
         self.wake.forget(job);
         for jobs in self.in_flight.values_mut() {
             jobs.remove(job);

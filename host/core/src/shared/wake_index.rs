@@ -1,8 +1,8 @@
 //! The targets that a change of an object wakes.
 //!
 //! An object wakes the target of its name, the target that claimed it, and those to which a label, a field or an owner
-//! reference points. While no target has claimed it and no label or field of it points to one, it also wakes the targets
-//! of its controller that have waited longest. Jobs that have ended are not in the index. Source: docs/operationjob.md 3.1.
+//! reference points. While no target has claimed it and no label or field of it points to one that waits for a pod of its
+//! controller, it also wakes those that have waited longest for one. Jobs that have ended are not in the index. Source: docs/operationjob.md 3.1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

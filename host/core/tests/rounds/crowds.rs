@@ -6,7 +6,7 @@ use oarlock_core::job::key::JobKey;
 use oarlock_core::job::time::after_millis;
 use oarlock_core::plugin::lookup::TARGETS_IN_FLIGHT;
 use oarlock_core::plugin::proposal::{Proposal, Report, State};
-use oarlock_core::plugin::visit::{Answer, Visit};
+use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use oarlock_core::shared::tables::lock;
 use oarlock_core::shared::write_queue::MOST_ENTRIES;
 use serde_json::{Value, json};
@@ -55,27 +55,31 @@ fn a_deadline_ends_targets_whose_writes_wait() {
 }
 
 #[test]
-fn a_job_that_waits_until_its_neighbours_are_read_does_not_spin() {
-    let mut bench = Bench::of_one(&json!({}));
+fn until_its_neighbours_are_read_a_job_starts_and_claims_nothing_and_ends_what_is_due() {
+    let mut bench = Bench::new(json!({"action": "Replace", "targets": [{"name": "a"}, {"name": "b"}], "partition": 1,
+        "activeDeadlineSeconds": 30}));
+    ["a", "b"].into_iter().for_each(|name| bench.pod(name, name));
     bench.settle(&mut waiting);
     let other = JobKey { namespace: "d".into(), name: "other".into() };
     lock(&bench.tables).claims.expect(&other);
-    bench.touch_all();
-    let mut visits = 0;
-    for _ in 0..5 {
-        bench.round(&mut |visit: &Visit| {
-            visits += 1;
-            waiting(visit)
-        });
-        assert!(bench.next.unwrap() > bench.now, "the next round waits a little");
-    }
-    assert_eq!(visits, 0);
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"partition": 2}}));
+    let claims = |bench: &mut Bench, seconds: i64| {
+        for _ in 0..seconds {
+            bench.touch_all();
+            bench.settle(&mut |visit: &Visit| storing_as(visit, "NewPod", "x"));
+            assert!(bench.next.is_some_and(|next| next > bench.now), "the next round waits a little");
+            bench.later(1);
+        }
+    };
+    claims(&mut bench, 5);
+    let said = |bench: &Bench, index: usize| bench.status()["targetDetails"][index].clone();
+    assert!(said(&bench, 0)["extraInfo"].get("NewPod").is_none() && bench.word(1) == "Pending");
     lock(&bench.tables).claims.read(&other);
-    bench.round(&mut |visit: &Visit| {
-        visits += 1;
-        waiting(visit)
-    });
-    assert_eq!(visits, 1);
+    claims(&mut bench, 5);
+    assert_eq!((said(&bench, 0)["extraInfo"]["NewPod"].as_str(), bench.word(1).as_str()), (Some("x"), "Processing"));
+    lock(&bench.tables).claims.expect(&other);
+    claims(&mut bench, 25);
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded", "its time is over, whatever others have claimed");
 }
 
 #[test]
@@ -118,8 +122,15 @@ fn of_a_plugin_whose_grant_names_no_number_a_thousand_targets_are_in_flight() {
 }
 
 /// Stores what it sees, and waits until it sees that it is stored.
-fn storing(_: &Visit) -> Answer {
-    let proposal = Proposal { set_extra: vec![("Mode".into(), "seen".into())], ..Proposal::default() };
+fn storing(visit: &Visit) -> Answer {
+    storing_as(visit, "Mode", "seen")
+}
+
+fn storing_as(visit: &Visit, key: &str, value: &str) -> Answer {
+    if visit.call == Call::Release {
+        return Answer::Proposed(Proposal::default());
+    }
+    let proposal = Proposal { set_extra: vec![(key.into(), value.into())], ..Proposal::default() };
     let report = Report { state: State::Processing, proposal, check_after_ms: None };
     Answer::Reported { operate: Proposal::default(), report }
 }

@@ -283,4 +283,7 @@ fn release_says_that_a_collaset_keeps_a_new_pod_that_serves() {
     let proposal = said(&new().label(AVAILABLE, "1"));
     assert_eq!(reasons(&proposal), ["ReplaceReleased"]);
     assert!(proposal.events()[0].message.contains("new pod new serves already"));
+    let shared = paired().hold("uid-of-another-job", &MARKS);
+    let goes_on = Visit::to(&shared).object(&new().label(AVAILABLE, "1")).release::<Replace>().unwrap();
+    assert_eq!(reasons(&goes_on), Vec::<&str>::new(), "the other job's replacement goes on");
 }
