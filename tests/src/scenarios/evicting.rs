@@ -150,6 +150,12 @@ pub async fn a_pod_too_many_takes_the_place_of_a_target_that_none_was_made_for(r
         .until("the eviction", SETTLED, |all| all.iter().all(|pod| pod.metadata.name.as_ref() != Some(&name)))
         .await?;
     rig.world.scale(&set, 2).await?;
+    let sets: Api<k8s_openapi::api::apps::v1::ReplicaSet> = Api::namespaced(rig.client.clone(), &rig.namespace);
+    crate::rig::patiently("the controller knows that two are enough", async || {
+        let set = sets.get("web").await?;
+        Ok(set.status.and_then(|status| status.observed_generation) == set.metadata.generation)
+    })
+    .await?;
     rig.world.release(Pause::Creation, Scope::World);
     let job = rig.until_progress("s", "Succeeded").await?;
     ensure!(new_pods(&job).into_iter().next() == surplus, "{:?}, and not {surplus:?}", new_pods(&job));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::job::state::{TargetState, extras};
-use crate::job::time::{after, milliseconds, whole};
+use crate::job::time::{after, after_seconds, milliseconds, whole};
 use crate::plugin::visit::{Answer, Call, JobFacts, TargetFacts, Visit};
 use crate::round::context::Target;
 use crate::round::judge::Verdict;
@@ -36,7 +36,7 @@ impl PlannedCall<'_> {
         known: &TargetMemory,
         tables: &SharedTables,
     ) -> (Visit, Arc<VisitReads>) {
-        let reads = Arc::new(self.reads(known, tables));
+        let reads = Arc::new(self.reads(memory, known, tables));
         let target = self.facts(memory, known);
         (Visit { job: facts.clone(), target, call: self.planned.call, reads: reads.clone() }, reads)
     }
@@ -85,7 +85,7 @@ impl PlannedCall<'_> {
         }
     }
 
-    fn reads(&self, known: &TargetMemory, tables: &SharedTables) -> VisitReads {
+    fn reads(&self, memory: &JobMemory, known: &TargetMemory, tables: &SharedTables) -> VisitReads {
         let (round, state) = (self.target.round, &self.planned.state);
         let since = whole(self.since(state, known));
         VisitReads {
@@ -95,7 +95,7 @@ impl PlannedCall<'_> {
             served: round.served.clone(),
             plugin: round.serving().cloned(),
             subject: Subject {
-                surplus_since: surplus_since(state, since, round.now),
+                surplus_since: surplus_since(memory.state.start, since, round.now),
                 namespace: round.job.key.namespace.clone(),
                 name: self.target.name.to_owned(),
                 uid: state.uid.clone().unwrap_or_default(),
@@ -120,9 +120,10 @@ impl PlannedCall<'_> {
 }
 
 /// The earliest creation time of a successor that was made before the target was asked to go, once its controller has had
-/// time to make one after that.
-fn surplus_since(state: &TargetState, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
-    state.start.filter(|start| *start < since && after(since, MADE_BY_THEN) <= now)
+/// time to make one after that: the first second in which everything is younger than the job's start.
+fn surplus_since(job_start: Option<Timestamp>, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    let first = after_seconds(job_start?, 1);
+    (first < since && after(since, MADE_BY_THEN) <= now).then_some(first)
 }
 
 /// Kind and UID of the recorded root controller.
