@@ -45,6 +45,7 @@ impl Normal {
     pub(crate) fn normalise(&mut self, mut body: Value) -> Value {
         self.learn(&body);
         self.replace("", &mut body);
+        sort_discovery(&mut body);
         body
     }
 
@@ -168,6 +169,16 @@ impl Normal {
         }
         self.patterns = Some(patterns);
         replaced
+    }
+}
+
+/// A real server lists the resources of a group in the order in which it heard of their definitions.
+fn sort_discovery(body: &mut Value) {
+    if body.get("kind").and_then(Value::as_str) != Some("APIResourceList") {
+        return;
+    }
+    if let Some(resources) = body.get_mut("resources").and_then(Value::as_array_mut) {
+        resources.sort_by_cached_key(|resource| resource.get("name").and_then(Value::as_str).map(str::to_owned));
     }
 }
 
