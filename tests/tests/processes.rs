@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use http::Method;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, ApiResource, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -142,7 +143,8 @@ async fn no_record_says_less_after_a_frozen_leader_thaws() -> anyhow::Result<()>
     let late: Vec<_> = hosts.accepted_from(sent);
     ensure!(late.is_empty(), "the first wrote after it had thawed: {late:?}");
     ensure!(
-        hosts.to_first.interceptor().records().iter().any(|write| write.path.contains("/operationrecords")
+        hosts.to_first.interceptor().records().iter().any(|write| write.verb == Method::PATCH
+            && write.path.contains("/operationrecords")
             && write.status.is_some_and(|status| status == http::StatusCode::CONFLICT)),
         "the held write came too late"
     );

@@ -111,7 +111,7 @@ fn outcomes_taken_from_requests_are_caught() -> anyhow::Result<()> {
     caught::<TakesOutcomesFromRequests>(
         &script(Mode::Evict),
         |_| Some(Trouble::SlowPods(LONG)),
-        "is said to have succeeded, and",
+        "is said to have succeeded, and its pod is there",
     )
 }
 
