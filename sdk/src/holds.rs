@@ -91,7 +91,7 @@ impl Holds<'_> {
         if !mark.is_on(self.object) {
             return Ok(true);
         }
-        Ok(!self.has(mark) && self.others()?.iter().any(|entry| mark.is(entry)))
+        Ok(!self.has(mark) && self.is_shared(mark)?)
     }
 
     /// Whether another job holds the mark too, so that it stays when this job

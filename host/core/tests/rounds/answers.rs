@@ -25,19 +25,23 @@ pub(crate) fn evict(visit: &Visit) -> Answer {
     proposing(vec![Mutation::Evict { pod: itself(visit), grace_seconds: None }])
 }
 
-/// Marks the target.
-pub(crate) fn marking(visit: &Visit) -> Answer {
-    let change = MetadataChange {
+/// A change of the target's metadata that sets this label and this finalizer, if any.
+pub(crate) fn change(visit: &Visit, label: Option<(&str, &str)>, finalizer: Option<&str>) -> Mutation {
+    Mutation::Metadata(MetadataChange {
         object: itself(visit),
-        set_labels: vec![("mark".into(), "true".into())],
+        set_labels: label.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         remove_labels: vec![],
         set_annotations: vec![],
         remove_annotations: vec![],
-        add_finalizers: vec!["f.io/f".into()],
+        add_finalizers: finalizer.iter().map(|name| (*name).to_owned()).collect(),
         remove_finalizers: vec![],
         keep: false,
-    };
-    proposing(vec![Mutation::Metadata(change)])
+    })
+}
+
+/// Marks the target.
+pub(crate) fn marking(visit: &Visit) -> Answer {
+    proposing(vec![change(visit, Some(("mark", "true")), Some("f.io/f"))])
 }
 
 /// Evicts, waits, and is done once the pod is gone.

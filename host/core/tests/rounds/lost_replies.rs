@@ -13,11 +13,11 @@ use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::plugin::grant::WriteRule;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
-use oarlock_core::plugin::proposal::{MetadataChange, Mutation, Proposal, Report, State};
+use oarlock_core::plugin::proposal::{Mutation, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::Value;
 
-use crate::answers::{itself, proposing, report};
+use crate::answers::{change, itself, proposing, report};
 use crate::bench::Bench;
 use crate::bench::weather::Fate;
 
@@ -30,18 +30,9 @@ fn lost() -> Fate {
     Fate::Stopped(Stopped::Unknown { message: "timed out".into() })
 }
 
-/// A change of the target's metadata that sets this label and this finalizer, if any.
+/// A change of the target's metadata that sets this label to `true`, and this finalizer, if any.
 fn marking(visit: &Visit, label: Option<&str>, finalizer: Option<&str>) -> Mutation {
-    Mutation::Metadata(MetadataChange {
-        object: itself(visit),
-        set_labels: label.iter().map(|label| ((*label).to_owned(), "true".to_owned())).collect(),
-        remove_labels: vec![],
-        set_annotations: vec![],
-        remove_annotations: vec![],
-        add_finalizers: finalizer.iter().map(|name| (*name).to_owned()).collect(),
-        remove_finalizers: vec![],
-        keep: false,
-    })
+    change(visit, label.map(|label| (label, "true")), finalizer)
 }
 
 fn evicting(visit: &Visit) -> Mutation {

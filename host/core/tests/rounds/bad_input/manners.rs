@@ -2,13 +2,13 @@
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::plugin::proposal::{
-    CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Report, State,
+    CallFailure, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Report, State,
 };
 use oarlock_core::plugin::visit::{Answer, Call, Trap, Visit};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::answers::{itself, proposing};
+use crate::answers::{change, evict, itself, proposing};
 use crate::bad_input::storm::Dice;
 
 /// A plugin, and not a good one.
@@ -78,19 +78,6 @@ fn reporting(
     Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms } }
 }
 
-fn marking(visit: &Visit, value: String) -> Answer {
-    proposing(vec![Mutation::Metadata(MetadataChange {
-        object: itself(visit),
-        set_labels: vec![("mark".into(), value)],
-        remove_labels: vec![],
-        set_annotations: vec![],
-        remove_annotations: vec![],
-        add_finalizers: vec!["f.io/f".into()],
-        remove_finalizers: vec![],
-        keep: false,
-    })])
-}
-
 /// The answer of a plugin of this manner.
 pub(super) fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
     let fail = |retry_after_ms| {
@@ -98,7 +85,7 @@ pub(super) fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
     };
     let any = || dice.roll(1_000_000).to_string();
     let operates = visit.call == Call::OperateThenProgress;
-    let evicting = || proposing(vec![Mutation::Evict { pod: itself(visit), grace_seconds: None }]);
+    let marking = |value: &str| proposing(vec![change(visit, Some(("mark", value)), Some("f.io/f"))]);
     match manner {
         Manner::FailsRetryably(after) => fail(after),
         Manner::Traps => Answer::Trapped(Trap { reason: "PluginTrapped", message: "it trapped".into() }),
@@ -113,7 +100,7 @@ pub(super) fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
         }
         _ if visit.call == Call::Release => Answer::Proposed(Proposal::default()),
         Manner::Good => match &visit.target.object {
-            Some(object) if operates && !object.terminating() => evicting(),
+            Some(object) if operates && !object.terminating() => evict(visit),
             Some(_) => reporting(State::Processing, vec![], vec![], None),
             None => reporting(State::Succeeded, vec![], vec![], None),
         },
@@ -128,9 +115,9 @@ pub(super) fn answer(manner: Manner, dice: &Dice, visit: &Visit) -> Answer {
             let error = PluginError { reason: "Broken".into(), message: "it is".into() };
             reporting(State::Failed(error), vec![], vec![], None)
         }
-        Manner::PatchesAlike if operates => marking(visit, "true".into()),
-        Manner::PatchesAnew if operates => marking(visit, any()),
-        Manner::Evicts if operates => evicting(),
+        Manner::PatchesAlike if operates => marking("true"),
+        Manner::PatchesAnew if operates => marking(&any()),
+        Manner::Evicts if operates => evict(visit),
         Manner::PatchesAlike | Manner::PatchesAnew | Manner::Evicts => {
             reporting(State::Processing, vec![], vec![], Some(0))
         }
