@@ -7,7 +7,7 @@ use std::sync::Arc;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::store::Change;
 use oarlock_core::cluster::writes::{EntryResult, Priority};
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::shards::Shards;
 use oarlock_core::shared::orphans::{Orphans, held_by};
@@ -123,13 +123,20 @@ impl Lead {
             if by.is_some_and(|by| by.index == index && by.job_uid == job.uid) {
                 // The echo of an own write: its result reports the same.
                 self.queue.note(&job.key, |inbox| departed(inbox, index, change));
-            } else if self.term.outbox.is_busy(&job.uid, index) {
-                self.queue.note(&job.key, |inbox| changed(inbox, index, change));
             } else {
-                self.queue.enqueue(&job.key, |inbox| changed(inbox, index, change));
+                self.wake(&job, index, |inbox| changed(inbox, index, change));
             }
         }
         self.hear_namespace(change);
+    }
+
+    /// Notes what makes a target due. While a request for it is on the wire, its result brings the round.
+    fn wake(&mut self, job: &JobRef, index: u32, note: impl FnOnce(&mut Inbox)) {
+        if self.term.outbox.is_busy(&job.uid, index) {
+            self.queue.note(&job.key, note);
+        } else {
+            self.queue.enqueue(&job.key, note);
+        }
     }
 
     /// Wakes the jobs of a namespace that is being deleted, since they are deleted with it.
@@ -206,6 +213,9 @@ impl Lead {
             }
             Err(error) => return self.panicked(&error),
         };
+        for (job, index) in std::mem::take(&mut memory.woken) {
+            self.wake(&job, index, |inbox| inbox.changed.extend([index]));
+        }
         match outcome {
             Ok(Next::Gone) => {
                 lock(&self.term.tables).forget(&key, self.ports.cluster.store());

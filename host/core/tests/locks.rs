@@ -72,7 +72,12 @@ fn tables(plugin: &PluginInfo) -> SharedTables {
         extra: [("Owner".to_owned(), "CloneSet/s/set".to_owned())].into(),
         ..TargetState::default()
     };
-    held.wake.set(&job("b"), 0, &state, Waits { name: "t", registration: Some(&plugin.registration), pending: false });
+    held.wake.set(
+        &job("b"),
+        0,
+        &state,
+        Waits { name: "t", registration: Some(&plugin.registration), pending: false, gone: false },
+    );
     drop(held);
     tables
 }
@@ -96,6 +101,7 @@ fn reads(store: &Arc<Store>, tables: &SharedTables, plugin: &Arc<PluginInfo>) ->
         all_live: false,
         given_up: false,
         missing: Mutex::default(),
+        shown: Mutex::default(),
     }
 }
 

@@ -57,7 +57,11 @@ impl PlannedCall<'_> {
     ) -> Verdict {
         known.visited(self.target.round.now);
         match (answer, self.planned.call) {
-            (Some((answer, reads)), _) => self.judge_answer(answer, reads.missing(), known, tables),
+            (Some((answer, reads)), _) => {
+                let verdict = self.judge_answer(answer, reads.missing(), known, tables);
+                let claims = verdict.state.as_ref().is_some_and(|next| self.claims_anew(next));
+                Verdict { left: claims.then(|| reads.left(&tables.claims)).flatten(), ..verdict }
+            }
             (None, Call::Release) if known.gives_up_reads(self.target.round.now) => {
                 known.live_reads.clear();
                 self.released_alone("its live reads keep failing", known)
@@ -65,6 +69,11 @@ impl PlannedCall<'_> {
             (None, Call::Release) => self.released_alone("no plugin serves the action", known),
             (None, _) => Verdict::default(),
         }
+    }
+
+    fn claims_anew(&self, next: &TargetState) -> bool {
+        let claimed = next.extra(extras::CLAIMED_UID);
+        claimed.is_some() && claimed != self.planned.state.extra(extras::CLAIMED_UID)
     }
 
     fn facts(&self, memory: &JobMemory, known: &TargetMemory) -> TargetFacts {
@@ -108,6 +117,7 @@ impl PlannedCall<'_> {
             all_live: self.planned.final_check,
             given_up: known.gives_up_reads(round.now),
             missing: Mutex::default(),
+            shown: Mutex::default(),
         }
     }
 

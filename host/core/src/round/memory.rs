@@ -21,6 +21,7 @@ use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
 use crate::round::fit::{Checked, fits, granted};
 use crate::round::shards::Shards;
 use crate::round::target_memory::{Bounds, TargetMemory};
+use crate::shared::wake_index::TargetId;
 
 /// Names of emitted events that are remembered; a repetition beyond meets AlreadyExists.
 const TOLD: usize = 4_096;
@@ -58,6 +59,8 @@ pub struct JobMemory {
     pub releasing: BTreeSet<u32>,
     /// Targets whose last eviction a disruption budget refused.
     pub blocked: BTreeSet<u32>,
+    /// Targets, of any job, that the last round found an object for.
+    pub woken: BTreeSet<TargetId>,
     /// Results that came back since the last round.
     pub results: Vec<EntryResult>,
     /// The live reads for the next round.

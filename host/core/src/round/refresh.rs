@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use oarlock_api::{OperationJob, OperationRecord};
 
-use crate::cluster::object::Kind;
+use crate::cluster::object::{Kind, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
 use crate::plugin::lookup::PluginLookup;
 use crate::plugin::proposal::Registration;
-use crate::round::context::Observed;
+use crate::round::context::{Observed, Round};
 use crate::round::decided::StoredVersion;
 use crate::round::memory::JobMemory;
 use crate::round::status;
@@ -132,20 +132,28 @@ pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, stor
     }
     for index in memory.durable.processing.iter().chain(&memory.releasing) {
         if let Some(target) = memory.latest(*index) {
-            let waits = Waits { name: memory.state.name(*index), registration, pending: false };
-            tables.wake.set(job, *index, target, waits);
+            let (name, gone) = (memory.state.name(*index), is_gone(job, memory.state.name(*index), target, store));
+            tables.wake.set(job, *index, target, Waits { name, registration, pending: false, gone });
         }
     }
 }
 
 /// Updates the shared tables for the targets that a round decided.
-pub fn index_decided(job: &JobRef, memory: &JobMemory, plugin: &PluginLookup, turned: &[u32], tables: &mut Tables) {
-    let registration = plugin.serving().map(|plugin| &plugin.registration);
+pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tables: &mut Tables) {
+    let registration = round.serving().map(|plugin| &plugin.registration);
     for index in turned {
         let Some(state) = memory.latest(*index) else { continue };
+        let name = memory.state.name(*index);
         let pending = memory.targets.get(index).is_some_and(|known| known.waits_for_object);
-        tables.wake.set(job, *index, state, Waits { name: memory.state.name(*index), registration, pending });
+        let gone = is_gone(&round.job, name, state, round.store);
+        tables.wake.set(&round.job, *index, state, Waits { name, registration, pending, gone });
     }
+}
+
+/// True if a target had an object that is no longer there.
+fn is_gone(job: &JobRef, name: &str, state: &TargetState, store: &Store) -> bool {
+    let there = || store.get(&ObjectKey::pod(&job.key.namespace, name));
+    state.uid.as_ref().is_some_and(|uid| there().is_none_or(|object| object.uid != *uid))
 }
 
 /// Targets that have ended under an earlier leader and whose object still carries a hold of this job.

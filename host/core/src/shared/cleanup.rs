@@ -74,7 +74,12 @@ mod tests {
             extra: [("Owner".to_owned(), "StatefulSet/s/own".to_owned())].into(),
             ..TargetState::default()
         };
-        tables.wake.set(&b, 0, &state, Waits { name: "t", registration: Some(&registration), pending: false });
+        tables.wake.set(
+            &b,
+            0,
+            &state,
+            Waits { name: "t", registration: Some(&registration), pending: false, gone: false },
+        );
         let writes = cleanup(&a, &store(annotations), &tables);
         let body = |write| if let Write::Patch { body, .. } = write { body } else { Value::Null };
         writes.into_iter().map(body).collect()

@@ -13,9 +13,10 @@ use crate::cluster::store::Store;
 use crate::plugin::lookup::PluginInfo;
 use crate::plugin::proposal::{Registration, Relation, RelationKey};
 use crate::plugin::visit::{ReadRefusal, Reads};
+use crate::shared::claims::Claims;
 use crate::shared::holds;
 use crate::shared::tables::{SharedTables, lock};
-use crate::shared::wake_index::claimed;
+use crate::shared::wake_index::{Left, claimed, waiting_at};
 
 /// Most candidates that the relation `same-controller` shows to a plugin.
 const CANDIDATES: usize = 16;
@@ -45,6 +46,8 @@ pub struct VisitReads {
     pub given_up: bool,
     /// The live reads that were missing.
     pub missing: Mutex<BTreeSet<LiveRead>>,
+    /// The objects of its controller that it was shown.
+    pub shown: Mutex<Vec<Arc<Object>>>,
 }
 
 /// The target a visit is about.
@@ -74,6 +77,17 @@ impl VisitReads {
     /// The live reads that were missing in this visit.
     pub fn missing(&self) -> BTreeSet<LiveRead> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What a visit that claimed an object has left for others.
+    pub fn left(&self, claims: &Claims) -> Option<Left> {
+        let (_, root) = self.subject.owner.as_ref()?;
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let free =
+            |object: &Object| !object.terminating() && !claims.is_held(&self.subject.namespace, &claimed(object));
+        let left: Vec<&Arc<Object>> = shown.iter().filter(|object| free(object)).collect();
+        let made = left.iter().map(|object| object.created).max()?;
+        Some(Left { controller: waiting_at(root, self.subject.node.as_deref()), made, count: left.len() })
     }
 
     fn registration(&self) -> Option<&Registration> {
@@ -144,6 +158,7 @@ impl VisitReads {
                 found.extend(self.store.get(&key).filter(|object| object.uid != self.subject.uid));
             }
         }
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
         Ok(found)
     }
 
@@ -285,6 +300,7 @@ mod tests {
             all_live: false,
             given_up: false,
             missing: Mutex::default(),
+            shown: Mutex::default(),
         }
     }
 

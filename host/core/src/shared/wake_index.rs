@@ -2,7 +2,9 @@
 //!
 //! An object wakes the target of its name, the target that claimed it, and those to which a label, a field or an owner
 //! reference points. While no target has claimed it and no label or field of it points to one that waits for a pod of its
-//! controller, it also wakes those that have waited longest for one. Jobs that have ended are not in the index. Source: docs/operationjob.md 3.1.
+//! controller, it also wakes those that have waited longest for one. Objects that come all at once wake the same ones, so
+//! a target that claims one wakes as many others as it leaves. Jobs that have ended are not in the index. Source:
+//! docs/operationjob.md 3.1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,20 +18,31 @@ use crate::job::state::{Progress, TargetState, extras};
 use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
 
-/// Most targets that an unclaimed object wakes: the longest waiting one may find it too old for itself.
-const WOKEN: usize = 4;
+/// Most targets that an unclaimed object wakes: the longest waiting one may not want it.
+const WOKEN: usize = 2;
 
 /// A target in its job.
 pub type TargetId = (Arc<JobRef>, u32);
 
-/// Targets that wait for an object of a controller: those asked to terminate first, each with the start of its wait.
-type Waiter = (bool, Option<Timestamp>, TargetId);
+/// A target that waits for an object of a controller, and since when.
+type Waiter = (Option<Timestamp>, TargetId);
+
+/// How near a target is to taking another object for its own, nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Its own object is gone.
+    Gone,
+    /// Its own object was asked to go.
+    Asked,
+    /// Its own object stays, as far as is known.
+    There,
+}
 
 /// The targets that wait for something, by what wakes them.
 #[derive(Debug, Default)]
 pub struct WakeIndex {
     by_name: HashMap<String, HashMap<String, BTreeSet<TargetId>>>,
-    by_owner: HashMap<String, BTreeSet<Waiter>>,
+    by_owner: BTreeMap<Stage, HashMap<String, BTreeSet<Waiter>>>,
     by_job: HashMap<String, BTreeSet<TargetId>>,
     /// Those of `by_owner`, by namespace.
     owned_in: HashMap<String, BTreeSet<TargetId>>,
@@ -48,7 +61,7 @@ struct JobTargets {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wakers {
     names: BTreeSet<String>,
-    owner: Option<(String, bool, Option<Timestamp>)>,
+    owner: Option<(String, Stage, Option<Timestamp>)>,
     owned_by_job: bool,
 }
 
@@ -93,8 +106,9 @@ impl WakeIndex {
         for name in &wakers.names {
             names.entry(name.clone()).or_default().insert(id.clone());
         }
-        if let Some((owner, asked, since)) = &wakers.owner {
-            self.by_owner.entry(owner.clone()).or_default().insert((!asked, *since, id.clone()));
+        if let Some((owner, stage, since)) = &wakers.owner {
+            let waiters = self.by_owner.entry(*stage).or_default();
+            waiters.entry(owner.clone()).or_default().insert((*since, id.clone()));
             self.owned_in.entry(job.key.namespace.clone()).or_default().insert(id.clone());
         }
         if wakers.owned_by_job {
@@ -110,8 +124,8 @@ impl WakeIndex {
         if let Some(names) = self.by_name.get_mut(&job.namespace) {
             wakers.names.iter().for_each(|name| remove_from(names, name, &id));
         }
-        if let Some((owner, asked, since)) = wakers.owner {
-            remove_from(&mut self.by_owner, &owner, &(!asked, since, id.clone()));
+        if let Some((owner, stage, since)) = wakers.owner {
+            remove_from(self.by_owner.entry(stage).or_default(), &owner, &(since, id.clone()));
             remove_from(&mut self.owned_in, &job.namespace, &id);
         }
         if wakers.owned_by_job {
@@ -129,18 +143,24 @@ impl WakeIndex {
 
     /// The jobs with a target in flight to which an object of the controller, made at this time, could belong.
     pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> BTreeSet<&Arc<JobRef>> {
-        let waiters = self.by_owner.get(owner).into_iter().flatten();
-        waiters.filter(|(_, since, _)| made.is_none() || *since <= made).map(|(_, _, (job, _))| job).collect()
+        let waiters = self.by_owner.values().filter_map(|waiters| waiters.get(owner)).flatten();
+        waiters.filter(|(since, _)| made.is_none() || *since <= made).map(|(_, (job, _))| job).collect()
     }
 
-    /// The targets that wait for an object of the controller and could claim one made at this time: first those that
-    /// were asked to terminate, each group longest first.
-    fn waiters(&self, owner: &str, made: Option<Timestamp>) -> impl Iterator<Item = &TargetId> {
-        let group = move |unasked: bool| {
-            let waiters = self.by_owner.get(owner).into_iter().flatten().filter(move |(other, ..)| *other == unasked);
-            waiters.take_while(move |(_, since, _)| made.is_none() || *since <= made).map(|(_, _, id)| id)
-        };
-        group(false).chain(group(true))
+    /// The targets that could claim `count` objects of the controller, made at this time: those that wait longest and
+    /// have no object of their own any more, or the first one of the others.
+    fn in_line(&self, owner: &str, made: Option<Timestamp>, count: usize) -> impl Iterator<Item = &TargetId> {
+        let all = self.by_owner.iter().flat_map(move |(stage, waiters)| {
+            let waiters = waiters.get(owner).into_iter().flatten();
+            waiters.take_while(move |(since, _)| made.is_none() || *since <= made).map(move |(_, id)| (*stage, id))
+        });
+        let all = all.take(count).enumerate();
+        all.take_while(|(place, (stage, _))| *place == 0 || *stage == Stage::Gone).map(|(_, (_, id))| id)
+    }
+
+    /// The next targets in line for what another one left.
+    pub fn next_in_line(&self, left: &Left) -> impl Iterator<Item = &TargetId> {
+        self.in_line(&left.controller, left.made, left.count)
     }
 
     /// The targets that a change concerns.
@@ -190,7 +210,7 @@ impl WakeIndex {
     }
 
     fn by_controller(&self, object: &Object, claims: &Claims, store: &Store, found: &mut BTreeSet<TargetId>) {
-        if self.by_owner.is_empty() || object.terminating() || object.controller().is_none() {
+        if self.owned_in.is_empty() || object.terminating() || object.controller().is_none() {
             return;
         }
         let namespace = object.key.namespace.as_deref().unwrap_or_default();
@@ -201,13 +221,24 @@ impl WakeIndex {
             Ok(Some(root)) => {
                 let node = (root.kind.kind == "DaemonSet").then(|| object.text("/spec/nodeName")).flatten();
                 let owner = waiting_at(&root.uid, node.as_deref());
-                found.extend(self.waiters(&owner, object.created).take(WOKEN).cloned());
+                found.extend(self.in_line(&owner, object.created, WOKEN).cloned());
             }
             Ok(None) => {}
             // The owner is unknown until its ReplicaSet is read; one waiter of the namespace asks for that read.
             Err(_) => found.extend(self.owned_in.get(namespace).and_then(BTreeSet::first).cloned()),
         }
     }
+}
+
+/// The free objects of its controller that a target was shown and left when it claimed another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// UID of the controller; of a DaemonSet, with the node.
+    pub controller: String,
+    /// Creation time of the youngest.
+    pub made: Option<Timestamp>,
+    /// How many.
+    pub count: usize,
 }
 
 /// The objects that a target waits for, beside its state.
@@ -219,6 +250,8 @@ pub struct Waits<'a> {
     pub registration: Option<&'a Registration>,
     /// It is pending, and its object must change before it may start.
     pub pending: bool,
+    /// Its own object is gone.
+    pub gone: bool,
 }
 
 /// An object as claims name it.
@@ -235,7 +268,8 @@ fn remove_from<T: Ord>(index: &mut HashMap<String, BTreeSet<T>>, key: &str, item
     }
 }
 
-fn waiting_at(owner: &str, node: Option<&str>) -> String {
+/// The controller that a target waits for, as the index names it; of a DaemonSet, with the node.
+pub(crate) fn waiting_at(owner: &str, node: Option<&str>) -> String {
     node.map_or_else(|| owner.to_owned(), |node| format!("{owner}/{node}"))
 }
 
@@ -257,7 +291,12 @@ fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
     if !chosen && registration.same_controller().is_some() {
         let asked: Option<Timestamp> = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
         let owner = state.owner_uid().map(|uid| waiting_at(uid, state.extra(extras::NODE)));
-        wakers.owner = owner.map(|owner| (owner, asked.is_some(), asked.or(state.start)));
+        let stage = match (target.gone, asked) {
+            (true, _) => Stage::Gone,
+            (false, Some(_)) => Stage::Asked,
+            (false, None) => Stage::There,
+        };
+        wakers.owner = owner.map(|owner| (owner, stage, asked.or(state.start)));
     }
     wakers
 }
@@ -303,7 +342,7 @@ mod tests {
     }
 
     fn waits<'a>(name: &'a str, registration: &'a Registration) -> Waits<'a> {
-        Waits { name, registration: Some(registration), pending: false }
+        Waits { name, registration: Some(registration), pending: false, gone: true }
     }
 
     fn woken(index: &WakeIndex, change: &Change) -> Vec<u32> {
@@ -364,14 +403,20 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pod_wakes_those_that_were_asked_to_go_before_those_whose_pod_is_still_there() {
+    fn a_new_pod_wakes_those_whose_pod_is_gone_and_else_one_of_those_whose_pod_was_asked_to_go() {
         let (registration, mut index) = (registration(), WakeIndex::default());
-        for at in 0..8 {
-            index.set(&job(), at, &waiting("2026-01-01T00:00:00Z", &[OWNER]), waits(&format!("t{at}"), &registration));
-        }
         let asked = [OWNER, ("EvictedAt", "2026-01-01T00:00:03Z")];
-        index.set(&job(), 7, &waiting("2026-01-01T00:00:00Z", &asked), waits("t7", &registration));
-        assert!(woken(&index, &pod("x")).contains(&7));
+        for at in 0..8 {
+            let (extra, gone) = (if at < 2 { &asked[..1] } else { &asked[..] }, at > 3);
+            let name = format!("t{at}");
+            let waits = Waits { gone, ..waits(&name, &registration) };
+            index.set(&job(), at, &waiting("2026-01-01T00:00:00Z", extra), waits);
+        }
+        assert_eq!(woken(&index, &pod("x")), [4, 5], "as many as WOKEN says");
+        (4..8).for_each(|at| index.clear(&job().key, at));
+        assert_eq!(woken(&index, &pod("x")), [2]);
+        (2..4).for_each(|at| index.clear(&job().key, at));
+        assert_eq!(woken(&index, &pod("x")), [0]);
     }
 
     #[test]

@@ -144,6 +144,38 @@ fn what_a_plugin_stores_is_durable_soon_since_its_next_visit_waits_for_that() {
     assert_eq!(bench.next, Some(after_millis(bench.now, 100)), "other changes of a status wait for a second");
 }
 
+/// Takes the first free pod of its controller once its own is gone.
+fn take_one(visit: &Visit) -> Answer {
+    if visit.call == Call::Release || visit.target.object.is_some() || visit.target.extras.contains_key("NewPod") {
+        return evict_and_wait(visit);
+    }
+    let free = visit.reads.related("successors", false).unwrap();
+    free.first().map_or_else(|| waiting(visit), |pod| storing_as(visit, "NewPod", &pod.key.name))
+}
+
+#[test]
+fn of_pods_that_come_all_at_once_each_is_taken_by_a_target_that_waits_for_one() {
+    let pass = |bench: &mut Bench| {
+        for _ in 0..5 {
+            bench.settle(&mut take_one);
+            bench.later(1);
+        }
+    };
+    let mut bench = crowd(100);
+    bench.wire = usize::MAX;
+    pass(&mut bench);
+    (0..100).for_each(|index| bench.vanish(&format!("p{index}")));
+    pass(&mut bench);
+    for index in 0..100 {
+        // Each wakes those that have waited longest, which are the same ones for all of them.
+        bench.show(json!({"metadata": {"name": format!("n{index}"), "namespace": "d", "uid": format!("n{index}"),
+            "creationTimestamp": bench.now.to_string(), "ownerReferences": [{"apiVersion": "apps/v1",
+            "kind": "CloneSet", "name": "s", "uid": "set", "controller": true}]}}));
+    }
+    pass(&mut bench);
+    assert_eq!(bench.memory.durable.processing.len(), 0, "nothing else happens that would wake these");
+}
+
 /// Patches of the pod `first` are refused.
 struct RefusesFirst;
 

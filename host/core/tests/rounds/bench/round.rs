@@ -92,6 +92,7 @@ impl Bench {
             self.memory.targets.insert(*index, known);
         }
         let mut decision = conclude(&round, plan, verdicts, &mut self.memory, &tables);
+        std::mem::take(&mut self.memory.woken).into_iter().for_each(|(_, index)| self.memory.turn_to(index));
         if !decision.record.is_empty() && !self.weather.records() {
             self.memory.forget_plan();
             let wait = 50i64.saturating_mul(1 << self.tries.min(9));
