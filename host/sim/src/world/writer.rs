@@ -1,7 +1,7 @@
 //! Performs actions on sets. Replies go to the store at once, so no decision is made on a view older than the world's
 //! own writes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -55,7 +55,29 @@ pub(crate) struct Writer {
     pub(crate) nodes: usize,
     pub(crate) pauses: Arc<Pauses>,
     permits: Semaphore,
-    drawn: Mutex<HashMap<String, u64>>,
+    drawn: Mutex<HashMap<String, DrawnNames>>,
+}
+
+/// The names that were drawn for the pods of a set.
+#[derive(Debug, Default)]
+struct DrawnNames {
+    count: u64,
+    names: HashSet<String>,
+}
+
+impl DrawnNames {
+    /// A name that belongs to the seed, the set and the count of its draws so far, and that no pod of the set ever had: a
+    /// CollaSet takes a new pod of an old name for the old pod.
+    fn next(&mut self, random: SeededRandom, key: &SetKey) -> String {
+        loop {
+            self.count = self.count.saturating_add(1);
+            let suffix = random.suffix(&["pod", &key.to_string(), &self.count.to_string()]);
+            let name = format!("{}-{suffix}", key.name);
+            if self.names.insert(name.clone()) {
+                return name;
+            }
+        }
+    }
 }
 
 /// Parts of a [`Writer`].
@@ -139,12 +161,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A name that belongs to the seed, the set and the count of its pods so far.
     fn draw_name(&self, key: &SetKey) -> String {
-        let mut drawn = self.drawn.lock();
-        let count = drawn.entry(key.to_string()).or_default();
-        *count += 1;
-        format!("{}-{}", key.name, self.random.suffix(&["pod", &key.to_string(), &count.to_string()]))
+        self.drawn.lock().entry(key.to_string()).or_default().next(self.random, key)
     }
 
     async fn replace_origin(&self, set: &SetView, origin: PodName, id: u64) -> Result<(), WriteFailed> {
@@ -220,4 +238,19 @@ pub(crate) fn only_if(uid: &str, parameters: DeleteParams) -> DeleteParams {
 /// True if a server refused a create because the name is taken.
 pub(crate) fn is_already_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::sets::SetKind;
+
+    #[test]
+    fn of_twenty_thousand_names_that_are_drawn_no_two_are_the_same() {
+        let key = SetKey { kind: SetKind::CollaSet, namespace: "d".into(), name: "set".into() };
+        let mut drawn = DrawnNames::default();
+        let names: HashSet<String> = (0..20_000).map(|_| drawn.next(SeededRandom::new(1), &key)).collect();
+        assert_eq!(names.len(), 20_000);
+        assert!(drawn.count > 20_000, "five letters and digits repeat themselves in so many");
+    }
 }
