@@ -20,7 +20,7 @@ const GATHERING: Duration = Duration::from_millis(5);
 /// The changes of a job since its last round began.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    /// Targets changed by something other than this host.
+    /// Targets changed by something other than this host, or for which an object was found to be free.
     pub changed: BTreeSet<u32>,
     /// Targets with an object of which only the version changed.
     pub seen_anew: BTreeSet<u32>,

@@ -39,6 +39,7 @@ pub mod shared {
     pub mod holds;
     pub mod orphans;
     pub mod reads;
+    pub mod successors;
     pub mod tables;
     pub mod wake_index;
     pub mod write_queue;

@@ -13,6 +13,7 @@ use crate::round::memory::JobMemory;
 use crate::round::target::PlannedVisit;
 use crate::round::target_memory::TargetMemory;
 use crate::shared::reads::{Subject, VisitReads};
+use crate::shared::successors::Controller;
 use crate::shared::tables::{SharedTables, Tables};
 
 /// Time for a controller to make an object in place of a target. One that makes none by then has as many as it wants: it had
@@ -57,11 +58,7 @@ impl PlannedCall<'_> {
     ) -> Verdict {
         known.visited(self.target.round.now);
         match (answer, self.planned.call) {
-            (Some((answer, reads)), _) => {
-                let verdict = self.judge_answer(answer, reads.missing(), known, tables);
-                let claims = verdict.state.as_ref().is_some_and(|next| self.claims_anew(next));
-                Verdict { left: claims.then(|| reads.left(&tables.claims)).flatten(), ..verdict }
-            }
+            (Some((answer, reads)), _) => self.judge_answer(answer, reads.missing(), known, tables),
             (None, Call::Release) if known.gives_up_reads(self.target.round.now) => {
                 known.live_reads.clear();
                 self.released_alone("its live reads keep failing", known)
@@ -69,11 +66,6 @@ impl PlannedCall<'_> {
             (None, Call::Release) => self.released_alone("no plugin serves the action", known),
             (None, _) => Verdict::default(),
         }
-    }
-
-    fn claims_anew(&self, next: &TargetState) -> bool {
-        let claimed = next.extra(extras::CLAIMED_UID);
-        claimed.is_some() && claimed != self.planned.state.extra(extras::CLAIMED_UID)
     }
 
     fn facts(&self, memory: &JobMemory, known: &TargetMemory) -> TargetFacts {
@@ -111,13 +103,11 @@ impl PlannedCall<'_> {
                 extras: self.target.stored.extra.clone(),
                 job_uid: round.job.uid.clone(),
                 since,
-                owner: owner(state),
-                node: state.extra(extras::NODE).map(str::to_owned),
+                controller: Controller::of(state),
             },
             all_live: self.planned.final_check,
             given_up: known.gives_up_reads(round.now),
             missing: Mutex::default(),
-            shown: Mutex::default(),
         }
     }
 
@@ -134,11 +124,4 @@ impl PlannedCall<'_> {
 fn surplus_since(job_start: Option<Timestamp>, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let first = after_seconds(job_start?, 1);
     (first < since && after(since, MADE_BY_THEN) <= now).then_some(first)
-}
-
-/// Kind and UID of the recorded root controller.
-fn owner(state: &TargetState) -> Option<(String, String)> {
-    let text = state.extra(extras::OWNER)?;
-    let (kind, _) = text.split_once('/')?;
-    Some((kind.to_owned(), text.rsplit('/').next()?.to_owned()))
 }

@@ -4,7 +4,7 @@
 //! and the next due time. A record that mutations wait for is written soon, any other is paced. Source:
 //! docs/operationjob.md 3.1, 3.6, 3.12, 3.15.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{PluginBinding, Selection};
@@ -28,7 +28,6 @@ use crate::round::status::{self, Summary};
 use crate::round::target_memory::Bounds;
 use crate::shared::cleanup::cleanup;
 use crate::shared::tables::{SharedTables, Tables, lock};
-use crate::shared::wake_index::Left;
 
 /// Wait of the end of a deleted job for the other jobs of its namespace to be read.
 const OTHERS_UNREAD: SignedDuration = SignedDuration::from_millis(200);
@@ -83,13 +82,8 @@ pub fn conclude(
     tables: &SharedTables,
 ) -> Decision {
     let tables = &mut lock(tables);
-    // Of each controller, what the last visit has left: the visits before it left that too.
-    let left = verdicts.iter().filter_map(|(_, verdict)| verdict.left.clone());
-    let left: BTreeMap<String, Left> = left.map(|left| (left.controller.clone(), left)).collect();
     let decision = decide(round, plan, verdicts, memory, tables);
-    index_decided(round, memory, &decision.commit.turned, tables);
-    // Those that have just claimed an object are no longer in line.
-    memory.woken = left.values().flat_map(|left| tables.wake.next_in_line(left)).cloned().collect();
+    memory.woken = index_decided(round, memory, &decision.commit.turned, tables);
     decision
 }
 
@@ -165,7 +159,7 @@ fn sort_out(
     decision: &mut Decision,
 ) {
     for (index, verdict) in verdicts {
-        let Verdict { state, writes, events, live_reads, .. } = verdict;
+        let Verdict { state, writes, events, live_reads } = verdict;
         if !live_reads.is_empty() {
             memory.live_reads.extend(live_reads);
             memory.dirty.insert(index);

@@ -24,7 +24,6 @@ use crate::round::target_memory::{PendingFailure, TargetMemory};
 use crate::shared::claims::Claim;
 use crate::shared::holds;
 use crate::shared::tables::Tables;
-use crate::shared::wake_index::Left;
 
 /// Traps in a row, each on a fresh instance, that end a target's attempt.
 const TRAPS: u32 = 3;
@@ -48,8 +47,6 @@ pub struct Verdict {
     pub events: Vec<PluginEvent>,
     /// The live reads that the call lacked.
     pub live_reads: BTreeSet<LiveRead>,
-    /// The objects that are left for other targets.
-    pub left: Option<Left>,
 }
 
 fn unchanged(planned: &PlannedVisit) -> Verdict {

@@ -59,7 +59,7 @@ pub struct JobMemory {
     pub releasing: BTreeSet<u32>,
     /// Targets whose last eviction a disruption budget refused.
     pub blocked: BTreeSet<u32>,
-    /// Targets, of any job, that the last round found an object for.
+    /// Targets, of any job, that wait for objects which the last round found to be free.
     pub woken: BTreeSet<TargetId>,
     /// Results that came back since the last round.
     pub results: Vec<EntryResult>,
@@ -138,7 +138,7 @@ impl JobMemory {
         all.into_iter().for_each(|index| self.turn_to(index));
     }
 
-    /// Makes a target due in the next round, since something other than this host changed it.
+    /// Makes a target due in the next round, since something other than this host changed it, or an object is free for it.
     pub fn turn_to(&mut self, index: u32) {
         self.dirty.insert(index);
         if let Some(known) = self.targets.get_mut(&index) {

@@ -3,7 +3,7 @@
 //! Takes an observation; yields a [`Refresh`]. A status that this term wrote itself changes nothing; one that another
 //! client wrote is the truth, and all state is read again from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_api::{OperationJob, OperationRecord};
 
@@ -19,8 +19,9 @@ use crate::round::memory::JobMemory;
 use crate::round::status;
 use crate::shared::claims::{Claim, ClaimedObject};
 use crate::shared::holds::held;
+use crate::shared::successors::Controller;
 use crate::shared::tables::Tables;
-use crate::shared::wake_index::Waits;
+use crate::shared::wake_index::{TargetId, Waits};
 
 /// The effect of an observation on the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,16 +139,24 @@ pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, stor
     }
 }
 
-/// Updates the shared tables for the targets that a round decided.
-pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tables: &mut Tables) {
+/// Updates the shared tables for the targets that a round decided. Returns those that wait for free objects which no
+/// change tells of: one that has claimed an object leaves others, and one whose own object is gone comes late.
+pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tables: &mut Tables) -> BTreeSet<TargetId> {
     let registration = round.serving().map(|plugin| &plugin.registration);
+    let mut moved = BTreeSet::new();
     for index in turned {
         let Some(state) = memory.latest(*index) else { continue };
         let name = memory.state.name(*index);
         let pending = memory.targets.get(index).is_some_and(|known| known.waits_for_object);
         let gone = is_gone(&round.job, name, state, round.store);
-        tables.wake.set(&round.job, *index, state, Waits { name, registration, pending, gone });
+        if tables.wake.set(&round.job, *index, state, Waits { name, registration, pending, gone }) {
+            // A StatefulSet's pod is known by its name.
+            moved.extend(Controller::of(state).filter(|controller| controller.kind != "StatefulSet"));
+        }
     }
+    let Some(relation) = registration.and_then(Registration::same_controller) else { return BTreeSet::new() };
+    let waiting = |controller: &Controller| tables.in_line_for_free(controller, &relation.kind, round.store);
+    moved.iter().flat_map(waiting).collect()
 }
 
 /// True if a target had an object that is no longer there.

@@ -41,7 +41,7 @@ pub struct TargetMemory {
     pub visited_at: Option<Timestamp>,
     /// Visits in a row without a foreign change.
     pub quiet_visits: u32,
-    /// Something other than this host has changed since the last visit.
+    /// Something other than this host has changed since the last visit, or an object was found to be free for the target.
     pub news: bool,
     /// A live read that it needs failed, and is made again then.
     pub read_at: Option<Timestamp>,

@@ -13,15 +13,9 @@ use crate::cluster::store::Store;
 use crate::plugin::lookup::PluginInfo;
 use crate::plugin::proposal::{Registration, Relation, RelationKey};
 use crate::plugin::visit::{ReadRefusal, Reads};
-use crate::shared::claims::Claims;
-use crate::shared::holds;
+use crate::shared::successors::Controller;
 use crate::shared::tables::{SharedTables, lock};
-use crate::shared::wake_index::{Left, claimed, waiting_at};
-
-/// Most candidates that the relation `same-controller` shows to a plugin.
-const CANDIDATES: usize = 16;
-/// Siblings that are taken from the store at once; most are free.
-const SIBLINGS: usize = 64;
+use crate::shared::wake_index::claimed;
 
 /// True if the cluster serves a kind, as far as is known.
 pub type ServedKinds = Arc<dyn Fn(&Kind) -> bool + Send + Sync>;
@@ -46,8 +40,6 @@ pub struct VisitReads {
     pub given_up: bool,
     /// The live reads that were missing.
     pub missing: Mutex<BTreeSet<LiveRead>>,
-    /// The objects of its controller that it was shown.
-    pub shown: Mutex<Vec<Arc<Object>>>,
 }
 
 /// The target a visit is about.
@@ -67,27 +59,14 @@ pub struct Subject {
     pub since: Timestamp,
     /// The same, where no object is so young.
     pub surplus_since: Option<Timestamp>,
-    /// Kind and UID of its root controller.
-    pub owner: Option<(String, String)>,
-    /// The node, for a DaemonSet's pods.
-    pub node: Option<String>,
+    /// Its root controller.
+    pub controller: Option<Controller>,
 }
 
 impl VisitReads {
     /// The live reads that were missing in this visit.
     pub fn missing(&self) -> BTreeSet<LiveRead> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// What a visit that claimed an object has left for others.
-    pub fn left(&self, claims: &Claims) -> Option<Left> {
-        let (_, root) = self.subject.owner.as_ref()?;
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let free =
-            |object: &Object| !object.terminating() && !claims.is_held(&self.subject.namespace, &claimed(object));
-        let left: Vec<&Arc<Object>> = shown.iter().filter(|object| free(object)).collect();
-        let made = left.iter().map(|object| object.created).max()?;
-        Some(Left { controller: waiting_at(root, self.subject.node.as_deref()), made, count: left.len() })
     }
 
     fn registration(&self) -> Option<&Registration> {
@@ -158,7 +137,6 @@ impl VisitReads {
                 found.extend(self.store.get(&key).filter(|object| object.uid != self.subject.uid));
             }
         }
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&found);
         Ok(found)
     }
 
@@ -172,29 +150,12 @@ impl VisitReads {
     }
 
     fn candidates_since(&self, kind: &Kind, since: Timestamp) -> Vec<Arc<Object>> {
-        let Some((owner_kind, root)) = &self.subject.owner else { return Vec::new() };
-        let subject = &self.subject;
-        let fits = |object: &Arc<Object>| {
-            let on_node = || object.text("/spec/nodeName").as_deref() == subject.node.as_deref();
-            object.uid != subject.uid
-                && (owner_kind != "StatefulSet" || object.key.name == subject.name)
-                && (owner_kind != "DaemonSet" || on_node())
-                && !holds::barred(object)
-        };
-        let mut from = (Some(since), String::new());
-        let mut found = Vec::new();
-        while found.len() < CANDIDATES {
-            let next = self.store.siblings(kind, root, &from, SIBLINGS);
-            let Some(last) = next.last() else { break };
-            from = (last.created, last.key.name.clone());
-            let whole = next.len() == SIBLINGS;
-            found.extend(self.free(next.into_iter().filter(fits).collect()));
-            if !whole {
-                break;
-            }
-        }
-        found.truncate(CANDIDATES);
-        found
+        let Subject { name, uid, controller, .. } = &self.subject;
+        let Some(controller) = controller else { return Vec::new() };
+        let other =
+            |object: &Object| object.uid != *uid && (controller.kind != "StatefulSet" || object.key.name == *name);
+        let free = |objects: Vec<Arc<Object>>| self.free(objects.into_iter().filter(|object| other(object)).collect());
+        controller.made_since(&self.store, kind, since, free)
     }
 
     fn by_extra(&self, kind: &Kind, extra: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
@@ -264,6 +225,7 @@ mod tests {
     use crate::cluster::store::Indexed;
     use crate::job::key::JobKey;
     use crate::shared::claims::Claim;
+    use crate::shared::successors::{CANDIDATES, SIBLINGS};
     use crate::shared::tables::SharedTables;
 
     const ALL: u32 = 10_000;
@@ -289,18 +251,17 @@ mod tests {
             store.apply(object);
         }
         let since = "2026-01-01T00:00:00Z".parse().unwrap();
-        let owner = Some(("CloneSet".into(), "set".into()));
+        let controller = Some(Controller { kind: "CloneSet".into(), uid: "set".into(), node: None });
         VisitReads {
             store: Arc::new(store),
             tables,
             live: Arc::default(),
             served: Arc::new(|_| true),
             plugin: None,
-            subject: Subject { namespace: "d".into(), uid: "t".into(), since, owner, ..Subject::default() },
+            subject: Subject { namespace: "d".into(), uid: "t".into(), since, controller, ..Subject::default() },
             all_live: false,
             given_up: false,
             missing: Mutex::default(),
-            shown: Mutex::default(),
         }
     }
 

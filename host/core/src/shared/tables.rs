@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cluster::object::ObjectKey;
+use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
 use crate::shared::claims::Claims;
-use crate::shared::wake_index::{TargetId, WakeIndex, claimed};
+use crate::shared::successors::Controller;
+use crate::shared::wake_index::{TargetId, WakeIndex, claimed, waiting_at};
 
 /// The tables that the jobs of one term share.
 #[derive(Debug, Default)]
@@ -40,6 +41,19 @@ impl Tables {
     /// The targets that a change concerns.
     pub fn concerned(&self, change: &Change, store: &Store) -> Vec<TargetId> {
         self.wake.concerned(change, &self.claims, store).into_iter().collect()
+    }
+
+    /// The targets that wait longest for an object of a controller, as many as it has free ones that are young enough.
+    pub fn in_line_for_free(&self, controller: &Controller, kind: &Kind, store: &Store) -> Vec<TargetId> {
+        let place = waiting_at(&controller.uid, controller.node.as_deref());
+        let Some(since) = self.wake.waits_since(&place) else { return Vec::new() };
+        let is_free = |object: &Arc<Object>| {
+            let namespace = object.key.namespace.as_deref().unwrap_or_default();
+            !object.terminating() && !self.claims.is_held(namespace, &claimed(object))
+        };
+        let free = controller.made_since(store, kind, since, |all| all.into_iter().filter(is_free).collect());
+        let made = free.iter().filter_map(|object| object.created).max();
+        self.wake.in_line(&place, made, free.len()).cloned().collect()
     }
 
     /// Sets the number of targets of a job that are in flight on a plugin.

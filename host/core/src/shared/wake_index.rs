@@ -2,9 +2,9 @@
 //!
 //! An object wakes the target of its name, the target that claimed it, and those to which a label, a field or an owner
 //! reference points. While no target has claimed it and no label or field of it points to one that waits for a pod of its
-//! controller, it also wakes those that have waited longest for one. Objects that come all at once wake the same ones, so
-//! a target that claims one wakes as many others as it leaves. Jobs that have ended are not in the index. Source:
-//! docs/operationjob.md 3.1.
+//! controller, it also wakes those that have waited longest for one, first those whose own object is gone. Objects that come
+//! all at once wake the same ones, so a round that moves the line counts the free objects again (`tables.rs`). Jobs that
+//! have ended are not in the index. Source: docs/operationjob.md 3.1.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
 
 /// Most targets that an unclaimed object wakes: the longest waiting one may not want it.
-const WOKEN: usize = 2;
+const WOKEN: usize = 4;
 
 /// A target in its job.
 pub type TargetId = (Arc<JobRef>, u32);
@@ -79,9 +79,9 @@ impl WakeIndex {
         }
     }
 
-    /// Updates the reasons that wake a target. A pending target is not indexed, unless it waits for an object: the
-    /// objects it needs are read when it starts.
-    pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) {
+    /// Updates the reasons that wake a target; returns true if they are others. A pending target is not indexed, unless
+    /// it waits for an object: the objects it needs are read when it starts.
+    pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) -> bool {
         let wakers = match state.progress {
             Progress::Processing => Some(in_flight(state, target)),
             Progress::Failed if state.owes_release() => Some(by_name(target.name)),
@@ -90,12 +90,13 @@ impl WakeIndex {
         };
         let known = self.jobs.get(&job.key).and_then(|known| known.targets.get(&index));
         if known == wakers.as_ref() {
-            return;
+            return false;
         }
         self.clear(&job.key, index);
         if let Some(wakers) = wakers {
             self.insert(job, index, wakers);
         }
+        true
     }
 
     fn insert(&mut self, job: &JobRef, index: u32, wakers: Wakers) {
@@ -149,7 +150,7 @@ impl WakeIndex {
 
     /// The targets that could claim `count` objects of the controller, made at this time: those that wait longest and
     /// have no object of their own any more, or the first one of the others.
-    fn in_line(&self, owner: &str, made: Option<Timestamp>, count: usize) -> impl Iterator<Item = &TargetId> {
+    pub fn in_line(&self, owner: &str, made: Option<Timestamp>, count: usize) -> impl Iterator<Item = &TargetId> {
         let all = self.by_owner.iter().flat_map(move |(stage, waiters)| {
             let waiters = waiters.get(owner).into_iter().flatten();
             waiters.take_while(move |(since, _)| made.is_none() || *since <= made).map(move |(_, id)| (*stage, id))
@@ -158,9 +159,9 @@ impl WakeIndex {
         all.take_while(|(place, (stage, _))| *place == 0 || *stage == Stage::Gone).map(|(_, (_, id))| id)
     }
 
-    /// The next targets in line for what another one left.
-    pub fn next_in_line(&self, left: &Left) -> impl Iterator<Item = &TargetId> {
-        self.in_line(&left.controller, left.made, left.count)
+    /// The start of the longest wait of a target that has no object of its own any more.
+    pub fn waits_since(&self, place: &str) -> Option<Timestamp> {
+        self.by_owner.get(&Stage::Gone)?.get(place)?.first()?.0
     }
 
     /// The targets that a change concerns.
@@ -228,17 +229,6 @@ impl WakeIndex {
             Err(_) => found.extend(self.owned_in.get(namespace).and_then(BTreeSet::first).cloned()),
         }
     }
-}
-
-/// The free objects of its controller that a target was shown and left when it claimed another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// UID of the controller; of a DaemonSet, with the node.
-    pub controller: String,
-    /// Creation time of the youngest.
-    pub made: Option<Timestamp>,
-    /// How many.
-    pub count: usize,
 }
 
 /// The objects that a target waits for, beside its state.
@@ -412,7 +402,7 @@ mod tests {
             let waits = Waits { gone, ..waits(&name, &registration) };
             index.set(&job(), at, &waiting("2026-01-01T00:00:00Z", extra), waits);
         }
-        assert_eq!(woken(&index, &pod("x")), [4, 5], "as many as WOKEN says");
+        assert_eq!(woken(&index, &pod("x")), [4, 5, 6, 7]);
         (4..8).for_each(|at| index.clear(&job().key, at));
         assert_eq!(woken(&index, &pod("x")), [2]);
         (2..4).for_each(|at| index.clear(&job().key, at));

@@ -1,6 +1,7 @@
 //! Rounds of jobs that are many or large: more targets than may have entries, a neighbour that cannot be read, changes
 //! that say nothing. The same rounds as in `decisions.rs`. Source: docs/operationjob.md 3.1, 3.7, 3.15.
 
+use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::job::time::after_millis;
@@ -153,6 +154,12 @@ fn take_one(visit: &Visit) -> Answer {
     free.first().map_or_else(|| waiting(visit), |pod| storing_as(visit, "NewPod", &pod.key.name))
 }
 
+/// A pod that the controller of all targets has made.
+fn new_pod(name: &str, made: &str, version: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "d", "uid": name, "creationTimestamp": made, "resourceVersion": version,
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet", "name": "s", "uid": "set", "controller": true}]}})
+}
+
 #[test]
 fn of_pods_that_come_all_at_once_each_is_taken_by_a_target_that_waits_for_one() {
     let pass = |bench: &mut Bench| {
@@ -168,12 +175,41 @@ fn of_pods_that_come_all_at_once_each_is_taken_by_a_target_that_waits_for_one() 
     pass(&mut bench);
     for index in 0..100 {
         // Each wakes those that have waited longest, which are the same ones for all of them.
-        bench.show(json!({"metadata": {"name": format!("n{index}"), "namespace": "d", "uid": format!("n{index}"),
-            "creationTimestamp": bench.now.to_string(), "ownerReferences": [{"apiVersion": "apps/v1",
-            "kind": "CloneSet", "name": "s", "uid": "set", "controller": true}]}}));
+        bench.show(new_pod(&format!("n{index}"), &bench.now.to_string(), ""));
     }
     pass(&mut bench);
     assert_eq!(bench.memory.durable.processing.len(), 0, "nothing else happens that would wake these");
+}
+
+#[test]
+fn a_pod_that_comes_while_the_target_that_waits_for_it_is_visited_is_not_overlooked() {
+    let mut bench = crowd(8);
+    // None of their own pods may be taken for a new one.
+    bench.later(60);
+    bench.wire = usize::MAX;
+    bench.settle(&mut take_one);
+    let store = bench.store.clone();
+    let made = bench.now.to_string();
+    let mut leaving = new_pod("p7", START, "");
+    leaving["metadata"]["uid"] = json!("u-p7");
+    leaving["metadata"]["deletionTimestamp"] = json!(made);
+    bench.show(leaving);
+    for _ in 0..5 {
+        bench.settle(&mut take_one);
+        bench.later(1);
+    }
+    bench.vanish("p7");
+    bench.settle(&mut |visit: &Visit| {
+        let answer = take_one(visit);
+        // Only now, and it changes no more: those whose pod is still there are woken, and don't want it.
+        store.apply(Object::slim(&new_pod("n7", &made, "9999"), &Kind::pod(), &[]).unwrap());
+        answer
+    });
+    for _ in 0..5 {
+        bench.settle(&mut take_one);
+        bench.later(1);
+    }
+    assert_eq!(bench.word(7), "Succeeded");
 }
 
 /// Patches of the pod `first` are refused.
