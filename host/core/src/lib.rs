@@ -28,7 +28,9 @@ pub mod plugin {
     pub mod grant;
     pub mod lookup;
     pub mod manifest;
+    pub mod names;
     pub mod proposal;
+    pub mod schema;
     pub mod visit;
 }
 

@@ -12,7 +12,8 @@ use thiserror::Error;
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::job::state::extras;
 use crate::plugin::grant::{Grant, Verb, WriteRule, matches};
-use crate::plugin::manifest::{Manifest, is_dns_label};
+use crate::plugin::manifest::Manifest;
+use crate::plugin::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qualified_name, is_subdomain};
 use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
@@ -306,40 +307,6 @@ fn show(key: &ObjectKey) -> String {
 /// A plugin's text, safe to show: without control characters and cut in length.
 fn printable(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_dns_label)
-}
-
-fn is_api_version(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((group, version)) => is_subdomain(group) && is_dns_label(version),
-        None => is_dns_label(text),
-    }
-}
-
-fn is_kind(text: &str) -> bool {
-    text.len() <= 63
-        && text.starts_with(|c: char| c.is_ascii_uppercase())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric())
-}
-
-fn is_label_value(text: &str) -> bool {
-    text.is_empty() || is_name_part(text)
-}
-
-fn is_name_part(text: &str) -> bool {
-    let edge = |c: char| c.is_ascii_alphanumeric();
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-    !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && text.starts_with(edge) && text.ends_with(edge)
-}
-
-fn is_qualified_name(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
-        None => is_name_part(text),
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,6 @@
 //! Parsed from the JSON of the custom section `oarlock.manifest`; errors name the field and the fix. Reading it never
 //! runs the plugin, and it grants nothing.
 
-use std::fmt;
-use std::sync::Arc;
-
-use jsonschema::{PatternOptions, Validator};
 use semver::Version;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,6 +10,8 @@ use thiserror::Error;
 
 use crate::cluster::object::Kind;
 use crate::plugin::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
+use crate::plugin::names::is_dns_label;
+use crate::plugin::schema::Schema;
 
 /// Largest manifest.
 pub const MAX_BYTES: usize = 64 * 1024;
@@ -96,16 +94,10 @@ pub enum Lifecycle {
     Controlled,
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Schemas {
-    parameters: Option<Arc<Validator>>,
-    config: Option<Arc<Validator>>,
-}
-
-impl fmt::Debug for Schemas {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Schemas")
-    }
+    parameters: Schema,
+    config: Schema,
 }
 
 impl PartialEq for Manifest {
@@ -175,9 +167,10 @@ impl Manifest {
         manifest.check_names()?;
         manifest.check_reads()?;
         manifest.check_writes()?;
+        let schema = |field: &str, schema: Option<&Value>| Schema::compile(schema).map_err(|why| refused(field, why));
         manifest.schemas = Schemas {
-            parameters: compile("parameters", manifest.parameters.as_ref())?,
-            config: compile("config", manifest.config.as_ref())?,
+            parameters: schema("parameters", manifest.parameters.as_ref())?,
+            config: schema("config", manifest.config.as_ref())?,
         };
         Ok(manifest)
     }
@@ -200,12 +193,12 @@ impl Manifest {
 
     /// Validates the parameters of a job against the schema; the error names the place.
     pub fn check_parameters(&self, parameters: &Value) -> Result<(), String> {
-        check(self.schemas.parameters.as_deref(), "parameters", parameters)
+        self.schemas.parameters.check("parameters", parameters)
     }
 
     /// Validates the operator's settings against the schema; the error names the place.
     pub fn check_config(&self, config: &Value) -> Result<(), String> {
-        check(self.schemas.config.as_deref(), "config", config)
+        self.schemas.config.check("config", config)
     }
 
     fn check_names(&self) -> Result<(), ManifestError> {
@@ -290,37 +283,9 @@ fn check_kind(path: &str, api_version: &str, kind: &str, reason: &str) -> Result
     Ok(())
 }
 
-/// A DNS label of RFC 1123.
-pub fn is_dns_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
-}
-
 fn is_pointer(text: &str) -> bool {
     let escaped = text.split('~').skip(1).all(|rest| rest.starts_with('0') || rest.starts_with('1'));
     text.starts_with('/') && escaped && !text.trim_end_matches('*').contains('*')
-}
-
-/// Patterns run in linear time, so that no parameter can keep the host busy; nothing is fetched, for the crate is
-/// built without resolvers.
-fn compile(field: &str, schema: Option<&Value>) -> Result<Option<Arc<Validator>>, ManifestError> {
-    let Some(schema) = schema else { return Ok(None) };
-    let built = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
-    match built {
-        Ok(validator) => Ok(Some(Arc::new(validator))),
-        Err(error) => Err(refused(field, format!("it is not a JSON Schema: at `{}`: {error}", error.instance_path()))),
-    }
-}
-
-fn check(schema: Option<&Validator>, what: &str, value: &Value) -> Result<(), String> {
-    let Some(schema) = schema else {
-        let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-        return if empty { Ok(()) } else { Err(format!("the plugin takes no {what}: leave them out")) };
-    };
-    match schema.iter_errors(value).next() {
-        Some(error) => Err(format!("{what}{}: {error}", error.instance_path())),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

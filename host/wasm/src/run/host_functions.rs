@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::plugin::manifest::is_dns_label;
+use oarlock_core::plugin::names::is_dns_label;
 use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;

@@ -1,0 +1,46 @@
+//! The charsets of names that Kubernetes takes.
+
+/// A DNS label of RFC 1123.
+pub fn is_dns_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// A DNS subdomain of RFC 1123, such as a name of an object or a group.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_dns_label)
+}
+
+/// A group and its version, or a version of the core group.
+pub fn is_api_version(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((group, version)) => is_subdomain(group) && is_dns_label(version),
+        None => is_dns_label(text),
+    }
+}
+
+/// A kind of objects.
+pub fn is_kind(text: &str) -> bool {
+    text.len() <= 63
+        && text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+/// The value of a label.
+pub fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_name_part(text)
+}
+
+fn is_name_part(text: &str) -> bool {
+    let edge = |c: char| c.is_ascii_alphanumeric();
+    let inner = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    !text.is_empty() && text.len() <= 63 && text.bytes().all(inner) && text.starts_with(edge) && text.ends_with(edge)
+}
+
+/// The key of a label, an annotation or a finalizer.
+pub fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => is_subdomain(prefix) && is_name_part(name),
+        None => is_name_part(text),
+    }
+}
