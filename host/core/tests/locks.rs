@@ -21,7 +21,7 @@ use oarlock_core::plugin::visit::Reads as _;
 use oarlock_core::shared::claims::{Claim, ClaimedObject};
 use oarlock_core::shared::cleanup::cleanup;
 use oarlock_core::shared::reads::{Subject, VisitReads};
-use oarlock_core::shared::successors::Controller;
+use oarlock_core::shared::successors::RootController;
 use oarlock_core::shared::tables::{SharedTables, lock};
 use oarlock_core::shared::wake_index::Waits;
 use serde_json::json;
@@ -96,7 +96,7 @@ fn reads(store: &Arc<Store>, tables: &SharedTables, plugin: &Arc<PluginInfo>) ->
             uid: "t-uid".into(),
             job_uid: job("b").uid,
             since: Timestamp::UNIX_EPOCH,
-            controller: Some(Controller { kind: "CloneSet".into(), uid: "set".into(), node: None }),
+            controller: Some(RootController { kind: "CloneSet".into(), uid: "set".into(), node: None }),
             ..Subject::default()
         },
         all_live: false,

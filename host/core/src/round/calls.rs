@@ -13,7 +13,7 @@ use crate::round::memory::JobMemory;
 use crate::round::target::PlannedVisit;
 use crate::round::target_memory::TargetMemory;
 use crate::shared::reads::{Subject, VisitReads};
-use crate::shared::successors::Controller;
+use crate::shared::successors::RootController;
 use crate::shared::tables::{SharedTables, Tables};
 
 /// Time for a controller to make an object in place of a target. One that makes none by then has as many as it wants: it had
@@ -103,7 +103,7 @@ impl PlannedCall<'_> {
                 extras: self.target.stored.extra.clone(),
                 job_uid: round.job.uid.clone(),
                 since,
-                controller: Controller::of(state),
+                controller: RootController::of(state),
             },
             all_live: self.planned.final_check,
             given_up: known.gives_up_reads(round.now),

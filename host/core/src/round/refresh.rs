@@ -19,7 +19,7 @@ use crate::round::memory::JobMemory;
 use crate::round::status;
 use crate::shared::claims::{Claim, ClaimedObject};
 use crate::shared::holds::held;
-use crate::shared::successors::Controller;
+use crate::shared::successors::RootController;
 use crate::shared::tables::Tables;
 use crate::shared::wake_index::{TargetId, Waits};
 
@@ -151,11 +151,11 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
         let gone = is_gone(&round.job, name, state, round.store);
         if tables.wake.set(&round.job, *index, state, Waits { name, registration, pending, gone }) {
             // A StatefulSet's pod is known by its name.
-            moved.extend(Controller::of(state).filter(|controller| controller.kind != "StatefulSet"));
+            moved.extend(RootController::of(state).filter(|controller| controller.kind != "StatefulSet"));
         }
     }
     let Some(relation) = registration.and_then(Registration::same_controller) else { return BTreeSet::new() };
-    let waiting = |controller: &Controller| tables.in_line_for_free(controller, &relation.kind, round.store);
+    let waiting = |controller: &RootController| tables.in_line_for_free(controller, &relation.kind, round.store);
     moved.iter().flat_map(waiting).collect()
 }
 

@@ -13,7 +13,7 @@ use crate::cluster::store::Store;
 use crate::plugin::lookup::PluginInfo;
 use crate::plugin::proposal::{Registration, Relation, RelationKey};
 use crate::plugin::visit::{ReadRefusal, Reads};
-use crate::shared::successors::Controller;
+use crate::shared::successors::RootController;
 use crate::shared::tables::{SharedTables, lock};
 use crate::shared::wake_index::claimed;
 
@@ -60,7 +60,7 @@ pub struct Subject {
     /// The same, where no object is so young.
     pub surplus_since: Option<Timestamp>,
     /// Its root controller.
-    pub controller: Option<Controller>,
+    pub controller: Option<RootController>,
 }
 
 impl VisitReads {
@@ -251,7 +251,7 @@ mod tests {
             store.apply(object);
         }
         let since = "2026-01-01T00:00:00Z".parse().unwrap();
-        let controller = Some(Controller { kind: "CloneSet".into(), uid: "set".into(), node: None });
+        let controller = Some(RootController { kind: "CloneSet".into(), uid: "set".into(), node: None });
         VisitReads {
             store: Arc::new(store),
             tables,

@@ -16,7 +16,7 @@ pub(crate) const SIBLINGS: usize = 64;
 
 /// The root controller that a target had when it started; of a DaemonSet, on one node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Controller {
+pub struct RootController {
     /// Its kind, such as `Deployment`.
     pub kind: String,
     /// Its UID.
@@ -25,7 +25,7 @@ pub struct Controller {
     pub node: Option<String>,
 }
 
-impl Controller {
+impl RootController {
     /// The one that is recorded for a target.
     pub fn of(state: &TargetState) -> Option<Self> {
         let (kind, name_and_uid) = state.extra(extras::OWNER)?.split_once('/')?;
