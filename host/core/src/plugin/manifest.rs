@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::cluster::object::Kind;
 use crate::plugin::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
-use crate::plugin::names::is_dns_label;
+use crate::plugin::names::{is_api_version, is_dns_label, is_kind, is_plain};
 use crate::plugin::schema::Schema;
 
 /// Largest manifest.
@@ -148,6 +148,9 @@ pub enum ManifestError {
     },
 }
 
+/// Fields with a schema, whose texts are no names.
+const SCHEMAS: [&str; 2] = ["parameters", "config"];
+
 impl Manifest {
     /// Reads a manifest.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
@@ -163,6 +166,8 @@ impl Manifest {
             Some(other) => return Err(ManifestError::Schema { found: other.to_string() }),
             None => return Err(refused("schema", format!("it is missing; write `\"schema\": {SCHEMA}`"))),
         }
+        let mut shown = fields.iter().filter(|(name, _)| !SCHEMAS.contains(&name.as_str()));
+        shown.try_for_each(|(name, value)| check_text(name, value))?;
         let mut manifest: Self = serde_json::from_value(document).map_err(|source| ManifestError::Fields { source })?;
         manifest.check_names()?;
         manifest.check_reads()?;
@@ -214,7 +219,7 @@ impl Manifest {
         if self.target.is_empty() {
             return Err(refused("target", "it is empty; name `Pod`, `Node` or both".to_owned()));
         }
-        let unreasoned = self.tasks.iter().position(|task| task.name.is_empty() || task.reason.is_empty());
+        let unreasoned = self.tasks.iter().position(|task| !is_dns_label(&task.name) || task.reason.is_empty());
         unreasoned.map_or(Ok(()), |at| Err(refused(format!("tasks[{at}]"), "give it a `name` and a `reason`".into())))
     }
 
@@ -250,6 +255,9 @@ impl Manifest {
                 }
                 _ => {}
             }
+            if let Some(name) = rule.subresources.iter().find(|name| !is_dns_label(name)) {
+                return Err(refused(format!("{path}.subresources"), format!("{name:?} is no name of a subresource")));
+            }
             if rule.verb != Verb::Patch && !rule.subresources.is_empty() {
                 return Err(refused(path, "`subresources` belong to the verb `patch`".to_owned()));
             }
@@ -272,10 +280,33 @@ fn refused(field: impl Into<String>, problem: String) -> ManifestError {
     ManifestError::Field { field: field.into(), problem }
 }
 
+/// An admin decides by what a manifest says, on a terminal and in lines that he copies: so it is one line each.
+fn check_text(path: &str, value: &Value) -> Result<(), ManifestError> {
+    match value {
+        Value::String(text) if !is_plain(text) => {
+            Err(refused(path, "it has a control character; write plain text, on one line".to_owned()))
+        }
+        Value::Array(values) => {
+            values.iter().enumerate().try_for_each(|(at, value)| check_text(&format!("{path}[{at}]"), value))
+        }
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+            let name = if is_plain(name) { name } else { "?" };
+            check_text(&format!("{path}.{name}"), value)
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn check_kind(path: &str, api_version: &str, kind: &str, reason: &str) -> Result<(), ManifestError> {
     if api_version.is_empty() || kind.is_empty() || api_version.contains('*') || kind.contains('*') {
         let problem = "name one `apiVersion` and one `kind`, without a pattern, for the host has to watch it";
         return Err(refused(path, problem.to_owned()));
+    }
+    if !is_api_version(api_version) {
+        return Err(refused(format!("{path}.apiVersion"), format!("{api_version:?} is none; write `v1` or `apps/v1`")));
+    }
+    if !is_kind(kind) {
+        return Err(refused(format!("{path}.kind"), format!("{kind:?} is none; write `Pod`, say")));
     }
     if reason.trim().is_empty() {
         return Err(refused(format!("{path}.reason"), "say why the plugin wants it; the admin reads this".to_owned()));

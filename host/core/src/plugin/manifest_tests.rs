@@ -62,6 +62,48 @@ fn parameters_are_held_against_the_schema_and_the_error_names_the_place() {
     assert!(manifest.check_parameters(&json!({"other": 1})).is_err());
 }
 
+/// What is wrong with a manifest.
+fn refusal(document: &Value) -> String {
+    whole(&parse(document).unwrap_err())
+}
+
+#[test]
+fn a_schema_that_would_cost_the_host_its_memory_or_its_time_is_refused() {
+    let patterns: Vec<Value> = (0..1_000).map(|number| json!({"pattern": format!("\\w{{150}}{number}")})).collect();
+    assert_eq!(
+        refusal(&with("parameters", json!({"allOf": patterns}))),
+        "the manifest's `parameters` is refused: it has more than 32 patterns"
+    );
+    let wide = refusal(&with("parameters", json!({"pattern": "\\p{L}{500}"})));
+    assert!(
+        wide.ends_with("at `/pattern`: \"\\\\p{L}{500}\" is not a \"regex\", or one that takes more than 128 KiB"),
+        "{wide}"
+    );
+    let doubling: serde_json::Map<String, Value> = (0..40)
+        .map(|at| {
+            let next = json!({"$ref": format!("#/$defs/a{}", at + 1)});
+            (format!("a{at}"), json!({"anyOf": [next, next]}))
+        })
+        .chain([("a40".to_owned(), json!({"type": "string"}))])
+        .collect();
+    let doubling = json!({"$defs": doubling, "$ref": "#/$defs/a0"});
+    assert!(refusal(&with("config", doubling)).contains("`$ref` is not taken: write out what it stands for"));
+    let deep = (0..40).fold(json!({"type": "string"}), |inner, _| json!({"properties": {"x": inner}}));
+    assert!(refusal(&with("parameters", deep)).contains("it is more than 32 levels deep"));
+    let many: Vec<Value> = (0..5_000).map(|number| json!(number)).collect();
+    assert!(refusal(&with("parameters", json!({"enum": many}))).contains("it has more than 2000 values"));
+}
+
+#[test]
+fn a_parameter_may_have_the_name_of_a_keyword() {
+    let named = |name: &str| json!({"properties": {name: {"type": "string"}}});
+    for name in ["pattern", "$ref", "$dynamicRef"] {
+        let manifest = parse(&with("parameters", named(name))).unwrap();
+        assert_eq!(manifest.check_parameters(&json!({name: "x"})), Ok(()));
+        assert!(manifest.check_parameters(&json!({name: 1})).is_err());
+    }
+}
+
 #[test]
 fn a_plugin_without_a_schema_takes_no_parameters() {
     let mut document = replace();
@@ -78,6 +120,7 @@ fn each_bad_field_is_named_with_its_fix() {
         rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!([rule])
     };
+    let read = |version: &str, kind: &str| json!([{"apiVersion": version, "kind": kind, "reason": "r"}]);
     let cases = [
         (with("schema", json!(2)), "schema 2"),
         (with("schema", json!("x")), "use a newer host"),
@@ -90,7 +133,7 @@ fn each_bad_field_is_named_with_its_fix() {
         (with("lifecycle", json!("Maybe")), "Maybe"),
         (with("surprise", json!(1)), "surprise"),
         (with("parameters", json!({"type": 7})), "not a JSON Schema"),
-        (with("parameters", json!({"$ref": "http://127.0.0.1:1/x"})), "not a JSON Schema"),
+        (with("parameters", json!({"$ref": "http://127.0.0.1:1/x"})), "`$ref` is not taken"),
         (with("reads", json!([{"apiVersion": "v1", "kind": "Pod"}])), "reads[0].reason"),
         (with("reads", json!([{"apiVersion": "v1", "kind": "*", "reason": "r"}])), "without a pattern"),
         (
@@ -101,7 +144,16 @@ fn each_bad_field_is_named_with_its_fix() {
         (with("writes", write("metadata", json!({}))), "name the `labels`"),
         (with("writes", write("evict", json!({"labels": ["a"]}))), "belong to the verb `metadata`"),
         (with("writes", write("evict", json!({"subresources": ["status"]}))), "belong to the verb `patch`"),
+        (with("writes", write("patch", json!({"subresources": ["a\nb"]}))), "`writes[0].subresources[0]`"),
+        (with("writes", write("patch", json!({"subresources": ["a/b"]}))), "`writes[0].subresources`"),
+        (with("writes", write("patch", json!({"apiVersion": "v1/.."}))), "apiVersion"),
+        (with("reads", read("apps/v1\n- x", "Pod")), "`reads[0].apiVersion` is refused: it has a control character"),
+        (with("reads", read("apps/v1/..", "Pod")), "`reads[0].apiVersion`"),
+        (with("reads", read("v1", "pod")), "`reads[0].kind`"),
+        (with("description", json!("good\u{202e}bad")), "`description`"),
+        (with("reads", read("v1", "Pod\u{1b}[2J")), "`reads[0].kind`"),
         (with("tasks", json!([{"name": "run-on-node"}])), "tasks[0]"),
+        (with("tasks", json!([{"name": "run\non", "reason": "r"}])), "tasks[0]"),
         (json!([1]), "not a JSON object"),
     ];
     for (document, expected) in cases {

@@ -44,3 +44,15 @@ pub fn is_qualified_name(text: &str) -> bool {
         None => is_name_part(text),
     }
 }
+
+/// A text on one line, which is shown as it is written: without control characters, and without those that turn the order
+/// of others.
+pub fn is_plain(text: &str) -> bool {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
+    !text.chars().any(|c| c.is_control() || turns(c))
+}
+
+/// A text as it may be shown: each character that `is_plain` refuses is replaced.
+pub fn shown(text: &str) -> String {
+    text.chars().map(|c| if is_plain(c.encode_utf8(&mut [0; 4])) { c } else { '\u{fffd}' }).collect()
+}

@@ -5,8 +5,20 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
+
+/// Most values in a schema, containers included.
+const VALUES: usize = 2_000;
+/// Most levels of a schema.
+const LEVELS: usize = 32;
+/// Most patterns of a schema.
+const PATTERNS: usize = 32;
+/// Most bytes of one compiled pattern, and of what it remembers while it runs.
+const PATTERN_BYTES: usize = 128 << 10;
+/// Keywords by which a small schema stands for a huge one.
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// A compiled schema, or none: then nothing may be given.
 #[derive(Clone, Default)]
@@ -27,10 +39,16 @@ impl Schema {
     /// What is wrong with it, and where.
     pub fn compile(schema: Option<&Value>) -> Result<Self, String> {
         let Some(schema) = schema else { return Ok(Self(None)) };
-        let built = jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
+        Size::default().add(schema, 1)?;
+        let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_BYTES);
+        let built = jsonschema::options().with_pattern_options(patterns).build(schema);
         match built {
             Ok(validator) => Ok(Self(Some(Arc::new(validator)))),
-            Err(error) => Err(format!("it is not a JSON Schema: at `{}`: {error}", error.instance_path())),
+            Err(error) => {
+                let pattern = matches!(error.kind(), ValidationErrorKind::Format { format } if format == "regex");
+                let hint = if pattern { ", or one that takes more than 128 KiB" } else { "" };
+                Err(format!("it is not a JSON Schema: at `{}`: {error}{hint}", error.instance_path()))
+            }
         }
     }
 
@@ -48,5 +66,50 @@ impl Schema {
             Some(error) => Err(format!("{what}{}: {error}", error.instance_path())),
             None => Ok(()),
         }
+    }
+}
+
+/// The size of a schema.
+#[derive(Debug, Default)]
+struct Size {
+    values: usize,
+    patterns: usize,
+}
+
+impl Size {
+    fn add(&mut self, value: &Value, level: usize) -> Result<(), String> {
+        self.values = self.values.saturating_add(1);
+        if self.values > VALUES {
+            return Err(format!("it has more than {VALUES} values"));
+        }
+        if level > LEVELS {
+            return Err(format!("it is more than {LEVELS} levels deep"));
+        }
+        let next = level.saturating_add(1);
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    self.keyword(name, value)?;
+                    self.add(value, next)?;
+                }
+                Ok(())
+            }
+            Value::Array(values) => values.iter().try_for_each(|value| self.add(value, next)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A property may have the name of a keyword: then its value is a schema, and no text.
+    fn keyword(&mut self, name: &str, value: &Value) -> Result<(), String> {
+        if REFERENCES.contains(&name) && value.is_string() {
+            return Err(format!("`{name}` is not taken: write out what it stands for"));
+        }
+        let patterns = match (name, value) {
+            ("pattern", Value::String(_)) => 1,
+            ("patternProperties", Value::Object(patterns)) => patterns.len(),
+            _ => 0,
+        };
+        self.patterns = self.patterns.saturating_add(patterns);
+        if self.patterns > PATTERNS { Err(format!("it has more than {PATTERNS} patterns")) } else { Ok(()) }
     }
 }
