@@ -247,10 +247,14 @@ impl Grant {
         if self.config.as_ref().is_some_and(|config| !config.is_object()) {
             return Err("`config` must be an object".to_owned());
         }
-        let lists = self.reads.iter().flat_map(|rule| rule.fields.iter()).chain(&self.namespaces);
-        let writes = self.writes.iter();
-        let keys = writes.flat_map(|rule| rule.labels.iter().chain(&rule.annotations).chain(&rule.finalizers));
-        match lists.chain(keys).find(|pattern| pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**")) {
+        let reads = self.reads.iter().flat_map(|rule| rule.fields.iter().chain([&rule.api_version, &rule.kind]));
+        let writes = self.writes.iter().flat_map(|rule| {
+            let keys = rule.labels.iter().chain(&rule.annotations).chain(&rule.finalizers).chain(&rule.subresources);
+            keys.chain([&rule.api_version, &rule.kind])
+        });
+        let tasks = self.tasks.iter().map(|task| &task.name);
+        let mut patterns = reads.chain(writes).chain(tasks).chain(&self.namespaces);
+        match patterns.find(|pattern| pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**")) {
             Some(pattern) => Err(format!("`{pattern}`: a pattern may have one `*`, at its end")),
             None => Ok(()),
         }

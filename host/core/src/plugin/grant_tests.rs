@@ -76,6 +76,10 @@ fn what_nobody_understands_is_refused() {
         json!({"config": [1]}),
         json!({"namespaces": ["a*b"]}),
         json!({"writes": [{"verb": "evict", "apiVersion": "v1"}]}),
+        json!({"writes": [{"verb": "evict", "apiVersion": "v1", "kind": "P*d"}]}),
+        json!({"writes": [{"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["s*s"]}]}),
+        json!({"reads": [{"apiVersion": "*/v1", "kind": "Pod"}]}),
+        json!({"tasks": [{"name": "*x"}]}),
     ] {
         assert!(Grant::parse(&document(spec)).is_err());
     }
