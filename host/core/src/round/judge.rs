@@ -4,7 +4,7 @@
 //! the events that follow. A denial, a trap or a failure is an outcome of this target and of nothing else. Source:
 //! docs/operationjob.md 3.7, 3.8, 3.10, 3.11.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
@@ -118,21 +118,20 @@ impl PlannedCall<'_> {
         if self.is_out_of_bounds() && parts.iter().any(|part| !part.mutations.is_empty()) {
             return self.out_of_bounds(parts, state, known, tables);
         }
+        let mut extra = self.planned.state.extra.clone();
         for part in parts {
-            if let Err(denied) = self.authorized(part) {
+            if let Err(denied) = self.authorized(part, &extra) {
                 return self.failing("MutationDenied", denied, known);
             }
+            part.remove_extra.iter().for_each(|key| drop(extra.remove(key)));
+            extra.extend(part.set_extra.iter().cloned());
         }
         let writes = self.target.writes(self.planned, proposal);
-        let mut next = self.planned.state.clone();
+        let mut next = TargetState { extra, ..self.planned.state.clone() };
         if writes.is_empty() && known.write_tries == 0 && known.blocked == 0 {
             // The reason for its wait is over, unless a write is being retried.
             known.trouble = None;
             next.error = None;
-        }
-        for part in parts {
-            part.remove_extra.iter().for_each(|key| drop(next.extra.remove(key)));
-            next.extra.extend(part.set_extra.iter().cloned());
         }
         if !self.claim(&mut next, tables) {
             // Another target was faster: the call is repeated, and no longer sees the object.
@@ -195,7 +194,8 @@ impl PlannedCall<'_> {
         self.troubled(TargetError { reason: "NamespaceNotAllowed".into(), message }, known)
     }
 
-    fn authorized(&self, proposal: &Proposal) -> Result<(), String> {
+    /// Authorizes a proposal for a target with these extras.
+    fn authorized(&self, proposal: &Proposal, extras: &BTreeMap<String, String>) -> Result<(), String> {
         let Some(plugin) = self.target.round.serving() else { return Err("no plugin serves the action".to_owned()) };
         let seen = |key: &ObjectKey| self.target.round.store.get(key);
         let authority = Authority {
@@ -205,7 +205,7 @@ impl PlannedCall<'_> {
             job_uid: &self.target.round.job.uid,
             target: &self.target.key,
             target_uid: self.planned.state.uid.as_deref(),
-            extras: &self.planned.state.extra,
+            extras,
             seen: &seen,
         };
         authorize(proposal, &authority).map_err(|denied| denied.sentence)
@@ -318,7 +318,7 @@ impl PlannedCall<'_> {
     /// The end of a target whose final check did not show success. What was proposed with its failure is worked out anew:
     /// a bump has moved its object since.
     fn lost_for_good(&self, failure: PendingFailure) -> Verdict {
-        let allowed = self.authorized(&failure.follows).is_ok();
+        let allowed = self.authorized(&failure.follows, &self.planned.state.extra).is_ok();
         let writes = if allowed { self.target.writes(self.planned, &failure.follows) } else { Vec::new() };
         Verdict { writes, events: failure.follows.events, ..self.lost(failure.error) }
     }
@@ -326,7 +326,7 @@ impl PlannedCall<'_> {
     /// Judges an answer to `release`. The host releases the target, with or without the plugin.
     fn released(&self, answer: Answer, known: &mut TargetMemory) -> Verdict {
         match answer {
-            Answer::Proposed(proposal) => match self.authorized(&proposal) {
+            Answer::Proposed(proposal) => match self.authorized(&proposal, &self.planned.state.extra) {
                 Ok(()) => {
                     let mut verdict = self.let_go(&proposal);
                     verdict.events.extend(proposal.events);

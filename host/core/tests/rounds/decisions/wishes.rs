@@ -98,3 +98,17 @@ fn what_waits_for_its_record_is_not_visited_by_the_rounds_until_then() {
     let times = |name: &str| visits.iter().filter(|visited| *visited == name).count();
     assert_eq!((times("a"), times("b")), (2, 5), "once to decide it, once when it is durable");
 }
+
+#[test]
+fn what_operate_and_progress_store_in_one_visit_is_bounded_together() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let storing = |key: &str| Proposal { set_extra: vec![(key.to_owned(), "x".repeat(600))], ..Proposal::default() };
+    bench.settle(&mut |_| Answer::Reported {
+        operate: storing("one"),
+        report: Report { state: State::Processing, proposal: storing("two"), check_after_ms: None },
+    });
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.word(0), "Failed/MutationDenied");
+}
