@@ -3,6 +3,7 @@
 //! May not compile, run or validate: vetting finds the file that lies.
 
 use oarlock_core::plugin::manifest::{Manifest, ManifestError};
+use oarlock_core::plugin::names::shown;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use wasmparser::{Encoding, Parser, Payload};
@@ -13,6 +14,11 @@ use crate::rejection::{Rejection, causes};
 pub const MANIFEST_SECTION: &str = "oarlock.manifest";
 /// The deepest nesting of components that is accepted. No tool nests them deeper.
 const MAX_DEPTH: usize = 32;
+/// Most custom sections, and most imports and exports: what a file states is kept in memory before anybody granted it
+/// anything.
+const MAX_NAMES: usize = 10_000;
+/// Most bytes of a name.
+const MAX_NAME_BYTES: usize = 512;
 
 /// Everything that a component's file states, read without running it.
 #[derive(Clone, Debug, Serialize)]
@@ -72,13 +78,13 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Rejection> {
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::CustomSection(section) => {
-                let (name, bytes) = (section.name().to_owned(), section.data().len());
+                let (name, bytes) = (named(section.name(), inspection.sections.len())?, section.data().len());
                 if name == MANIFEST_SECTION {
                     if depth == 0 { &mut own } else { &mut nested }.push(section.data());
                 }
                 inspection.sections.push(Section { name, bytes, own: depth == 0 });
             }
-            payload if depth == 0 => inspection.add_names(payload).map_err(|error| malformed(&error))?,
+            payload if depth == 0 => inspection.add_names(payload)?,
             _ => {}
         }
     }
@@ -91,22 +97,37 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Rejection> {
 
 impl Inspection {
     /// Adds the names in a section of imports or exports.
-    fn add_names(&mut self, payload: Payload<'_>) -> wasmparser::Result<()> {
+    fn add_names(&mut self, payload: Payload<'_>) -> Result<(), Rejection> {
         match payload {
             Payload::ComponentImportSection(section) => {
                 for import in section {
-                    self.imports.push(import?.name.name.to_owned());
+                    let import = import.map_err(|error| malformed(&error))?;
+                    self.imports.push(named(import.name.name, self.imports.len())?);
                 }
             }
             Payload::ComponentExportSection(section) => {
                 for export in section {
-                    self.exports.push(export?.name.name.to_owned());
+                    let export = export.map_err(|error| malformed(&error))?;
+                    self.exports.push(named(export.name.name, self.exports.len())?);
                 }
             }
             _ => {}
         }
         Ok(())
     }
+}
+
+/// A name as it may be shown, unless it is too long or one of too many: anybody may have dropped the file.
+fn named(name: &str, others: usize) -> Result<String, Rejection> {
+    if name.len() > MAX_NAME_BYTES {
+        let sentence = format!("a name in it has {} bytes; at most {MAX_NAME_BYTES} are taken", name.len());
+        return Err(Rejection::new("NameTooLong", sentence));
+    }
+    if others == MAX_NAMES {
+        let sentence = format!("it has more than {MAX_NAMES} imports, exports or custom sections; strip it");
+        return Err(Rejection::new("TooManyNames", sentence));
+    }
+    Ok(shown(name))
 }
 
 fn core_module() -> Rejection {
@@ -154,4 +175,34 @@ fn manifest(sections: &[&[u8]]) -> Result<Option<Manifest>, Rejection> {
         };
         Rejection::new(reason, causes(&error))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A component of so many custom sections of one name, without content.
+    fn of_sections(count: usize, name: &str) -> Vec<u8> {
+        let length = u8::try_from(name.len()).unwrap();
+        let section = [&[0, length + 1, length], name.as_bytes()].concat();
+        [b"\0asm\x0d\0\x01\0".as_slice(), &section.repeat(count)].concat()
+    }
+
+    #[test]
+    fn a_file_with_more_sections_than_anybody_needs_is_refused_and_not_listed() {
+        assert_eq!(inspect(&of_sections(MAX_NAMES, "x")).unwrap().sections.len(), MAX_NAMES);
+        assert_eq!(inspect(&of_sections(MAX_NAMES + 1, "x")).unwrap_err().reason, "TooManyNames");
+    }
+
+    #[test]
+    fn what_a_file_states_cannot_rewrite_the_terminal_that_shows_it() {
+        let inspection = inspect(&of_sections(1, "a\n\u{1b}[2Jb")).unwrap();
+        assert_eq!(inspection.sections[0].name, "a\u{fffd}\u{fffd}[2Jb");
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_refused() {
+        assert!(named(&"x".repeat(MAX_NAME_BYTES), 0).is_ok());
+        assert_eq!(named(&"x".repeat(MAX_NAME_BYTES + 1), 0).unwrap_err().reason, "NameTooLong");
+    }
 }
