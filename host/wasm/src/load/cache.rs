@@ -4,8 +4,8 @@
 //! renamed or foreign is ignored. May not be shared between hosts.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,6 +27,12 @@ pub enum CacheError {
         /// The cause.
         #[source]
         source: io::Error,
+    },
+    /// Its directory is not the host's own: whoever made it may know the key.
+    #[error("the cache directory {path} belongs to another user, or is a link; choose one of the host's own")]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
     },
     /// Its key could not be read or made.
     #[error("failed to read or make the key {path} of the cache; remove it, and the host compiles all plugins again")]
@@ -57,7 +63,13 @@ impl Cache {
     /// Opens the cache in `dir` for an engine of this fingerprint.
     pub(crate) fn open(dir: &Path, fingerprint: String) -> Result<Self, CacheError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(|source| CacheError::Directory { path: dir.to_owned(), source })?;
+        let found = made.and_then(|()| fs::symlink_metadata(dir));
+        let found = found.map_err(|source| CacheError::Directory { path: dir.to_owned(), source })?;
+        if !found.is_dir() || !is_own(&found) {
+            return Err(CacheError::Foreign { path: dir.to_owned() });
+        }
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+            .map_err(|source| CacheError::Directory { path: dir.to_owned(), source })?;
         let path = dir.join("key");
         let key = key(&path).map_err(|source| CacheError::Key { path, source })?;
         Ok(Self { dir: dir.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key), fingerprint })
@@ -108,22 +120,25 @@ fn write_private(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     parts.iter().try_for_each(|part| file.write_all(part))
 }
 
+fn is_own(found: &fs::Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// The key, made anew where it is missing or somebody else may know it.
 fn key(path: &Path) -> io::Result<Vec<u8>> {
-    let mut key = Vec::new();
-    match fs::File::open(path) {
-        Ok(mut file) => file.read_to_end(&mut key)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
-    };
-    if key.len() == KEY_BYTES {
-        return Ok(key);
+    let found = fs::symlink_metadata(path);
+    if found.as_ref().is_ok_and(|found| found.is_file() && is_own(found) && found.mode() & 0o077 == 0) {
+        let key = fs::read(path)?;
+        if key.len() == KEY_BYTES {
+            return Ok(key);
+        }
     }
-    key = vec![0; KEY_BYTES];
+    let mut key = vec![0; KEY_BYTES];
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no randomness"))?;
     let partial = partial(path);
     write_private(&partial, &[&key])?;
-    // The first process to make a key wins, and others read that one. A key of a wrong length is replaced.
-    let linked = if path.exists() { fs::rename(&partial, path) } else { fs::hard_link(&partial, path) };
+    // The first process to make a key wins, and others read that one. A key that is not to be used is replaced.
+    let linked = if found.is_ok() { fs::rename(&partial, path) } else { fs::hard_link(&partial, path) };
     match linked {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             fs::remove_file(&partial)?;
