@@ -23,6 +23,8 @@ const HELPER_BYTES: u64 = 4 << 30;
 const HELPER_SECONDS: u64 = 60;
 /// The longest that the helper may run or wait.
 const HELPER_WAIT: Duration = Duration::from_secs(120);
+/// Most compiled code of one component.
+const MAX_CODE_BYTES: u64 = 128 << 20;
 
 /// The process that compiles.
 #[derive(Clone, Debug)]
@@ -109,6 +111,8 @@ pub(crate) fn compile(with: &CompileWith, engine: &wasmtime::Engine, bytes: &[u8
         CompileWith::Helper { program, arguments } => {
             let mut command = Command::new(program);
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            // It reads a file that anybody may have dropped, and needs nothing else of the host's.
+            command.env_clear().current_dir("/");
             let child = command.spawn().map_err(|error| {
                 let sentence =
                     format!("the helper {} could not be started: {error}; the host tries again", program.display());
@@ -130,7 +134,7 @@ fn through(mut child: Child, bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
         // A helper that ended early reads no more; its output on standard error is read below.
         scope.spawn(move || input.map(|mut input| input.write_all(bytes)));
         let code = scope.spawn(move || {
-            let code = read(output);
+            let code = read(output.map(|output| output.take(MAX_CODE_BYTES.saturating_add(1))));
             // The receiver is gone only where the helper was ended.
             let _ = done.send(());
             code
@@ -143,6 +147,12 @@ fn through(mut child: Child, bytes: &[u8]) -> Result<Vec<u8>, Rejection> {
         }
         let (code, stderr) = (code.join().unwrap_or_default(), stderr.join().unwrap_or_default());
         match child.wait() {
+            // It was ended by the end of its output.
+            _ if code.len() as u64 > MAX_CODE_BYTES => {
+                let limit = MAX_CODE_BYTES >> 20;
+                let sentence = format!("it compiles to more than {limit} MiB of code; make the component smaller");
+                Err(Rejection::new("CompileLimitExceeded", sentence))
+            }
             Ok(status) if status.success() && !late => Ok(code),
             Ok(status) if late || status.code().is_none() => {
                 let sentence = format!(

@@ -103,3 +103,45 @@ async fn the_key_and_the_code_are_private() {
     assert_eq!((mode(&cache), mode(&cache.join("key"))), (0o700, 0o600));
     assert_eq!(entries(&cache).iter().map(|path| mode(path)).collect::<Vec<_>>(), [0o600]);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_directory_or_a_key_that_somebody_else_may_have_made_is_not_trusted() {
+    use std::os::unix::fs::PermissionsExt;
+    let cache = scratch("cache-known-key");
+    dropped(CompileWith::InProcess, Some(&cache)).await;
+    assert!(from_cache(&cache).await);
+    std::fs::set_permissions(cache.join("key"), PermissionsExt::from_mode(0o644)).unwrap();
+    assert!(!from_cache(&cache).await, "who reads the key can sign code");
+    let key = std::fs::metadata(cache.join("key")).unwrap();
+    assert_eq!(key.permissions().mode() & 0o777, 0o600, "it was made anew");
+
+    let linked = scratch("cache-linked").join("compiled");
+    std::os::unix::fs::symlink(&cache, &linked).unwrap();
+    let options = Options { cache_dir: Some(linked), ..Options::in_memory() };
+    let refused = Plugins::start(options).await.err().map(|error| whole(&error)).unwrap_or_default();
+    assert!(refused.contains("or is a link; choose one of the host's own"), "{refused}");
+}
+
+/// An error with its causes.
+fn whole(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", whole(source)),
+        None => error.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn what_the_helper_hands_over_is_bounded() {
+    let endless = helper("/bin/sh", &["-c", "exec head -c 300000000 /dev/zero"]);
+    let status = dropped(endless, None).await;
+    assert_eq!(status.reason, "CompileLimitExceeded", "{}", status.message);
+    assert!(status.message.contains("more than 128 MiB of code"), "{}", status.message);
+}
+
+#[tokio::test]
+async fn the_helper_knows_nothing_of_the_hosts_environment() {
+    let tells = helper("/bin/sh", &["-c", "echo \"$HOME$CARGO_MANIFEST_DIR in $(pwd)\" >&2; exit 1"]);
+    let status = dropped(tells, None).await;
+    assert!(status.message.contains("does not compile: in /;"), "{}", status.message);
+}
