@@ -40,10 +40,17 @@ impl Snapshot {
         if let Some(plugin) = self.serving.get(action) {
             return self.lookup(plugin);
         }
-        if let Some(status) = self.list.iter().find(|status| status.action.as_deref() == Some(action)) {
+        let mut known = self.list.iter().filter(|status| status.action.as_deref() == Some(action)).peekable();
+        let is_gone = known.peek().is_some();
+        if let Some(status) = known.find(|status| status.state != PluginState::Draining) {
             let reason = if status.state == PluginState::AwaitingGrant { "AwaitingGrant" } else { "NoPlugin" };
             let (source, why, message) = (&status.source, &status.reason, &status.message);
             return PluginLookup::NotServing { reason, message: format!("{source}: {why}: {message}") };
+        }
+        if is_gone {
+            let message = "the file of its plugin was removed: jobs that began with it go on, others wait until it is \
+                           dropped into the plugin directory again";
+            return PluginLookup::NotServing { reason: "NoPlugin", message: message.to_owned() };
         }
         let loaded = self.serving.iter().map(|(action, plugin)| {
             let manifest = plugin.manifest();

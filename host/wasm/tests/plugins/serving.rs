@@ -109,7 +109,8 @@ async fn a_job_stays_on_the_digest_it_began_with_and_others_get_the_new_one() {
     assert_eq!(found(&plugins, "Replace", Some("sha256:gone")).unwrap().digest, digest(&new));
     assert_eq!(plugins.digests().len(), 2);
     plugins.withdraw("replace.wasm").await;
-    assert!(found(&plugins, "Replace", None).is_err());
+    let refused = found(&plugins, "Replace", None).unwrap_err();
+    assert!(refused.starts_with("NoPlugin: the file of its plugin was removed: "), "{refused}");
     assert!(found(&plugins, "Replace", Some(&digest(&new))).is_ok());
 }
 
