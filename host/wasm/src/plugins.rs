@@ -17,6 +17,7 @@ use crate::load::cache::{Cache, CacheError};
 use crate::load::compile::CompileWith;
 use crate::load::grants::GrantsError;
 use crate::load::loader::Loader;
+use crate::load::vet;
 use crate::load::watch::Directory;
 use crate::plugin::Declared;
 use crate::registry::Registry;
@@ -102,7 +103,8 @@ impl Plugins {
     /// Starts the engine, loads the files of the directory, and watches it for more.
     pub async fn start(options: Options) -> Result<Self, PluginsError> {
         let engine = Engine::start().map_err(|source| PluginsError::Engine { source })?;
-        let cache = options.cache_dir.as_deref().map(|dir| Cache::open(dir, engine.fingerprint())).transpose();
+        let fingerprint = || format!("{}-{}", engine.fingerprint(), vet::RULES);
+        let cache = options.cache_dir.as_deref().map(|dir| Cache::open(dir, fingerprint())).transpose();
         let cache = cache.map_err(|source| PluginsError::Cache { source })?;
         let registry = Arc::new(Registry::new(Loader {
             engine: Arc::new(engine),

@@ -32,6 +32,9 @@ fn features() -> WasmFeatures {
         | WasmFeatures::CALL_INDIRECT_OVERLONG
 }
 
+/// The version of these rules. What was compiled by others is vetted again: raise it with each rule that gets stricter.
+pub(crate) const RULES: u32 = 1;
+
 /// Rejects a file by its size, before it is read.
 pub(crate) fn check_size(bytes: u64) -> Result<(), Rejection> {
     if bytes > MAX_BYTES {
