@@ -46,7 +46,8 @@ impl Schema {
             Ok(validator) => Ok(Self(Some(Arc::new(validator)))),
             Err(error) => {
                 let pattern = matches!(error.kind(), ValidationErrorKind::Format { format } if format == "regex");
-                let hint = if pattern { ", or one that takes more than 128 KiB" } else { "" };
+                let limit = PATTERN_BYTES >> 10;
+                let hint = pattern.then(|| format!(", or one that takes more than {limit} KiB")).unwrap_or_default();
                 Err(format!("it is not a JSON Schema: at `{}`: {error}{hint}", error.instance_path()))
             }
         }

@@ -133,8 +133,7 @@ pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, stor
     }
     for index in memory.durable.processing.iter().chain(&memory.releasing) {
         if let Some(target) = memory.latest(*index) {
-            let (name, gone) = (memory.state.name(*index), is_gone(job, memory.state.name(*index), target, store));
-            tables.wake.set(job, *index, target, Waits { name, registration, pending: false, gone });
+            tables.wake.set(job, *index, target, waits(job, memory, *index, registration, store));
         }
     }
 }
@@ -146,10 +145,7 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
     let mut moved = BTreeSet::new();
     for index in turned {
         let Some(state) = memory.latest(*index) else { continue };
-        let name = memory.state.name(*index);
-        let pending = memory.targets.get(index).is_some_and(|known| known.waits_for_object);
-        let gone = is_gone(&round.job, name, state, round.store);
-        if tables.wake.set(&round.job, *index, state, Waits { name, registration, pending, gone }) {
+        if tables.wake.set(&round.job, *index, state, waits(&round.job, memory, *index, registration, round.store)) {
             // A StatefulSet's pod is known by its name.
             moved.extend(RootController::of(state).filter(|controller| controller.kind != "StatefulSet"));
         }
@@ -159,10 +155,20 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
     moved.iter().flat_map(waiting).collect()
 }
 
-/// True if a target had an object that is no longer there.
-fn is_gone(job: &JobRef, name: &str, state: &TargetState, store: &Store) -> bool {
+/// What a target waits for, beside its state.
+fn waits<'a>(
+    job: &JobRef,
+    memory: &'a JobMemory,
+    index: u32,
+    registration: Option<&'a Registration>,
+    store: &Store,
+) -> Waits<'a> {
+    let name = memory.state.name(index);
     let there = || store.get(&ObjectKey::pod(&job.key.namespace, name));
-    state.uid.as_ref().is_some_and(|uid| there().is_none_or(|object| object.uid != *uid))
+    let uid = memory.latest(index).and_then(|state| state.uid.as_ref());
+    let gone = uid.is_some_and(|uid| there().is_none_or(|object| object.uid != *uid));
+    let pending = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
+    Waits { name, registration, pending, gone }
 }
 
 /// Targets that have ended under an earlier leader and whose object still carries a hold of this job.
