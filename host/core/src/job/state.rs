@@ -118,11 +118,6 @@ impl TargetState {
         self.extra.get(key).map(String::as_str)
     }
 
-    /// UID of the recorded root controller.
-    pub fn owner_uid(&self) -> Option<&str> {
-        self.extra(extras::OWNER)?.rsplit('/').next()
-    }
-
     fn read(detail: &TargetDetail) -> Self {
         let progress = Progress::read(detail.progress.as_deref());
         Self {

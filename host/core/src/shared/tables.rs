@@ -9,7 +9,7 @@ use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
 use crate::shared::claims::Claims;
 use crate::shared::successors::RootController;
-use crate::shared::wake_index::{TargetId, WakeIndex, claimed, waiting_at};
+use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
 
 /// The tables that the jobs of one term share.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Tables {
 
     /// The targets that wait longest for an object of a controller, as many as it has free ones that are young enough.
     pub fn in_line_for_free(&self, controller: &RootController, kind: &Kind, store: &Store) -> Vec<TargetId> {
-        let place = waiting_at(&controller.uid, controller.node.as_deref());
+        let place = place(controller);
         let Some(since) = self.wake.waits_since(&place) else { return Vec::new() };
         let is_free = |object: &Arc<Object>| {
             let namespace = object.key.namespace.as_deref().unwrap_or_default();

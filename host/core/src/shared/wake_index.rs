@@ -17,6 +17,7 @@ use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{Progress, TargetState, extras};
 use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
+use crate::shared::successors::RootController;
 
 /// Most targets that an unclaimed object wakes: the longest waiting one may not want it.
 const WOKEN: usize = 4;
@@ -259,7 +260,11 @@ fn remove_from<T: Ord>(index: &mut HashMap<String, BTreeSet<T>>, key: &str, item
 }
 
 /// The controller that a target waits for, as the index names it; of a DaemonSet, with the node.
-pub(crate) fn waiting_at(owner: &str, node: Option<&str>) -> String {
+pub(crate) fn place(controller: &RootController) -> String {
+    waiting_at(&controller.uid, controller.node.as_deref())
+}
+
+fn waiting_at(owner: &str, node: Option<&str>) -> String {
     node.map_or_else(|| owner.to_owned(), |node| format!("{owner}/{node}"))
 }
 
@@ -280,7 +285,7 @@ fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
     let chosen = registration.exclusive_extras.iter().any(|key| state.extra.contains_key(key));
     if !chosen && registration.same_controller().is_some() {
         let asked: Option<Timestamp> = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
-        let owner = state.owner_uid().map(|uid| waiting_at(uid, state.extra(extras::NODE)));
+        let owner = RootController::of(state).map(|controller| place(&controller));
         let stage = match (target.gone, asked) {
             (true, _) => Stage::Gone,
             (false, Some(_)) => Stage::Asked,
