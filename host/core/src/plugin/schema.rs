@@ -47,7 +47,7 @@ impl Schema {
             Err(error) => {
                 let pattern = matches!(error.kind(), ValidationErrorKind::Format { format } if format == "regex");
                 let limit = PATTERN_BYTES >> 10;
-                let hint = pattern.then(|| format!(", or one that takes more than {limit} KiB")).unwrap_or_default();
+                let hint = if pattern { format!(", or one that takes more than {limit} KiB") } else { String::new() };
                 Err(format!("it is not a JSON Schema: at `{}`: {error}{hint}", error.instance_path()))
             }
         }
