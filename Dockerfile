@@ -8,7 +8,7 @@ FROM rust:1.95-alpine AS build
 RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p oarlock --features jemalloc \
+RUN cargo build --release --locked -p oarlock --no-default-features --features jemalloc \
  && cargo build --release --locked --target wasm32-wasip2 -p replace \
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
  && cp target/release/oarlock /image/ \

@@ -3,26 +3,40 @@
 //! Help is the first document that a user reads, so each command ends with examples. The commands themselves are in the
 //! modules below.
 
+#[cfg(feature = "dev")]
 mod demo;
+#[cfg(feature = "dev")]
 mod dev;
 mod host;
+#[cfg(feature = "dev")]
 mod in_memory;
+mod manifests;
+mod memory;
 mod plugin;
+#[cfg(feature = "dev")]
 mod scratch;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use oarlock_core::plugin::grant::Grant;
 
-use crate::manifests;
 use crate::telemetry::{self, LogFormat};
 
-const EXAMPLES: &str = "\
-Examples:
+/// Examples of the commands that the feature `dev` brings.
+const IN_MEMORY_EXAMPLES: &str = if cfg!(feature = "dev") {
+    "
   oarlock demo                                     see it work, without a cluster
-  oarlock dev --plugins ./plugins                  a cluster in memory that kubectl can talk to
+  oarlock dev --plugins ./plugins                  a cluster in memory that kubectl can talk to"
+} else {
+    ""
+};
+
+const EXAMPLES: &str = "
   oarlock manifests | kubectl apply -f -           prepare a cluster
   oarlock host --plugins ./plugins --identity me   run the controller against the current kubectl context
   oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
@@ -32,7 +46,7 @@ beside that directory, and apply an OperationJob whose spec.action names it.";
 
 /// Runs operations on pods as WebAssembly plugins.
 #[derive(Debug, Parser)]
-#[command(name = "oarlock", version, about, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "oarlock", version, about, after_help = format!("Examples:{IN_MEMORY_EXAMPLES}{EXAMPLES}"), arg_required_else_help = true)]
 pub struct Cli {
     #[command(flatten)]
     logs: LogArgs,
@@ -58,33 +72,35 @@ enum Command {
     Host(host::HostArgs),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
-    Crds,
+    Crds {
+        /// Output format; json is one list
+        #[arg(short, long, value_enum, default_value = "yaml")]
+        output: manifests::DocumentFormat,
+    },
     /// Print all documents that a cluster needs before the host runs there
-    #[command(after_help = MANIFESTS_EXAMPLES)]
-    Manifests(ManifestsArgs),
+    Manifests(manifests::ManifestsArgs),
     /// Serve a cluster in memory that kubectl can talk to
+    #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
     /// Replace pods on a simulated cluster, and show each step
+    #[cfg(feature = "dev")]
     Demo(demo::DemoArgs),
+    /// Print completions for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
     /// Inspect and vet plugin files
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
 }
 
-const MANIFESTS_EXAMPLES: &str = "\
+const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
-  oarlock manifests | kubectl apply -f -
-      namespace, CRDs, admission policy, account and roles; the host then runs anywhere with that account
-  oarlock manifests --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
-      the same, and the host itself";
-
-/// Arguments of `oarlock manifests`.
-#[derive(Debug, Args)]
-struct ManifestsArgs {
-    /// Print the host as a Deployment of this image, too
-    #[arg(long, value_name = "IMAGE")]
-    deployment: Option<String>,
-}
+  oarlock completions bash > ~/.local/share/bash-completion/completions/oarlock
+  oarlock completions zsh > ~/.zfunc/_oarlock          with ~/.zfunc in $fpath
+  oarlock completions fish > ~/.config/fish/completions/oarlock.fish";
 
 impl Command {
     /// The default filter: a server logs its progress, a command that prints an answer only warns.
@@ -92,10 +108,12 @@ impl Command {
         match self {
             // The client logs each failed connection; so does its caller, with more detail.
             Self::Host(_) => "info,kube_client::client::builder=off",
-            Self::Dev(_) => "warn,oarlock_wasm=info",
+            #[cfg(feature = "dev")]
+            Self::Dev(_) => "warn,oarlock_wasm=info,plugin=info",
             // The demo prints its progress on standard output, denied plugins included.
+            #[cfg(feature = "dev")]
             Self::Demo(_) => "error",
-            Self::Crds | Self::Manifests(_) | Self::Plugin(_) => "warn",
+            Self::Crds { .. } | Self::Completions { .. } | Self::Manifests(_) | Self::Plugin(_) => "warn",
         }
     }
 }
@@ -110,14 +128,17 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     telemetry::start(filter, cli.logs.log_format)?;
     match cli.command {
         Command::Host(args) => in_runtime(host::run(args)),
-        Command::Crds => print(&manifests::crds()),
-        Command::Manifests(args) => {
-            let host =
-                args.deployment.map(|image| format!("---\n{}", manifests::deployment(&image))).unwrap_or_default();
-            print(&(manifests::manifests() + &host))
-        }
+        Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
+        Command::Manifests(args) => manifests::run(&args),
+        #[cfg(feature = "dev")]
         Command::Dev(args) => in_runtime(dev::run(args)),
+        #[cfg(feature = "dev")]
         Command::Demo(args) => in_runtime(demo::run(args)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "oarlock", &mut script);
+            print(&String::from_utf8(script).context("the completions are not UTF-8")?)
+        }
         Command::Plugin(command) => plugin::run(command),
     }
 }
@@ -125,7 +146,23 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 fn in_runtime(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the async runtime")?;
-    runtime.block_on(command)
+    let ended = runtime.block_on(command);
+    // A component that is being compiled keeps nobody waiting who has asked the process to stop.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Reads a file of grants. One that is missing is an error: whoever names it means it.
+fn read_grants(path: &Path) -> anyhow::Result<(String, Vec<Grant>)> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the grants {}", path.display()))?;
+    let grants =
+        oarlock_wasm::parse_grants(&text).with_context(|| format!("cannot use the grants {}", path.display()))?;
+    Ok((text, grants))
+}
+
+/// An answer for programs.
+fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value).context("cannot write the answer as JSON")? + "\n")
 }
 
 /// Prints an answer. A reader that stops early (`oarlock crds | head`) is no error.
@@ -141,8 +178,6 @@ fn print(text: &str) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_kube::lease::LeaderElector;
+use oarlock_kube::lease::{LeaderElector, LeaseError};
 use oarlock_kube::watch::watches::WatchEvent;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::lead::{Lead, ROUNDS_AT_ONCE};
+use crate::lead::Lead;
 use crate::ports::Ports;
 
-/// Interval between two complete reads, in case a change was missed.
-const RESYNC: Duration = Duration::from_secs(600);
+/// Usual interval between two complete reads, in case a change was missed.
+pub const RESYNC: Duration = Duration::from_secs(600);
 /// Wait before the jobs are listed again if that failed at the start of a term.
 const LIST_AGAIN: Duration = Duration::from_secs(1);
 
@@ -21,17 +21,29 @@ const LIST_AGAIN: Duration = Duration::from_secs(1);
 pub struct Controller {
     ports: Arc<Ports>,
     events: UnboundedReceiver<WatchEvent>,
+    resync: Duration,
 }
 
 impl Controller {
-    /// A controller on these ports, which receives these events.
+    /// A controller on these ports, which receives these events and reads everything anew every [`RESYNC`].
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
-        Self { ports, events }
+        Self { ports, events, resync: RESYNC }
+    }
+
+    /// The same with another interval between two complete reads.
+    #[must_use]
+    pub fn resync_every(self, resync: Duration) -> Self {
+        Self { resync, ..self }
     }
 
     /// Leads whenever `election` says so, until `stop`. Releases the lease at the end.
-    pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) {
+    ///
+    /// # Errors
+    ///
+    /// If the election ended by itself: another process runs under the same identity.
+    pub async fn run(mut self, election: LeaderElector, stop: CancellationToken) -> Result<(), LeaseError> {
         let mut leadership = election.leadership();
+        self.ports.metrics.shows_lease(election.leadership());
         let declaring = tokio::spawn(self.ports.clone().keep_declared(stop.clone()));
         let mut last_term = None;
         while !stop.is_cancelled() {
@@ -47,13 +59,14 @@ impl Controller {
             }
             tokio::select! {
                 () = stop.cancelled() => {}
+                () = self.ports.heart.beat() => {}
                 changed = leadership.changed() => if changed.is_err() { break },
                 // Caches are kept by the port; a term reads everything when it begins.
                 heard = self.events.recv() => if heard.is_none() { break },
             }
         }
         declaring.abort();
-        election.resign().await;
+        election.resign().await
     }
 
     /// Leads for one term.
@@ -77,6 +90,7 @@ impl Controller {
             tokio::select! {
                 () = stop.cancelled() => return lead.end().await,
                 () = fence.closed() => return lead.end().await,
+                () = ports.heart.beat() => {}
                 jobs = &mut ready => break jobs,
                 // However long that takes, changes do not pile up.
                 Some(event) = self.events.recv() => lead.hear(event),
@@ -86,7 +100,7 @@ impl Controller {
         lead.expect(jobs);
         lead.sweep();
         let mut plugins = self.ports.listed();
-        let mut resync = Instant::now() + RESYNC;
+        let mut resync = Instant::now() + self.resync;
         let closed = fence.closed();
         tokio::pin!(closed);
         while !stop.is_cancelled() && fence.allows() {
@@ -98,16 +112,17 @@ impl Controller {
                 lead.take(result);
             }
             lead.start_due();
-            let due = lead.queue.next().filter(|_| lead.rounds() < ROUNDS_AT_ONCE).unwrap_or(resync).min(resync);
+            let due = lead.next_due().unwrap_or(resync).min(resync);
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = &mut closed => {}
+                () = ports.heart.beat() => {}
                 Some(event) = self.events.recv() => lead.hear(event),
                 Some(result) = results.recv() => lead.take(result),
                 () = lead.round_ended() => {}
                 Ok(()) = plugins.changed() => lead.wake_all(|inbox| inbox.revisit = true),
                 () = sleep_until(due) => if Instant::now() >= resync {
-                    resync = Instant::now() + RESYNC;
+                    resync = Instant::now() + self.resync;
                     lead.wake_all(|inbox| inbox.resync = true);
                     lead.sweep();
                 },

@@ -1,21 +1,42 @@
 //! The health of the host over HTTP: `/livez`, `/readyz` and `/metrics`.
 //!
-//! Alive means that the controller runs; ready means that every part named at the start has reported ready. Nothing
+//! Alive means that the controller goes round its loop; ready means that every part named at the start has reported ready. Nothing
 //! here uses the cluster.
 
 use std::fmt::Write as _;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::metrics::{MEDIA_TYPE, Metrics};
+
+/// Clients that are answered at once: a kubelet, a few scrapers, an admin.
+const MOST_CONNECTIONS: usize = 64;
+
+/// Time that a client has for its one request and the answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Wait before connections are taken again after the system refused one, such as for want of file descriptors.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Longest time for answers under way at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+/// Interval of the controller's heartbeats.
+const BEAT: Duration = Duration::from_secs(10);
+/// A controller without a heartbeat for this long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
 /// The reason why the endpoints cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -29,26 +50,45 @@ pub enum HealthError {
         #[source]
         cause: std::io::Error,
     },
-    /// Serving failed.
-    #[error("serving /livez, /readyz and /metrics ended")]
-    Serve(#[source] std::io::Error),
 }
 
 /// Readiness of a part; the error says what it waits for.
 pub type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// The heartbeat of the controller's loop.
+#[derive(Debug, Default)]
+pub struct Heartbeat(Mutex<Option<Instant>>);
+
+impl Heartbeat {
+    /// Beats, and resolves when it is time for the next beat: a branch of each wait of the loop.
+    pub async fn beat(&self) {
+        *self.latest() = Some(Instant::now());
+        sleep(BEAT).await;
+    }
+
+    /// The age of the latest beat; `None` before the first.
+    fn age(&self) -> Option<Duration> {
+        self.latest().map(|beat| beat.elapsed())
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The state of the parts of the process.
 #[derive(Default)]
 pub struct Health {
     parts: Vec<(&'static str, Probe)>,
+    heart: Arc<Heartbeat>,
     /// The reason why the process should be restarted.
     dead: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// A health that is ready while each of `parts` is.
-    pub fn of(parts: Vec<(&'static str, Probe)>) -> Self {
-        Self { parts, dead: Mutex::default() }
+    /// A health that is ready while each of `parts` is, and alive while `heart` beats.
+    pub fn of(parts: Vec<(&'static str, Probe)>, heart: Arc<Heartbeat>) -> Self {
+        Self { parts, heart, dead: Mutex::default() }
     }
 
     /// Marks the process as unable to recover by itself.
@@ -61,7 +101,9 @@ impl Health {
     }
 
     fn live(&self) -> (StatusCode, String) {
-        match &*self.why_dead() {
+        let stuck = self.heart.age().filter(|age| *age > STUCK_AFTER);
+        let stuck = stuck.map(|age| format!("the controller has been stuck for {} s", age.as_secs()));
+        match self.why_dead().clone().or(stuck) {
             None => (StatusCode::OK, "ok\n".to_owned()),
             Some(why) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{why}\n")),
         }
@@ -92,17 +134,13 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, HealthError> {
     TcpListener::bind(address).await.map_err(|cause| HealthError::Listen { address, cause })
 }
 
-/// Answers on `listener` until `stop` ends.
-///
-/// # Errors
-///
-/// Fails if the listener breaks.
+/// Answers on `listener` until `stop` ends: one request for each connection, a bounded number at once.
 pub async fn serve(
     listener: TcpListener,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), HealthError> {
+) {
     let routes = Router::new()
         .route("/livez", get(|State((health, _)): State<(Arc<Health>, Arc<Metrics>)>| async move { health.live() }))
         .route(
@@ -114,7 +152,39 @@ pub async fn serve(
             get(|State((_, metrics)): State<(Arc<Health>, Arc<Metrics>)>| async move { figures(&metrics) }),
         )
         .with_state((health, metrics));
-    axum::serve(listener, routes).with_graceful_shutdown(stop).await.map_err(HealthError::Serve)
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "serving /livez, /readyz and /metrics");
+    }
+    let mut answers = JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        let has_place = answers.len() < MOST_CONNECTIONS;
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_ended) = answers.join_next() => {}
+            accepted = listener.accept(), if has_place => match accepted {
+                Ok((stream, _)) => drop(answers.spawn(answer(stream, routes.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "failed to take a connection to /livez, /readyz or /metrics; trying again");
+                    sleep(ACCEPT_AGAIN).await;
+                }
+            },
+        }
+    }
+    let all = async { while answers.join_next().await.is_some() {} };
+    let _late = timeout(LAST_ANSWERS, all).await.is_err();
+}
+
+/// Answers one request. A client that is too slow is let go.
+async fn answer(stream: TcpStream, routes: Router) {
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    match timeout(ANSWER_TIME, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a client of /livez, /readyz or /metrics broke off"),
+        Err(_) => tracing::debug!("a client of /livez, /readyz or /metrics was too slow"),
+    }
 }
 
 fn figures(metrics: &Metrics) -> Response {
@@ -146,7 +216,8 @@ mod tests {
         let seen = listed.clone();
         let cache =
             move || if seen.load(Ordering::Relaxed) { Ok(()) } else { Err("pods are not listed yet".to_owned()) };
-        let health = Arc::new(Health::of(vec![("cache", Box::new(cache)), ("plugins", Box::new(|| Ok(())))]));
+        let health =
+            Arc::new(Health::of(vec![("cache", Box::new(cache)), ("plugins", Box::new(|| Ok(())))], Arc::default()));
         let metrics = Arc::new(Metrics::new(&Arc::default()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = tokio::spawn(serve(listener, health.clone(), metrics, async move {
@@ -165,7 +236,61 @@ mod tests {
         health.dead("the controller ended");
         assert!(ask(address, "/livez").await.starts_with("HTTP/1.1 500"));
         stop.send(()).unwrap();
-        serving.await.unwrap().unwrap();
+        serving.await.unwrap();
+    }
+
+    /// Endpoints that serve until the test ends.
+    async fn serving() -> SocketAddr {
+        let listener = listen(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = Arc::new(Metrics::new(&Arc::default()));
+        tokio::spawn(serve(listener, Arc::default(), metrics, std::future::pending()));
+        address
+    }
+
+    /// A client that sends half of a request, and then nothing.
+    async fn half_a_request(address: SocketAddr) -> tokio::net::TcpStream {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: oar").await.unwrap();
+        stream
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_whose_loop_stands_still_for_a_minute_is_not_alive() {
+        let heart = Arc::new(Heartbeat::default());
+        let health = Health::of(Vec::new(), heart.clone());
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!(health.live().0, StatusCode::OK, "it has not begun");
+        for _ in 0..30 {
+            heart.beat().await;
+            assert_eq!(health.live().0, StatusCode::OK);
+        }
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let (code, why) = health.live();
+        assert!(code == StatusCode::INTERNAL_SERVER_ERROR && why.contains("stuck for 70 s"), "{why}");
+        heart.beat().await;
+        assert_eq!(health.live().0, StatusCode::OK);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_half_a_request_is_let_go() {
+        let mut stream = half_a_request(serving().await).await;
+        let mut answer = Vec::new();
+        let ended = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "it may stay for ever");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_hold_every_connection_keep_the_others_waiting_and_cost_no_more() {
+        let address = serving().await;
+        let mut held = Vec::new();
+        for _ in 0..MOST_CONNECTIONS {
+            held.push(half_a_request(address).await);
+        }
+        let one_more = ask(address, "/livez");
+        tokio::pin!(one_more);
+        assert!(timeout(Duration::from_secs(1), &mut one_more).await.is_err(), "there is a bound");
+        assert!(one_more.await.starts_with("HTTP/1.1 200"), "the others were let go");
     }
 
     #[tokio::test]

@@ -11,8 +11,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
+use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::{Cluster, Setup};
-use oarlock_wasm::{CAPS, CompileWith, Plugins, PluginsError};
+use oarlock_wasm::{CAPS, CompileWith, FirstScan, Plugins, PluginsError};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Controller;
@@ -24,6 +26,8 @@ use crate::ports::Ports;
 const LEASE: &str = "oarlock";
 /// A lease that is not renewed for this long is free.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// Wait before the API server is asked again for its version.
+const ASK_SERVER_AGAIN: Duration = Duration::from_secs(5);
 /// Longest time for sending queued events at the end of the process. They are best effort.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
@@ -38,10 +42,16 @@ pub struct HostOptions {
     pub plugins: PathBuf,
     /// File of their grants.
     pub grants: PathBuf,
+    /// Every plugin is granted all that it asks for.
+    pub grant_all: bool,
     /// Name of this process in the lease.
     pub identity: String,
     /// Namespace of the lease.
     pub namespace: String,
+    /// Interval between two complete reads.
+    pub resync: Duration,
+    /// Bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
+    pub memory_limit: Option<u64>,
 }
 
 /// A host that is ready to run.
@@ -53,23 +63,25 @@ pub struct Host {
 }
 
 impl Host {
-    /// Constructs a host. It reads from the cluster and takes part in the election from now on, and acts once it is
-    /// run.
+    /// Constructs a host, and waits for nothing. It loads plugins, reads from the cluster and takes part in the election
+    /// from now on, and acts once it is run.
     ///
     /// # Errors
     ///
-    /// Fails if the plugins cannot be read. A cluster that cannot be reached is waited for.
+    /// Fails if there is no plugin directory. A cluster that cannot be reached is waited for.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
-        let HostOptions { client, plugins, grants, identity, namespace } = options;
-        let plugins = start_plugins(plugin_options(plugins, grants)?).await?;
+        let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, memory_limit } = options;
+        let options = plugin_options(plugins, grants)?;
+        let plugins = start_plugins(oarlock_wasm::Options { grant_all, memory_limit, ..options }).await?;
         let (cluster, events) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
         let candidacy = LeaseConfig { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
-        let health = Arc::new(Health::of(vec![("cache", cache_probe(cluster.clone()))]));
+        let ready = vec![("cache", cache_probe(cluster.clone())), ("plugins", plugins_probe(plugins.clone()))];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
-        let controller = Controller::new(ports.clone(), events);
+        let health = Arc::new(Health::of(ready, ports.heart.clone()));
+        let controller = Controller::new(ports.clone(), events).resync_every(resync);
         Ok(Self { ports, controller, election, health })
     }
 
@@ -93,17 +105,19 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// Fails if the controller fails, which `/livez` then reports too.
+    /// Fails if the controller fails, which `/livez` then reports too, or if another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { ports, controller, election, health } = self;
         let counting = tokio::spawn(count_plugins(ports.clone()));
+        let asking = tokio::spawn(tell_server_version(ports.cluster.clone()));
         let ended = tokio::spawn(controller.run(election, stop.clone())).await;
         counting.abort();
+        asking.abort();
         ports.cluster.stop(LAST_EVENTS).await;
         if ended.is_err() || !stop.is_cancelled() {
             health.dead("the controller failed");
         }
-        ended.context("the controller failed")?;
+        ended.context("the controller failed")?.context("this process can no longer lead")?;
         anyhow::ensure!(stop.is_cancelled(), "the controller ended without being asked to stop");
         Ok(())
     }
@@ -114,11 +128,13 @@ fn plugin_options(dir: PathBuf, grants: PathBuf) -> anyhow::Result<oarlock_wasm:
     Ok(oarlock_wasm::Options {
         dir: Some(dir),
         grants: Some(grants),
+        grant_all: false,
         cache_dir: oarlock_wasm::default_cache_dir(),
         compile_with: CompileWith::this_binary()
             .context("cannot find the path of this executable, which compiles plugins")?,
         caps: CAPS,
         wall_timeout: Some(WALL_TIMEOUT),
+        memory_limit: None,
     })
 }
 
@@ -140,19 +156,48 @@ async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins
 fn cache_probe(cluster: Cluster) -> Probe {
     Box::new(move || {
         // Kinds that plugins declare do not count here: one that may not be listed costs only its plugin.
-        let mut watched = cluster.health();
-        watched.retain(|health| [Kind::job(), Kind::pod()].contains(&health.kind));
-        if watched.is_empty() {
-            return Err("nothing is watched yet".to_owned());
-        }
-        match watched.iter().find(|kind| !kind.synced) {
-            None => Ok(()),
-            Some(late) => {
+        let watches = cluster.health();
+        for kind in [Kind::job(), Kind::pod()] {
+            let mut own = watches.iter().filter(|health| health.kind == kind);
+            let Some(late) = own.clone().next_back() else { return Err("nothing is watched yet".to_owned()) };
+            if !own.any(|health| health.synced) {
                 let why = late.error.as_deref().unwrap_or("the API server has not answered yet");
-                Err(format!("{} {} not listed: {why}", late.kind.api_version, late.kind.kind))
+                return Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind));
             }
         }
+        Ok(())
     })
+}
+
+/// Ready once each file of the plugin directory was loaded or rejected.
+fn plugins_probe(plugins: Plugins) -> Probe {
+    Box::new(move || match *plugins.first_scan().borrow() {
+        FirstScan::Pending => Err("the plugin directory was not read yet".to_owned()),
+        FirstScan::Cached => Err("plugins are being compiled".to_owned()),
+        FirstScan::Done => Ok(()),
+    })
+}
+
+/// Says once what is wrong with the API server, or which version it has. One that cannot be reached is asked again.
+async fn tell_server_version(cluster: Cluster) {
+    let mut said = false;
+    loop {
+        match cluster.server_version().await {
+            Ok(version) => return tracing::info!(version, "the API server answers"),
+            Err(problem @ ServerProblem::Unreachable(_)) => {
+                if !said {
+                    tracing::warn!("{problem}; waiting for it");
+                }
+            }
+            Err(problem) => {
+                if !said {
+                    tracing::error!("{problem}");
+                }
+            }
+        }
+        said = true;
+        sleep(ASK_SERVER_AGAIN).await;
+    }
 }
 
 /// Updates the plugin metrics whenever the states of the plugins change.

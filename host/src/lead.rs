@@ -1,6 +1,6 @@
 //! One term of leadership at work: starts rounds, a few jobs at once, and stores their results.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use oarlock_core::cluster::store::Change;
 use oarlock_core::cluster::writes::{EntryResult, Priority};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::round::memory::JobMemory;
-use oarlock_core::round::shards::Shards;
 use oarlock_core::shared::orphans::{Orphans, held_by};
 use oarlock_core::shared::tables::lock;
+use oarlock_core::shared::wake_index::TargetId;
 use oarlock_kube::lease::Fence;
+use oarlock_kube::record::RecordError;
 use oarlock_kube::watch::watches::{Author, WatchEvent};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -25,7 +26,9 @@ use crate::round::{Next, RoundError, round};
 use crate::term::Term;
 
 /// Jobs whose rounds run at once. Rounds are short, and writes are bounded elsewhere.
-pub(crate) const ROUNDS_AT_ONCE: usize = 8;
+const ROUNDS_AT_ONCE: usize = 8;
+/// Of these, rounds of jobs of one action: a slow plugin leaves the others their places.
+const ROUNDS_OF_AN_ACTION: usize = ROUNDS_AT_ONCE / 2;
 /// Longest time that rounds may take to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
 
@@ -45,10 +48,10 @@ struct Finished {
 pub(crate) struct Lead {
     ports: Arc<Ports>,
     term: Arc<Term>,
-    pub(crate) queue: Queue,
+    queue: Queue,
     rounds: JoinSet<Finished>,
-    /// The job of each round that runs, for when it panics.
-    running: HashMap<Id, JobKey>,
+    /// The job of each round that runs, for when it panics, and its action.
+    running: HashMap<Id, (JobKey, Option<String>)>,
     orphans: Orphans,
     cleaning: JoinSet<()>,
 }
@@ -85,9 +88,24 @@ impl Lead {
         }
     }
 
-    /// The number of rounds that run.
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds.len()
+    /// The due time of the next round, while one more may run.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let full = self.full_actions();
+        self.queue.next(|key| self.ports.has_place(key, &full)).filter(|_| self.rounds.len() < ROUNDS_AT_ONCE)
+    }
+
+    /// The actions of which no further job may have a round now.
+    fn full_actions(&self) -> Vec<String> {
+        let mut rounds: HashMap<&String, usize> = HashMap::new();
+        for action in self.running.values().filter_map(|(_, action)| action.as_ref()) {
+            let rounds = rounds.entry(action).or_default();
+            *rounds = rounds.saturating_add(1);
+        }
+        rounds
+            .into_iter()
+            .filter(|(_, rounds)| *rounds >= ROUNDS_OF_AN_ACTION)
+            .map(|(action, _)| action.clone())
+            .collect()
     }
 
     /// Removes holds whose job is gone, in the background.
@@ -139,6 +157,13 @@ impl Lead {
         }
     }
 
+    /// Wakes targets for which something was found to be free.
+    fn wake_waiting(&mut self, targets: BTreeSet<TargetId>) {
+        for (job, index) in targets {
+            self.wake(&job, index, |inbox| inbox.changed.extend([index]));
+        }
+    }
+
     /// Wakes the jobs of a namespace that is being deleted, since they are deleted with it.
     fn hear_namespace(&mut self, change: &Change) {
         let Some(new) = change.new.as_ref().filter(|new| new.key.kind == Kind::namespace() && new.terminating()) else {
@@ -183,17 +208,20 @@ impl Lead {
 
     /// Starts the rounds that are due.
     pub(crate) fn start_due(&mut self) {
-        while self.rounds.len() < ROUNDS_AT_ONCE
-            && let Some((key, memory, inbox)) = self.queue.take(Instant::now())
-        {
+        while self.rounds.len() < ROUNDS_AT_ONCE {
+            let full = self.full_actions();
+            let next = self.queue.take(Instant::now(), |key| self.ports.has_place(key, &full));
+            let Some((key, memory, inbox)) = next else { return };
             // Here, so that a change that is heard from now on makes the job due, and does not wait for a result.
             inbox.results.iter().for_each(|result| self.term.outbox.taken(result));
             let (ports, term) = (self.ports.clone(), self.term.clone());
             let span = tracing::info_span!("round", job = %key);
-            let name = key.clone();
+            let of_round = (key.clone(), self.ports.cluster.action(&key));
             let started = self.rounds.spawn(run_round(ports, term, key, memory, inbox).instrument(span));
-            self.running.insert(started.id(), name);
+            self.running.insert(started.id(), of_round);
         }
+        let writes = self.term.outbox.queue(|queue| queue.all_waiting());
+        self.ports.metrics.queues_are(self.rounds.len(), self.queue.due(Instant::now()), writes);
     }
 
     /// Resolves once a round has ended and its result is stored; never while none runs.
@@ -213,20 +241,20 @@ impl Lead {
             }
             Err(error) => return self.panicked(&error),
         };
-        for (job, index) in std::mem::take(&mut memory.woken) {
-            self.wake(&job, index, |inbox| inbox.changed.extend([index]));
-        }
+        self.wake_waiting(std::mem::take(&mut memory.woken));
         match outcome {
             Ok(Next::Gone) => {
-                lock(&self.term.tables).forget(&key, self.ports.cluster.store());
+                let woken = lock(&self.term.tables).forget(&key, self.ports.cluster.store());
                 self.ports.metrics.job_is(&key, None);
                 self.queue.gone(&key);
+                self.wake_waiting(woken);
             }
             Ok(Next::At(time)) => {
                 let now = self.ports.clock();
                 let wait = time.map(|time| Duration::try_from(time.duration_since(now)).unwrap_or_default());
                 self.queue.done(&key, memory, wait);
             }
+            Ok(Next::WithRecords) => self.queue.again(&key, memory),
             Err(error) => {
                 memory.forget_plan();
                 let (at_least, patience) = match &error {
@@ -237,8 +265,14 @@ impl Lead {
                 let at_least = at_least.map(|seconds| Duration::from_secs(u64::from(seconds)));
                 let wait = self.queue.failed(&key, memory, at_least);
                 self.keep_no_neighbour_waiting(&key, wait, patience);
+                // Somebody changed the job meanwhile.
+                let ordinary = matches!(&error, RoundError::Record(RecordError::Conflict { .. }));
                 let (error, retry_ms) = (error_chain(&error), wait.as_millis());
-                tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
+                if ordinary {
+                    tracing::debug!(job = %key, error, retry_ms, "the round was made on an old view and is repeated");
+                } else {
+                    tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
+                }
             }
         }
     }
@@ -254,10 +288,8 @@ impl Lead {
     /// Handles a panic of a round: its job continues with an empty memory, and no other is affected.
     fn panicked(&mut self, error: &JoinError) {
         self.ports.metrics.panicked();
-        let Some(key) = self.running.remove(&error.id()) else { return };
-        // Its records are read at once: a round that asked for them first would count as one that did not fail.
-        let shards = Shards { wanted: true, ..Shards::default() };
-        let wait = self.queue.failed(&key, Box::new(JobMemory { shards, ..JobMemory::default() }), None);
+        let Some((key, _)) = self.running.remove(&error.id()) else { return };
+        let wait = self.queue.failed(&key, Box::default(), None);
         // Its claims may not be known.
         self.keep_no_neighbour_waiting(&key, wait, NEIGHBOURS_WAIT_UNREAD);
         tracing::error!(job = %key, %error, retry_ms = wait.as_millis(), "a round panicked and is repeated");
@@ -272,6 +304,7 @@ impl Lead {
         self.rounds.shutdown().await;
         self.cleaning.shutdown().await;
         self.ports.metrics.no_jobs();
+        self.ports.metrics.queues_are(0, 0, 0);
         match Arc::try_unwrap(self.term) {
             Ok(term) => term.outbox.close().await,
             Err(_) => tracing::error!("the outbox of an ended term is still in use"),

@@ -1,41 +1,85 @@
 //! The documents that prepare a cluster for the host, as YAML for `kubectl apply -f -`. The tests install exactly these
 //! texts.
 
-use serde_json::json;
+mod deployment;
+mod kinds;
+mod roles;
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+pub use deployment::{PluginSource, deployment};
+pub use kinds::KnownKinds;
+use roles::RoleDocument;
+pub use roles::{GrantedAccess, RoleError};
 
 /// The namespace that the manifests make, and the default of `oarlock host --namespace`.
 pub const HOST_NAMESPACE: &str = "oarlock-system";
 
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
-const DEPLOYMENT: &str = include_str!("../manifests/deployment.yaml");
+const USERS: &str = include_str!("../manifests/users.yaml");
 
 /// The grants of the shipped plugins, as a grants file.
 pub const SHIPPED_GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
+
+/// The documents cannot be written.
+#[derive(Debug, Error)]
+pub enum ManifestsError {
+    /// The grants cannot be read.
+    #[error("cannot read the grants of the shipped plugins")]
+    Grants(#[source] oarlock_wasm::GrantsError),
+    /// They need what no role can say.
+    #[error("cannot write the roles that the grants need")]
+    Roles(#[source] RoleError),
+    /// A document is not YAML.
+    #[error("cannot write a document as YAML")]
+    Yaml(#[source] Box<serde_saphyr::SerializeError>),
+    /// What was written cannot be read again.
+    #[error("cannot read the documents that were written")]
+    Read(#[source] Box<serde_saphyr::Error>),
+}
 
 /// The CustomResourceDefinitions, as YAML documents.
 pub fn crds() -> String {
     join(&oarlock_api::CRDS)
 }
 
-/// All documents that a cluster needs before the host runs there, in the order in which to apply them: namespace, CRDs,
-/// admission policy with its binding, account and roles.
-pub fn manifests() -> String {
-    let [job, record] = oarlock_api::CRDS;
-    join(&[NAMESPACE, job, record, oarlock_api::ADMISSION, ROLES])
+/// All documents that a cluster needs before the host runs there with the shipped plugins and their grants.
+///
+/// # Errors
+/// If the shipped grants are invalid, which a test excludes.
+pub fn manifests() -> Result<String, ManifestsError> {
+    let grants = oarlock_wasm::parse_grants(SHIPPED_GRANTS).map_err(ManifestsError::Grants)?;
+    manifests_with(&GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() })
 }
 
-/// The host as a Deployment of `image`, with the grants of the plugins in it.
-pub fn deployment(image: &str) -> String {
-    let grants = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "oarlock-grants", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "oarlock"}},
-        "data": {"grants.yaml": SHIPPED_GRANTS},
-    });
-    // A JSON string is a YAML scalar too, whatever characters the name of the image has.
-    let image = json!(image).to_string();
-    join(&[&format!("{grants:#}\n"), &DEPLOYMENT.replace("image: IMAGE", &format!("image: {image}"))])
+/// All documents that a cluster needs before the host runs there with these grants, in the order in which to apply them:
+/// namespace, CRDs, admission policy with its binding, account and roles.
+///
+/// # Errors
+/// Names what no role can say, with the fix.
+pub fn manifests_with(access: &GrantedAccess) -> Result<String, ManifestsError> {
+    let [job, record] = oarlock_api::CRDS;
+    let granted = access.documents().map_err(ManifestsError::Roles)?;
+    let granted: Vec<String> = granted.iter().map(yaml).collect::<Result<_, _>>()?;
+    let fixed = [NAMESPACE, job, record, oarlock_api::ADMISSION, ROLES, USERS];
+    Ok(join(&fixed.into_iter().chain(granted.iter().map(String::as_str)).collect::<Vec<_>>()))
+}
+
+fn yaml(document: &RoleDocument) -> Result<String, ManifestsError> {
+    let lines = document.comment.lines().map(|line| format!("# {line}\n"));
+    let content = serde_saphyr::to_string(&document.content).map_err(|error| ManifestsError::Yaml(Box::new(error)))?;
+    Ok(lines.collect::<String>() + &content)
+}
+
+/// The documents of `yaml` as one list in JSON.
+///
+/// # Errors
+/// If the text is not YAML.
+pub fn as_json(yaml: &str) -> Result<Value, ManifestsError> {
+    let items: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|error| ManifestsError::Read(Box::new(error)))?;
+    Ok(json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
 fn join(documents: &[&str]) -> String {
@@ -45,22 +89,15 @@ fn join(documents: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn parsed(text: &str) -> Vec<Value> {
         serde_saphyr::from_multiple(text).unwrap()
     }
 
-    fn rules(kind: &str) -> Vec<Value> {
-        let role = parsed(&manifests()).into_iter().find(|document| document["kind"] == kind).unwrap();
-        role["rules"].as_array().unwrap().clone()
-    }
-
     #[test]
     fn every_document_has_a_kind_and_a_name_and_comes_after_what_it_needs() {
-        let documents = parsed(&manifests());
+        let documents = parsed(&manifests().unwrap());
         let kinds: Vec<_> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
         assert_eq!(
             kinds,
@@ -74,7 +111,15 @@ mod tests {
                 "ClusterRole",
                 "ClusterRoleBinding",
                 "Role",
-                "RoleBinding"
+                "RoleBinding",
+                // Of people who view and edit jobs.
+                "ClusterRole",
+                "ClusterRole",
+                // Of the shipped plugin: its reads, and its writes.
+                "ClusterRole",
+                "ClusterRoleBinding",
+                "ClusterRole",
+                "ClusterRoleBinding",
             ]
         );
         assert!(documents.iter().all(|document| document["metadata"]["name"].is_string()));
@@ -82,7 +127,9 @@ mod tests {
 
     #[test]
     fn no_role_writes_pods_reads_secrets_or_uses_a_wildcard() {
-        for rule in rules("ClusterRole").into_iter().chain(rules("Role")) {
+        let documents = parsed(&manifests().unwrap());
+        let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
+        for rule in rules {
             let text = rule.to_string();
             assert!(!text.contains('*') && !text.contains("secrets"), "{text}");
             let on_pods = rule["resources"].as_array().unwrap().contains(&"pods".into());
@@ -95,12 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn the_deployment_takes_any_image_name_and_mounts_the_shipped_grants() {
-        let documents = parsed(&deployment("registry.example:5000/a b:\"1\""));
-        let [grants, deployment] = documents.as_slice() else { panic!("two documents") };
-        assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example:5000/a b:\"1\"");
-        assert_eq!(grants["data"]["grants.yaml"], SHIPPED_GRANTS);
-        assert_eq!(grants["metadata"]["namespace"], HOST_NAMESPACE);
-        assert_eq!(parsed(SHIPPED_GRANTS)[0]["metadata"]["name"], "replace");
+    fn json_says_the_same_as_yaml() {
+        let yaml = manifests().unwrap();
+        let list = as_json(&yaml).unwrap();
+        assert_eq!(list["kind"], "List");
+        assert_eq!(list["items"].as_array(), Some(&parsed(&yaml)));
     }
 }

@@ -1,23 +1,35 @@
 //! The host's metrics, as Prometheus reads them.
 //!
-//! Names: docs/operationjob.md 8.4. No label ever names a job, a target or anything else that grows with use: words
+//! Names: docs/operationjob.md 8.4 and 8.5. No label ever names a job, a target or anything else that grows with use: words
 //! that come from plugins or users are counted by their name only while there are few of them.
 
+mod at_scrape;
+#[cfg(test)]
+mod metrics_tests;
+mod plugins;
+mod process;
+
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oarlock_core::job::key::JobKey;
-use oarlock_kube::Requests;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use oarlock_kube::lease::Leadership;
+use oarlock_kube::{Cluster, Requests};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use crate::metrics::at_scrape::{ApiRequests, Port, Sources, Writes};
+pub use crate::metrics::plugins::VisitOutcome;
+use crate::metrics::plugins::Visits;
+use crate::metrics::process::Process;
 
 /// The media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,16 +55,15 @@ struct TargetLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    resource: String,
-    verb: String,
-    code: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PluginLabels {
     name: String,
     state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    plugin: String,
+    what: String,
 }
 
 /// A job's part of the gauges, as of its last round.
@@ -87,6 +98,10 @@ pub struct EndedTarget<'a> {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Names without the prefix.
+    process: Registry,
+    sources: Arc<Sources>,
+    plugin_visits: Visits,
     jobs: Family<JobLabels, Gauge>,
     targets: Family<TargetLabels, Counter>,
     targets_in_flight: Gauge,
@@ -101,7 +116,11 @@ pub struct Metrics {
     /// Stays 0 until a plugin may take part in the PodOpsLifecycle; such plugins are refused for now.
     lifecycle_waiting: Gauge,
     release_pending: Gauge,
+    rounds_running: Gauge,
+    rounds_waiting: Gauge,
+    writes_waiting: Gauge,
     plugins: Family<PluginLabels, Gauge>,
+    limited: Family<LimitLabels, Counter>,
     leading: Gauge,
     known: Mutex<Known>,
 }
@@ -116,8 +135,12 @@ struct Known {
 impl Metrics {
     /// Metrics that start at zero. The port's `requests` count the writes.
     pub fn new(requests: &Arc<Requests>) -> Self {
+        let mut registry = Registry::with_prefix("oarlock");
         let mut metrics = Self {
-            registry: Registry::with_prefix("oarlock"),
+            plugin_visits: Visits::register(&mut registry),
+            registry,
+            process: Registry::default(),
+            sources: Arc::default(),
             jobs: Family::default(),
             targets: Family::default(),
             targets_in_flight: Gauge::default(),
@@ -135,7 +158,11 @@ impl Metrics {
             eviction_blocked: Gauge::default(),
             lifecycle_waiting: Gauge::default(),
             release_pending: Gauge::default(),
+            rounds_running: Gauge::default(),
+            rounds_waiting: Gauge::default(),
+            writes_waiting: Gauge::default(),
             plugins: Family::default(),
+            limited: Family::default(),
             leading: Gauge::default(),
             known: Mutex::default(),
         };
@@ -144,9 +171,16 @@ impl Metrics {
     }
 
     fn register(&mut self, requests: &Arc<Requests>) {
+        self.process.register_collector(Box::new(Process));
         let registry = &mut self.registry;
+        let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+        registry.register("build", "The version of this host", Info::new(version));
+        registry.register_collector(Box::new(Port(self.sources.clone())));
+        registry.register_collector(Box::new(ApiRequests(requests.clone())));
         registry.register("leading", "1 while this process leads, else 0", self.leading.clone());
         registry.register("plugins", "Plugin files by name and state", self.plugins.clone());
+        let limited = "Events of a plugin left out, and waits of its targets, since it asked for too much";
+        registry.register("plugin_limited", limited, self.limited.clone());
         let jobs = registry.sub_registry_with_prefix("operationjob");
         jobs.register("jobs", "Jobs by action and progress", self.jobs.clone());
         jobs.register("targets", "Targets that ended", self.targets.clone());
@@ -174,6 +208,10 @@ impl Metrics {
             "Targets that wait for their PodOpsLifecycle",
             self.lifecycle_waiting.clone(),
         );
+        jobs.register("rounds_running", "Passes over one job under way", self.rounds_running.clone());
+        jobs.register("rounds_waiting", "Jobs whose pass is due and has not begun", self.rounds_waiting.clone());
+        let waiting = "Writes to targets that are decided and not sent yet, by target";
+        jobs.register("writes_waiting", waiting, self.writes_waiting.clone());
         jobs.register("release_pending", "Ended targets not released yet", self.release_pending.clone());
     }
 
@@ -181,7 +219,9 @@ impl Metrics {
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.process))
+            .and_then(|()| encode_eof(&mut text));
         text
     }
 
@@ -246,9 +286,30 @@ impl Metrics {
         self.rounds.inc();
     }
 
-    /// Counts a visit.
-    pub fn visited(&self) {
+    /// Counts a visit of this plugin.
+    pub fn visited(&self, plugin: &str, outcome: VisitOutcome, took: Duration) {
         self.visits.inc();
+        self.plugin_visits.note(plugin, outcome, took);
+    }
+
+    /// Shows the state of this port at each scrape.
+    pub fn shows_port(&self, cluster: &Cluster) {
+        // Only the first one counts: a process has one.
+        let _known = self.sources.cluster.set(cluster.clone()).is_err();
+    }
+
+    /// Shows the age of the lease at each scrape.
+    pub fn shows_lease(&self, leadership: watch::Receiver<Leadership>) {
+        let _known = self.sources.leadership.set(leadership).is_err();
+    }
+
+    /// Sets the lengths of the queues: rounds that run, rounds that are due, and entries that wait to be sent.
+    pub fn queues_are(&self, running: usize, due: usize, writes: usize) {
+        for (gauge, number) in
+            [(&self.rounds_running, running), (&self.rounds_waiting, due), (&self.writes_waiting, writes)]
+        {
+            gauge.set(i64::try_from(number).unwrap_or(i64::MAX));
+        }
     }
 
     /// Counts a round that panicked.
@@ -276,6 +337,13 @@ impl Metrics {
         }
     }
 
+    /// Counts what a plugin was held back from: `events`, `reads` or `writes`. The admin bounds the number of plugins.
+    pub fn limited(&self, plugin: &str, what: &str, times: u64) {
+        self.limited
+            .get_or_create_owned(&LimitLabels { plugin: plugin.to_owned(), what: what.to_owned() })
+            .inc_by(times);
+    }
+
     /// Sets the leadership of this process.
     pub fn leads(&self, leads: bool) {
         self.leading.set(i64::from(leads));
@@ -284,29 +352,6 @@ impl Metrics {
     fn known(&self) -> MutexGuard<'_, Known> {
         // A thread that panicked while counting does not stop the others.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The requests that change the cluster, as the port has counted them by the time of a scrape.
-struct Writes(Arc<Requests>);
-
-impl fmt::Debug for Writes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writes").finish_non_exhaustive()
-    }
-}
-
-impl Collector for Writes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests that change the cluster, by answer";
-        let mut family = encoder.encode_descriptor("writes", help, None, MetricType::Counter)?;
-        for (labels, tally) in
-            self.0.snapshot().into_iter().filter(|(l, _)| !["get", "list", "watch"].contains(&l.verb))
-        {
-            let labels = WriteLabels { resource: labels.resource, verb: labels.verb.to_owned(), code: labels.code };
-            ConstCounter::new(tally.count).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
     }
 }
 
@@ -320,69 +365,4 @@ fn few(known: &mut BTreeSet<String>, word: &str) -> String {
     }
     known.insert(word.to_owned());
     word.to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(name: &str) -> JobKey {
-        JobKey { namespace: "default".into(), name: name.into() }
-    }
-
-    fn figures(progress: &str, in_flight: usize) -> JobFigures {
-        JobFigures { action: "Replace".into(), progress: progress.into(), in_flight, ..JobFigures::default() }
-    }
-
-    #[test]
-    fn the_gauges_are_the_sum_of_the_jobs_as_last_seen() {
-        let metrics = Metrics::new(&Arc::default());
-        metrics.job_is(&key("a"), Some(figures("Processing", 3)));
-        metrics.job_is(&key("b"), Some(figures("Processing", 2)));
-        metrics.job_is(&key("a"), Some(figures("Succeeded", 0)));
-        let text = metrics.text();
-        assert!(text.contains("oarlock_operationjob_targets_in_flight 2\n"), "{text}");
-        assert!(text.contains(r#"oarlock_operationjob_jobs{action="Replace",progress="Processing"} 1"#), "{text}");
-        assert!(text.contains(r#"oarlock_operationjob_jobs{action="Replace",progress="Succeeded"} 1"#), "{text}");
-        metrics.job_is(&key("a"), None);
-        metrics.no_jobs();
-        let text = metrics.text();
-        assert!(text.contains("oarlock_operationjob_targets_in_flight 0\n") && !text.contains("progress="), "{text}");
-    }
-
-    #[test]
-    fn a_plugin_that_invents_reasons_makes_no_series_without_end() {
-        let metrics = Metrics::new(&Arc::default());
-        for number in 0..10_000 {
-            let reason = format!("Invented{number}");
-            metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Failed", reason: &reason, took: None });
-        }
-        let text = metrics.text();
-        assert!(text.lines().count() < 200, "{} lines", text.lines().count());
-        assert!(text.contains(r#"reason="Other"} 9936"#), "{text}");
-    }
-
-    #[test]
-    fn every_name_of_the_documentation_is_served() {
-        let metrics = Metrics::new(&Arc::default());
-        metrics.job_is(&key("a"), Some(figures("Pending", 0)));
-        let took = Some(Duration::from_secs(1));
-        metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Succeeded", reason: "", took });
-        let text = metrics.text();
-        for name in [
-            "jobs{",
-            "targets_total{",
-            "targets_in_flight ",
-            "target_duration_seconds_bucket{",
-            "round_duration_seconds_bucket{",
-            "event_to_action_seconds_bucket{",
-            "writes counter",
-            "status_bytes_bucket{",
-            "eviction_blocked ",
-            "lifecycle_waiting ",
-            "release_pending ",
-        ] {
-            assert!(text.contains(&format!("oarlock_operationjob_{name}")), "{name} is missing in\n{text}");
-        }
-    }
 }

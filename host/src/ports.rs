@@ -7,21 +7,25 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::OperationJob;
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::state::Progress;
 use oarlock_core::job::time::before;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::round::context::action;
 use oarlock_core::round::decided::Commit;
+use oarlock_core::round::events::{EventBuilder, new_events};
 use oarlock_core::round::memory::JobMemory;
+use oarlock_core::shared::tables::{SharedTables, lock};
 use oarlock_kube::Cluster;
+use oarlock_kube::record::RecordError;
 use oarlock_kube::watch::health::KindHealth;
-use oarlock_kube::watch::watches::WatchedKinds;
-use oarlock_wasm::Plugins;
+use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
+use oarlock_wasm::{DeclaredKind, FirstScan, Plugins};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::health::Heartbeat;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 
 /// The two ports and the metrics.
@@ -32,6 +36,8 @@ pub struct Ports {
     pub plugins: Plugins,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// The heartbeat of the controller.
+    pub heart: Arc<Heartbeat>,
     /// Digests of the plugins whose kinds and fields are watched.
     declared: Mutex<BTreeSet<String>>,
     /// Rises when the set of plugins that may be run has changed.
@@ -43,8 +49,9 @@ pub struct Ports {
 impl Ports {
     /// Ports on these adapters.
     pub fn new(cluster: Cluster, plugins: Plugins, metrics: Arc<Metrics>) -> Self {
+        metrics.shows_port(&cluster);
         let (declared, listed, sabotaged) = (Mutex::default(), watch::Sender::new(0), Mutex::default());
-        Self { cluster, plugins, metrics, declared, listed, sabotaged }
+        Self { cluster, plugins, metrics, heart: Arc::default(), declared, listed, sabotaged }
     }
 
     /// Changes when the set of plugins that may be run has changed.
@@ -55,6 +62,12 @@ impl Ports {
     /// Keeps the kinds and fields that the plugins declare watched, until `stop`. A kind that is late or refused delays
     /// only the plugins that declare it.
     pub async fn keep_declared(self: Arc<Self>, stop: CancellationToken) {
+        // Declared one after the other, plugins that were compiled before would have pods listed once for each.
+        let mut first_scan = self.plugins.first_scan();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            reached = first_scan.wait_for(|reached| *reached > FirstScan::Pending) => if reached.is_err() { return },
+        }
         let mut plugins = self.plugins.changes();
         let mut watches = self.cluster.watch_changes();
         while !stop.is_cancelled() {
@@ -73,6 +86,11 @@ impl Ports {
         }
     }
 
+    /// True if a job may have a round while as many rounds of these actions run as may at once.
+    pub fn has_place(&self, key: &JobKey, full: &[String]) -> bool {
+        full.is_empty() || self.cluster.action(key).is_none_or(|action| !full.contains(&action))
+    }
+
     /// The time that is compared with the API server's.
     pub fn clock(&self) -> Timestamp {
         self.cluster.clock().now()
@@ -84,11 +102,17 @@ impl Ports {
     }
 
     /// The plugin of a job: the version it is bound to while that can be run, else the serving one. `None` while its
-    /// declared kinds and fields are being listed, since it would see too little.
+    /// declared kinds and fields are being listed, since it would see too little, and while its file may not have been
+    /// loaded yet.
     pub fn plugin_for(&self, job: &OperationJob, memory: &JobMemory) -> Option<PluginLookup> {
         let bound = memory.state.plugin.as_ref().map(|plugin| plugin.digest.as_str());
+        // First, since the plugin may be loaded meanwhile.
+        let loading = *self.plugins.first_scan().borrow() < FirstScan::Done;
         match self.plugins.find(action(job), bound) {
-            PluginLookup::Serving(plugin) => self.usable(plugin),
+            PluginLookup::Serving(plugin) if !loading || bound.is_none_or(|bound| bound == plugin.digest) => {
+                self.usable(plugin)
+            }
+            _ if loading => None,
             found => Some(found),
         }
     }
@@ -97,9 +121,17 @@ impl Ports {
         if !self.declared.lock().contains(&plugin.digest) {
             return None;
         }
-        let watched = self.cluster.health();
-        let kinds: BTreeSet<&Kind> = plugin.registration.relations.iter().map(|relation| &relation.kind).collect();
-        let own: Vec<&KindHealth> = watched.iter().filter(|health| kinds.contains(&health.kind)).collect();
+        let watches = self.cluster.health();
+        let related: BTreeSet<&Kind> = plugin.registration.relations.iter().map(|relation| &relation.kind).collect();
+        let mut own: Vec<&KindHealth> = Vec::new();
+        for (kind, wanted) in self.plugins.declared_by(&plugin.digest) {
+            if wanted.watched && (kind == Kind::pod() || related.contains(&kind)) {
+                let wanted = watched(wanted);
+                // The watch that was there before serves until a newer one is synced.
+                let mut able = watches.iter().filter(|health| health.kind == kind && health.declared.covers(&wanted));
+                own.push(able.clone().find(|health| health.synced).or(able.next_back())?);
+            }
+        }
         if let Some(health) = own.iter().find(|health| !health.served) {
             return Some(unavailable(&plugin, "KindNotServed", health));
         }
@@ -122,11 +154,22 @@ impl Ports {
         }
     }
 
-    /// Counts the changes that have become durable.
-    pub fn count(&self, job: &OperationJob, commit: &Commit, memory: &JobMemory) {
+    /// Counts and logs the changes that have become durable.
+    pub fn count(&self, key: &JobKey, job: &OperationJob, commit: &Commit, memory: &JobMemory) {
         let Some(status) = &commit.status else { return };
         self.metrics.status_sent(serde_json::to_vec(status).map_or(0, |text| text.len()));
-        for target in memory.ended_by(commit) {
+        let before = memory.status.as_ref().and_then(|status| status.progress.as_deref());
+        let progress = status.progress.as_deref();
+        if progress != before {
+            let (succeeded, failed) = (status.succeeded_pod_count, status.failed_pod_count);
+            let (action, progress) = (action(job), progress.unwrap_or_default());
+            tracing::info!(job = %key, action, progress, succeeded, failed, "the job goes on to another progress");
+        }
+        for (index, target) in memory.ended_by(commit) {
+            let reason = target.error.as_ref().map(|error| error.reason.as_str());
+            let message = target.error.as_ref().map(|error| error.message.as_str());
+            let (name, outcome) = (memory.state.name(index), target.progress.word());
+            tracing::info!(job = %key, action = action(job), target = name, outcome, reason, message, "a target ended");
             let took = target.start.zip(target.end).map(|(start, end)| end.duration_since(start));
             self.metrics.target_ended(&EndedTarget {
                 action: action(job),
@@ -134,6 +177,23 @@ impl Ports {
                 reason: target.error.as_ref().map_or("", |error| error.reason.as_str()),
                 took: took.and_then(|took| Duration::try_from(took).ok()),
             });
+        }
+    }
+
+    /// Counts what plugins were held back from since the last call.
+    pub fn count_limited(&self, tables: &SharedTables) {
+        let limited = lock(tables).budgets.take_limited();
+        for ((plugin, what), times) in limited {
+            self.metrics.limited(&plugin, what.word(), times);
+        }
+    }
+
+    /// Says on the job that the API server refuses its record, once: its status cannot say it.
+    pub fn tell_refused(&self, job: &JobRef, action: &str, error: &RecordError, memory: &mut JobMemory) {
+        if error.is_refused() {
+            let message = format!("{error}; the job goes on once that is allowed");
+            let note = EventBuilder { job, action }.about_job(true, "StatusRefused", message);
+            self.cluster.emit(new_events(vec![note], memory));
         }
     }
 
@@ -176,16 +236,23 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The kinds to watch: those that plugins declare, pods with the fields that the host itself reads, and namespaces.
+/// The kinds to watch or to read: those that plugins declare, pods with the fields that the host itself reads, and namespaces.
 fn declared(plugins: &Plugins) -> WatchedKinds {
     let mut declared = WatchedKinds::default();
     declared.kinds.entry(Kind::namespace()).or_default();
     declared.kinds.entry(Kind::pod()).or_default().fields.insert("/spec/nodeName".to_owned());
-    for (kind, wanted) in plugins.declared().into_iter().filter(|(_, wanted)| wanted.watched) {
-        let entry = declared.kinds.entry(kind).or_default();
-        entry.fields.extend(wanted.fields);
-        entry.labels_indexed.extend(wanted.indexed.labels);
-        entry.fields_indexed.extend(wanted.indexed.fields);
+    for (kind, wanted) in plugins.declared() {
+        if !wanted.watched && !declared.kinds.contains_key(&kind) {
+            declared.read.insert(kind, wanted.fields);
+            continue;
+        }
+        declared.kinds.entry(kind).or_default().merge(&watched(wanted));
     }
     declared
+}
+
+/// What is kept of a kind that plugins declare.
+fn watched(declared: DeclaredKind) -> WatchedKind {
+    let DeclaredKind { fields, indexed, .. } = declared;
+    WatchedKind { fields, labels_indexed: indexed.labels, fields_indexed: indexed.fields }
 }

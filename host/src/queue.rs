@@ -105,6 +105,11 @@ impl Queue {
         self.due.len()
     }
 
+    /// The number of jobs that are due at `now`.
+    pub fn due(&self, now: Instant) -> usize {
+        self.due.iter().take_while(|(time, _)| *time <= now).count()
+    }
+
     /// True if no job has a due time.
     pub fn is_empty(&self) -> bool {
         self.due.is_empty()
@@ -127,17 +132,18 @@ impl Queue {
         self.due.insert((time, key.clone()));
     }
 
-    /// The due time of the next job.
-    pub fn next(&self) -> Option<Instant> {
-        self.due.first().map(|(time, _)| *time)
+    /// The due time of the next job: of those that are due now, one that may have a round.
+    pub fn next(&self, may: impl Fn(&JobKey) -> bool) -> Option<Instant> {
+        let now = Instant::now();
+        self.due.iter().find(|(time, key)| *time > now || may(key)).map(|(time, _)| *time)
     }
 
-    /// Takes the next job that is due, with its memory and its inbox.
-    pub fn take(&mut self, now: Instant) -> Option<(JobKey, Box<JobMemory>, Inbox)> {
-        if self.next()? > now {
-            return None;
-        }
-        let (_, key) = self.due.pop_first()?;
+    /// Takes the next job that is due and may have a round, with its memory and its inbox.
+    pub fn take(&mut self, now: Instant, may: impl Fn(&JobKey) -> bool) -> Option<(JobKey, Box<JobMemory>, Inbox)> {
+        let mut due = self.due.iter().take_while(|(time, _)| *time <= now);
+        let next = due.find(|(_, key)| may(key))?.clone();
+        self.due.remove(&next);
+        let (_, key) = next;
         let slot = self.slots.get_mut(&key)?;
         slot.due = None;
         slot.began = Some(now);
@@ -145,13 +151,24 @@ impl Queue {
         Some((key, memory, std::mem::take(&mut slot.inbox)))
     }
 
-    /// Ends a round. The next one is due after `wait`.
+    /// Ends a round that lacked something to be read. The next one is due at once, and counts as the same one.
+    pub fn again(&mut self, key: &JobKey, memory: Box<JobMemory>) {
+        self.ended(key, memory, Some(Duration::ZERO));
+    }
+
+    /// Ends a round that was made. The next one is due after `wait`.
     pub fn done(&mut self, key: &JobKey, memory: Box<JobMemory>, wait: Option<Duration>) {
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.tries = 0;
+            slot.failing_since = None;
+        }
+        self.ended(key, memory, wait);
+    }
+
+    fn ended(&mut self, key: &JobKey, memory: Box<JobMemory>, wait: Option<Duration>) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         let now = Instant::now();
         slot.memory = Some(memory);
-        slot.tries = 0;
-        slot.failing_since = None;
         slot.rests_until = now.checked_add(GATHERING);
         if let Some(due) = wait.and_then(|wait| now.checked_add(wait)) {
             self.at(key, due);
@@ -204,18 +221,43 @@ mod tests {
         JobKey { namespace: "d".into(), name: "j".into() }
     }
 
+    fn any(_: &JobKey) -> bool {
+        true
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_round_is_seen_by_the_next() {
         let mut queue = Queue::default();
         queue.enqueue(&key(), |inbox| inbox.changed.extend([1]));
-        let (_, memory, inbox) = queue.take(Instant::now()).unwrap();
+        let (_, memory, inbox) = queue.take(Instant::now(), any).unwrap();
         assert!(inbox.changed.contains(&1));
         queue.enqueue(&key(), |inbox| inbox.changed.extend([2]));
-        assert!(queue.take(Instant::now()).is_none(), "one job never has two rounds at once");
+        assert!(queue.take(Instant::now(), any).is_none(), "one job never has two rounds at once");
         queue.done(&key(), memory, None);
-        let due = queue.next().unwrap();
+        let due = queue.next(any).unwrap();
         assert!(due <= Instant::now() + GATHERING);
-        assert!(queue.take(due).unwrap().2.changed.contains(&2));
+        assert!(queue.take(due, any).unwrap().2.changed.contains(&2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_only_asks_for_the_records_ends_no_row_of_failures() {
+        let mut queue = Queue::default();
+        queue.enqueue(&key(), |_| {});
+        let mut waits = Vec::new();
+        for _ in 0..4 {
+            for asks in [true, false] {
+                let due = queue.next(any).unwrap();
+                tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
+                let (key, memory, _) = queue.take(due, any).unwrap();
+                if asks {
+                    queue.again(&key, memory);
+                } else {
+                    waits.push(queue.failed(&key, memory, None).as_millis());
+                }
+            }
+        }
+        assert_eq!(waits, [50, 100, 200, 400]);
+        assert!(queue.fails_for(&key()) > Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]
@@ -223,15 +265,15 @@ mod tests {
         let mut queue = Queue::default();
         queue.enqueue(&key(), |_| {});
         for expected in [10, 20] {
-            let due = queue.next().unwrap();
+            let due = queue.next(any).unwrap();
             tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
-            let (key, memory, _) = queue.take(due).unwrap();
+            let (key, memory, _) = queue.take(due, any).unwrap();
             tokio::time::advance(Duration::from_secs(10)).await;
             queue.failed(&key, memory, None);
             assert_eq!(queue.fails_for(&key).as_secs(), expected);
         }
-        let due = queue.next().unwrap();
-        let (key, memory, _) = queue.take(due).unwrap();
+        let due = queue.next(any).unwrap();
+        let (key, memory, _) = queue.take(due, any).unwrap();
         queue.done(&key, memory, None);
         assert_eq!(queue.fails_for(&key), Duration::ZERO);
     }
@@ -242,32 +284,46 @@ mod tests {
         queue.enqueue(&key(), |_| {});
         let mut waits = Vec::new();
         for _ in 0..3 {
-            let due = queue.next().unwrap();
-            let (key, memory, _) = queue.take(due).unwrap();
+            let due = queue.next(any).unwrap();
+            let (key, memory, _) = queue.take(due, any).unwrap();
             waits.push(queue.failed(&key, memory, None));
             queue.enqueue(&key, |_| {});
-            assert!(queue.take(Instant::now()).is_none());
+            assert!(queue.take(Instant::now(), any).is_none());
         }
         assert!(waits[0] < waits[1] && waits[1] < waits[2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_may_have_no_round_now_lets_the_others_go_first() {
+        let mut queue = Queue::default();
+        let other = JobKey { name: "other".into(), ..key() };
+        queue.enqueue(&key(), |_| {});
+        tokio::time::advance(Duration::from_secs(1)).await;
+        queue.enqueue(&other, |_| {});
+        let mays = |named: &JobKey| named.name == "other";
+        assert_eq!(queue.next(mays), Some(Instant::now()));
+        assert_eq!(queue.take(Instant::now(), mays).unwrap().0, other);
+        assert_eq!((queue.next(mays), queue.take(Instant::now(), mays).is_none()), (None, true));
+        assert_eq!(queue.take(Instant::now(), any).unwrap().0, key(), "it has kept its place");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_server_is_given_the_time_it_asks_for() {
         let mut queue = Queue::default();
         queue.enqueue(&key(), |_| {});
-        let (key, memory, _) = queue.take(Instant::now()).unwrap();
+        let (key, memory, _) = queue.take(Instant::now(), any).unwrap();
         assert_eq!(queue.failed(&key, memory, Some(Duration::from_secs(7))), Duration::from_secs(7));
-        assert!(queue.next().unwrap() >= Instant::now() + Duration::from_secs(7));
+        assert!(queue.next(any).unwrap() >= Instant::now() + Duration::from_secs(7));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_job_whose_round_lost_its_memory_goes_on_with_an_empty_one() {
         let mut queue = Queue::default();
         queue.enqueue(&key(), |_| {});
-        let (key, memory, _) = queue.take(Instant::now()).unwrap();
+        let (key, memory, _) = queue.take(Instant::now(), any).unwrap();
         drop(memory);
         queue.failed(&key, Box::default(), None);
-        let due = queue.next().unwrap();
-        assert!(queue.take(due).is_some());
+        let due = queue.next(any).unwrap();
+        assert!(queue.take(due, any).is_some());
     }
 }

@@ -13,6 +13,7 @@ use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::plan::prepare;
 use oarlock_core::round::refresh::{Refresh, refresh};
 use oarlock_core::round::results::last_events;
+use oarlock_core::round::unlisted::wait_for_kinds;
 use oarlock_kube::observe::Detail;
 use thiserror::Error;
 
@@ -27,6 +28,8 @@ pub enum Next {
     Gone,
     /// At a change, or at this time.
     At(Option<Timestamp>),
+    /// At once, with the stored records: this round was none without them.
+    WithRecords,
 }
 
 /// A round failed, and is repeated.
@@ -57,11 +60,15 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     // refresh, look up, check (pure)
     let refreshed = refresh(memory, &job, &observed);
     match refreshed {
-        Refresh::NeedsRecords => return Ok(Next::At(Some(observed.now))),
+        Refresh::NeedsRecords => return Ok(Next::WithRecords),
         Refresh::Superseded => return Ok(term.end()),
-        Refresh::Unchanged | Refresh::Reloaded => {}
+        // Who may edit a status may not end a term: only the lease says who leads.
+        Refresh::Overtaken if !term.fence.confirm().await => return Ok(Next::At(None)),
+        Refresh::Unchanged | Refresh::Reloaded | Refresh::Overtaken => {}
     }
-    let Some(plugin) = ports.plugin_for(&job, memory) else { return Ok(Next::At(None)) };
+    let Some(plugin) = ports.plugin_for(&job, memory) else {
+        return Ok(Next::At(wait_for_kinds(key, memory, &term.tables, observed.now)));
+    };
     let Some(round) = Round::begin(key, &observed, &plugin, ports.cluster.store(), memory) else {
         return Ok(Next::Gone);
     };
@@ -71,12 +78,14 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     ports.cluster.emit(news);
     let verdicts = call_plugin(ports, term, &round, &plan, memory).await;
     let mut decision = conclude(&round, plan, verdicts, memory, &term.tables);
+    ports.count_limited(&term.tables);
 
     // record, then apply (I/O)
     let began = ports.clock();
     let recorded = ports.cluster.record(key, decision.record, decision.entries, &term.fence).await;
+    let recorded = recorded.inspect_err(|error| ports.tell_refused(&round.job, round.action(), error, memory));
     let recorded = recorded.map_err(RoundError::Record)?;
-    ports.count(&job, &decision.commit, memory);
+    ports.count(key, &job, &decision.commit, memory);
     decision.commit.shards.clone_from(&recorded.shards);
     let events = commit(&round, decision.commit, memory, &term.tables, (began, ports.clock()));
     ports.cluster.emit(events);

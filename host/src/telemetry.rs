@@ -30,6 +30,16 @@ pub enum TelemetryError {
         #[source]
         cause: tracing_subscriber::filter::ParseError,
     },
+    /// A word that is no level; the filter would take it for the name of a module, and show nothing else.
+    #[error(
+        "--log {filter:?}: {word:?} is no level: use error, warn, info, debug, trace or off, or a list such as info,oarlock_kube=debug"
+    )]
+    UnknownLevel {
+        /// The given filter.
+        filter: String,
+        /// The word.
+        word: String,
+    },
     /// Another subscriber was installed before.
     #[error("logging was already started in this process")]
     Install(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -41,6 +51,9 @@ pub enum TelemetryError {
 ///
 /// Fails if the filter cannot be read, or if logs were started before.
 pub fn start(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
+    if let Some(word) = filter.split(',').map(str::trim).find(|word| !is_directive(word)) {
+        return Err(TelemetryError::UnknownLevel { filter: filter.to_owned(), word: word.to_owned() });
+    }
     let parsed =
         EnvFilter::try_new(filter).map_err(|cause| TelemetryError::ParseFilter { filter: filter.to_owned(), cause })?;
     let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr);
@@ -51,6 +64,12 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     installed.map_err(TelemetryError::Install)
 }
 
+/// True for a level, and for a directive that names its level or a span.
+fn is_directive(word: &str) -> bool {
+    let levels = ["error", "warn", "info", "debug", "trace", "off"];
+    word.contains(['=', '[']) || levels.iter().any(|level| word.eq_ignore_ascii_case(level))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +78,14 @@ mod tests {
     fn a_filter_that_cannot_be_read_is_shown_with_what_one_looks_like() {
         let refused = start("info,=,=", LogFormat::Text).unwrap_err().to_string();
         assert!(refused.contains("info,=,=") && refused.contains("oarlock_kube=debug"), "{refused}");
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused_and_not_taken_for_a_module() {
+        for (filter, word) in [("warning", "warning"), ("info,banana", "banana"), ("", "")] {
+            let refused = start(filter, LogFormat::Text).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{word:?} is no level")) && refused.contains("debug"), "{refused}");
+        }
+        assert!(["WARN", "off", "oarlock_kube=debug", "[round]=trace"].into_iter().all(is_directive));
     }
 }

@@ -28,6 +28,21 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
         - 719_468
 }
 
+/// Writes a time as Kubernetes does, in whole seconds of UTC.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn format_instant(ms: u64) -> String {
+    let seconds = i64::try_from(ms / 1000).unwrap_or(i64::MAX);
+    let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // The year and month in which the day lies: found by the reading above, so that there is one calendar.
+    let mut year = 1970 + day / 366;
+    while days(year + 1, 1, 1) <= day {
+        year += 1;
+    }
+    let month = (1..=12).rev().find(|month| days(year, *month, 1) <= day).unwrap_or(1);
+    let date = day - days(year, month, 1) + 1;
+    format!("{year:04}-{month:02}-{date:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+}
+
 /// How many seconds a zone is ahead of UTC.
 fn offset(zone: &str) -> Option<i64> {
     let sign = match zone.get(..1)? {
@@ -55,7 +70,7 @@ fn number(digits: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_instant;
+    use super::{format_instant, parse_instant};
 
     #[test]
     fn times_of_kubernetes_are_read() {
@@ -64,6 +79,14 @@ mod tests {
         assert_eq!(parse_instant("2024-02-29T23:59:59.1234567Z"), Some(1_709_251_199_123));
         assert_eq!(parse_instant("2024-03-01T01:59:59+02:00"), Some(1_709_251_199_000));
         assert_eq!(parse_instant("2000-03-01T00:00:00.5Z"), Some(951_868_800_500));
+    }
+
+    #[test]
+    fn a_time_that_is_written_is_read_back() {
+        for ms in [0, 951_782_399_000, 951_782_400_000, 1_709_251_199_000, 1_769_860_800_000, 4_102_444_799_000] {
+            assert_eq!(parse_instant(&format_instant(ms)), Some(ms));
+        }
+        assert_eq!(format_instant(1_709_251_199_123), "2024-02-29T23:59:59Z");
     }
 
     #[test]

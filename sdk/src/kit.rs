@@ -1,6 +1,7 @@
 //! Takes objects built in a test and yields what an action answers, without
-//! WebAssembly and without a host. May not be kinder than the host: what the
-//! manifest does not declare can neither be read nor proposed.
+//! WebAssembly and without a host. May not be kinder than the host: manifest,
+//! parameters, reads, answers and limits are checked by the host's own code.
+//! Only the limits on time and memory are not there.
 //!
 //! ```
 //! use oarlock_sdk::kit::{Visit, pod};
@@ -12,7 +13,7 @@
 //! #     }
 //! #     fn progress(_: &Job, _: &Target) -> Result<Report> { Ok(Report::processing()) }
 //! # }
-//! # export!(Evict, manifest = r#"{"schema": 1, "name": "evict", "version": "0.1.0", "action": "Evict",
+//! # export!(Evict, manifest = r#"{"schema": 1, "name": "evict", "version": "0.1.0", "action": "Evict", "target": ["Pod"],
 //! #     "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "to evict it"}]}"#);
 //! let web = pod("web-1").label("app", "web");
 //! let proposal = Visit::to(&web).operate::<Evict>()?;
@@ -20,12 +21,24 @@
 //! # Ok::<(), Failure>(())
 //! ```
 
-mod manifest;
+mod answer;
+mod apply;
+mod hold;
 pub(crate) mod memory;
 mod relation;
 mod sample;
+mod scene;
 mod visit;
 
-pub use manifest::{Manifest, ManifestError};
+pub use oarlock_contract::manifest::{Manifest, ManifestError};
 pub use sample::{Sample, object, pod};
 pub use visit::{NOW, Visit};
+
+/// The manifest of a plugin, as the host reads it.
+///
+/// # Errors
+///
+/// Where the host would refuse it; the cause names the place.
+pub fn manifest<A: crate::Plugin>() -> Result<Manifest, ManifestError> {
+    Manifest::parse(A::MANIFEST.as_bytes())
+}

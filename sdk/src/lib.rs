@@ -28,11 +28,13 @@ pub use holds::{HOLD_PREFIX, Holds, Mark};
 pub use instant::parse_instant;
 pub use job::{Job, config};
 pub use object::{Freshness, Object, Owner, get, serves};
-pub use proposal::{Change, Event, Mutation, Proposal, Taint, TaskRequest};
+pub use proposal::{
+    Change, Deletion, Event, Eviction, MergePatch, MetadataChange, Mutation, NodeDrain, NodeSchedulable, ObjectRef,
+    Propagation, Proposal, Severity, Taint, TaskRequest,
+};
 pub use registration::{Registration, Relation};
-pub use report::{Report, State};
+pub use report::{Error, Report, State};
 pub use target::{Extras, Target, TaskStatus};
-pub use wit::ObjectRef;
 
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]

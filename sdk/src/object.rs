@@ -152,6 +152,16 @@ impl Object {
         Ok(self.1.get_or_init(|| controller).as_ref())
     }
 
+    /// Whether the condition `Ready` is `True`. The manifest has to declare the
+    /// field `/status/conditions`.
+    ///
+    /// # Errors
+    ///
+    /// Where the conditions cannot be read.
+    pub fn is_ready(&self) -> Result<bool, ReadError> {
+        Ok(self.condition("Ready")?.is_some_and(|ready| ready.is_true()))
+    }
+
     /// The condition of this type. The manifest has to declare the field
     /// `/status/conditions`.
     ///
@@ -184,10 +194,13 @@ pub fn get(object: &wit::ObjectRef, freshness: Freshness) -> Result<Option<Objec
     Ok(backend::get(object, freshness)?.map(Object::new))
 }
 
-/// Whether the cluster serves this kind.
-#[must_use]
-pub fn serves(api_version: &str, kind: &str) -> bool {
-    backend::serves(api_version, kind)
+/// Whether the cluster serves this kind, which need not be declared.
+///
+/// # Errors
+///
+/// Where the host has to ask first, because it did not within a minute.
+pub fn serves(api_version: &str, kind: &str) -> Result<bool, ReadError> {
+    Ok(backend::serves(api_version, kind)?)
 }
 
 impl wit::ObjectRef {

@@ -1,12 +1,13 @@
 //! Takes what a plugin wants done and yields a proposal. May not make any of
 //! it: the host does, under the rights it was granted.
 
-use crate::wit;
-use crate::wit::{Deletion, Eviction, MetadataChange, NodeDrain, NodeSchedulable, ObjectRef, Severity};
+use crate::{Object, wit};
 
-/// A Kubernetes Event, a single mutation, a taint and a task, as the contract
-/// has them, for what the builders do not say.
-pub use crate::wit::{Event, Mutation, NodeTaint as Taint, TaskRequest};
+/// The types of the contract, for what the builders do not say.
+pub use crate::wit::{
+    Deletion, Event, Eviction, MergePatch, MetadataChange, Mutation, NodeDrain, NodeSchedulable, NodeTaint as Taint,
+    ObjectRef, Propagation, Severity, TaskRequest,
+};
 
 /// What the plugin wants done. An empty one is valid.
 ///
@@ -34,10 +35,11 @@ impl Proposal {
         Self(wit)
     }
 
-    /// Changes labels, annotations or finalizers of one object.
+    /// Changes labels, annotations or finalizers of one object; nothing where
+    /// the change is empty.
     #[must_use]
     pub fn change(self, change: Change) -> Self {
-        self.mutation(Mutation::Metadata(change.0))
+        if change.is_empty() { self } else { self.mutation(Mutation::Metadata(change.0)) }
     }
 
     /// Evicts a Pod; `grace_period_seconds` overrides its own.
@@ -184,6 +186,32 @@ impl Change {
             remove_finalizers: Vec::new(),
             keep: false,
         })
+    }
+
+    /// Sets a label, unless `object`, which is to be changed, has it with this
+    /// value.
+    pub fn ensure_label(self, object: &Object, key: &str, value: &str) -> Self {
+        if object.label(key).as_deref() == Some(value) { self } else { self.set_label(key, value) }
+    }
+
+    /// Sets an annotation, unless `object`, which is to be changed, has it with
+    /// this value.
+    pub fn ensure_annotation(self, object: &Object, key: &str, value: &str) -> Self {
+        if object.annotation(key).as_deref() == Some(value) { self } else { self.set_annotation(key, value) }
+    }
+
+    /// Adds a finalizer, unless `object`, which is to be changed, has it.
+    pub fn ensure_finalizer(self, object: &Object, name: &str) -> Self {
+        if object.has_finalizer(name) { self } else { self.add_finalizer(name) }
+    }
+
+    /// Whether nothing is set or removed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let MetadataChange { object: _, set_labels, remove_labels, set_annotations, .. } = &self.0;
+        let MetadataChange { remove_annotations, add_finalizers, remove_finalizers, keep: _, .. } = &self.0;
+        let set = set_labels.is_empty() && set_annotations.is_empty() && add_finalizers.is_empty();
+        set && remove_labels.is_empty() && remove_annotations.is_empty() && remove_finalizers.is_empty()
     }
 
     /// Sets a label.

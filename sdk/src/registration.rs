@@ -88,6 +88,13 @@ impl Unmatched<'_> {
         self.by(RelationKey::Field(pointer.to_owned()))
     }
 
+    /// The name of the object is the string that this JSON Pointer selects of
+    /// the job's parameters, in the namespace of the job.
+    #[must_use]
+    pub fn by_parameter(self, pointer: &str) -> Relation {
+        self.by(RelationKey::Parameter(pointer.to_owned()))
+    }
+
     /// The object has an owner reference to the job.
     #[must_use]
     pub fn owned_by_job(self) -> Relation {

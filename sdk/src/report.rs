@@ -6,8 +6,8 @@ use core::time::Duration;
 use crate::failure::millis;
 use crate::{Proposal, wit};
 
-/// How far a target is.
-pub use crate::wit::State;
+/// How far a target is, and why it failed.
+pub use crate::wit::{Error, State};
 
 /// What `progress` found, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -55,6 +55,13 @@ impl Target {
         self.0.kind()
     }
 
+    /// The UID of the target's object, also once that is gone: tells a later
+    /// object of the same name from it. `None` where there never was one.
+    #[must_use]
+    pub fn uid(&self) -> Option<String> {
+        self.0.uid()
+    }
+
     /// The object itself; `None` where the API server has confirmed that it is
     /// gone.
     #[must_use]

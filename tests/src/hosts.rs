@@ -14,7 +14,7 @@ use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_bed::accounts::Account;
 use oarlock_core::job::time::after;
-use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig};
+use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
 use tokio::sync::watch;
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::components::{self, GRANTS, component};
-use crate::rig::{Ground, Rig};
+use crate::rig::{Ground, Rig, lease_name};
 use crate::wire::Wire;
 
 /// How a host is begun.
@@ -45,7 +45,7 @@ pub struct Begin {
 pub struct Running {
     identity: String,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), LeaseError>>,
     cluster: Cluster,
     leadership: watch::Receiver<Leadership>,
     /// Its ports.
@@ -99,7 +99,7 @@ impl Rig {
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
         let plugins = by_name(&names, &grants).await?;
         let host = Arc::new(Ports::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
-        let name = format!("oarlock-{}", self.namespace);
+        let name = lease_name(&self.namespace);
         let candidacy =
             LeaseConfig { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };
         let election = LeaderElector::stand(&cluster, candidacy);
@@ -124,7 +124,7 @@ impl Rig {
     pub async fn stop_host(&mut self) -> anyhow::Result<()> {
         let Some(Running { stop, task, cluster, .. }) = self.running.pop() else { return Ok(()) };
         stop.cancel();
-        task.await.context("the host panicked")?;
+        task.await.context("the host panicked")??;
         cluster.stop(Duration::from_secs(5)).await;
         Ok(())
     }

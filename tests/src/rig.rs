@@ -85,6 +85,7 @@ impl Rig {
         let options =
             world::WorldOptions { namespaces: vec![namespace.to_owned()], ..world::WorldOptions::new(1, clock) };
         let world = World::start(plane.client(Account::World).await?, options).await?;
+        may_lead(&client, namespace).await?;
         Self::stand(Ground::Real(plane), client, namespace, world).await
     }
 
@@ -368,7 +369,7 @@ pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<C
 const UNCHECKED: &str = "scenarios.test/unchecked";
 
 async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
-    let mut documents = install::documents(&oarlock::manifests())?;
+    let mut documents = install::documents(&oarlock::manifests()?)?;
     for document in &mut documents {
         if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
             && let Some(spec) = document.get_mut("spec").and_then(Value::as_object_mut)
@@ -378,6 +379,28 @@ async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
         }
     }
     install::install(client, &documents, way).await
+}
+
+/// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.
+async fn may_lead(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let lease = lease_name(namespace);
+    for mut document in install::documents(&oarlock::manifests()?)? {
+        let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut put = |pointer: &str| document.pointer_mut(pointer).map(|found| *found = json!(lease)).is_some();
+        let named = match kind.as_str() {
+            "Role" => put("/metadata/name") && put("/rules/0/resourceNames/0"),
+            "RoleBinding" => put("/metadata/name") && put("/roleRef/name"),
+            _ => continue,
+        };
+        anyhow::ensure!(named, "the {kind} of the lease has another shape");
+        install::apply(client, &document).await?;
+    }
+    Ok(())
+}
+
+/// The lease of the hosts of a scenario.
+pub(crate) fn lease_name(namespace: &str) -> String {
+    format!("oarlock-{namespace}")
 }
 
 fn word(text: Option<&String>) -> &str {

@@ -8,6 +8,7 @@ pub mod again;
 pub mod collaset;
 pub mod deadlines;
 pub mod ending;
+pub mod epochs;
 pub mod evicting;
 pub mod extremes;
 pub mod granting;
@@ -98,6 +99,8 @@ macro_rules! scenarios {
             outages::a_job_that_may_not_be_written_keeps_no_neighbour_waiting,
             outages::a_job_whose_status_the_server_fails_keeps_no_neighbour_waiting,
             outages::what_was_held_back_while_renewals_hung_is_made_in_the_next_term,
+            epochs::a_leader_that_lost_its_lease_ends_its_term_when_a_status_has_a_higher_epoch,
+            epochs::a_higher_epoch_in_a_status_ends_no_term_while_the_lease_is_held,
             many::three_hundred_targets_are_kept_in_records,
             panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
             panics::a_reply_that_comes_after_a_panic_is_not_lost,
@@ -120,6 +123,7 @@ macro_rules! scenarios {
             limits::targets_in_flight_stay_within_the_limit_of_the_grant,
             limits::a_job_that_rests_leaves_its_room_to_others,
             limits::an_exclusive_plugin_starts_no_pod_that_another_job_holds,
+            limits::of_two_jobs_that_begin_on_one_pod_at_once_an_exclusive_plugin_takes_one,
             limits::a_plugin_for_nodes_takes_no_pods,
             releasing::a_release_that_is_refused_keeps_no_other_waiting,
             namespaces::a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute,

@@ -127,7 +127,7 @@ async fn no_record_says_less_after_a_frozen_leader_thaws() -> anyhow::Result<()>
     let hosts = Pair::start(&plane).await?;
     rig.create_job("r", replace(&names(&pods), json!({}))).await?;
     rig.until("r", "some way on", |job| job.count("succeeded") >= 20).await?;
-    let held = hosts.to_first.interceptor().hold_next("/operationrecords");
+    let held = hosts.to_first.interceptor().hold_next(Method::PATCH, "/operationrecords");
     held.caught().await;
     hosts.first.freeze()?;
     let job = rig.until_progress("r", "Succeeded").await.context(hosts.second.tail())?;
@@ -165,7 +165,7 @@ fn says_less(versions: &[Version]) -> anyhow::Result<()> {
             ensure!(epoch(before) <= epoch(version), "{}: its epoch fell", version.name);
             let list = |version: &Version| version.at("/targets").as_array().cloned().unwrap_or_default();
             for (old, new) in list(before).iter().zip(list(version)) {
-                let (old, new) = (how_far(old), how_far(&new));
+                let (old, new) = (how_far(old)?, how_far(&new)?);
                 ensure!(old.0 <= new.0 && (old.0 < 2 || old == new), "{}: {old:?} became {new:?}", version.name);
             }
         }
@@ -173,10 +173,12 @@ fn says_less(versions: &[Version]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn how_far(target: &Value) -> (usize, String) {
-    let word = target.get("progress").and_then(Value::as_str).unwrap_or_default();
+/// How far a target has come, which a record says in a line of JSON.
+fn how_far(line: &Value) -> anyhow::Result<(usize, String)> {
+    let target: Value = serde_json::from_str(line.as_str().context("a target is a line")?)?;
+    let word = target.get("progress").and_then(Value::as_str).unwrap_or("Pending");
     let far = ["Pending", "Processing"].iter().position(|known| *known == word).unwrap_or(2);
-    (far, word.to_owned())
+    Ok((far, word.to_owned()))
 }
 
 /// A36: the leader is frozen for a minute when its mark has left it; its job is deleted meanwhile.
@@ -186,7 +188,7 @@ async fn the_mark_of_a_leader_that_was_frozen_for_a_minute_comes_too_late() -> a
     let (rig, pods) = planted(&plane, Mode::CollaSet, 1).await?;
     rig.world.hold(Pause::Creation, Scope::World);
     let hosts = Pair::start(&plane).await?;
-    let held = hosts.to_first.interceptor().hold_next("/pods/");
+    let held = hosts.to_first.interceptor().hold_next(Method::PATCH, "/pods/");
     rig.create_job("m", replace(&names(&pods), json!({}))).await?;
     held.caught().await;
     hosts.first.freeze()?;

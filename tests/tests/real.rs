@@ -85,7 +85,11 @@ async fn an_operator_uses_kubectl(rig: &mut Rig) -> anyhow::Result<()> {
     kubectl(rig, &["apply", "-f", &file.to_string_lossy()]).await?;
     kubectl(rig, &["wait", "--timeout=60s", "--for=jsonpath={.status.succeededPodCount}=1", "opj/x"]).await?;
     let table = kubectl(rig, &["get", "opj", "x"]).await?;
-    ensure!(table.contains("PROGRESS") && table.contains("AGE") && table.contains("Processing"), "{table}");
+    for words in
+        ["NAME", "ACTION", "PROGRESS", "DONE", "WAITS FOR", "AGE", "Replace ", "Processing ", "1/2 ", "Partition "]
+    {
+        ensure!(table.contains(words), "{words} is not in {table}");
+    }
     kubectl(rig, &["patch", "opj", "x", "--type=merge", "-p", r#"{"spec":{"partition":2}}"#]).await?;
     kubectl(rig, &["wait", "--timeout=60s", "--for=condition=Complete", "opj/x"]).await?;
     let told = kubectl(rig, &["wait", "--timeout=10s", "--for=jsonpath={.status.endTime}", "opj/x"]).await?;
@@ -103,6 +107,25 @@ async fn an_operator_uses_kubectl(rig: &mut Rig) -> anyhow::Result<()> {
 async fn kubectl_gets_waits_describes_and_deletes() -> anyhow::Result<()> {
     let _shared = UNDISTURBED.read().await;
     run("kubectl", an_operator_uses_kubectl).await
+}
+
+/// The API server bounds what the rules and messages of a policy may cost.
+async fn the_largest_job_is_taken(rig: &mut Rig) -> anyhow::Result<()> {
+    let long = "a".repeat(94);
+    let mut names: Vec<String> = (0..10_000).map(|number| format!("{long}-{number:05}")).collect();
+    rig.create_job("largest", replace(&names, json!({}))).await?;
+    names.push("p4/status".to_owned());
+    names.drain(..9_000);
+    let refused =
+        rig.create_job("large", replace(&names, json!({}))).await.err().context("it names no pod")?.to_string();
+    ensure!(refused.contains("spec.targets[].name: must be a DNS-1123 subdomain"), "{refused}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_targets_pass_the_admission_policy() -> anyhow::Result<()> {
+    let _shared = UNDISTURBED.read().await;
+    run("largest", the_largest_job_is_taken).await
 }
 
 async fn the_server_is_killed(rig: &mut Rig) -> anyhow::Result<()> {

@@ -20,6 +20,7 @@ on_four_threads! {
     evicting::twenty_pods_of_one_replica_set_get_twenty_different_new_pods,
     collaset::marks_of_two_jobs_stay_until_the_second_ends,
     collaset::one_of_two_jobs_lets_go_and_the_other_still_gets_its_new_pod,
+    hostile::a_slow_plugin_leaves_the_others_their_places,
     outages::an_outage_in_the_middle_costs_nothing,
     restarting::of_two_hosts_one_acts_and_the_other_takes_over,
 }

@@ -181,6 +181,12 @@ pub struct OperationJobStatus {
     /// Targets started and not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processing_pod_count: Option<i32>,
+    /// Targets that have ended, of all: `3/10`. For people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
+    /// What holds the whole job back, in a word or two. For people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Up to 250 targets, in spec order; absent above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_details: Option<Vec<TargetDetail>>,

@@ -24,20 +24,18 @@ pub mod cluster {
 
 /// A plugin's requests, grants and answers.
 pub mod plugin {
-    pub mod authorize;
-    pub mod grant;
+    pub use oarlock_contract::{authorize, grant, manifest, names, proposal, schema};
+
     pub mod lookup;
-    pub mod manifest;
-    pub mod names;
-    pub mod proposal;
-    pub mod schema;
     pub mod visit;
 }
 
 /// Tables and queues that the jobs of one term share.
 pub mod shared {
+    pub mod budgets;
     pub mod claims;
     pub mod cleanup;
+    pub mod exclusive;
     pub mod holds;
     pub mod orphans;
     pub mod reads;
@@ -51,23 +49,29 @@ pub mod shared {
 pub mod round {
     pub mod agenda;
     pub mod calls;
+    pub mod change_row;
+    mod charge;
     pub mod conditions;
     pub mod context;
     pub mod decide;
     pub mod decided;
     pub mod events;
+    mod exclusive;
     pub mod finalize;
     pub mod fit;
+    mod held_back;
     pub mod judge;
     pub mod memory;
     mod mutations;
     pub mod pace;
     pub mod plan;
     pub mod refresh;
+    mod release;
     pub mod results;
     pub mod shards;
     pub mod status;
     pub mod target;
     pub mod target_memory;
+    pub mod unlisted;
     mod unread;
 }

@@ -18,11 +18,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
 use crate::transport::limiter::WritePermit;
+use crate::transport::shares::Shares;
 use crate::watch::watches::Author;
 
 /// Time that requests on the wire have once the term is over.
@@ -38,6 +39,8 @@ struct OutboxState {
     link: Link,
     fence: Fence,
     queue: Mutex<WriteQueue>,
+    /// Taken after the queue where both are.
+    shares: Mutex<Shares>,
     /// Entries that left the queue and have no result yet. Raised under the lock of the queue.
     on_the_wire: AtomicUsize,
     /// Wakes the sender: an entry came, or a target is no longer busy.
@@ -55,6 +58,7 @@ impl Cluster {
             link,
             fence,
             queue: Mutex::default(),
+            shares: Mutex::default(),
             on_the_wire: AtomicUsize::new(0),
             changed: Notify::new(),
             returned: Notify::new(),
@@ -120,14 +124,15 @@ impl Drop for Outbox {
     }
 }
 
-/// Sends entries as long as there are any, each in a task of its own, as many at once as the limiter lets through.
+/// Sends entries as long as there are any, each in a task of its own, as many at once as the limiter and the shares of
+/// their namespaces let through.
 async fn send_all(state: Arc<OutboxState>) {
     let mut sending = JoinSet::new();
     loop {
         while let Some(ended) = sending.try_join_next() {
             log_panic(ended);
         }
-        if !state.queue.lock().has_next() {
+        if !state.has_next() {
             tokio::select! {
                 () = state.changed.notified() => {}
                 Some(ended) = sending.join_next() => log_panic(ended),
@@ -142,9 +147,15 @@ async fn send_all(state: Arc<OutboxState>) {
 }
 
 impl OutboxState {
+    fn has_next(&self) -> bool {
+        let (queue, shares) = (self.queue.lock(), self.shares.lock());
+        queue.has_next(|namespace| shares.has_room(namespace))
+    }
+
     fn next(&self) -> Option<Entry> {
-        let mut queue = self.queue.lock();
-        let next = queue.take_next()?;
+        let (mut queue, mut shares) = (self.queue.lock(), self.shares.lock());
+        let next = queue.take_next(|namespace| shares.has_room(namespace))?;
+        shares.enter(&next.job.key.namespace);
         self.on_the_wire.fetch_add(1, Ordering::Release);
         Some(next)
     }
@@ -220,16 +231,23 @@ impl Sending {
 
     async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {
         let Self { state, entry, author, sent, .. } = self;
+        let mut begun = None;
         let check = || {
             state.may_send(entry.as_ref(), write)?;
             sent.get_or_insert_with(|| state.link.transport.clock.now());
+            begun = Some(Instant::now());
             Ok(())
         };
-        state.link.write_with(write, permit, check, author.as_ref()).await
+        let outcome = state.link.write_with(write, permit, check, author.as_ref()).await;
+        if let (Some(begun), Some(entry)) = (begun, entry) {
+            state.shares.lock().replied(&entry.job.key.namespace, begun.elapsed());
+        }
+        outcome
     }
 
     fn finish(&mut self, stopped: Option<Stopped>) {
         let Some(entry) = self.entry.take() else { return };
+        self.state.shares.lock().leave(&entry.job.key.namespace);
         let at = self.state.link.transport.clock.now();
         // The receiver is gone only while a term ends.
         let result = EntryResult { entry, sent: self.sent, at, done: self.done, stopped };

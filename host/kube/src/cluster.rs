@@ -51,6 +51,8 @@ pub(crate) struct Link {
     pub(crate) objects: Objects,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) limiter: Arc<WriteLimiter>,
+    /// Records and statuses have places of their own, so that no hanging write of a pod holds them up.
+    pub(crate) record_limiter: Arc<WriteLimiter>,
 }
 
 impl Cluster {
@@ -66,6 +68,7 @@ impl Cluster {
             objects: Objects::new(events.clone()),
             jobs: Arc::new(Jobs::new(events)),
             limiter: Arc::default(),
+            record_limiter: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
         (Self { link, watches: Arc::default(), events }, received)
@@ -104,6 +107,11 @@ impl Cluster {
     /// The UID of the job, if there is one of that key.
     pub fn job_uid(&self, key: &JobKey) -> Option<String> {
         self.link.jobs.uid(key)
+    }
+
+    /// `spec.action` of the job, if there is one of that key.
+    pub fn action(&self, key: &JobKey) -> Option<String> {
+        self.link.jobs.peek(key)?.job.spec.as_ref()?.action.clone()
     }
 
     /// The state of each watch.

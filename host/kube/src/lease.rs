@@ -2,20 +2,20 @@
 //!
 //! A process that finds its own identity in the lease takes it at once, so that a restart costs no lease time; others wait
 //! until the lease was unchanged for its whole duration on their own clock. Wall clocks of two machines are never compared.
+//! A leader that loses the lease to another process of its own identity ends for good: the two would lead in turns.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::core::params::{GetParams, PostParams};
-use tokio::sync::{oneshot, watch};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
-use crate::outcome::sentence;
-use crate::transport::call::{ApiCall, RequestError, Transport};
-use crate::transport::path::Resource;
+use crate::lease_holder::LeaseHolder;
+use crate::transport::call::Transport;
+use crate::transport::clock::ServerClock;
 
 /// The lease and the identity of a process that wants to lead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,28 @@ impl std::fmt::Display for LeaseConfig {
     }
 }
 
+/// The reason why a process stands for election no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// Two processes run under one identity.
+    #[error(
+        "the lease {lease} was taken by another process that has the identity {identity:?} too: give each process an --identity of its own (this one: {own}; the other one: {other})"
+    )]
+    TakenByNamesake {
+        /// Namespace and name of the lease.
+        lease: String,
+        /// What both are called.
+        identity: String,
+        /// This process, as it called itself in the lease.
+        own: String,
+        /// The other one, as the lease names it.
+        other: String,
+    },
+    /// The task that holds the lease panicked.
+    #[error("the task that holds the lease panicked")]
+    Panicked(#[source] tokio::task::JoinError),
+}
+
 /// The leadership of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leadership {
@@ -45,6 +67,8 @@ pub struct Leadership {
     pub term: u64,
     /// The time at which it sent the last renewal that was accepted.
     pub renewed: Instant,
+    /// The same, by the host's own clock.
+    pub renewed_at: Timestamp,
 }
 
 /// Says, before each request, whether one term still allows it.
@@ -57,8 +81,21 @@ pub struct Fence {
 #[derive(Clone, Debug)]
 struct Bound {
     leadership: watch::Receiver<Leadership>,
+    look: Arc<Notify>,
     term: u64,
     window: Duration,
+    clock: ServerClock,
+}
+
+impl Bound {
+    /// True while the term leads and its last renewal is young enough on both clocks: the monotonic one stands still while
+    /// a machine is suspended, and the other one may be set.
+    fn leads(&self) -> bool {
+        let now = *self.leadership.borrow();
+        let window = SignedDuration::try_from(self.window).unwrap_or(SignedDuration::MAX);
+        let young = now.renewed.elapsed() < self.window && self.clock.local().duration_since(now.renewed_at) < window;
+        now.leading && now.term == self.term && young
+    }
 }
 
 impl Fence {
@@ -73,14 +110,27 @@ impl Fence {
         if *self.closed.borrow() {
             return false;
         }
-        let leads = self.bound.as_ref().is_none_or(|bound| {
-            let now = *bound.leadership.borrow();
-            now.leading && now.term == bound.term && now.renewed.elapsed() < bound.window
-        });
+        let leads = self.bound.as_ref().is_none_or(Bound::leads);
         if !leads {
             self.close();
         }
         leads
+    }
+
+    /// Looks at the lease now, rather than at its next renewal. Returns whether the term still stands.
+    pub async fn confirm(&self) -> bool {
+        if let Some(bound) = &self.bound {
+            let (asked, mut leadership) = (Instant::now(), bound.leadership.clone());
+            bound.look.notify_one();
+            tokio::select! {
+                () = self.closed() => {}
+                renewed = leadership.wait_for(|now| now.renewed >= asked) => if renewed.is_err() {
+                    // Where the elector is gone, nothing renews the lease any more.
+                    self.close();
+                },
+            }
+        }
+        self.allows()
     }
 
     /// Ends the term: nothing more is sent in it.
@@ -112,27 +162,33 @@ impl Fence {
 pub struct LeaderElector {
     leadership: watch::Receiver<Leadership>,
     window: Duration,
+    clock: ServerClock,
+    /// Has the lease renewed at once.
+    look: Arc<Notify>,
     /// The last term that is over though the lease may still be held.
     over: watch::Sender<u64>,
     resign: oneshot::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), LeaseError>>,
 }
 
 impl LeaderElector {
     /// Stands for election from now on.
     pub fn stand(cluster: &Cluster, config: LeaseConfig) -> Self {
         let window = window(config.duration);
-        let begun = Leadership { leading: false, term: 0, renewed: Instant::now() };
+        let clock = cluster.clock().clone();
+        let begun = Leadership { leading: false, term: 0, renewed: Instant::now(), renewed_at: clock.local() };
         let (sender, leadership) = watch::channel(begun);
         let (resign, resigned) = oneshot::channel();
         // A renewal that hangs must end while another one still fits into the window.
         let transport = Transport { timeout: config.duration / 3, ..cluster.link.transport.clone() };
-        let holder = LeaseHolder { transport, config, leadership: sender, role: Role::Following(None) };
+        let holder = LeaseHolder::new(transport, config, sender);
         let (over, ended) = watch::channel(0);
-        Self { leadership, window, over, resign, task: tokio::spawn(holder.run(resigned, ended)) }
+        let look = Arc::new(Notify::new());
+        let task = tokio::spawn(holder.run(resigned, ended, look.clone()));
+        Self { leadership, window, clock, look, over, resign, task }
     }
 
-    /// The leadership as it changes.
+    /// The leadership as it changes. It ends with the election: [`LeaderElector::resign`] then says why.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
@@ -140,7 +196,9 @@ impl LeaderElector {
     /// The fence of the term that is now; closed for good once that term is over.
     pub fn fence(&self) -> Fence {
         let term = self.leadership.borrow().term;
-        let bound = Bound { leadership: self.leadership.clone(), term, window: self.window };
+        let Self { leadership, clock, look, window, .. } = self;
+        let (leadership, clock, look) = (leadership.clone(), clock.clone(), look.clone());
+        let bound = Bound { leadership, look, term, window: *window, clock };
         let over = *self.over.borrow() >= term;
         Fence { bound: Some(bound), closed: watch::Sender::new(over) }
     }
@@ -152,229 +210,18 @@ impl LeaderElector {
     }
 
     /// Gives the lease back, so that another process need not wait. Everything that acts must have stopped.
-    pub async fn resign(self) {
+    ///
+    /// # Errors
+    /// The reason why the election had ended before.
+    pub async fn resign(self) -> Result<(), LeaseError> {
         let Self { resign, task, .. } = self;
         // Where the task is gone already, there is nothing to give back.
         let _gone = resign.send(()).is_err();
-        let _failed = task.await.is_err();
-    }
-}
-
-struct LeaseHolder {
-    transport: Transport,
-    config: LeaseConfig,
-    leadership: watch::Sender<Leadership>,
-    role: Role,
-}
-
-enum Role {
-    /// The last view of the lease, and the time since which it is unchanged.
-    Following(Option<Seen>),
-    Leading(Box<Lease>),
-}
-
-#[derive(Clone)]
-struct Seen {
-    version: Option<String>,
-    since: Instant,
-}
-
-impl LeaseHolder {
-    async fn run(mut self, mut resigned: oneshot::Receiver<()>, mut over: watch::Receiver<u64>) {
-        loop {
-            let wait = tokio::select! {
-                wait = self.step() => wait,
-                _ = &mut resigned => break,
-            };
-            tokio::select! {
-                () = sleep(wait) => {}
-                Ok(()) = over.changed() => {}
-                _ = &mut resigned => break,
-            }
-            let now = *self.leadership.borrow();
-            if now.leading && now.term == *over.borrow_and_update() {
-                self.step_down("the host ended its term");
-            }
-        }
-        self.release().await;
-    }
-
-    /// One read or one renewal; yields the wait until the next.
-    async fn step(&mut self) -> Duration {
-        match &self.role {
-            Role::Leading(lease) => {
-                let lease = Lease::clone(lease);
-                self.renew(lease).await
-            }
-            Role::Following(seen) => {
-                let seen = seen.clone();
-                self.follow(seen).await
-            }
-        }
-    }
-
-    /// Follows closely: a lease that was given back is taken within two seconds.
-    fn poll(&self) -> Duration {
-        self.config.duration / 15
-    }
-
-    async fn follow(&mut self, seen: Option<Seen>) -> Duration {
-        let lease = match self.read().await {
-            Ok(lease) => lease,
-            Err(error) if error.is(404) => return self.take(Lease::default()).await,
-            Err(error) => {
-                tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to read the lease");
-                return self.poll();
-            }
-        };
-        let holder = holder(&lease);
-        if holder.is_empty() || holder == self.config.identity {
-            return self.take(lease).await;
-        }
-        let version = lease.metadata.resource_version.clone();
-        let since = match seen {
-            Some(seen) if seen.version == version => seen.since,
-            _ => Instant::now(),
-        };
-        let left = duration_of(&lease, self.config.duration).saturating_sub(since.elapsed());
-        if left.is_zero() {
-            tracing::info!(lease = %self.config, holder, "the holder did not renew the lease in time; taking it");
-            return self.take(lease).await;
-        }
-        self.role = Role::Following(Some(Seen { version, since }));
-        left.min(self.poll())
-    }
-
-    /// Begins a term with `lease`, unless another process is faster.
-    async fn take(&mut self, mut lease: Lease) -> Duration {
-        let now = MicroTime(self.transport.clock.now());
-        let spec = lease.spec.get_or_insert_default();
-        // Raised in each term, so that a process which finds its own identity can tell its own terms apart.
-        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
-        spec.acquire_time = Some(now);
-        let sent = Instant::now();
-        match self.write(&mut lease).await {
-            Ok(()) => {
-                let term = self.leadership.borrow().term.saturating_add(1);
-                tracing::info!(lease = %self.config, identity = self.config.identity, term, "took the lease; leading");
-                self.role = Role::Leading(Box::new(lease));
-                self.leadership.send_replace(Leadership { leading: true, term, renewed: sent });
-                self.config.duration / 5
-            }
-            Err(error) => {
-                tracing::debug!(lease = %self.config, error = %sentence(&error), "failed to take the lease");
-                self.role = Role::Following(None);
-                self.poll()
-            }
-        }
-    }
-
-    async fn renew(&mut self, mut lease: Lease) -> Duration {
-        let sent = Instant::now();
-        let error = match self.write(&mut lease).await {
-            Ok(()) => {
-                self.role = Role::Leading(Box::new(lease));
-                self.leadership.send_modify(|now| now.renewed = sent);
-                return self.config.duration / 5;
-            }
-            Err(error) => error,
-        };
-        tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to renew the lease");
-        let renewed = self.leadership.borrow().renewed;
-        if renewed.elapsed() >= window(self.config.duration) {
-            return self.step_down("no renewal succeeded in time");
-        }
-        // The outcome of an earlier renewal may be unknown: the lease names its holder.
-        match self.read().await {
-            Ok(now) if self.still_ours(&now, &lease) => {
-                self.role = Role::Leading(Box::new(now));
-                if error.is(409) { Duration::ZERO } else { self.poll() }
-            }
-            Ok(_) => self.step_down("another process holds it"),
-            Err(error) if error.is(404) => self.step_down("the lease was deleted"),
-            Err(_) => self.poll(),
-        }
-    }
-
-    fn still_ours(&self, now: &Lease, ours: &Lease) -> bool {
-        let transitions = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
-        holder(now) == self.config.identity && transitions(now) == transitions(ours)
-    }
-
-    fn step_down(&mut self, why: &str) -> Duration {
-        tracing::warn!(lease = %self.config, identity = self.config.identity, why, "lost the lease");
-        self.role = Role::Following(None);
-        self.leadership.send_modify(|now| now.leading = false);
-        Duration::ZERO
-    }
-
-    async fn release(&mut self) {
-        let Role::Leading(lease) = &self.role else { return };
-        let mut lease = Lease::clone(lease);
-        self.leadership.send_modify(|now| now.leading = false);
-        if let Some(spec) = lease.spec.as_mut() {
-            spec.holder_identity = Some(String::new());
-            spec.renew_time = Some(MicroTime(self.transport.clock.now()));
-        }
-        if let Err(error) = self.put(&mut lease).await {
-            tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to give the lease back; it runs out by itself");
-        }
-    }
-
-    fn home(&self) -> Result<kube::core::Request, RequestError> {
-        let resource =
-            Resource { api_version: "coordination.k8s.io/v1".into(), plural: "leases".into(), namespaced: true };
-        let LeaseConfig { namespace, name, .. } = &self.config;
-        let invalid = |error| RequestError::Build(kube::core::request::Error::Validation(sentence(&error)));
-        resource.home(Some(namespace), name).map(kube::core::Request::new).map_err(invalid)
-    }
-
-    async fn read(&self) -> Result<Lease, RequestError> {
-        let request = self.home()?.get(&self.config.name, &GetParams::default());
-        self.transport.fetch(ApiCall { verb: "get", resource: "leases", request }).await
-    }
-
-    /// Writes the lease as held by this process from now on.
-    async fn write(&self, lease: &mut Lease) -> Result<(), RequestError> {
-        let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
-        spec.holder_identity = Some(self.config.identity.clone());
-        spec.lease_duration_seconds = Some(i32::try_from(self.config.duration.as_secs()).unwrap_or(i32::MAX).max(1));
-        spec.renew_time = Some(MicroTime(self.transport.clock.now()));
-        self.put(lease).await
-    }
-
-    /// Creates the lease where it has no version yet, and replaces that version otherwise.
-    async fn put(&self, lease: &mut Lease) -> Result<(), RequestError> {
-        let home = self.home()?;
-        let params = PostParams::default();
-        let LeaseConfig { namespace, name, .. } = &self.config;
-        let created = lease.metadata.resource_version.is_none();
-        if created {
-            let meta =
-                ObjectMeta { name: Some(name.clone()), namespace: Some(namespace.clone()), ..ObjectMeta::default() };
-            lease.metadata = meta;
-        }
-        let body = serde_json::to_vec(lease).map_err(RequestError::Unreadable)?;
-        let (verb, request) = match created {
-            true => ("create", home.create(&params, body)),
-            false => ("update", home.replace(name, &params, body)),
-        };
-        *lease = self.transport.fetch(ApiCall { verb, resource: "leases", request }).await?;
-        Ok(())
+        task.await.map_err(LeaseError::Panicked)?
     }
 }
 
 /// Time after a renewal in which writes may be sent.
-fn window(duration: Duration) -> Duration {
+pub(crate) fn window(duration: Duration) -> Duration {
     duration.saturating_mul(2) / 3
-}
-
-fn holder(lease: &Lease) -> &str {
-    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
-}
-
-/// The duration that the holder wrote into the lease.
-fn duration_of(lease: &Lease, otherwise: Duration) -> Duration {
-    let named = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
-    named.and_then(|seconds| u64::try_from(seconds).ok()).map_or(otherwise, Duration::from_secs)
 }

@@ -13,6 +13,8 @@ pub mod transport {
     pub(crate) mod list;
     pub(crate) mod path;
     pub mod requests;
+    pub mod server_version;
+    pub(crate) mod shares;
 }
 
 /// The objects in memory, kept up to date by lists and watches.
@@ -28,6 +30,7 @@ pub mod apply;
 pub mod cluster;
 pub mod events;
 pub mod lease;
+mod lease_holder;
 mod live_reads;
 pub mod observe;
 mod outcome;

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::cluster::Link;
 use crate::outcome::sentence;
 use crate::transport::call::{ApiCall, RequestError};
+use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, Listed};
 use crate::transport::path::Resource;
 use crate::watch::jobs::read_job;
@@ -35,6 +36,7 @@ enum ReadRequest {
     Get(ObjectKey),
     List { kind: Kind, namespace: Option<String>, reads: BTreeSet<LiveRead> },
     Labelled(LiveRead),
+    Served(Kind),
     Controllers { namespace: String },
 }
 
@@ -52,6 +54,9 @@ fn read_requests(reads: &[LiveRead], held: impl Fn(&Kind) -> usize) -> Vec<ReadR
             }
             LiveRead::Labelled { .. } => {
                 requests.insert(ReadRequest::Labelled(read.clone()));
+            }
+            LiveRead::Served(kind) => {
+                requests.insert(ReadRequest::Served(kind.clone()));
             }
             LiveRead::Controllers { namespace } => {
                 requests.insert(ReadRequest::Controllers { namespace: namespace.clone() });
@@ -78,6 +83,7 @@ impl ReadRequest {
             Self::Get(key) => vec![LiveRead::Object(key.clone())],
             Self::List { reads, .. } => reads.iter().cloned().collect(),
             Self::Labelled(read) => vec![read.clone()],
+            Self::Served(kind) => vec![LiveRead::Served(kind.clone())],
             Self::Controllers { namespace } => vec![LiveRead::Controllers { namespace: namespace.clone() }],
         }
     }
@@ -112,6 +118,7 @@ impl Link {
             ReadRequest::Get(key) => self.get(key).await.map(|object| Seen::from([(key.clone(), object)])),
             ReadRequest::List { kind, namespace, reads } => self.sweep(kind, namespace.as_deref(), reads).await,
             ReadRequest::Labelled(read) => self.labelled(read).await,
+            ReadRequest::Served(kind) => self.ask_for(kind).await.map(|()| Seen::new()),
             ReadRequest::Controllers { namespace } => self.controllers(namespace).await,
         }
     }
@@ -151,6 +158,14 @@ impl Link {
         let home = resource.home(key.namespace.as_deref(), &key.name).map_err(|error| failure(&error, true))?;
         let request = kube::core::Request::new(home).get(&key.name, &GetParams::default());
         Ok(self.transport.fetch(ApiCall { verb: "get", resource: &resource.plural, request }).await)
+    }
+
+    /// Has discovery know whether a kind is served; that it is not is an answer.
+    async fn ask_for(&self, kind: &Kind) -> Result<(), ReadFailure> {
+        match self.discovery.resource(&self.transport, kind).await {
+            Ok(_) | Err(DiscoverError::NotServed { .. }) => Ok(()),
+            Err(error) => Err(failure(&error, error.is_refused())),
+        }
     }
 
     async fn resource(&self, kind: &Kind) -> Result<Resource, ReadFailure> {

@@ -89,7 +89,7 @@ impl Link {
             return Ok(job);
         }
         let failed = |message| ObserveError::ReadJob { key: key.clone(), message };
-        match self.read(&ObjectKey::job(key)).await.map_err(|failure| failed(failure.message))? {
+        match self.read(&key.object()).await.map_err(|failure| failed(failure.message))? {
             Ok(document) => {
                 let held = read_job(&document).ok_or_else(|| failed("the reply is no OperationJob".to_owned()))?;
                 Ok(self.jobs.confirm(key, Some(held)))

@@ -4,7 +4,7 @@
 //! docs/operationjob.md 3.7.
 
 use kube::core::Status;
-use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::cluster::writes::{Stopped, blocked_by};
 
 use crate::transport::call::{Refusal, RequestError};
 
@@ -55,6 +55,7 @@ fn refused(refusal: &Refusal) -> Stopped {
         409 => Stopped::Conflict,
         422 if has_cause(&refusal.status, |field, _| field == "metadata.uid") => Stopped::Conflict,
         429 if has_cause(&refusal.status, |_, reason| reason == "DisruptionBudget") => {
+            let message = budget(&refusal.status).map_or_else(|| message.clone(), |name| blocked_by(name, &message));
             Stopped::Blocked { message, retry_after: retry_after(refusal) }
         }
         429 => Stopped::Throttled { retry_after: retry_after(refusal) },
@@ -65,6 +66,15 @@ fn refused(refusal: &Refusal) -> Stopped {
         500.. => Stopped::Unknown { message },
         _ => Stopped::Refused { message },
     }
+}
+
+/// The budget that blocks an eviction. The server gives its name only in the sentence of the cause: `The disruption budget
+/// web needs 3 healthy pods and has 3 currently`.
+fn budget(status: &Status) -> Option<&str> {
+    let causes = status.details.as_ref()?.causes.iter();
+    let mut told = causes.filter(|cause| cause.reason == "DisruptionBudget");
+    let name = told.find_map(|cause| cause.message.strip_prefix("The disruption budget ")?.split(' ').next());
+    name.filter(|name| !name.is_empty())
 }
 
 fn has_cause(status: &Status, found: impl Fn(&str, &str) -> bool) -> bool {
@@ -120,6 +130,10 @@ mod tests {
     fn a_disruption_budget_blocks_and_a_busy_server_throttles() {
         let budget = json!({"causes": [{"reason": "DisruptionBudget"}], "retryAfterSeconds": 7});
         assert_eq!(answer(429, budget, "no"), Stopped::Blocked { message: "no".into(), retry_after: Some(7) });
+        let named = json!({"causes": [{"reason": "DisruptionBudget",
+            "message": "The disruption budget web needs 3 healthy pods and has 3 currently"}]});
+        let message = "disruption budget web: no".into();
+        assert_eq!(answer(429, named, "no"), Stopped::Blocked { message, retry_after: None });
         assert_eq!(answer(429, json!({"retryAfterSeconds": 1}), "busy"), Stopped::Throttled { retry_after: Some(1) });
         let several =
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";

@@ -84,7 +84,7 @@ impl Cluster {
         let failed = |step| move |stopped| error(job.clone(), step, stopped);
         let mut version = None;
         if let Some(body) = &record.finalizer {
-            let write = Write::patch(&ObjectKey::job(job), body.clone());
+            let write = Write::patch(&job.object(), body.clone());
             let reply = self.link.write(&write, fence).await.map_err(failed("finalizer"))?;
             version = reply.pointer("/metadata/resourceVersion").cloned();
         }
@@ -95,7 +95,7 @@ impl Cluster {
                 meta.insert("resourceVersion".to_owned(), version);
             }
             let subresource = Some("status".to_owned());
-            let write = Write::Patch { object: ObjectKey::job(job), subresource, body };
+            let write = Write::Patch { object: job.object(), subresource, body };
             self.link.write(&write, fence).await.map_err(failed("status"))?;
         }
         Ok(record.confirmed(entries, shards))

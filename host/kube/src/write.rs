@@ -27,9 +27,11 @@ const FIELD_MANAGER: &str = "oarlock";
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 impl Link {
-    /// Does one write, once the limiter lets it through.
+    /// Does one write that no queue holds, once the limiter lets it through.
     pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
-        let permit = self.limiter.enter().await;
+        let of_record = [Kind::job(), Kind::record()].contains(&write.object().kind);
+        let limiter = if of_record { &self.record_limiter } else { &self.limiter };
+        let permit = limiter.enter().await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
         self.write_with(write, permit, check, None).await
     }
@@ -47,6 +49,7 @@ impl Link {
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
         match self.request(write, permit, check).await {
             Ok(reply) => {
+                tracing::debug!(object = ?write.object(), verb = write.verb(), "written");
                 self.remember(write, &reply, author);
                 Ok(reply)
             }
@@ -238,7 +241,7 @@ fn verb(write: &Write) -> &'static str {
 }
 
 fn busy(error: &RequestError) -> bool {
-    matches!(stopped(error), Stopped::Throttled { .. }) || matches!(error, RequestError::TimedOut(_))
+    matches!(stopped(error), Stopped::Throttled { .. })
 }
 
 pub(crate) fn already_exists(error: &RequestError) -> bool {

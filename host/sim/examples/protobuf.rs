@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::{Map, Value, json};
 
 /// The files that define the messages, by module.
-const FILES: [(&str, &str); 14] = [
+const FILES: [(&str, &str); 16] = [
     ("api", "core/v1"),
     ("api", "apps/v1"),
     ("api", "autoscaling/v1"),
@@ -17,6 +17,8 @@ const FILES: [(&str, &str); 14] = [
     ("api", "coordination/v1"),
     ("api", "events/v1"),
     ("api", "rbac/v1"),
+    ("api", "authentication/v1"),
+    ("api", "authorization/v1"),
     ("api", "admissionregistration/v1"),
     ("apiextensions-apiserver", "pkg/apis/apiextensions/v1"),
     ("apimachinery", "pkg/apis/meta/v1"),

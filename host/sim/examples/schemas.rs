@@ -8,20 +8,22 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::Value;
 
 /// The documents that hold the kinds which the in-memory API serves.
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 11] = [
     "api__v1",
     "apis__apps__v1",
     "apis__batch__v1",
     "apis__policy__v1",
     "apis__coordination.k8s.io__v1",
     "apis__events.k8s.io__v1",
+    "apis__authentication.k8s.io__v1",
+    "apis__authorization.k8s.io__v1",
     "apis__rbac.authorization.k8s.io__v1",
     "apis__apiextensions.k8s.io__v1",
     "apis__admissionregistration.k8s.io__v1",
 ];
 
 /// The kinds themselves.
-const KINDS: [&str; 28] = [
+const KINDS: [&str; 33] = [
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",
     "io.k8s.api.core.v1.Namespace",
@@ -46,6 +48,11 @@ const KINDS: [&str; 28] = [
     "io.k8s.api.rbac.v1.RoleBinding",
     "io.k8s.api.rbac.v1.ClusterRole",
     "io.k8s.api.rbac.v1.ClusterRoleBinding",
+    "io.k8s.api.authentication.v1.SelfSubjectReview",
+    "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
+    "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
+    "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
+    "io.k8s.api.authorization.v1.SubjectAccessReview",
     "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
     "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",

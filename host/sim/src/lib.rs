@@ -14,6 +14,7 @@
 mod server {
     pub(crate) mod cluster;
     pub(crate) mod decode;
+    pub(crate) mod delays;
     pub(crate) mod handle;
     pub(crate) mod list;
     pub(crate) mod listen;
@@ -30,12 +31,21 @@ mod server {
 mod verbs {
     pub(crate) mod apply;
     pub(crate) mod binding;
+    pub(crate) mod containers;
     pub(crate) mod create;
     pub(crate) mod delete;
     pub(crate) mod eviction;
     pub(crate) mod patch;
     pub(crate) mod scale;
     pub(crate) mod update;
+}
+/// Who may do what: users, roles, and the reviews that ask about them.
+mod access {
+    pub(crate) mod default_roles;
+    pub(crate) mod gate;
+    pub(crate) mod rbac;
+    pub(crate) mod reviews;
+    pub(crate) mod user;
 }
 /// The kinds that are served, built in or defined by a CustomResourceDefinition, and the ways of some of them.
 mod kinds {
@@ -67,6 +77,7 @@ mod merge {
 }
 /// ValidatingAdmissionPolicies, and the CEL that they and the schemas are written in.
 mod admission {
+    pub(crate) mod cel_authorizer;
     pub(crate) mod cel_eval;
     pub(crate) mod cel_macros;
     pub(crate) mod policies;
@@ -78,6 +89,7 @@ mod controllers {
     pub(crate) mod edit;
     pub(crate) mod garbage;
     pub(crate) mod namespaces;
+    pub(crate) mod roles;
     pub(crate) mod run;
 }
 /// Tables for `kubectl get`.
@@ -93,6 +105,8 @@ mod printing {
 mod discovery {
     pub(crate) mod documents;
     pub(crate) mod openapi;
+    pub(crate) mod openapi_v2;
+    pub(crate) mod openapi_wire;
 }
 mod clock;
 mod object;
@@ -104,6 +118,7 @@ pub mod world;
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use kinds::registry::TableId;
 pub use server::cluster::{ApiService, Cluster, Options, RequestKind};
+pub use server::delays::Delays;
 pub use server::listen::serve;
 pub use server::reply::ApiBody;
 pub use server::routing::Verb;

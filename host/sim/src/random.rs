@@ -20,6 +20,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// A number from zero to `most`.
+    pub(crate) fn up_to(&mut self, most: u64) -> u64 {
+        let drawn = self.next();
+        most.checked_add(1).and_then(|count| drawn.checked_rem(count)).unwrap_or(drawn)
+    }
+
     /// A version 4 UUID.
     pub(crate) fn uid(&mut self) -> String {
         let (a, b) = (self.next(), self.next());

@@ -14,6 +14,7 @@ mod deciders {
     pub(crate) mod deployment;
     pub(crate) mod kubelet;
     pub(crate) mod replicas;
+    pub(crate) mod scheduler;
 }
 mod action;
 mod cluster_setup;
@@ -25,6 +26,7 @@ mod ledger;
 mod ledger_book;
 mod ledger_check;
 mod new_objects;
+mod nodes;
 mod pauses;
 mod pod_facts;
 mod queue;
@@ -32,6 +34,7 @@ mod random;
 mod rounds;
 #[cfg(test)]
 mod samples;
+mod scheduling;
 mod sets;
 mod store;
 mod wait_until;
@@ -43,7 +46,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::DynamicObject;
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -53,7 +56,7 @@ pub use cluster_setup::PrepareFailed;
 pub use collaset_crd::collaset_crd;
 pub use commands::CommandFailed;
 pub use deciders::kubelet::Timings;
-pub use history::{Breach, History, Snapshot, Version};
+pub use history::{Breach, Gap, History, Snapshot, Version};
 pub use ledger::{Cause, Effect, Entry, Ledger};
 pub use ledger_check::{LedgerCheck, TargetOutcome};
 pub use pauses::{Pause, Scope};
@@ -63,6 +66,7 @@ pub use wait_until::Overdue;
 pub use workload_setup::{SeedFailed, Seedbed};
 
 use crate::clock::Clock;
+use nodes::{NodeWatch, Nodes};
 use queue::Queue;
 use random::SeededRandom;
 use rounds::{Rounds, RoundsParts, WorkKey};
@@ -121,17 +125,26 @@ impl World {
             .await
             .map_err(StartFailed::Prepare)?;
         let (store, ledger, random) = (Arc::new(WorldStore::default()), Ledger::default(), SeededRandom::new(seed));
+        let nodes = Arc::<Nodes>::default();
         let writer = Writer::new(WriterParts { client: client.clone(), store, ledger, random, nodes });
         let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, clock }));
         let (queue, arrivals) = Queue::new();
         let synced = Arc::new(watch::Sender::new(0));
         let watches = Watches { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
         let mut world = Self { watches, tasks: JoinSet::new() };
+        // Sets make pods as soon as they are seen, and a pod gets its node at its creation.
+        world.watch_nodes(&client);
+        world.first_lists(1).await.map_err(StartFailed::Watch)?;
         world.watch_everything(&client);
         let rounds = world.watches.rounds.clone();
         world.tasks.spawn(queue::run(arrivals, IN_FLIGHT, move |key: WorkKey| rounds.clone().round(key)));
-        world.first_lists().await.map_err(StartFailed::Watch)?;
+        world.first_lists(SetKind::ALL.len() + 2).await.map_err(StartFailed::Watch)?;
         Ok(world)
+    }
+
+    fn watch_nodes(&mut self, client: &Client) {
+        let mut watch = NodeWatch::new(self.watches.clone());
+        self.tasks.spawn(watch_stream::deliver(Api::<Node>::all(client.clone()), move |event| watch.saw(event)));
     }
 
     fn watch_everything(&mut self, client: &Client) {
@@ -144,11 +157,10 @@ impl World {
         self.tasks.spawn(watch_stream::deliver(Api::<Pod>::all(client.clone()), move |event| watch.saw(event)));
     }
 
-    async fn first_lists(&self) -> Result<(), Overdue> {
+    async fn first_lists(&self, of: usize) -> Result<(), Overdue> {
         let synced = self.watches.synced.clone();
-        let all = SetKind::ALL.len() + 1;
         let changes = synced.subscribe();
-        wait_until::wait_until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= all).await
+        wait_until::wait_until("the first lists", Duration::from_secs(30), changes, || *synced.borrow() >= of).await
     }
 
     /// The record of physical effects.

@@ -3,6 +3,7 @@
 //! Serves until it is stopped. Installs the documents that `oarlock manifests` prints. Removes everything at its end,
 //! except a kubeconfig that the user asked for by name.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use oarlock_sim::world::Timings;
 use super::host::{beside, made_up_identity, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE};
 use super::scratch::Scratch;
+use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
@@ -22,6 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   oarlock dev --plugins ./plugins
   oarlock dev --plugins target/wasm32-wasip2/release --kubeconfig-out dev.kubeconfig --log info
+  oarlock dev --plugins target/wasm32-wasip2/release --grant-all    while you write a plugin
 
 then, in another terminal, with the KUBECONFIG that it prints:
   kubectl get pods,collasets,deployments
@@ -37,9 +40,12 @@ pub(crate) struct DevArgs {
     /// Directory of the plugin files
     #[arg(long, value_name = "DIR", default_value = "plugins")]
     plugins: PathBuf,
-    /// Grants of the plugins [default: grants.yaml beside the plugin directory, else those of the shipped plugins]
+    /// Grants of the plugins [default: grants.yaml beside the plugin directory, written once with those of the shipped plugins]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
+    /// Grant every plugin all that it asks for; a grants file still gives limits and configuration
+    #[arg(long)]
+    grant_all: bool,
     /// Path for the kubeconfig [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
@@ -60,34 +66,50 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     write_kubeconfig(&kubeconfig, address)?;
     // The path must be absolute, since other terminals are in other folders.
     let kubeconfig = std::fs::canonicalize(&kubeconfig).unwrap_or(kubeconfig);
-    let grants = grants_file(args.grants, &args.plugins, &scratch)?;
+    let grants = grants_file(args.grants, &args.plugins, args.grant_all)?;
     let listener = health::listen(args.listen).await?;
     let health_address = listener.local_addr().context("cannot read the address that serves /readyz")?;
-    println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &grants));
+    let granted = if args.grant_all {
+        "everything that a plugin asks for (--grant-all)".to_owned()
+    } else {
+        format!("edit {}", grants.display())
+    };
+    println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &granted));
     let options = HostOptions {
         client: furnished.client.clone(),
         plugins: args.plugins,
         grants,
+        grant_all: args.grant_all,
         identity: made_up_identity(),
         namespace: HOST_NAMESPACE.to_owned(),
+        resync: RESYNC,
+        memory_limit: None,
     };
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
     process.run(stop).await?;
     furnished.world.stop().await;
-    serving.await.context("serving /livez, /readyz and /metrics panicked")??;
+    serving.await.context("serving /livez, /readyz and /metrics panicked")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file that was named, else the one beside the plugin directory, else one with the grants of the shipped plugins.
-fn grants_file(named: Option<PathBuf>, plugins: &Path, scratch: &Scratch) -> anyhow::Result<PathBuf> {
-    match named {
-        Some(file) if file.is_file() => Ok(file),
+/// The file that was named, else the one beside the plugin directory. That is written where it is missing, with the grants of
+/// the shipped plugins unless all is granted anyhow, and never written again: from then on it is the user's.
+fn grants_file(named: Option<PathBuf>, plugins: &Path, grant_all: bool) -> anyhow::Result<PathBuf> {
+    let file = match named {
+        Some(file) if file.is_file() => return Ok(file),
         Some(file) => bail!("there are no grants at {}: write them, or leave --grants out", file.display()),
-        None => Some(beside(plugins))
-            .filter(|file| file.is_file())
-            .map_or_else(|| scratch.write("grants.yaml", SHIPPED_GRANTS), Ok),
+        None => beside(plugins),
+    };
+    if grant_all {
+        return Ok(file);
+    }
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&file);
+    match made.and_then(|mut made| made.write_all(SHIPPED_GRANTS.as_bytes())) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error)
+            .with_context(|| format!("cannot write the grants {}: name a file of yours with --grants", file.display())),
+        _ => Ok(file),
     }
 }
 
@@ -96,9 +118,9 @@ struct Addresses {
     health: SocketAddr,
 }
 
-fn greeting(at: &Addresses, kubeconfig: &Path, plugins: &Path, grants: &Path) -> String {
+fn greeting(at: &Addresses, kubeconfig: &Path, plugins: &Path, granted: &str) -> String {
     let Addresses { api, health } = at;
-    let (kubeconfig, plugins, grants) = (kubeconfig.display(), plugins.display(), grants.display());
+    let (kubeconfig, plugins) = (kubeconfig.display(), plugins.display());
     format!(
         "A Kubernetes API in memory is served at http://{api}, with a CollaSet foo and a Deployment web.
 
@@ -106,7 +128,7 @@ fn greeting(at: &Addresses, kubeconfig: &Path, plugins: &Path, grants: &Path) ->
   kubectl get pods
 
 Plugins:  drop, replace or remove .wasm files in {plugins}
-Grants:   edit {grants}
+Grants:   {granted}
 Host:     curl http://{health}/readyz    (/livez and /metrics are there too)
 
 Ctrl-C ends it all."
@@ -146,5 +168,28 @@ mod tests {
         assert_eq!(read.current_context.as_deref(), Some("oarlock-dev"));
         let server = read.clusters[0].cluster.as_ref().and_then(|cluster| cluster.server.clone());
         assert_eq!(server.as_deref(), Some("http://127.0.0.1:8001"));
+    }
+
+    #[test]
+    fn grants_are_written_beside_the_plugin_directory_once_and_kept() {
+        let scratch = Scratch::new().unwrap();
+        let plugins = scratch.path().join("plugins");
+        let file = grants_file(None, &plugins, false).unwrap();
+        assert_eq!(
+            (file.as_path(), std::fs::read_to_string(&file).unwrap().as_str()),
+            (beside(&plugins).as_path(), SHIPPED_GRANTS)
+        );
+        std::fs::write(&file, "# mine\n").unwrap();
+        assert_eq!(grants_file(None, &plugins, false).unwrap(), file);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\n");
+    }
+
+    #[test]
+    fn granting_everything_writes_no_file_and_a_missing_file_that_was_named_is_refused() {
+        let scratch = Scratch::new().unwrap();
+        let file = grants_file(None, &scratch.path().join("plugins"), true).unwrap();
+        assert!(!file.exists());
+        let refused = grants_file(Some(file), &scratch.path().join("plugins"), true).unwrap_err();
+        assert!(refused.to_string().starts_with("there are no grants at "), "{refused}");
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -10,6 +11,8 @@ use oarlock_kube::transport::client::{Source, connect};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::memory;
+use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions};
 use crate::manifests::HOST_NAMESPACE;
@@ -46,8 +49,16 @@ pub(crate) struct HostArgs {
     /// Namespace of the lease
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
+    /// Time between two complete reads of everything, in case a change was missed
+    #[arg(long, value_name = "SECONDS", default_value_t = RESYNC.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
+    resync: u64,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// Memory that the host, its plugins and the compiler share, such as 512Mi [default: the limit of the container]
+    ///
+    /// A quarter is the plugins', and three eighths are the compiler's. What needs more is refused by name.
+    #[arg(long, value_name = "SIZE", value_parser = memory::parse)]
+    memory_limit: Option<u64>,
     /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -85,23 +96,45 @@ fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
 
 /// Runs the host until it is stopped.
 pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
-    let HostArgs { plugins, grants, identity, namespace, cluster, listen } = args;
+    let HostArgs { plugins, grants, identity, namespace, resync, cluster, memory_limit, listen } = args;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
-    let client = connect(&cluster.source()?).await?;
+    let (client, server) = connect(&cluster.source()?).await?;
     let options = HostOptions {
         client,
-        grants: grants.unwrap_or_else(|| beside(&plugins)),
+        grants: known_grants(grants.unwrap_or_else(|| beside(&plugins))),
+        grant_all: false,
         plugins,
         identity: identity.unwrap_or_else(made_up_identity),
         namespace,
+        resync: Duration::from_secs(resync),
+        memory_limit: memory_limit.or_else(memory::of_container),
     };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server,
+        identity = options.identity,
+        namespace = options.namespace,
+        plugins = %options.plugins.display(),
+        grants = %options.grants.display(),
+        listen = %listener.local_addr().context("cannot read the address that serves /readyz")?,
+        "oarlock begins"
+    );
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
     process.run(stop).await?;
-    serving.await.context("serving /livez, /readyz and /metrics panicked")??;
+    serving.await.context("serving /livez, /readyz and /metrics panicked")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file of grants. Where there is none yet, that is said at once: no plugin serves without it.
+fn known_grants(path: PathBuf) -> PathBuf {
+    if !path.is_file() {
+        let path = path.display();
+        tracing::warn!(%path, "there is no file of grants, so no plugin serves: write one there, or name another with --grants");
+    }
+    path
 }
 
 /// `grants.yaml` beside the plugin directory; never in it, since a user who may add a plugin may not grant it anything.

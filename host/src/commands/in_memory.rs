@@ -50,7 +50,7 @@ impl InMemory {
         let clock = Arc::new(RealClock);
         let cluster = Cluster::new(oarlock_sim::Options { clock: clock.clone(), ..oarlock_sim::Options::default() });
         let client = Client::new(cluster.service(), NAMESPACE);
-        for document in serde_saphyr::from_multiple(&crate::manifests()).context("the manifests are not YAML")? {
+        for document in serde_saphyr::from_multiple(&crate::manifests()?).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }
         let options = world::WorldOptions { timings: furnishing.timings, ..world::WorldOptions::new(1, clock) };

@@ -1,6 +1,9 @@
-//! `oarlock plugin`: prints facts about a plugin file, or the host's decision on it with the reason.
+//! `oarlock plugin`: makes plugins, and prints facts about a plugin file, or the host's decision on it with the reason.
 //!
-//! Reads files and grants only; it never talks to a cluster.
+//! Reads and writes files only; it never talks to a cluster.
+
+mod grant;
+mod new;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,10 +11,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use oarlock_core::plugin::manifest::Manifest;
-use oarlock_wasm::{CAPS, CompileWith, Inspection, Options, PluginState, Rejection, VetReport};
+use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
+use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
 
-use super::{in_runtime, print};
+use super::{in_runtime, json, print, read_grants};
 
 const INSPECT_EXAMPLES: &str = "\
 Examples:
@@ -31,15 +34,33 @@ Exit code: 0 if the host would serve it, 1 if it would not.";
 /// The commands on a plugin file.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PluginCommand {
+    /// Make the crate of a plugin: code, tests, manifest and grant
+    #[command(after_help = new::EXAMPLES)]
+    New(new::NewArgs),
+    /// Print the grant of all that a plugin asks for
+    #[command(after_help = grant::EXAMPLES)]
+    Grant(grant::GrantArgs),
+    /// Print the JSON Schema of a plugin's manifest, for editors
+    #[command(after_help = "Example:\n  oarlock plugin schema > manifest.schema.json")]
+    Schema,
     /// Show a plugin's manifest, requests, imports and exports
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
     /// Check if the host would serve a plugin, and print the reason if not
     #[command(after_help = VET_EXAMPLES)]
     Vet(VetArgs),
-    /// Compile the component on standard input; the host runs itself with this command
+    /// Vet or compile the component on standard input; the host runs itself with this command
     #[command(hide = true)]
-    CompileWorker,
+    CompileWorker(WorkerArgs),
+}
+
+/// Arguments of `oarlock plugin compile-worker`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    /// `vet` or `compile`
+    task: String,
+    /// Bytes that it may allocate
+    memory: Option<u64>,
 }
 
 /// Arguments of `oarlock plugin inspect`.
@@ -77,10 +98,14 @@ enum Output {
 /// Runs one of the commands.
 pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
     match command {
+        PluginCommand::New(args) => new::run(&args),
+        PluginCommand::Grant(args) => grant::run(args),
+        PluginCommand::Schema => print(JSON_SCHEMA),
         PluginCommand::Inspect(args) => inspect(&args),
         PluginCommand::Vet(args) => in_runtime(vet(args)),
-        PluginCommand::CompileWorker => {
-            oarlock_wasm::compile_worker()?;
+        PluginCommand::CompileWorker(args) => {
+            let task = HelperTask::of(&args.task).with_context(|| format!("there is no task {}", args.task))?;
+            oarlock_wasm::compile_worker(task, args.memory)?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -98,11 +123,7 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
     let bytes = read(&args.file)?;
     let grants = match &args.grants {
         None => Vec::new(),
-        Some(path) => {
-            let text =
-                std::fs::read_to_string(path).with_context(|| format!("cannot read the grants {}", path.display()))?;
-            oarlock_wasm::parse_grants(&text).with_context(|| format!("cannot use the grants {}", path.display()))?
-        }
+        Some(path) => read_grants(path)?.1,
     };
     let compile_with =
         CompileWith::this_binary().context("cannot find the path of this executable, which compiles the plugin")?;
@@ -128,10 +149,6 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
 
 fn refused(file: &Path, rejection: &Rejection) -> anyhow::Error {
     anyhow::anyhow!("{}: {}: {}", file.display(), rejection.reason, rejection.sentence)
-}
-
-fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(value).context("cannot write the answer as JSON")? + "\n")
 }
 
 fn verdict_text(file: &Path, verdict: &VetReport) -> String {

@@ -5,6 +5,8 @@
 
 mod rejection;
 
+mod memory;
+
 /// Running plugins: the engine, instances, sessions of calls, host functions and limits.
 mod run {
     pub(crate) mod bindings;
@@ -15,6 +17,7 @@ mod run {
     pub(crate) mod host_functions;
     pub(crate) mod limits;
     pub(crate) mod object_json;
+    pub(crate) mod output_pipe;
     pub(crate) mod plugin_log;
     pub(crate) mod session;
     pub(crate) mod ticker;
@@ -29,20 +32,27 @@ mod load {
     pub(crate) mod annotate;
     pub(crate) mod cache;
     pub(crate) mod compile;
+    pub(crate) mod directory;
+    pub(crate) mod events;
     pub(crate) mod grants;
+    pub(crate) mod helper;
     pub(crate) mod inspect;
     pub(crate) mod loader;
+    pub(crate) mod stamp;
     pub(crate) mod vet;
-    pub(crate) mod watch;
 }
 
 mod status;
 
 mod snapshot;
 
+mod draining;
+
 mod plugin_set;
 
 mod registry;
+
+mod follow;
 
 mod plugins;
 
@@ -51,14 +61,15 @@ mod dry_run;
 pub use dry_run::{VetReport, dry_run};
 pub use load::annotate::annotate;
 pub use load::cache::{CacheError, default_cache_dir};
-pub use load::compile::{CompileWith, CompileWorkerError, compile_worker};
+pub use load::compile::{CompileWorkerError, HelperTask, compile_worker};
 pub use load::grants::{GrantsError, parse_grants};
+pub use load::helper::CompileWith;
 pub use load::inspect::{Inspection, MANIFEST_SECTION, Section, digest, inspect};
 pub use load::vet::MAX_BYTES;
+pub use oarlock_contract::limits::{CAPS, DEFAULTS, PluginLimits};
 pub use plugin::{Declared, DeclaredKind};
 pub use plugins::{Options, Plugins, PluginsError};
 pub use rejection::Rejection;
 pub use run::engine::EngineError;
-pub use run::limits::{CAPS, DEFAULTS, PluginLimits};
 pub use run::session::Session;
-pub use status::{PluginState, PluginStatus, Unavailable};
+pub use status::{FirstScan, PluginState, PluginStatus};

@@ -14,6 +14,12 @@ use crate::run::guest::Guest;
 use crate::run::session::Session;
 use crate::run::warm_instance::CallContext;
 
+/// A component that was vetted: all that is kept of one without a grant.
+pub(crate) struct Vetted {
+    pub digest: String,
+    pub manifest: Arc<Manifest>,
+}
+
 /// A component that can be instantiated. It does not depend on grants.
 pub(crate) struct Compiled {
     pub digest: String,

@@ -2,43 +2,53 @@
 //!
 //! May not load anything: it is told the outcome of loading each file. It has one writer at a time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use oarlock_core::plugin::grant::Grant;
 use semver::Version;
 
+use crate::draining::Draining;
 use crate::load::loader::Admission;
-use crate::plugin::{Compiled, Plugin, union};
-use crate::rejection::Rejection;
+use crate::plugin::{Compiled, Plugin, Vetted, union};
 use crate::snapshot::{Callable, Snapshot};
-use crate::status::{PluginState, PluginStatus, Unavailable};
+use crate::status::{PluginState, PluginStatus};
 
-/// Number of sweeps for which a replaced version is kept after the last lookup: ten minutes.
-const KEPT_SWEEPS: u32 = 300;
+/// Time until what failed for now is tried again: at first, and at most. It doubles in between.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+const LAST_RETRY: Duration = Duration::from_secs(60);
 
 /// One plugin file.
 pub(crate) struct PluginEntry {
     pub digest: Option<String>,
+    pub vetted: Option<Arc<Vetted>>,
+    /// Its code, while it is granted.
     pub compiled: Option<Arc<Compiled>>,
     pub outcome: Outcome,
     /// The last plugin of this file that could serve, for as long as the present content cannot.
     pub last_good: Option<Arc<Plugin>>,
+    /// The bytes of a component that has no file, until it is compiled.
+    bytes: Option<Arc<Vec<u8>>>,
+    retry: Option<Retry>,
+}
+
+/// The next try of what failed for now.
+#[derive(Clone, Copy)]
+struct Retry {
+    wait: Duration,
+    at: Instant,
 }
 
 /// The outcome of loading a file.
 pub(crate) enum Outcome {
     /// The file is still being written.
     Unsettled,
+    /// It is granted, and not compiled yet.
+    Compiling,
     /// The file was loaded, or rejected on the way.
     Loaded(Admission),
-}
-
-struct Draining {
-    plugin: Arc<Plugin>,
-    asked: Arc<AtomicBool>,
-    idle: u32,
 }
 
 /// All plugins of a host.
@@ -46,11 +56,9 @@ struct Draining {
 pub(crate) struct PluginSet {
     pub entries: BTreeMap<String, PluginEntry>,
     pub grants: Vec<Grant>,
-    draining: BTreeMap<String, Draining>,
+    draining: Draining<Arc<Plugin>>,
     /// Digests that lost their grant, which do not drain.
     revoked: HashSet<String>,
-    /// Plugins whose kinds cannot be listed, by digest.
-    unavailable: BTreeMap<String, Unavailable>,
 }
 
 impl PluginSet {
@@ -73,112 +81,114 @@ impl PluginSet {
             let asked = Arc::new(AtomicBool::new(false));
             callable.insert(plugin.digest().to_owned(), Callable { plugin: plugin.clone(), asked });
         }
-        for (digest, draining) in &self.draining {
+        for (digest, draining) in self.draining.iter() {
             let (plugin, asked) = (draining.plugin.clone(), draining.asked.clone());
             callable.insert(digest.clone(), Callable { plugin, asked });
         }
         let declared = union(callable.values().map(|callable| &callable.plugin));
-        self.unavailable.retain(|digest, _| callable.contains_key(digest));
         let list = self.list(&serving);
-        Snapshot { serving, callable, unavailable: self.unavailable.clone(), list, declared }
+        Snapshot { serving, callable, list, declared }
     }
 
     /// Keeps replaced versions for the jobs that began with them.
     fn drain(&mut self, serving: &BTreeMap<String, Arc<Plugin>>, before: &Snapshot) {
         let serves = |digest: &str| serving.values().any(|plugin| plugin.digest() == digest);
-        self.draining.retain(|digest, _| !serves(digest));
         let revoked = std::mem::take(&mut self.revoked);
-        self.draining.retain(|digest, _| !revoked.contains(digest));
+        self.draining.retain(|digest| !serves(digest) && !revoked.contains(digest));
         let replaced = before.serving.values().filter(|plugin| !serves(plugin.digest()));
         for plugin in replaced.filter(|plugin| !revoked.contains(plugin.digest())) {
-            let asked = Arc::new(AtomicBool::new(false));
-            self.draining.entry(plugin.digest().to_owned()).or_insert_with(|| Draining {
-                plugin: plugin.clone(),
-                asked,
-                idle: 0,
-            });
+            self.draining.add(plugin.digest(), plugin.clone());
         }
     }
 
-    /// Replaces the outcome of a file of which nothing is compiled. Its last good plugin serves on.
-    pub(crate) fn set_outcome(&mut self, source: &str, outcome: Outcome) {
-        let last_good = self.entries.get(source).and_then(PluginEntry::plugin).cloned();
-        self.entries.insert(source.to_owned(), PluginEntry { digest: None, compiled: None, outcome, last_good });
-    }
-
-    /// Takes the result of loading the file `source`. Its last good plugin serves on while the new one cannot.
-    pub(crate) fn set_loaded(
-        &mut self,
-        source: &str,
-        digest: String,
-        loaded: Result<(Arc<Compiled>, Admission), Rejection>,
-    ) {
-        let last_good = self.entries.get(source).and_then(PluginEntry::plugin).cloned();
-        let (compiled, admission) = match loaded {
-            Ok((compiled, admission)) => (Some(compiled), admission),
-            Err(rejection) => (None, Admission::Rejected(rejection)),
-        };
-        let last_good = last_good.filter(|_| !matches!(admission, Admission::Ready(_)));
-        let entry = PluginEntry { digest: Some(digest), compiled, outcome: Outcome::Loaded(admission), last_good };
+    /// Replaces the file `source`. Its last good plugin serves on while the new one cannot.
+    pub(crate) fn set(&mut self, source: &str, mut entry: PluginEntry) {
+        if let Some(before) = self.entries.remove(source) {
+            entry.last_good = before.plugin().cloned().filter(|_| !entry.is_ready());
+            entry.bytes = before.bytes.filter(|_| before.digest == entry.digest && entry.compiled.is_none());
+            entry.retry = before.retry.filter(|_| before.digest == entry.digest);
+        }
+        entry.settle();
         self.entries.insert(source.to_owned(), entry);
     }
 
-    /// Takes the admission of the file `source` under a new grant. Nothing that the old grant allowed goes on.
-    pub(crate) fn set_admission(&mut self, source: &str, admission: Admission) {
+    /// Keeps the bytes of a component without a file, unless it is compiled.
+    pub(crate) fn keep_bytes(&mut self, source: &str, bytes: Arc<Vec<u8>>) {
+        if let Some(entry) = self.entries.get_mut(source).filter(|entry| entry.compiled.is_none()) {
+            entry.bytes = Some(bytes);
+        }
+    }
+
+    /// Takes the outcome of the file `source` under a new grant. Nothing that the old grant allowed goes on.
+    pub(crate) fn set_admission(&mut self, source: &str, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(source) else { return };
-        let digest = entry.compiled.as_ref().map(|compiled| compiled.digest.clone());
-        entry.last_good = None;
-        if !matches!(admission, Admission::Ready(_)) {
-            self.revoked.extend(digest);
+        entry.outcome = outcome;
+        if entry.is_ready() {
+            entry.last_good = None;
+        } else {
+            self.revoked.extend(entry.compiled.as_ref().map(|compiled| compiled.digest.clone()));
         }
-        entry.outcome = Outcome::Loaded(admission);
+        entry.settle();
     }
 
-    /// Marks a plugin as unavailable, or as available again. A mark goes with the plugin.
-    pub(crate) fn set_unavailable(&mut self, digest: &str, unavailable: Option<Unavailable>) {
-        match unavailable {
-            Some(unavailable) => drop(self.unavailable.insert(digest.to_owned(), unavailable)),
-            None => drop(self.unavailable.remove(digest)),
+    /// Takes the admission of the last good plugin of the file `source` under a new grant.
+    pub(crate) fn set_last_good(&mut self, source: &str, admission: Admission) {
+        let Some(entry) = self.entries.get_mut(source) else { return };
+        let before = entry.last_good.take();
+        if let Admission::Ready(plugin) = admission {
+            entry.last_good = Some(plugin);
+        } else {
+            self.revoked.extend(before.map(|plugin| plugin.digest().to_owned()));
         }
     }
 
-    /// Replaced versions of the plugin `name`, which a new grant affects too.
-    pub(crate) fn draining(&self, name: &str) -> Vec<Arc<Compiled>> {
-        let named = self.draining.values().filter(|draining| draining.plugin.manifest().name == name);
-        named.map(|draining| draining.plugin.compiled.clone()).collect()
+    /// Components without a file that are granted and not compiled.
+    pub(crate) fn granted_bytes(&self) -> Vec<(String, Arc<Vec<u8>>)> {
+        let granted = self.entries.iter().filter(|(_, entry)| matches!(entry.outcome, Outcome::Compiling));
+        granted.filter_map(|(source, entry)| Some((source.clone(), entry.bytes.clone()?))).collect()
+    }
+
+    /// The files to load again, and those that are compiled and only to be admitted again.
+    pub(crate) fn due(&self) -> (BTreeSet<String>, Vec<(String, Arc<Compiled>)>) {
+        let now = Instant::now();
+        let (mut load, mut admit) = (BTreeSet::new(), Vec::new());
+        for (source, entry) in &self.entries {
+            let granted = matches!(entry.outcome, Outcome::Compiling) && entry.bytes.is_none();
+            match &entry.compiled {
+                _ if !granted && entry.retry.is_none_or(|retry| retry.at > now) => {}
+                Some(compiled) => admit.push((source.clone(), compiled.clone())),
+                None => drop(load.insert(source.clone())),
+            }
+        }
+        (load, admit)
+    }
+
+    /// Replaced versions of the plugins of these names, which a new grant affects too.
+    pub(crate) fn draining(&self, of: impl Fn(&str) -> bool) -> Vec<Arc<Compiled>> {
+        let named = self.draining.iter().filter(|(_, draining)| of(&draining.plugin.manifest().name));
+        named.map(|(_, draining)| draining.plugin.compiled.clone()).collect()
     }
 
     /// Takes the admission of a replaced version under a new grant.
     pub(crate) fn set_draining_admission(&mut self, digest: &str, admission: Admission) {
         match (admission, self.draining.get_mut(digest)) {
             (Admission::Ready(plugin), Some(draining)) => draining.plugin = plugin,
-            _ => drop(self.draining.remove(digest)),
+            _ => self.draining.retain(|other| other != digest),
         }
     }
 
     /// Retires replaced versions that no job asked for lately. Returns `true` if it retired any.
     pub(crate) fn sweep(&mut self) -> bool {
-        let before = self.draining.len();
-        self.draining.retain(|_, draining| {
-            draining.idle = if draining.asked.swap(false, Ordering::Relaxed) { 0 } else { draining.idle + 1 };
-            draining.idle <= KEPT_SWEEPS
-        });
-        self.draining.len() != before
+        self.draining.sweep()
     }
 
     fn list(&self, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
         let mut list: Vec<_> =
             self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, serving)).collect();
-        for draining in self.draining.values() {
+        for (_, draining) in self.draining.iter() {
             let plugin = &draining.plugin;
             let state = (PluginState::Draining, "Replaced", "it serves jobs that began with it");
             list.push(PluginStatus::of_plugin("", plugin.manifest(), plugin.digest()).with(state));
-        }
-        for status in list.iter_mut().filter(|status| status.state.is_callable()) {
-            let unavailable = status.digest.as_ref().and_then(|digest| self.unavailable.get(digest));
-            if let Some(Unavailable { reason, message }) = unavailable {
-                *status = status.clone().with((PluginState::Unavailable, reason, message));
-            }
         }
         list
     }
@@ -199,6 +209,29 @@ fn elect(rivals: &[Arc<Plugin>], incumbent: Option<&Arc<Plugin>>) -> Option<Arc<
 }
 
 impl PluginEntry {
+    /// A file of which nothing but this is known.
+    pub(crate) fn new(digest: Option<String>, outcome: Outcome) -> Self {
+        Self { digest, vetted: None, compiled: None, outcome, last_good: None, bytes: None, retry: None }
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self.outcome, Outcome::Loaded(Admission::Ready(_)))
+    }
+
+    /// Keeps what the outcome needs: no code without a grant, and a time to try again only after a failure for now.
+    fn settle(&mut self) {
+        let outcome = match &self.outcome {
+            Outcome::Loaded(admission) => Some(admission),
+            Outcome::Unsettled | Outcome::Compiling => None,
+        };
+        if !matches!(outcome, Some(Admission::Ready(_) | Admission::Rejected(_))) {
+            self.compiled = None;
+        }
+        let failed = matches!(outcome, Some(Admission::Rejected(rejection)) if rejection.retryable);
+        let doubled = self.retry.map_or(FIRST_RETRY, |retry| retry.wait.saturating_mul(2).min(LAST_RETRY));
+        self.retry = failed.then(|| Retry { wait: doubled, at: Instant::now() + doubled });
+    }
+
     /// The plugin of this file that could serve.
     pub(crate) fn plugin(&self) -> Option<&Arc<Plugin>> {
         match &self.outcome {
@@ -217,14 +250,15 @@ impl PluginEntry {
     }
 
     fn status(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> PluginStatus {
-        let mut status = match &self.compiled {
-            Some(compiled) => PluginStatus::of_plugin(source, &compiled.manifest, &compiled.digest),
+        let mut status = match &self.vetted {
+            Some(vetted) => PluginStatus::of_plugin(source, &vetted.manifest, &vetted.digest),
             None => PluginStatus { digest: self.digest.clone(), ..PluginStatus::of_source(source) },
         };
         match &self.outcome {
             Outcome::Unsettled => status.with((PluginState::Discovered, "Settling", "it is still being written")),
+            Outcome::Compiling => status.with((PluginState::Discovered, "Compiling", "it is being compiled")),
             Outcome::Loaded(Admission::Rejected(rejection)) => {
-                status.with((PluginState::Rejected, rejection.reason, &rejection.sentence))
+                status.with((PluginState::Rejected, &rejection.reason, &rejection.sentence))
             }
             Outcome::Loaded(Admission::Awaiting(missing)) => {
                 status.missing = missing.clone();
@@ -251,5 +285,28 @@ fn with_election(status: PluginStatus, plugin: &Plugin, serving: &BTreeMap<Strin
             let sentence = "another file claims the same action and version; remove one of them";
             status.with((PluginState::Rejected, "ActionTaken", sentence))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rejection::Rejection;
+
+    fn waits(digest: &str) -> PluginEntry {
+        let rejection = Rejection::for_now("Busy", "there is no room");
+        PluginEntry::new(Some(digest.to_owned()), Outcome::Loaded(Admission::Rejected(rejection)))
+    }
+
+    #[test]
+    fn what_failed_for_now_is_tried_again_less_and_less_often_until_it_changes() {
+        let mut set = PluginSet::default();
+        let mut fails = |digest| {
+            set.set("a.wasm", waits(digest));
+            set.entries["a.wasm"].retry.unwrap().wait.as_secs()
+        };
+        assert_eq!([(); 7].map(|()| fails("sha256:1")), [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(fails("sha256:2"), 2);
+        assert!(set.due().0.is_empty(), "not before its time");
     }
 }

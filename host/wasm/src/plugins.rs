@@ -7,24 +7,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use oarlock_contract::limits::{CAPS, PluginLimits};
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::PluginLookup;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
+use crate::follow::{Follower, follow_grants};
 use crate::load::cache::{Cache, CacheError};
-use crate::load::compile::CompileWith;
-use crate::load::grants::GrantsError;
+use crate::load::directory::Directory;
+use crate::load::grants::{GrantsError, GrantsFile};
+use crate::load::helper::CompileWith;
 use crate::load::loader::Loader;
 use crate::load::vet;
-use crate::load::watch::Directory;
+use crate::memory::MemoryShares;
 use crate::plugin::Declared;
 use crate::registry::Registry;
 use crate::run::engine::{Engine, EngineError};
-use crate::run::limits::{CAPS, PluginLimits};
 use crate::run::session::Session;
-use crate::status::{PluginStatus, Unavailable};
+use crate::status::{FirstScan, PluginStatus};
 
 /// Options for finding and running plugins.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// The file of grants; `None` where grants are set by hand.
     pub grants: Option<PathBuf>,
+    /// Every plugin is granted all that it asks for; of its grant only limits and configuration count. For authors.
+    pub grant_all: bool,
     /// The directory of the compile cache, see [`crate::default_cache_dir`]; `None` keeps no compiled code.
     pub cache_dir: Option<PathBuf>,
     /// The process that compiles.
@@ -42,13 +46,24 @@ pub struct Options {
     /// The longest that a call may wait; `None` leaves it to the engine's clock, which stops each call that computes.
     /// Use `None` under paused time, which would skip over a call.
     pub wall_timeout: Option<Duration>,
+    /// Bytes of memory that the host, its plugins and the helper share; `None` is no limit.
+    pub memory_limit: Option<u64>,
 }
 
 impl Options {
     /// No directory and no cache, compiling in this process: for tests.
     pub fn in_memory() -> Self {
         let compile_with = CompileWith::InProcess;
-        Self { dir: None, grants: None, cache_dir: None, compile_with, caps: CAPS, wall_timeout: None }
+        Self {
+            dir: None,
+            grants: None,
+            grant_all: false,
+            cache_dir: None,
+            compile_with,
+            caps: CAPS,
+            wall_timeout: None,
+            memory_limit: None,
+        }
     }
 }
 
@@ -88,50 +103,48 @@ pub enum PluginsError {
 #[derive(Clone)]
 pub struct Plugins {
     registry: Arc<Registry>,
-    _following: Option<Arc<Following>>,
-}
-
-struct Following(AbortHandle);
-
-impl Drop for Following {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// Following the directory and the grants; they end with the last clone.
+    _tasks: Arc<JoinSet<()>>,
 }
 
 impl Plugins {
-    /// Starts the engine, loads the files of the directory, and watches it for more.
+    /// Starts the engine. The files of the directory are loaded in the background, those in the cache first, and more
+    /// are watched for. Needs a runtime, and waits for nothing.
     pub async fn start(options: Options) -> Result<Self, PluginsError> {
-        let engine = Engine::start().map_err(|source| PluginsError::Engine { source })?;
+        let memory = MemoryShares::of(options.memory_limit);
+        let engine = Engine::start(memory).map_err(|source| PluginsError::Engine { source })?;
         let fingerprint = || format!("{}-{}", engine.fingerprint(), vet::RULES);
-        let cache = options.cache_dir.as_deref().map(|dir| Cache::open(dir, fingerprint())).transpose();
+        let cache = options.cache_dir.as_deref().map(|dir| Cache::open(dir, fingerprint(), memory)).transpose();
         let cache = cache.map_err(|source| PluginsError::Cache { source })?;
-        let registry = Arc::new(Registry::new(Loader {
+        let loader = Loader {
             engine: Arc::new(engine),
             cache,
             compile_with: options.compile_with,
             caps: options.caps,
+            grant_all: options.grant_all,
             wall_timeout: options.wall_timeout,
-        }));
-        let grants = options.grants.map(|path| outside(path, options.dir.as_deref())).transpose()?;
-        let Some(dir) = options.dir else {
-            if let Some(grants) = grants {
-                registry.read_grants(&grants).await;
-            }
-            return Ok(Self { registry, _following: None });
+            memory,
         };
-        if !dir.is_dir() {
-            return Err(PluginsError::Directory { path: dir });
+        let first_scan = if options.dir.is_some() { FirstScan::Pending } else { FirstScan::Done };
+        let registry = Arc::new(Registry::new(loader, first_scan));
+        let grants = options.grants.map(|path| outside(&path, options.dir.as_deref())).transpose()?;
+        if let Some(dir) = options.dir.as_ref().filter(|dir| !dir.is_dir()) {
+            return Err(PluginsError::Directory { path: dir.clone() });
         }
-        let mut directory = Directory::new(dir, grants);
-        let unsettled = registry.scan(&mut directory).await;
-        let task = tokio::spawn(registry.clone().follow(directory, unsettled));
-        Ok(Self { registry, _following: Some(Arc::new(Following(task.abort_handle()))) })
+        let mut tasks = JoinSet::new();
+        let (known, grants_known) = watch::channel(false);
+        if let Some(path) = grants {
+            tasks.spawn(follow_grants(registry.clone(), GrantsFile::new(path), known));
+        }
+        if let Some(dir) = options.dir {
+            tasks.spawn(Follower::new(registry.clone(), Directory::new(dir, memory)).follow(grants_known));
+        }
+        Ok(Self { registry, _tasks: Arc::new(tasks) })
     }
 
     /// The plugin for a job of `action` that is bound to `digest`, or to none yet.
     pub fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
-        self.registry.snapshot().find(action, digest)
+        self.registry.find(action, digest)
     }
 
     /// Begins calls of the plugin of `digest` that share an instance: those of one job in one round.
@@ -154,14 +167,24 @@ impl Plugins {
         self.registry.snapshot().declared.clone()
     }
 
+    /// The kinds that the plugin of this digest declares; none if it cannot be called.
+    pub fn declared_by(&self, digest: &str) -> Declared {
+        self.registry.snapshot().by_digest(digest).map(|plugin| plugin.declared()).unwrap_or_default()
+    }
+
     /// A number that rises when the served plugins or a status change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.registry.changes()
     }
 
+    /// The progress of the first scan of the plugin directory; done from the start where there is none.
+    pub fn first_scan(&self) -> watch::Receiver<FirstScan> {
+        self.registry.first_scan()
+    }
+
     /// Loads a component that has no file under the name `source`, and replaces the one of that name.
     pub async fn publish(&self, source: &str, bytes: Vec<u8>) -> Option<PluginStatus> {
-        self.registry.load(source, bytes).await;
+        self.registry.publish(source, bytes).await;
         self.list().into_iter().find(|status| status.source == source)
     }
 
@@ -174,20 +197,15 @@ impl Plugins {
     pub async fn set_grants(&self, grants: Vec<Grant>) {
         self.registry.set_grants(grants).await;
     }
-
-    /// Marks the plugin of `digest` as unavailable because a kind that it declares cannot be listed, or with `None` as
-    /// available again. Meanwhile no job finds it, and its kinds stay declared, so that they are listed once they can
-    /// be. Other plugins are unaffected. The mark is lost with the plugin; repeating it changes nothing.
-    pub async fn set_unavailable(&self, digest: &str, unavailable: Option<Unavailable>) {
-        self.registry.set_unavailable(digest, unavailable).await;
-    }
 }
 
-/// Checks that the file of grants lies outside the plugin directory.
-fn outside(path: PathBuf, dir: Option<&Path>) -> Result<PathBuf, PluginsError> {
-    let parent = path.parent().and_then(|parent| std::fs::canonicalize(parent).ok());
+/// The absolute path of the file of grants, which lies outside the plugin directory, as does what it links to.
+fn outside(path: &Path, dir: Option<&Path>) -> Result<PathBuf, PluginsError> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let dir = dir.and_then(|dir| std::fs::canonicalize(dir).ok());
-    if dir.zip(parent).is_some_and(|(dir, parent)| parent.starts_with(dir)) {
+    let places = [Some(path.as_path()), path.parent()].into_iter().flatten();
+    let places: Vec<PathBuf> = places.filter_map(|place| std::fs::canonicalize(place).ok()).collect();
+    if dir.is_some_and(|dir| places.iter().any(|place| place.starts_with(&dir))) {
         return Err(PluginsError::Grants { source: GrantsError::Inside { path } });
     }
     Ok(path)

@@ -1,24 +1,24 @@
-//! Loads plugin files, applies grants, and publishes the resulting snapshot.
+//! Loads components, applies grants, and publishes the resulting snapshot.
 //!
-//! Reading a snapshot never waits. Files are loaded one at a time, so that a large directory needs no more memory than
-//! its largest file.
+//! Reading a snapshot never waits, and neither does a grant for a component that is being compiled.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use oarlock_core::plugin::grant::Grant;
-use tokio::sync::{Mutex, watch};
+use oarlock_core::plugin::lookup::PluginLookup;
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::task::spawn_blocking;
 
-use crate::load::grants::read_grants;
 use crate::load::inspect::digest;
-use crate::load::loader::{Admission, Loader};
-use crate::load::watch::{Directory, FileEvents};
-use crate::plugin_set::{Outcome, PluginSet};
-use crate::rejection::{Rejection, causes};
+use crate::load::loader::{Admission, Effort, Loader};
+use crate::plugin::{Compiled, Vetted};
+use crate::plugin_set::{Outcome, PluginEntry, PluginSet};
+use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
-use crate::status::Unavailable;
+use crate::status::FirstScan;
 
 /// The plugins of a host, with the means to load more.
 pub(crate) struct Registry {
@@ -26,15 +26,23 @@ pub(crate) struct Registry {
     set: Mutex<PluginSet>,
     snapshot: ArcSwap<Snapshot>,
     changes: watch::Sender<u64>,
+    first_scan: watch::Sender<FirstScan>,
+    /// Set by each lookup. Where this process follows there are none, and replaced versions are kept for its term.
+    looked_up: AtomicBool,
+    /// Told when a file was granted that is not compiled yet.
+    granted: Notify,
 }
 
 impl Registry {
-    pub(crate) fn new(loader: Loader) -> Self {
+    pub(crate) fn new(loader: Loader, first_scan: FirstScan) -> Self {
         Self {
             loader: Arc::new(loader),
             set: Mutex::default(),
             snapshot: ArcSwap::default(),
             changes: watch::Sender::new(0),
+            first_scan: watch::Sender::new(first_scan),
+            looked_up: AtomicBool::new(false),
+            granted: Notify::new(),
         }
     }
 
@@ -43,31 +51,95 @@ impl Registry {
         self.snapshot.load()
     }
 
+    /// The plugin for a job of `action` that is bound to `digest`, or to none yet.
+    pub(crate) fn find(&self, action: &str, digest: Option<&str>) -> PluginLookup {
+        self.looked_up.store(true, Ordering::Relaxed);
+        self.snapshot().find(action, digest)
+    }
+
     /// A number that rises with each snapshot that differs from the one before.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Loads a component under the name `source`, and replaces the one of that name.
-    pub(crate) async fn load(&self, source: &str, bytes: Vec<u8>) {
-        let loader = self.loader.clone();
-        let digest = digest(&bytes);
-        let prepared = tokio::task::spawn_blocking(move || loader.prepare(&bytes)).await;
-        // A compiler that panics in this process ends its task and nothing else.
-        let prepared = prepared.unwrap_or_else(|_| {
-            Err(Rejection::new("CompileFailed", "the compiler panicked over the component; rebuild it"))
+    /// How far the first scan of the plugin directory is.
+    pub(crate) fn first_scan(&self) -> watch::Receiver<FirstScan> {
+        self.first_scan.subscribe()
+    }
+
+    /// Notes that the first scan is so far, if it was not yet.
+    pub(crate) fn first_scan_is(&self, reached: FirstScan) {
+        let is_new = self.first_scan.send_if_modified(|known| {
+            let is_new = *known < reached;
+            *known = reached.max(*known);
+            is_new
         });
+        if is_new {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+
+    /// Loads a component under the name `source`, and replaces the one of that name. Its code is neither compiled nor
+    /// kept before it is granted. Returns `false` if it takes more than this effort, and nothing was done.
+    pub(crate) async fn load(&self, source: &str, bytes: Arc<Vec<u8>>, effort: Effort) -> bool {
+        let (loader, content) = (self.loader.clone(), bytes.clone());
+        let vetted = in_background(move || {
+            let digest = digest(&content);
+            let vetted = loader.vet(&content, &digest, effort);
+            (digest, vetted)
+        });
+        let (digest, vetted) = match vetted.await {
+            Ok((_, None)) => return false,
+            Ok((digest, Some(vetted))) => (digest, vetted),
+            Err(rejection) => (digest(&bytes), Err(rejection)),
+        };
+        let vetted = match vetted {
+            Ok(vetted) => Arc::new(vetted),
+            Err(rejection) => {
+                let rejected = Outcome::Loaded(Admission::Rejected(rejection));
+                self.edit(async |set| set.set(source, PluginEntry::new(Some(digest), rejected))).await;
+                return true;
+            }
+        };
+        let lines = self.loader.missing_lines(&vetted, &self.set.lock().await.grants);
+        let compiled = if lines.is_empty() { self.compile(&vetted, &bytes, effort).await } else { Some(Ok(None)) };
+        let Some(compiled) = compiled else { return false };
         self.edit(async |set| {
-            let loaded = match prepared {
-                Ok(compiled) => {
-                    let admission = self.loader.admit(&compiled, &set.grants).await;
-                    Ok((compiled, admission))
-                }
-                Err(rejection) => Err(rejection),
+            let (admission, compiled) = match compiled {
+                Err(rejection) => (Admission::Rejected(rejection), None),
+                // The grants may be others meanwhile.
+                Ok(Some(compiled)) => (self.loader.admit(&compiled, &set.grants).await, Some(compiled)),
+                Ok(None) => (Admission::Awaiting(self.loader.missing_lines(&vetted, &set.grants)), None),
             };
-            set.set_loaded(source, digest, loaded);
+            let is_granted = matches!(&admission, Admission::Awaiting(lines) if lines.is_empty());
+            let outcome = if is_granted { Outcome::Compiling } else { Outcome::Loaded(admission) };
+            let mut entry = PluginEntry::new(Some(digest), outcome);
+            (entry.vetted, entry.compiled) = (Some(vetted), compiled);
+            set.set(source, entry);
         })
         .await;
+        true
+    }
+
+    /// Compiles a component; `None` if it takes more than this effort.
+    async fn compile(
+        &self,
+        vetted: &Arc<Vetted>,
+        bytes: &Arc<Vec<u8>>,
+        effort: Effort,
+    ) -> Option<Result<Option<Arc<Compiled>>, Rejection>> {
+        let (loader, vetted, bytes) = (self.loader.clone(), vetted.clone(), bytes.clone());
+        match in_background(move || loader.compile(&vetted, &bytes, effort)).await {
+            Ok(compiled) => compiled.map(|compiled| compiled.map(Some)),
+            Err(rejection) => Some(Err(rejection)),
+        }
+    }
+
+    /// Loads a component that has no file, and keeps its bytes until it is granted.
+    pub(crate) async fn publish(&self, source: &str, bytes: Vec<u8>) {
+        let bytes = Arc::new(bytes);
+        self.load(source, bytes.clone(), Effort::Helper).await;
+        self.set.lock().await.keep_bytes(source, bytes);
     }
 
     /// Removes the file `source`.
@@ -75,106 +147,91 @@ impl Registry {
         self.edit(async |set| drop(set.entries.remove(source))).await;
     }
 
-    /// Replaces all grants, and admits again the plugins that have another grant now.
+    /// Replaces all grants, and admits again the plugins that have another grant now. Files that are granted and not
+    /// compiled are compiled soon, and components without a file at once.
     pub(crate) async fn set_grants(&self, grants: Vec<Grant>) {
+        let mut published = Vec::new();
         self.edit(async |set| {
             let before = std::mem::replace(&mut set.grants, grants.clone());
             let of = |grants: &[Grant], name: &str| grants.iter().find(|grant| grant.name == name).cloned();
             let differs = |name: &str| of(&before, name) != of(&grants, name);
-            let known =
-                set.entries.iter().filter_map(|(source, entry)| Some((source.clone(), entry.compiled.clone()?)));
-            let affected: Vec<_> = known.filter(|(_, compiled)| differs(&compiled.manifest.name)).collect();
-            let names: BTreeSet<_> = before.iter().chain(&grants).map(|grant| grant.name.as_str()).collect();
-            let draining: Vec<_> =
-                names.into_iter().filter(|name| differs(name)).flat_map(|name| set.draining(name)).collect();
-            for compiled in draining {
+            for compiled in set.draining(differs) {
                 let admission = self.loader.admit(&compiled, &grants).await;
                 set.set_draining_admission(&compiled.digest, admission);
             }
-            for (source, compiled) in affected {
-                let admission = self.loader.admit(&compiled, &grants).await;
-                set.set_admission(&source, admission);
+            let sources: Vec<String> = set.entries.keys().cloned().collect();
+            for source in sources {
+                self.admit_again(set, &source, differs).await;
             }
+            published = set.granted_bytes();
         })
         .await;
+        for (source, bytes) in published {
+            self.load(&source, bytes, Effort::Helper).await;
+        }
+        self.granted.notify_one();
     }
 
-    /// Marks the plugin of `digest` as unavailable, or as available again.
-    pub(crate) async fn set_unavailable(&self, digest: &str, unavailable: Option<Unavailable>) {
-        self.edit(async |set| set.set_unavailable(digest, unavailable)).await;
+    /// Admits a file and its last good plugin under another grant, if they have one.
+    async fn admit_again(&self, set: &mut PluginSet, source: &str, differs: impl Fn(&str) -> bool) {
+        let Some(entry) = set.entries.get(source) else { return };
+        let (vetted, compiled) = (entry.vetted.clone(), entry.compiled.clone());
+        let last_good = entry.last_good.as_ref().map(|plugin| plugin.compiled.clone());
+        if let Some(last_good) = last_good.filter(|compiled| differs(&compiled.manifest.name)) {
+            let admission = self.loader.admit(&last_good, &set.grants).await;
+            set.set_last_good(source, admission);
+        }
+        let Some(vetted) = vetted.filter(|vetted| differs(&vetted.manifest.name)) else { return };
+        let lines = self.loader.missing_lines(&vetted, &set.grants);
+        let outcome = match compiled {
+            Some(compiled) => Outcome::Loaded(self.loader.admit(&compiled, &set.grants).await),
+            None if lines.is_empty() => Outcome::Compiling,
+            None => Outcome::Loaded(Admission::Awaiting(lines)),
+        };
+        set.set_admission(source, outcome);
     }
 
-    /// Reads the file of grants. The previous grants stay in force where it is invalid.
-    pub(crate) async fn read_grants(&self, path: &Path) {
-        match read_grants(path) {
-            Ok(grants) => self.set_grants(grants).await,
-            Err(error) => {
-                let (path, error) = (path.display(), causes(&error));
-                tracing::error!(%path, %error, "failed to read the grants; the previous grants stay in force");
-            }
-        }
+    /// Resolves when a file was granted that is not compiled yet.
+    pub(crate) async fn granted(&self) {
+        self.granted.notified().await;
     }
 
-    /// Scans the plugin directory once and loads its changes. Returns `true` while a file is still being written.
-    pub(crate) async fn scan(&self, directory: &mut Directory) -> bool {
-        if let Some(grants) = directory.changed_grants() {
-            self.read_grants(&grants).await;
+    /// The files to load though they did not change: those that were granted, and those that failed for now and have
+    /// waited for long enough. One that is compiled is admitted again here.
+    pub(crate) async fn try_again(&self) -> BTreeSet<String> {
+        let (load, admit) = self.set.lock().await.due();
+        if !admit.is_empty() {
+            self.edit(async |set| {
+                for (source, compiled) in admit {
+                    let admission = self.loader.admit(&compiled, &set.grants).await;
+                    set.set_admission(&source, Outcome::Loaded(admission));
+                }
+            })
+            .await;
         }
-        let scan = directory.scan(&self.retryable().await);
-        for (source, rejection) in scan.rejected {
-            self.reject(&source, rejection).await;
-        }
-        for source in &scan.unsettled {
-            self.set_unsettled(source).await;
-        }
-        for source in &scan.removed {
-            self.remove(source).await;
-        }
-        let mut unsettled = !scan.unsettled.is_empty();
-        for file in scan.ready {
-            match directory.read(&file) {
-                Ok(Some(bytes)) => self.load(&file.name, bytes).await,
-                Ok(None) => unsettled = true,
-                Err(rejection) => self.reject(&file.name, rejection).await,
-            }
-        }
-        unsettled
+        load
     }
 
-    /// Follows the plugin directory until the task is dropped.
-    pub(crate) async fn follow(self: Arc<Self>, mut directory: Directory, mut unsettled: bool) {
-        let mut events = FileEvents::subscribe(&directory);
-        loop {
-            let quiet = events.next(&mut directory, unsettled).await;
-            unsettled = self.scan(&mut directory).await;
-            if quiet && self.set.lock().await.sweep() {
-                self.edit(async |_| ()).await;
-            }
+    /// Retires replaced versions that no job asked for lately, if any job asked for any plugin.
+    pub(crate) async fn sweep(&self) {
+        if self.looked_up.swap(false, Ordering::Relaxed) && self.set.lock().await.sweep() {
+            self.edit(async |_| ()).await;
         }
     }
 
-    async fn reject(&self, source: &str, rejection: Rejection) {
+    pub(crate) async fn reject(&self, source: &str, rejection: Rejection) {
         let outcome = Outcome::Loaded(Admission::Rejected(rejection));
-        self.edit(async |set| set.set_outcome(source, outcome)).await;
+        self.edit(async |set| set.set(source, PluginEntry::new(None, outcome))).await;
     }
 
-    async fn set_unsettled(&self, source: &str) {
+    pub(crate) async fn set_unsettled(&self, source: &str) {
         let known = {
             let set = self.set.lock().await;
             set.entries.get(source).is_some_and(|entry| matches!(entry.outcome, Outcome::Unsettled))
         };
         if !known {
-            self.edit(async |set| set.set_outcome(source, Outcome::Unsettled)).await;
+            self.edit(async |set| set.set(source, PluginEntry::new(None, Outcome::Unsettled))).await;
         }
-    }
-
-    /// The files to try again though they did not change.
-    async fn retryable(&self) -> BTreeSet<String> {
-        let set = self.set.lock().await;
-        let retryable = set.entries.iter().filter(|(_, entry)| {
-            matches!(&entry.outcome, Outcome::Loaded(Admission::Rejected(rejection)) if rejection.retryable)
-        });
-        retryable.map(|(source, _)| source.clone()).collect()
     }
 
     async fn edit(&self, change: impl AsyncFnOnce(&mut PluginSet)) {
@@ -184,7 +241,11 @@ impl Registry {
         let after = set.publish(&before);
         for status in after.list.iter().filter(|status| !before.list.contains(status)) {
             let (source, state, reason) = (&status.source, status.state, &status.reason);
-            tracing::info!(plugin = status.name, source, ?state, reason, "{}", status.message);
+            if state == crate::status::PluginState::Rejected {
+                tracing::warn!(plugin = status.name, source, ?state, reason, "{}", status.message);
+            } else {
+                tracing::info!(plugin = status.name, source, ?state, reason, "{}", status.message);
+            }
         }
         let same = after.is_same(&before);
         self.snapshot.store(Arc::new(after));
@@ -192,4 +253,10 @@ impl Registry {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
+}
+
+/// Runs work that blocks for up to minutes. One that panics over a component costs that component and nothing else.
+async fn in_background<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> Result<R, Rejection> {
+    let panicked = |_| Rejection::new("CompileFailed", "the compiler panicked over the component; rebuild it");
+    spawn_blocking(work).await.map_err(panicked)
 }

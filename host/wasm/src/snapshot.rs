@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use oarlock_core::plugin::lookup::PluginLookup;
 
 use crate::plugin::{Declared, Plugin};
-use crate::status::{PluginState, PluginStatus, Unavailable};
+use crate::status::{PluginState, PluginStatus};
 
 /// One consistent view.
 #[derive(Default)]
@@ -16,8 +16,6 @@ pub(crate) struct Snapshot {
     pub serving: BTreeMap<String, Arc<Plugin>>,
     /// All plugins that may be called, by digest: those that serve, and replaced versions that jobs still use.
     pub callable: HashMap<String, Callable>,
-    /// Plugins among them whose kinds cannot be listed, by digest.
-    pub unavailable: BTreeMap<String, Unavailable>,
     pub list: Vec<PluginStatus>,
     pub declared: Declared,
 }
@@ -35,10 +33,10 @@ impl Snapshot {
         let bound = digest.and_then(|digest| self.callable.get(digest));
         if let Some(bound) = bound.filter(|bound| bound.plugin.manifest().action == action) {
             bound.asked.store(true, Ordering::Relaxed);
-            return self.lookup(&bound.plugin);
+            return PluginLookup::Serving(bound.plugin.info.clone());
         }
         if let Some(plugin) = self.serving.get(action) {
-            return self.lookup(plugin);
+            return PluginLookup::Serving(plugin.info.clone());
         }
         let mut known = self.list.iter().filter(|status| status.action.as_deref() == Some(action)).peekable();
         let is_gone = known.peek().is_some();
@@ -59,13 +57,6 @@ impl Snapshot {
         PluginLookup::Unknown { loaded: loaded.collect() }
     }
 
-    fn lookup(&self, plugin: &Plugin) -> PluginLookup {
-        match self.unavailable.get(plugin.digest()) {
-            Some(Unavailable { reason, message }) => PluginLookup::NotServing { reason, message: message.clone() },
-            None => PluginLookup::Serving(plugin.info.clone()),
-        }
-    }
-
     /// The plugin of this digest, if it may still be called.
     pub(crate) fn by_digest(&self, digest: &str) -> Option<&Arc<Plugin>> {
         self.callable.get(digest).map(|callable| &callable.plugin)
@@ -77,7 +68,6 @@ impl Snapshot {
             other.by_digest(digest).is_some_and(|plugin| Arc::ptr_eq(plugin, &callable.plugin))
         };
         self.list == other.list
-            && self.unavailable == other.unavailable
             && self.callable.len() == other.callable.len()
             && self.callable.iter().all(same)
             && self.serving.keys().eq(other.serving.keys())

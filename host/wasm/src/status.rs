@@ -16,17 +16,17 @@ pub enum PluginState {
     Rejected,
     /// Asks for more than its grant allows.
     AwaitingGrant,
-    /// Admitted, and serves no job while a kind that it declares cannot be listed.
-    Unavailable,
 }
 
-/// The reason for not serving a plugin that was admitted: a kind that it declares cannot be listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unavailable {
-    /// A CamelCase word for programs: `KindNotServed` or `KindNotReady`.
-    pub reason: &'static str,
-    /// One sentence for people that names the kind and the fix. The same while the cause is the same.
-    pub message: String,
+/// The progress of the first scan of the plugin directory. Until it is done, a plugin that is not found may be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FirstScan {
+    /// Nothing was loaded yet.
+    Pending,
+    /// The plugins in the compile cache were loaded, and others are being compiled.
+    Cached,
+    /// Each file was loaded or rejected.
+    Done,
 }
 
 /// The status of one plugin.
@@ -51,13 +51,6 @@ pub struct PluginStatus {
     pub message: String,
     /// The lines that its grant lacks.
     pub missing: Vec<String>,
-}
-
-impl PluginState {
-    /// Returns `true` for a plugin that jobs may be using.
-    pub(crate) fn is_callable(self) -> bool {
-        matches!(self, Self::Serving | Self::Draining)
-    }
 }
 
 impl PluginStatus {

@@ -2,58 +2,17 @@
 //! May not answer what the manifest does not declare.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use oarlock_contract::object_key::{Kind, ObjectKey};
+use oarlock_contract::reads::{FieldPlace, LAST_APPLIED, METADATA};
 use serde_json::Value;
 
-use super::manifest::Manifest;
 use super::relation;
+use super::scene::{Scene, TargetFacts, key_of};
 use crate::backend::ReadError;
 use crate::parse_instant;
-use crate::wit::{Freshness, Level, ObjectRef, Registration, TaskStatus};
-
-/// Everything that can be read during one call.
-#[derive(Debug, Clone)]
-pub(crate) struct Scene {
-    pub(super) manifest: Manifest,
-    pub(super) registration: Registration,
-    pub(super) job: JobFacts,
-    pub(super) target: TargetFacts,
-    /// What the host watches.
-    pub(super) watched: Vec<Value>,
-    /// What the API server has.
-    pub(super) live: Vec<Value>,
-    /// Whether what has to be looked at was looked at.
-    pub(super) looked: bool,
-    /// Names that other targets hold.
-    pub(super) claimed: Vec<String>,
-    pub(super) unserved: Vec<String>,
-    pub(super) config: Value,
-}
-
-/// What is known of the job.
-#[derive(Debug, Clone)]
-pub(super) struct JobFacts {
-    pub(super) uid: String,
-    pub(super) now_ms: u64,
-    pub(super) parameters: Value,
-    pub(super) cancelled: bool,
-}
-
-/// What is known of the target.
-#[derive(Debug, Clone)]
-pub(super) struct TargetFacts {
-    pub(super) name: String,
-    pub(super) object: Option<Value>,
-    pub(super) containers: Vec<String>,
-    pub(super) extras: BTreeMap<String, String>,
-    pub(super) attempt: u32,
-    pub(super) call_try: u32,
-    pub(super) started_ms: u64,
-    pub(super) deadline_ms: Option<u64>,
-    pub(super) tasks: BTreeMap<String, TaskStatus>,
-}
+use crate::wit::{Freshness, Level, ObjectRef, TaskStatus};
 
 thread_local! {
     /// The scene of the call under way: the contract's free functions have no handle to find it by.
@@ -68,28 +27,13 @@ pub(super) fn within<T>(scene: &Rc<Scene>, call: impl FnOnce() -> T) -> T {
     result
 }
 
-fn undeclared(what: &str) -> ReadError {
-    let message = format!("{what} is not declared: add it to `reads` in the manifest.");
+fn not_declared(message: String) -> ReadError {
     ReadError { reason: "NotDeclared".to_owned(), message }
 }
 
 /// What `pointer` selects, as JSON text.
 fn select(value: &Value, pointer: &str) -> Option<String> {
     value.pointer(pointer).map(Value::to_string)
-}
-
-impl Scene {
-    /// What is served at this freshness.
-    pub(super) fn objects(&self, freshness: Freshness) -> Result<&[Value], ReadError> {
-        match freshness {
-            Freshness::Watched => Ok(&self.watched),
-            Freshness::Live if self.looked => Ok(&self.live),
-            Freshness::Live => Err(ReadError {
-                reason: "Unavailable".to_owned(),
-                message: "The host looks first, and then repeats the call.".to_owned(),
-            }),
-        }
-    }
 }
 
 /// An object in memory.
@@ -104,8 +48,18 @@ impl Object {
         path.iter().try_fold(value, |value, key| value.get(key)).and_then(Value::as_str)
     }
 
+    fn new(doc: Value, scene: &Rc<Scene>) -> Self {
+        Self { doc: kept(doc), scene: Rc::clone(scene) }
+    }
+
+    /// The object's document. Each function of the contract begins with this.
+    fn read(&self) -> &Value {
+        self.scene.count(1);
+        &self.doc
+    }
+
     fn part(&self, path: &[&str]) -> Option<String> {
-        Self::text(&self.doc, path).map(str::to_owned)
+        Self::text(self.read(), path).map(str::to_owned)
     }
 
     pub(crate) fn api_version(&self) -> String {
@@ -141,7 +95,7 @@ impl Object {
     }
 
     pub(crate) fn has_finalizer(&self, name: &str) -> bool {
-        let list = self.doc.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let list = self.read().pointer("/metadata/finalizers").and_then(Value::as_array);
         list.into_iter().flatten().any(|finalizer| finalizer == name)
     }
 
@@ -150,33 +104,28 @@ impl Object {
     }
 
     pub(crate) fn field(&self, pointer: &str) -> Result<Option<String>, ReadError> {
-        let (api_version, kind) = (self.api_version(), self.kind());
-        if !self.scene.manifest.reads(&api_version, &kind, pointer) {
-            return Err(undeclared(&format!("Field {pointer} of {api_version} {kind}")));
-        }
-        Ok(select(&self.doc, pointer))
+        let place = self.scene.rules.manifest.place_of(&key_of(self.read()).kind, pointer).map_err(not_declared)?;
+        Ok(if place == FieldPlace::Nowhere { None } else { select(&self.doc, pointer) })
     }
 
     pub(crate) fn json(&self) -> Result<String, ReadError> {
-        let mut doc = Value::Null;
-        for pointer in self.scene.manifest.visible(&self.api_version(), &self.kind()) {
-            if let Some(value) = self.doc.pointer(pointer) {
-                let path = pointer.split('/').skip(1);
-                let place = path.fold(&mut doc, |place, key| entry(place, key));
-                *place = value.clone();
-            }
+        let mut document = self.scene.rules.manifest.declared_fields(&key_of(self.read()).kind, &self.doc);
+        if let (Some(fields), Some(metadata)) = (document.as_object_mut(), self.doc.get("metadata")) {
+            fields.insert("metadata".to_owned(), metadata.clone());
         }
-        Ok(doc.to_string())
+        Ok(document.to_string())
     }
 }
 
-/// The value under a key, made where it is missing.
-fn entry<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
-    if !value.is_object() {
-        *value = Value::Object(serde_json::Map::new());
+/// The object as the host keeps it: of its metadata only what each plugin may read.
+fn kept(mut doc: Value) -> Value {
+    if let Some(Value::Object(metadata)) = doc.get_mut("metadata") {
+        metadata.retain(|field, _| METADATA.contains(&field.as_str()));
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.remove(LAST_APPLIED);
+        }
     }
-    #[allow(clippy::indexing_slicing, reason = "the value was just made an object, which makes missing keys")]
-    &mut value[key]
+    doc
 }
 
 /// The job in memory.
@@ -184,36 +133,44 @@ fn entry<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
 pub(crate) struct Job(pub(super) Rc<Scene>);
 
 impl Job {
+    fn read(&self) -> &Scene {
+        self.0.count(1);
+        &self.0
+    }
+
     pub(crate) fn namespace(&self) -> String {
+        self.read();
         relation::NAMESPACE.to_owned()
     }
 
     pub(crate) fn name(&self) -> String {
+        self.read();
         "job".to_owned()
     }
 
     pub(crate) fn uid(&self) -> String {
-        self.0.job.uid.clone()
+        self.read().job.uid.clone()
     }
 
     pub(crate) fn action(&self) -> String {
-        self.0.manifest.action.clone()
+        self.read().rules.manifest.action.clone()
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
-        self.0.job.now_ms
+        self.read().job.now_ms
     }
 
     pub(crate) fn parameter(&self, pointer: &str) -> Option<String> {
-        select(&self.0.job.parameters, pointer)
+        select(&self.read().job.parameters, pointer)
     }
 
     pub(crate) fn target_count(&self) -> u32 {
+        self.read();
         1
     }
 
     pub(crate) fn cancelled(&self) -> bool {
-        self.0.job.cancelled
+        self.read().job.cancelled
     }
 }
 
@@ -222,94 +179,112 @@ impl Job {
 pub(crate) struct Target(pub(super) Rc<Scene>);
 
 impl Target {
+    fn read(&self) -> &TargetFacts {
+        self.0.count(1);
+        &self.0.target
+    }
+
     pub(crate) fn name(&self) -> String {
-        self.0.target.name.clone()
+        self.read().name.clone()
     }
 
     pub(crate) fn index(&self) -> u32 {
+        self.read();
         0
     }
 
     pub(crate) fn kind(&self) -> String {
-        let kind = self.0.target.object.as_ref().and_then(|object| Object::text(object, &["kind"]));
-        kind.unwrap_or("Pod").to_owned()
+        self.read();
+        self.0.target_key().kind.kind
+    }
+
+    pub(crate) fn uid(&self) -> Option<String> {
+        self.read().uid.clone()
     }
 
     pub(crate) fn object(&self) -> Option<Object> {
-        self.0.target.object.clone().map(|doc| Object { doc, scene: Rc::clone(&self.0) })
+        self.read().object.clone().map(|doc| Object::new(doc, &self.0))
     }
 
     pub(crate) fn containers(&self) -> Vec<String> {
-        self.0.target.containers.clone()
+        self.read().containers.clone()
     }
 
     pub(crate) fn extra(&self, key: &str) -> Option<String> {
-        self.0.target.extras.get(key).cloned()
+        self.read().extras.get(key).cloned()
     }
 
     pub(crate) fn extras(&self) -> Vec<(String, String)> {
-        self.0.target.extras.clone().into_iter().collect()
+        self.read().extras.clone().into_iter().collect()
     }
 
     pub(crate) fn attempt(&self) -> u32 {
-        self.0.target.attempt
+        self.read().attempt
     }
 
     pub(crate) fn call_try(&self) -> u32 {
-        self.0.target.call_try
+        self.read().call_try
     }
 
     pub(crate) fn started_ms(&self) -> u64 {
-        self.0.target.started_ms
+        self.read().started_ms
     }
 
     pub(crate) fn deadline_ms(&self) -> Option<u64> {
-        self.0.target.deadline_ms
+        self.read().deadline_ms
     }
 
     pub(crate) fn related(&self, name: &str, freshness: Freshness) -> Result<Vec<Object>, ReadError> {
-        let relation = self.0.registration.relations.iter().find(|relation| relation.name == name);
-        let Some(relation) = relation else {
-            let message = format!("Relation {name} is not declared: add it in `setup`.");
-            return Err(ReadError { reason: "NotDeclared".to_owned(), message });
-        };
+        self.read();
+        let relation = self.0.registration.relation(name).map_err(not_declared)?;
         let found = relation::find(&self.0, relation, freshness)?;
-        Ok(found.into_iter().map(|doc| Object { doc, scene: Rc::clone(&self.0) }).collect())
+        self.0.count(found.len());
+        Ok(found.into_iter().map(|doc| Object::new(doc, &self.0)).collect())
     }
 
     pub(crate) fn task(&self, name: &str) -> Option<TaskStatus> {
-        self.0.target.tasks.get(name).cloned()
+        self.read().tasks.get(name).cloned()
     }
 }
 
-/// Looks up one object. The kit watches every kind, so `Watched` never has to look.
+fn no_call() -> ReadError {
+    let message = "No call is under way: make it through `oarlock_sdk::kit::Visit`.".to_owned();
+    ReadError { reason: "Unavailable".to_owned(), message }
+}
+
+/// Looks up one object. One of a kind that the host does not watch is looked at.
 pub(crate) fn get(wanted: &ObjectRef, freshness: Freshness) -> Result<Option<Object>, ReadError> {
-    let Some(scene) = SCENE.with_borrow(Clone::clone) else {
-        let message = "No call is under way: make it through `oarlock_sdk::kit::Visit`.".to_owned();
-        return Err(ReadError { reason: "Unavailable".to_owned(), message });
-    };
-    let ObjectRef { api_version, kind, namespace, name, uid: _ } = wanted;
-    if !scene.manifest.declares(api_version, kind) {
-        return Err(undeclared(&format!("{api_version} {kind}")));
+    let Some(scene) = SCENE.with_borrow(Clone::clone) else { return Err(no_call()) };
+    scene.count(1);
+    let ObjectRef { api_version, kind, namespace, name, uid: _ } = wanted.clone();
+    let key = ObjectKey { kind: Kind::new(api_version, kind), namespace, name };
+    if !scene.rules.manifest.may_get(&key).map_err(not_declared)? {
+        return Ok(None);
     }
-    let found = scene.objects(freshness)?.iter().find(|object| {
-        Object::text(object, &["apiVersion"]) == Some(api_version)
-            && Object::text(object, &["kind"]) == Some(kind)
-            && Object::text(object, &["metadata", "namespace"]) == namespace.as_deref()
-            && Object::text(object, &["metadata", "name"]) == Some(name)
-    });
-    Ok(found.cloned().map(|doc| Object { doc, scene: Rc::clone(&scene) }))
+    let freshness = if scene.watches(&key.kind) { freshness } else { Freshness::Live };
+    let found = scene.objects(freshness)?.iter().find(|object| key_of(object) == key);
+    scene.read.borrow_mut().insert(key.clone());
+    Ok(found.map(|doc| Object::new(doc.clone(), &scene)))
 }
 
 /// Whether the cluster of the test serves this kind: all but those said not to be.
-pub(crate) fn serves(api_version: &str, kind: &str) -> bool {
-    let kind = format!("{api_version} {kind}");
-    SCENE.with_borrow(|scene| scene.as_ref().is_none_or(|scene| !scene.unserved.contains(&kind)))
+pub(crate) fn serves(api_version: &str, kind: &str) -> Result<bool, ReadError> {
+    let Some(scene) = SCENE.with_borrow(Clone::clone) else { return Err(no_call()) };
+    scene.count(1);
+    if !scene.watches(&Kind::new(api_version, kind)) {
+        scene.objects(Freshness::Live)?;
+    }
+    Ok(!scene.unserved.contains(&format!("{api_version} {kind}")))
 }
 
 /// The setting that `pointer` selects.
 pub(crate) fn value(pointer: &str) -> Option<String> {
-    SCENE.with_borrow(|scene| scene.as_ref().and_then(|scene| select(&scene.config, pointer)))
+    SCENE.with_borrow(|scene| {
+        scene.as_ref().and_then(|scene| {
+            scene.count(1);
+            select(&scene.config, pointer)
+        })
+    })
 }
 
 /// In a test every line is kept.

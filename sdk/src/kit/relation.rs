@@ -1,65 +1,71 @@
 //! Takes a relation that `setup` declared and yields the objects of the scene
 //! that belong to the target by it. May not show what another target holds.
 
+use oarlock_contract::extras::{EVICTED_AT, NODE, OWNER};
+use oarlock_contract::proposal::{Relation, RelationKey};
+use oarlock_contract::successors::{CANDIDATES, MADE_BY_THEN_SECONDS, candidates, controller, keeps_name, keeps_node};
 use serde_json::Value;
 
-use super::memory::{Object, Scene};
+use super::memory::Object;
+use super::scene::{Lacks, Scene, key_of};
 use crate::backend::ReadError;
-use crate::parse_instant;
-use crate::wit::{Freshness, Relation, RelationKey};
+use crate::wit::Freshness;
+use crate::{HOLD_PREFIX, parse_instant};
 
 /// The namespace of every job of the kit.
 pub(super) const NAMESPACE: &str = "default";
 
-/// How many objects of the same controller the host shows at most.
-const SUCCESSORS: usize = 16;
-
-/// Time for a controller to make an object in place of a target, in milliseconds.
-const MADE_BY_THEN_MS: u64 = 10_000;
-
 /// The objects of a relation, in the order that the contract promises.
 pub(super) fn find(scene: &Scene, relation: &Relation, freshness: Freshness) -> Result<Vec<Value>, ReadError> {
-    let of_kind = |object: &&Value| {
-        Object::text(object, &["apiVersion"]) == Some(relation.api_version.as_str())
-            && Object::text(object, &["kind"]) == Some(relation.kind.as_str())
-    };
-    let mut found: Vec<Value> = scene
-        .objects(freshness)?
-        .iter()
-        .filter(of_kind)
-        .filter(|object| belongs(scene, &relation.by, object) && !is_taken(scene, object))
-        .cloned()
-        .collect();
+    require(scene, relation);
+    let of_kind = |object: &&Value| key_of(object).kind == relation.kind;
+    let all = scene.objects(freshness)?.iter().filter(of_kind);
     if relation.by == RelationKey::SameController {
-        let asked = asked_ms(scene);
-        let since_asked = |object: &Value| created_ms(object) >= Some(asked);
-        // Its controller had made one too many before, and so makes no other.
-        let surplus = scene.job.now_ms >= asked.saturating_add(MADE_BY_THEN_MS) && !found.iter().any(since_asked);
-        found.retain(|object| surplus || since_asked(object));
-        found.sort_by_key(created_ms);
-        found.truncate(SUCCESSORS);
-    } else {
-        found.sort_by_key(|object| [&["metadata", "namespace"], &["metadata", "name"]].map(|path| part(object, path)));
+        return Ok(successors(scene, all));
     }
+    let belongs = |object: &&Value| belongs(scene, &relation.by, object) && !is_taken(scene, object);
+    let mut found: Vec<Value> = all.filter(belongs).cloned().collect();
+    found.sort_by_key(|object| [&["metadata", "namespace"], &["metadata", "name"]].map(|path| part(object, path)));
     Ok(found)
+}
+
+/// Ends the call where the test does not say what the relation is matched by:
+/// an empty list would say that there is nothing.
+fn require(scene: &Scene, relation: &Relation) {
+    let target = &scene.target;
+    let lacking = match &relation.by {
+        RelationKey::SameController if !target.controller_known => {
+            "the controller that the target had when it started: say it with `controller` or `without_controller`"
+        }
+        RelationKey::SameController if keeps_node(kind_of_controller(scene)) && !target.extras.contains_key(NODE) => {
+            "the node of the target, since a DaemonSet made it: give the Pod a `/spec/nodeName`, or the visit an extra `Node`"
+        }
+        RelationKey::OwnerIsTarget if target.uid.is_none() => "the UID of the target: say it with `uid`",
+        _ => return,
+    };
+    let why = format!("relation {} needs {lacking}", relation.name);
+    std::panic::resume_unwind(Box::new(Lacks(why)));
 }
 
 fn belongs(scene: &Scene, by: &RelationKey, object: &Value) -> bool {
     let target = &scene.target;
+    let named = |name: Option<&str>| {
+        name.is_some() && name == Object::text(object, &["metadata", "name"]) && in_namespace(object)
+    };
     match by {
-        RelationKey::Label(key) => Object::text(object, &["metadata", "labels", key])
-            .is_some_and(|value| value == target.name || held(scene).any(|name| name == value)),
-        RelationKey::Extra(key) => {
-            target.extras.get(key).map(String::as_str) == Object::text(object, &["metadata", "name"])
-                && Object::text(object, &["metadata", "namespace"]) == Some(NAMESPACE)
+        RelationKey::Label(key) => Object::text(object, &["metadata", "labels", key]).is_some_and(|value| {
+            in_namespace(object) && (value == target.name || held(scene).any(|name| name == value))
+        }),
+        RelationKey::Extra(key) => named(target.extras.get(key).map(String::as_str)),
+        RelationKey::Field(pointer) => {
+            in_namespace(object) && object.pointer(pointer).and_then(Value::as_str) == Some(&target.name)
         }
-        RelationKey::Field(pointer) => object.pointer(pointer).and_then(Value::as_str) == Some(&target.name),
-        RelationKey::OwnerIsJob => owned_by(object, &scene.job.uid),
+        RelationKey::Parameter(pointer) => named(scene.job.parameters.pointer(pointer).and_then(Value::as_str)),
+        RelationKey::OwnerIsJob => in_namespace(object) && owned_by(object, &scene.job.uid),
         RelationKey::OwnerIsTarget => {
-            target.object.as_ref().is_some_and(|object_of| owned_by(object, &part(object_of, &["metadata", "uid"])))
+            in_namespace(object) && target.uid.as_ref().is_some_and(|uid| owned_by(object, uid))
         }
         RelationKey::SameController => has_same_controller(scene, object),
-        RelationKey::Other(_) => false,
     }
 }
 
@@ -74,20 +80,60 @@ fn is_taken(scene: &Scene, object: &Value) -> bool {
     scene.claimed.contains(&name) && held(scene).all(|mine| mine != name)
 }
 
-/// When the target was asked to go, else when it started.
-fn asked_ms(scene: &Scene) -> u64 {
-    let target = &scene.target;
-    target.extras.get("EvictedAt").and_then(|time| parse_instant(time)).unwrap_or(target.started_ms)
+fn kind_of_controller(scene: &Scene) -> &str {
+    scene.target.extras.get(OWNER).and_then(|owner| controller(owner)).map_or("", |(kind, _)| kind)
 }
 
-/// By the controller that the host stored when the target started; younger than that.
+/// By the controller that the target had when it started; not the target itself.
 fn has_same_controller(scene: &Scene, object: &Value) -> bool {
     let target = &scene.target;
-    let Some(owner) = target.extras.get("Owner").and_then(|owner| owner.rsplit('/').next()) else { return false };
-    let itself = target.object.as_ref().map(|target| part(target, &["metadata", "uid"]));
-    owned_by(object, owner)
-        && itself != Some(part(object, &["metadata", "uid"]))
-        && created_ms(object) >= Some(target.started_ms)
+    let Some((kind, uid)) = target.extras.get(OWNER).and_then(|owner| controller(owner)) else { return false };
+    let name = part(object, &["metadata", "name"]);
+    let node = object.pointer("/spec/nodeName").and_then(Value::as_str);
+    in_namespace(object)
+        && scene.root_of(object).is_some_and(|root| root.uid == uid)
+        && target.uid.as_deref() != Some(&part(object, &["metadata", "uid"]))
+        && !is_barred(object)
+        && (!keeps_name(kind) || name == target.name)
+        && (!keeps_node(kind) || node == target.extras.get(NODE).map(String::as_str))
+}
+
+/// Whether only a job that is gone knew whose place the object took.
+fn is_barred(object: &Value) -> bool {
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    let mut holds = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with(HOLD_PREFIX));
+    holds.any(|(_, list)| list.as_str().is_some_and(|list| list.contains("\"barred\"")))
+}
+
+/// The objects that may take the target's place, oldest first, and what it has claimed.
+fn successors<'a>(scene: &Scene, all: impl Iterator<Item = &'a Value> + Clone) -> Vec<Value> {
+    let target = &scene.target;
+    let asked = target.extras.get(EVICTED_AT).and_then(|time| parse_instant(time)).unwrap_or(target.started_ms);
+    // Kubernetes writes whole seconds.
+    let asked = asked / 1000 * 1000;
+    let by_then = asked.saturating_add(u64::from(MADE_BY_THEN_SECONDS) * 1000);
+    // The job of the kit began with its target, and what was made in that second may be older.
+    let surplus = target.started_ms.saturating_add(1000);
+    let surplus = (surplus < asked && by_then <= scene.job.now_ms).then_some(surplus);
+    let mut free: Vec<&Value> =
+        all.clone().filter(|object| has_same_controller(scene, object) && !is_taken(scene, object)).collect();
+    free.sort_by_key(|object| (created_ms(object), part(object, &["metadata", "name"])));
+    let made_since = |since: u64| {
+        let young = free.iter().filter(|object| created_ms(object) >= Some(since));
+        young.take(CANDIDATES).copied().collect()
+    };
+    let mut shown: Vec<&Value> = candidates(asked, surplus, made_since);
+    for name in held(scene) {
+        let claimed = |object: &&Value| in_namespace(object) && part(object, &["metadata", "name"]) == name;
+        if !shown.iter().any(claimed) {
+            shown.extend(all.clone().find(claimed));
+        }
+    }
+    shown.into_iter().cloned().collect()
+}
+
+fn in_namespace(object: &Value) -> bool {
+    Object::text(object, &["metadata", "namespace"]) == Some(NAMESPACE)
 }
 
 fn owned_by(object: &Value, uid: &str) -> bool {

@@ -118,7 +118,7 @@ fn backend_text(value: &Value, path: &[&str]) -> Option<String> {
 }
 
 /// The object below these keys, made where it is missing.
-fn child<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Value {
+pub(super) fn child<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Value {
     let Some((first, rest)) = path.split_first() else { return value };
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -128,7 +128,8 @@ fn child<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Value {
     child(&mut value[*first], rest)
 }
 
-fn put(parent: &mut Value, key: &str, value: Value) {
+/// Sets a key of an object, which is made where it is none.
+pub(super) fn put(parent: &mut Value, key: &str, value: Value) {
     *child(parent, &[key]) = value;
 }
 

@@ -1,15 +1,19 @@
 //! Takes a target and what surrounds it, built word by word, and yields the
 //! answers of an action. May not make any change: it shows what was proposed.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use oarlock_contract::extras::OWNER;
+use oarlock_contract::proposal::Registration;
 use serde_json::{Value, json};
 
-use super::manifest::Manifest;
-use super::memory::{self, JobFacts, Scene, TargetFacts};
+use super::answer::{self, Rules};
+use super::memory;
 use super::sample::Sample;
-use crate::wit::{Registration, TaskStatus};
+use super::scene::{JobFacts, Scene, TargetFacts};
+use crate::wit::TaskStatus;
 use crate::{Failure, Job, Plugin, Proposal, Report, Result, Target};
 
 /// When each visit takes place, unless it says otherwise: 2026-01-31T12:00:00Z.
@@ -20,10 +24,10 @@ pub const NOW: u64 = 1_769_860_800_000;
 #[derive(Debug, Clone)]
 #[must_use = "call `operate`, `progress` or `release`"]
 pub struct Visit {
-    job: JobFacts,
-    target: TargetFacts,
-    watched: Vec<Value>,
-    live: Vec<Value>,
+    pub(super) job: JobFacts,
+    pub(super) target: TargetFacts,
+    pub(super) watched: Vec<Value>,
+    pub(super) live: Vec<Value>,
     looked: bool,
     claimed: Vec<String>,
     unserved: Vec<String>,
@@ -33,20 +37,24 @@ pub struct Visit {
 impl Visit {
     /// A visit to this object.
     pub fn to(target: &Sample) -> Self {
-        let object = target.json().clone();
-        let name = crate::wit::ObjectRef::from(target).name;
-        let mut visit = Self::to_gone(&name);
-        visit.target.object = Some(object);
+        let of_target = crate::wit::ObjectRef::from(target);
+        let mut visit = Self::to_gone(&of_target.name);
+        visit.target.uid = of_target.uid;
+        visit.target.object = Some(target.json().clone());
+        visit.target.controller_known = true;
         visit.object(target)
     }
 
-    /// A visit to a target whose object is gone.
+    /// A visit to a target whose object is gone. What the host knew of it, say
+    /// with [`Visit::uid`] and [`Visit::controller`].
     pub fn to_gone(name: &str) -> Self {
         let parameters = json!({});
         let job = JobFacts { uid: "uid-of-job".to_owned(), now_ms: NOW, parameters, cancelled: false };
         let target = TargetFacts {
             name: name.to_owned(),
+            uid: None,
             object: None,
+            controller_known: false,
             containers: Vec::new(),
             extras: BTreeMap::new(),
             attempt: 1,
@@ -57,6 +65,24 @@ impl Visit {
         };
         let (watched, live, claimed, unserved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { job, target, watched, live, looked: true, claimed, unserved, config: json!({}) }
+    }
+
+    /// Sets the UID that the target's object has or had.
+    pub fn uid(mut self, uid: &str) -> Self {
+        self.target.uid = Some(uid.to_owned());
+        self
+    }
+
+    /// Sets the root controller that the target had when it started, whose UID
+    /// is `uid-of-<name>`. That of an object that is there is known.
+    pub fn controller(self, kind: &str, name: &str) -> Self {
+        self.extra(OWNER, &format!("{kind}/{name}/uid-of-{name}"))
+    }
+
+    /// Says that the target had no controller when it started.
+    pub fn without_controller(mut self) -> Self {
+        self.target.controller_known = true;
+        self
     }
 
     /// Sets the parameters of the job.
@@ -83,8 +109,9 @@ impl Visit {
         self
     }
 
-    /// Stores an extra.
+    /// Stores an extra, of the plugin or of the host.
     pub fn extra(mut self, key: &str, value: &str) -> Self {
+        self.target.controller_known |= key == OWNER;
         self.target.extras.insert(key.to_owned(), value.to_owned());
         self
     }
@@ -149,7 +176,8 @@ impl Visit {
     }
 
     /// Has every live read answer `Unavailable`, as the host does the first
-    /// time.
+    /// time. A `get` of a kind that is neither the target's nor a relation's is
+    /// always live.
     pub fn before_look(mut self) -> Self {
         self.looked = false;
         self
@@ -159,10 +187,12 @@ impl Visit {
     ///
     /// # Errors
     ///
-    /// The failure of the action, or `MutationDenied` for what its manifest
-    /// does not ask for.
+    /// The failure of the action, or the refusal of the host: a manifest,
+    /// parameters or settings that it does not take, `MutationDenied`,
+    /// `PluginLimitExceeded`. `KitLacks` where a relation needs what the test
+    /// does not say.
     pub fn operate<A: Plugin>(&self) -> Result<Proposal> {
-        self.call::<A, _>(A::operate).and_then(allowed::<A>)
+        self.propose::<A>("operate", A::operate)
     }
 
     /// What the action found.
@@ -171,9 +201,19 @@ impl Visit {
     ///
     /// As [`Visit::operate`].
     pub fn progress<A: Plugin>(&self) -> Result<Report> {
-        let report = self.call::<A, _>(A::progress)?;
-        allowed::<A>(report.proposal())?;
+        let (scene, report) = self.call::<A, _>("progress", A::progress)?;
+        answer::report(&scene, report.clone().into())?;
         Ok(report)
+    }
+
+    /// What a function reads during a call of the plugin `A`, for tests of
+    /// parts of it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Visit::operate`].
+    pub fn read<A: Plugin, T>(&self, function: impl FnOnce(&Job, &Target) -> Result<T>) -> Result<T> {
+        self.call::<A, _>("the function", function).map(|(_, read)| read)
     }
 
     /// What the action takes back.
@@ -182,36 +222,54 @@ impl Visit {
     ///
     /// As [`Visit::operate`].
     pub fn release<A: Plugin>(&self) -> Result<Proposal> {
-        self.call::<A, _>(A::release).and_then(allowed::<A>)
+        self.propose::<A>("release", A::release)
     }
 
-    fn call<A: Plugin, T>(&self, function: fn(&Job, &Target) -> Result<T>) -> Result<T> {
-        let mut scene = self.scene(manifest::<A>()?);
-        scene.registration = memory::within(&Rc::new(scene.clone()), A::setup)?.into();
+    fn propose<A: Plugin>(&self, name: &str, function: fn(&Job, &Target) -> Result<Proposal>) -> Result<Proposal> {
+        let (scene, proposal) = self.call::<A, _>(name, function)?;
+        answer::proposal(name, &scene, proposal.clone().into())?;
+        Ok(proposal)
+    }
+
+    fn call<A: Plugin, T>(
+        &self,
+        name: &str,
+        function: impl FnOnce(&Job, &Target) -> Result<T>,
+    ) -> Result<(Rc<Scene>, T)> {
+        let mut scene = self.scene(Rules::of::<A>()?);
+        let manifest = &scene.rules.manifest;
+        manifest.check_config(&self.config).map_err(|why| Failure::permanent("ConfigInvalid", why))?;
+        let given = manifest.check_parameters(&self.job.parameters);
+        given.map_err(|why| Failure::permanent("ParametersInvalid", format!("spec.parameters: {why}")))?;
+        let setup = memory::within(&Rc::new(scene.clone()), || answer::limited("setup", A::setup))?;
+        scene.registration = answer::registration(&scene, setup)?;
         let scene = Rc::new(scene);
         let (job, target) = (Job(memory::Job(Rc::clone(&scene))), Target(memory::Target(Rc::clone(&scene))));
-        memory::within(&scene, || function(&job, &target))
-    }
-
-    fn scene(&self, manifest: Manifest) -> Scene {
-        let Self { job, target, watched, live, looked, claimed, unserved, config } = self.clone();
-        let registration = Registration { relations: Vec::new(), exclusive_extras: Vec::new() };
-        Scene { manifest, registration, job, target, watched, live, looked, claimed, unserved, config }
-    }
-}
-
-fn manifest<A: Plugin>() -> Result<Manifest> {
-    Manifest::parse(A::MANIFEST).map_err(|error| Failure::permanent("ManifestInvalid", error.to_string()))
-}
-
-/// The proposal, if the manifest asks for all of it.
-fn allowed<A: Plugin>(proposal: Proposal) -> Result<Proposal> {
-    let manifest = manifest::<A>()?;
-    match proposal.mutations().iter().find_map(|mutation| manifest.denies(mutation)) {
-        None => Ok(proposal),
-        Some(what) => {
-            let message = format!("The manifest does not ask for {what}: add it to `writes`.");
-            Err(Failure::permanent("MutationDenied", message))
+        match memory::within(&scene, || answer::limited(name, || function(&job, &target))) {
+            Ok(answer) => Ok((scene, answer)),
+            Err(failure) => Err(answer::failure(name, &scene, failure)),
         }
+    }
+
+    /// What can be read during the call.
+    fn scene(&self, rules: Rules) -> Scene {
+        let Self { job, target, watched, live, looked, claimed, unserved, config } = self.clone();
+        let (registration, host_calls, read) = (Registration::default(), Cell::new(0), RefCell::default());
+        let mut scene = Scene {
+            rules,
+            registration,
+            job,
+            target,
+            watched,
+            live,
+            looked,
+            claimed,
+            unserved,
+            config,
+            host_calls,
+            read,
+        };
+        scene.target.note_start(&scene.live);
+        scene
     }
 }

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use http::StatusCode;
+use serde_json::Value;
+
+use crate::orders::Latch;
 
 /// The moment within one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,18 @@ pub enum Then {
     Repeat,
     /// The client loses its connection without a reply.
     DropConnection,
+    /// The client gets no answer, and the server sees the request after so long, also if the client gives it up.
+    Late(Duration),
+    /// The request, or its reply, waits until the latch is opened.
+    Hold(Latch),
+    /// The client gets this status and body.
+    Answer(u16, Value),
+    /// The client gets 200 and a body that comes in these pieces, and then ends.
+    Pieces(Vec<&'static str>),
+    /// Nothing comes back.
+    Hang,
+    /// The client itself panics.
+    Panic,
 }
 
 impl fmt::Debug for Then {
@@ -53,6 +68,12 @@ impl fmt::Debug for Then {
             Self::Refuse(status) => write!(formatter, "Refuse({status})"),
             Self::Repeat => formatter.write_str("Repeat"),
             Self::DropConnection => formatter.write_str("DropConnection"),
+            Self::Late(time) => write!(formatter, "Late({time:?})"),
+            Self::Hold(_) => formatter.write_str("Hold"),
+            Self::Answer(code, _) => write!(formatter, "Answer({code})"),
+            Self::Pieces(pieces) => write!(formatter, "Pieces({})", pieces.len()),
+            Self::Hang => formatter.write_str("Hang"),
+            Self::Panic => formatter.write_str("Panic"),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -93,6 +93,23 @@ pub async fn apply(client: &kube::Client, document: &Value) -> anyhow::Result<Dy
     let parameters = PatchParams::apply(MANAGER).force();
     let api = api_for(client, document).await.with_context(described)?;
     api.patch(name(document), &parameters, &Patch::Apply(document)).await.with_context(described)
+}
+
+/// Asks the server to delete documents, the last one first. What is gone already is left alone, and nothing is waited for.
+///
+/// # Errors
+///
+/// Names the document that the server does not delete.
+pub async fn remove(client: &kube::Client, documents: &[Value]) -> anyhow::Result<()> {
+    for document in documents.iter().rev() {
+        let described = || format!("cannot delete {} {}", kind(document), name(document));
+        let api = api_for(client, document).await.with_context(described)?;
+        match api.delete(name(document), &DeleteParams::background()).await {
+            Err(kube::Error::Api(status)) if status.reason == "NotFound" => {}
+            outcome => drop(outcome.with_context(described)?),
+        }
+    }
+    Ok(())
 }
 
 async fn create_missing(client: &kube::Client, document: &Value) -> anyhow::Result<()> {

@@ -1,32 +1,31 @@
-//! Carries requests to a server, counts the writes among them and lets a plan's faults happen.
+//! Carries requests to a server, counts the writes among them and lets faults happen: those that a plan has for the n-th
+//! write, and those that a test orders for requests of certain words.
 //!
-//! Takes a request and a way to send it; yields the reply, or the loss of the connection. Reads and watches pass untouched, and
-//! replies to them are never held. The proxy and the layer in front of the in-memory API both stand on this one implementation.
+//! Takes a request and a way to send it; yields the reply, or the loss of the connection. A read passes untouched unless
+//! something was ordered for it. The proxy before a real API server and every layer before the in-memory one stand on this
+//! one implementation.
 
 use std::error::Error;
-use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::faults::{Fault, Killer, Plan, Then, When};
+use crate::connection::{Connection, watched};
+use crate::exchange::{Exchange, is_write};
+use crate::faults::{Fault, Plan, Then, When};
+use crate::orders::{Latch, Order, Orders};
 
 /// Any error of a sender.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A body that may be a stream without end.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
-
-/// How long after the last byte was handed over a killer waits, so that it leaves this process before its reader is killed.
-const REPLY_LEAVES_WITHIN: Duration = Duration::from_millis(2);
 
 /// One write that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +38,8 @@ pub struct WriteRecord {
     pub path: String,
     /// The status that the *server* answered with; absent if it was never asked or has not answered yet.
     pub status: Option<StatusCode>,
+    /// Whether it was accepted and changed nothing, as far as its own words tell.
+    pub empty: bool,
     /// Since counting began.
     pub arrived: Duration,
     /// From arrival to the server's answer, delays included.
@@ -53,40 +54,14 @@ pub struct Interceptor {
     state: Arc<State>,
 }
 
-/// The hold on one write: see [`Interceptor::hold_next`].
-#[derive(Debug)]
-pub struct Held {
-    caught: watch::Receiver<bool>,
-    open: watch::Sender<bool>,
-}
-
-impl Held {
-    /// Resolves once the write has arrived and waits.
-    pub async fn caught(&self) {
-        // The sender lives in the interceptor until then.
-        let _ = self.caught.clone().wait_for(|caught| *caught).await;
-    }
-
-    /// Lets it go on to the server.
-    pub fn release(self) {
-        self.open.send_replace(true);
-    }
-}
-
-/// The other side of a [`Held`].
-#[derive(Debug)]
-struct Gate {
-    part: String,
-    caught: watch::Sender<bool>,
-    open: watch::Receiver<bool>,
-}
-
 #[derive(Debug)]
 struct State {
-    gate: Mutex<Option<Gate>>,
+    connection: Connection,
+    orders: Orders,
     ignored: Vec<String>,
     counting: Mutex<Counting>,
     total: watch::Sender<u64>,
+    under_way: Mutex<UnderWay>,
 }
 
 #[derive(Debug)]
@@ -94,6 +69,32 @@ struct Counting {
     began: Instant,
     plan: Plan,
     records: Vec<WriteRecord>,
+}
+
+/// The writes between their sending and their end.
+#[derive(Debug, Default)]
+struct UnderWay {
+    now: usize,
+    most: usize,
+}
+
+/// One write on its way, also if the client gives it up.
+struct Passage(Arc<State>);
+
+impl Passage {
+    fn begin(state: &Arc<State>) -> Self {
+        let mut writes = state.under_way.lock();
+        writes.now += 1;
+        writes.most = writes.most.max(writes.now);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let mut writes = self.0.under_way.lock();
+        writes.now = writes.now.saturating_sub(1);
+    }
 }
 
 /// The client's connection is to be closed without a reply.
@@ -113,15 +114,15 @@ impl Interceptor {
     #[must_use]
     pub fn new(plan: Plan, ignored: &[&str]) -> Self {
         let counting = Counting { began: Instant::now(), plan, records: Vec::new() };
-        let ignored = ignored.iter().map(ToString::to_string).collect();
-        Self {
-            state: Arc::new(State {
-                gate: Mutex::default(),
-                ignored,
-                counting: Mutex::new(counting),
-                total: watch::Sender::new(0),
-            }),
-        }
+        let state = State {
+            connection: Connection::default(),
+            orders: Orders::default(),
+            ignored: ignored.iter().map(ToString::to_string).collect(),
+            counting: Mutex::new(counting),
+            total: watch::Sender::new(0),
+            under_way: Mutex::default(),
+        };
+        Self { state: Arc::new(state) }
     }
 
     /// Forgets what was counted and follows `plan` from now on.
@@ -130,29 +131,61 @@ impl Interceptor {
         self.state.total.send_replace(0);
     }
 
-    /// Holds the next write whose path contains `part`, whatever becomes of its client meanwhile.
-    #[must_use]
-    pub fn hold_next(&self, part: &str) -> Held {
-        let (caught, is_caught) = watch::channel(false);
-        let (open, is_open) = watch::channel(false);
-        *self.state.gate.lock() = Some(Gate { part: part.to_owned(), caught, open: is_open });
-        Held { caught: is_caught, open }
+    /// Counts on, and follows `plan` from now on.
+    pub fn follow(&self, plan: Plan) {
+        self.state.counting.lock().plan = plan;
     }
 
-    async fn pass_the_gate(&self, request: &Request<Bytes>) {
-        let meant = |gate: &mut Gate| is_write(request.method()) && request.uri().path().contains(&gate.part);
-        let gate = self.state.gate.lock().take_if(meant);
-        if let Some(mut gate) = gate {
-            gate.caught.send_replace(true);
-            // Whoever dropped the other side no longer holds it.
-            let _ = gate.open.wait_for(|open| *open).await;
-        }
+    /// From now on this becomes of the requests that it concerns, reads too. It comes before what the plan has for them.
+    pub fn order(&self, order: Order) {
+        self.state.orders.add(order);
+    }
+
+    /// Lifts every order, and lets go what they hold.
+    pub fn lift(&self) {
+        self.state.orders.lift();
+    }
+
+    /// How many requests met an order.
+    #[must_use]
+    pub fn caught(&self) -> usize {
+        self.state.orders.caught()
+    }
+
+    /// Holds the next write of this method whose path contains `part`, whatever becomes of its client meanwhile.
+    #[must_use]
+    pub fn hold_next(&self, method: Method, part: &str) -> Latch {
+        let (latch, part, says) = (Latch::default(), part.to_owned(), String::new());
+        let then = Then::Hold(latch.clone());
+        self.order(Order { method, part, says, times: Some(1), when: When::BeforeSend, then });
+        latch
+    }
+
+    /// Nothing passes any more, and running watches end; or everything passes again.
+    pub fn cut(&self, cut: bool) {
+        self.state.connection.cut(cut);
+    }
+
+    /// Watches of this kind bring nothing until the thaw.
+    pub fn freeze(&self, plural: &str) {
+        self.state.connection.freeze(plural);
+    }
+
+    /// Watches bring everything again.
+    pub fn thaw(&self) {
+        self.state.connection.thaw();
     }
 
     /// How many writes have arrived.
     #[must_use]
     pub fn count(&self) -> u64 {
         *self.state.total.borrow()
+    }
+
+    /// The greatest number of writes that were on their way at once.
+    #[must_use]
+    pub fn most_at_once(&self) -> usize {
+        self.state.under_way.lock().most
     }
 
     /// The writes so far, in order of arrival.
@@ -181,22 +214,24 @@ impl Interceptor {
     /// Fails with [`Broken`] if the plan drops the connection, and with whatever `send` fails with.
     pub async fn carry<S, F, B>(&self, request: Request<Bytes>, send: S) -> Result<Response<Body>, BoxError>
     where
-        S: Fn(Request<Bytes>) -> F,
-        F: Future<Output = Result<Response<B>, BoxError>>,
+        S: Fn(Request<Bytes>) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = Result<Response<B>, BoxError>> + Send + 'static,
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let Some((number, fault)) = self.admit(&request) else {
-            return Ok(send(request).await?.map(boxed));
+        let plural = watched(request.uri()).filter(|_| request.method() == Method::GET);
+        let carried = async {
+            let _passage = is_write(request.method()).then(|| Passage::begin(&self.state));
+            let ordered = self.state.orders.of(&request);
+            let (number, planned) = self.admit(&request).unzip();
+            let fault = ordered.or_else(|| planned.flatten().map(|Fault { when, then, .. }| (when, then)));
+            Exchange { interceptor: self.clone(), number, send }.carry(request, fault).await
         };
-        let exchange = Exchange { interceptor: self, number, send: &send };
-        self.pass_the_gate(&request).await;
-        match fault {
-            None => exchange.forward(&request).await,
-            Some(Fault { when: When::BeforeSend, then, .. }) => exchange.before_send(&request, then).await,
-            Some(Fault { when: When::AfterCommit, then, .. }) => exchange.after_commit(&request, then).await,
-            Some(Fault { when: When::AfterReply, then, .. }) => exchange.after_reply(&request, then).await,
-        }
+        let reply = self.state.connection.unless_cut(carried).await?;
+        Ok(match plural {
+            Some(plural) => reply.map(|body| self.state.connection.stream(body, plural)),
+            None => reply,
+        })
     }
 
     /// Gives a write its number; yields nothing for anything else.
@@ -212,6 +247,7 @@ impl Interceptor {
             verb: request.method().clone(),
             path: request.uri().to_string(),
             status: None,
+            empty: false,
             arrived: counting.began.elapsed(),
             took: None,
             fault: fault.as_ref().map(|fault| format!("{:?} {:?}", fault.when, fault.then)),
@@ -225,155 +261,14 @@ impl Interceptor {
         path.split('/').any(|part| self.state.ignored.iter().any(|ignored| ignored == part))
     }
 
-    fn answered(&self, number: u64, status: StatusCode) {
+    pub(crate) fn answered(&self, number: u64, status: StatusCode, empty: bool) {
         let mut counting = self.state.counting.lock();
         let now = counting.began.elapsed();
         // After a restart of the count a late answer belongs to nothing.
         if let Some(record) = counting.records.iter_mut().find(|record| record.number == number) {
             record.status = Some(status);
+            record.empty = empty;
             record.took = Some(now.saturating_sub(record.arrived));
-        }
-    }
-}
-
-/// One write on its way.
-struct Exchange<'a, S> {
-    interceptor: &'a Interceptor,
-    number: u64,
-    send: &'a S,
-}
-
-impl<S, F, B> Exchange<'_, S>
-where
-    S: Fn(Request<Bytes>) -> F,
-    F: Future<Output = Result<Response<B>, BoxError>>,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    /// Sends and reads the whole answer: what a write is answered with is short, and only a whole answer was surely committed.
-    async fn forward(&self, request: &Request<Bytes>) -> Result<Response<Body>, BoxError> {
-        let (parts, body) = (self.send)(request.clone()).await?.into_parts();
-        let content = body.collect().await.map_err(Into::into)?.to_bytes();
-        self.interceptor.answered(self.number, parts.status);
-        Ok(Response::from_parts(parts, whole(content)))
-    }
-
-    async fn before_send(&self, request: &Request<Bytes>, then: Then) -> Result<Response<Body>, BoxError> {
-        match then {
-            Then::Kill(kill) => die(&kill).await,
-            Then::Delay(time) => {
-                tokio::time::sleep(time).await;
-                self.forward(request).await
-            }
-            Then::Refuse(status) => refusal(status),
-            Then::Repeat => {
-                self.forward(request).await?;
-                self.forward(request).await
-            }
-            Then::DropConnection => Err(Broken.into()),
-        }
-    }
-
-    async fn after_commit(&self, request: &Request<Bytes>, then: Then) -> Result<Response<Body>, BoxError> {
-        let reply = self.forward(request).await?;
-        match then {
-            Then::Kill(kill) => die(&kill).await,
-            Then::Delay(time) => {
-                tokio::time::sleep(time).await;
-                Ok(reply)
-            }
-            Then::Refuse(status) => refusal(status),
-            Then::Repeat => {
-                self.forward(request).await?;
-                Ok(reply)
-            }
-            Then::DropConnection => Err(Broken.into()),
-        }
-    }
-
-    /// A plan allows nothing but a kill here.
-    async fn after_reply(&self, request: &Request<Bytes>, then: Then) -> Result<Response<Body>, BoxError> {
-        let reply = self.forward(request).await?;
-        let Then::Kill(kill) = then else { return Ok(reply) };
-        Ok(reply.map(|body| boxed(KillOnceRead { body, kill: Some(kill) })))
-    }
-}
-
-fn is_write(method: &Method) -> bool {
-    [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(method)
-}
-
-/// A killed client sees neither a reply nor an error, so neither is given even if it still lives for a moment.
-async fn die(kill: &Killer) -> Result<Response<Body>, BoxError> {
-    kill();
-    pending().await
-}
-
-/// The body that the API server's own refusals have.
-fn refusal(status: StatusCode) -> Result<Response<Body>, BoxError> {
-    let reason = match status.as_u16() {
-        409 => "Conflict",
-        410 => "Expired",
-        422 => "Invalid",
-        429 => "TooManyRequests",
-        500 => "InternalError",
-        503 => "ServiceUnavailable",
-        504 => "Timeout",
-        _ => "",
-    };
-    let body = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "refused, as the plan of faults wanted", "reason": reason, "code": status.as_u16(),
-    });
-    let reply = Response::builder().status(status).header("content-type", "application/json");
-    Ok(reply.body(whole(Bytes::from(body.to_string())))?)
-}
-
-fn whole(content: Bytes) -> Body {
-    boxed(Full::new(content))
-}
-
-pub(crate) fn boxed<B>(body: B) -> Body
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    body.map_err(Into::into).boxed_unsync()
-}
-
-/// Kills once whoever reads the reply is done with it.
-struct KillOnceRead {
-    body: Body,
-    kill: Option<Killer>,
-}
-
-impl http_body::Body for KillOnceRead {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Bytes>, BoxError>>> {
-        std::pin::Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for KillOnceRead {
-    fn drop(&mut self) {
-        if let (Some(kill), Ok(runtime)) = (self.kill.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move {
-                tokio::time::sleep(REPLY_LEAVES_WITHIN).await;
-                kill();
-            });
         }
     }
 }

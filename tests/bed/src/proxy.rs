@@ -95,7 +95,7 @@ async fn answer(
         parts.headers.remove(header);
     }
     let request = Request::from_parts(parts, body.collect().await?.to_bytes());
-    let send = |request: Request<Bytes>| {
+    let send = move |request: Request<Bytes>| {
         let upstream = upstream.clone();
         async move { Ok(upstream.send(request.map(kube::client::Body::from)).await?) }
     };

@@ -14,11 +14,16 @@ fn list(package: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("dependencies").join(format!("{package}.txt"))
 }
 
-/// The packages that cargo names for `package` on Linux, itself first. Versions are the lock file's business.
-fn tree(package: &str, further: &[&str]) -> Vec<String> {
+/// What a component is compiled for. Of a crate that components are made of, the list is what gets into one.
+const COMPONENT: &str = "wasm32-wasip2";
+/// What everything else is compiled for.
+const NATIVE: &str = "x86_64-unknown-linux-gnu";
+
+/// The packages that cargo names for `package` on `target`, itself first. Versions are the lock file's business.
+fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
-        .args(["tree", "--locked", "--package", package, "--edges", "normal", "--target", "x86_64-unknown-linux-gnu"])
+        .args(["tree", "--locked", "--package", package, "--edges", "normal", "--target", target])
         .args(["--prefix", "none", "--format", "{p}"])
         .args(further)
         .output()
@@ -29,7 +34,8 @@ fn tree(package: &str, further: &[&str]) -> Vec<String> {
 }
 
 fn resolved(package: &str) -> BTreeSet<String> {
-    tree(package, &[]).into_iter().filter(|name| name != package).collect()
+    let target = if ["oarlock-sdk", "replace"].contains(&package) { COMPONENT } else { NATIVE };
+    tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
 
 fn updating() -> bool {
@@ -70,6 +76,12 @@ fn api_is_data_only() {
 }
 
 #[test]
+fn contract_is_checks_only() {
+    holds_its_list("oarlock-contract");
+    keeps_out("oarlock-contract", &["k8s-openapi", "kube-client", "tokio", "wasmtime", "oarlock-api", "oarlock-core"]);
+}
+
+#[test]
 fn core_has_neither_client_nor_runtime_nor_engine() {
     holds_its_list("oarlock-core");
     keeps_out(
@@ -99,13 +111,38 @@ fn in_memory_api_knows_neither_core_nor_adapters() {
 #[test]
 fn sdk_is_for_authors_and_brings_little() {
     holds_its_list("oarlock-sdk");
-    keeps_out("oarlock-sdk", &["kube-client", "tokio", "wasmtime", "oarlock-core", "oarlock-api"]);
+    keeps_out("oarlock-sdk", &["jsonschema", "oarlock-contract"]);
+}
+
+#[test]
+fn test_kit_brings_the_checks_of_the_host_and_nothing_else_of_it() {
+    let kit = tree("oarlock-sdk", NATIVE, &["--depth", "1"]);
+    let host: Vec<_> = kit.iter().filter(|name| name.starts_with("oarlock-")).collect();
+    assert_eq!(host, ["oarlock-sdk", "oarlock-contract"]);
 }
 
 #[test]
 fn plugin_depends_on_the_sdk_alone() {
     holds_its_list("replace");
-    assert_eq!(tree("replace", &["--depth", "1"]), ["replace", "oarlock-sdk"]);
+    assert_eq!(tree("replace", NATIVE, &["--depth", "1"]), ["replace", "oarlock-sdk"]);
+}
+
+/// As the Dockerfile builds it. The in-memory API is a feature, so whoever runs the host on a cluster does not ship it.
+#[test]
+fn image_is_built_without_the_in_memory_api() {
+    let docker = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Dockerfile");
+    let text = std::fs::read_to_string(docker).unwrap();
+    let build = text.lines().find(|line| line.contains("cargo build") && line.contains("-p oarlock ")).unwrap();
+    let mut words = build.split_whitespace();
+    let features: Vec<&str> =
+        words.by_ref().skip_while(|word| *word != "oarlock").skip(1).take_while(|word| *word != "\\").collect();
+    let image = tree("oarlock", NATIVE, &features);
+    let usual = tree("oarlock", NATIVE, &[]);
+    for only_for_dev in ["oarlock-sim", "cel", "indicatif", "comfy-table"] {
+        assert!(usual.iter().any(|name| name == only_for_dev), "{only_for_dev} is in no build at all");
+        assert!(image.iter().all(|name| name != only_for_dev), "the image has {only_for_dev}: {features:?}");
+    }
+    assert!(image.iter().any(|name| name == "wasmtime"));
 }
 
 #[test]
@@ -117,7 +154,15 @@ fn every_list_belongs_to_a_test() {
     let mut lists: Vec<String> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     lists.sort();
-    let tested =
-        ["oarlock-api", "oarlock-core", "oarlock-kube", "oarlock-sdk", "oarlock-sim", "oarlock-wasm", "replace"];
+    let tested = [
+        "oarlock-api",
+        "oarlock-contract",
+        "oarlock-core",
+        "oarlock-kube",
+        "oarlock-sdk",
+        "oarlock-sim",
+        "oarlock-wasm",
+        "replace",
+    ];
     assert_eq!(lists, tested.map(|package| format!("{package}.txt")));
 }

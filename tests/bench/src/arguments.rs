@@ -43,7 +43,7 @@ pub(crate) struct Operations {
     /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets or pods; where this is not given, 100 and then 1,000 for `replace`, 100 for `deadline`, else 1,000
+    /// How many targets or pods; where this is not given, 100 and then 1,000 for `replace`, 100 for `deadline`, 300 for `neighbours`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
     /// How often; where this is not given, 3 up to 1,000 targets and 1 above, 10 for `outage`
@@ -83,6 +83,8 @@ pub(crate) enum Scenario {
     Deadline,
     /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
     Outage,
+    /// One job beside a plugin that misbehaves, in each of eleven ways: what it loses by that
+    Neighbours,
 }
 
 /// What fails in the middle of a job.
@@ -135,6 +137,7 @@ impl Scenario {
             Self::Idle => "idle",
             Self::Deadline => "deadline",
             Self::Outage => "outage",
+            Self::Neighbours => "neighbours",
         }
     }
 }

@@ -19,6 +19,18 @@ use crate::arguments::Mode;
 /// What Replace may do.
 pub(crate) const GRANTS: &str = include_str!("../../../plugins/replace/grant.yaml");
 
+/// What the fixtures that misbehave may do.
+const HOSTILE_GRANTS: &str = include_str!("../../hostile/grants.yaml");
+
+/// The plugins that a host finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// Replace alone.
+    Replace,
+    /// And the one that misbehaves as it is told.
+    WithHostile,
+}
+
 /// How long a process may take to begin: a host may have to wait for the lease of one that was cut off.
 const BEGINS_WITHIN: Duration = Duration::from_secs(120);
 /// How long a host may take to end.
@@ -44,19 +56,25 @@ pub(crate) struct HostProcess {
 }
 
 impl HostProcess {
-    /// Starts `oarlock host` with `replace.wasm` and waits until it is ready and leads.
+    /// Starts `oarlock host` with these plugins and waits until it is ready and leads.
     ///
     /// # Errors
     /// Names the binary or component that is missing, or shows the end of the log.
-    pub(crate) async fn start(kubeconfig: &Path, components: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn start(kubeconfig: &Path, components: &Path, dropped: Dropped) -> anyhow::Result<Self> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("oarlock-bench-{}-{number}", std::process::id()));
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins)?;
-        std::fs::copy(components.join("replace.wasm"), plugins.join("replace.wasm"))
-            .context("cannot copy replace.wasm: run `cargo xtask plugins`")?;
-        std::fs::write(folder.join("grants.yaml"), GRANTS)?;
+        let (files, grants) = match dropped {
+            Dropped::Replace => (&["replace.wasm"][..], GRANTS.to_owned()),
+            Dropped::WithHostile => (&["replace.wasm", "hostile.wasm"][..], format!("{GRANTS}\n---\n{HOSTILE_GRANTS}")),
+        };
+        for file in files {
+            std::fs::copy(components.join(file), plugins.join(file))
+                .with_context(|| format!("cannot copy {file}: run `cargo xtask plugins`"))?;
+        }
+        std::fs::write(folder.join("grants.yaml"), grants)?;
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let mut command = std::process::Command::new(binary()?);
         command
@@ -87,6 +105,11 @@ impl HostProcess {
     /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Its plugin directory.
+    pub(crate) fn plugins(&self) -> PathBuf {
+        self.folder.join("plugins")
     }
 
     /// What `/metrics` answers.

@@ -20,6 +20,7 @@ mod idle;
 mod job_watch;
 mod meter;
 mod metrics;
+mod neighbours;
 mod outage;
 mod plugins;
 mod received;
@@ -64,6 +65,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
     let counts = match (asked.scenario, asked.targets) {
         (Scenario::Replace, None) => vec![100, 1000],
         (Scenario::Deadline, None) => vec![100],
+        (Scenario::Neighbours, None) => vec![300],
         _ => vec![asked.targets(1000)],
     };
     let mut all = Vec::new();
@@ -74,6 +76,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
             Scenario::Idle => idle::run(asked, count, &components).await?,
             Scenario::Deadline => deadline::run(asked, count, &components).await?,
             Scenario::Outage => outage::run(asked, count, &components).await?,
+            Scenario::Neighbours => neighbours::run(asked, count, &components).await?,
         };
         println!("{}", table::operations(&figures));
         all.push(figures);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::arguments::{Failure, Mode, Modes, Operations};
+use crate::children::Dropped;
 use crate::ground::Ground;
 use crate::job_watch;
 use crate::scene::{Cast, Scene, figures_of, run_of};
@@ -51,7 +52,7 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
             let mut figures = Vec::new();
             for number in 1..=rounds {
                 eprintln!("{label}, {targets} targets: round {number} of {rounds}");
-                let cast = Cast { mode, pods: targets, components };
+                let cast = Cast { mode, pods: targets, components, dropped: Dropped::Replace };
                 figures.push(once(&ground, cast, (failure, number)).await?);
             }
             runs.push(run_of(&label, targets, figures));

@@ -97,8 +97,8 @@ impl Reads for Alone {
         Ok(None)
     }
 
-    fn serves(&self, _kind: &Kind) -> bool {
-        false
+    fn serves(&self, _kind: &Kind) -> Result<bool, ReadRefusal> {
+        Ok(false)
     }
 }
 
@@ -138,6 +138,7 @@ fn visit(bytes: usize) -> anyhow::Result<Visit> {
         name: "web-1".to_owned(),
         index: 0,
         kind: "Pod".to_owned(),
+        uid: Some("uid-web".into()),
         object: Some(Arc::new(object)),
         containers: Vec::new(),
         extras: BTreeMap::new(),

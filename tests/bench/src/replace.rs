@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::age;
 use crate::arguments::{Mode, Modes, On, Operations};
-use crate::children::{BareProcess, HostProcess};
+use crate::children::{BareProcess, Dropped, HostProcess};
 use crate::ground::Ground;
 use crate::job_watch::{self, JobWatch, Version};
 use crate::meter::Meter;
@@ -141,7 +141,7 @@ impl Place<'_> {
     }
 
     async fn host(&self, site: &Site, planted: &Planted) -> anyhow::Result<Value> {
-        let process = HostProcess::start(&self.ground.kubeconfig()?, self.components).await?;
+        let process = HostProcess::start(&self.ground.kubeconfig()?, self.components, Dropped::Replace).await?;
         let watch = JobWatch::start(site.client.clone(), &site.namespace);
         let before = process.metrics().await?;
         let mut meter = Meter::start(self.ground, process.id())?;

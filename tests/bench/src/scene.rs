@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 
 use crate::arguments::{Mode, Operations};
-use crate::children::HostProcess;
+use crate::children::{Dropped, HostProcess};
 use crate::ground::Ground;
 use crate::job_watch::{self, JobWatch, Version, Versions};
 use crate::site::{Planted, Site, longest};
@@ -31,6 +31,7 @@ pub(crate) struct Cast<'a> {
     pub(crate) mode: Mode,
     pub(crate) pods: usize,
     pub(crate) components: &'a Path,
+    pub(crate) dropped: Dropped,
 }
 
 impl<'a> Scene<'a> {
@@ -41,7 +42,7 @@ impl<'a> Scene<'a> {
     pub(crate) async fn set(ground: &'a Ground, namespace: &str, cast: Cast<'_>) -> anyhow::Result<Self> {
         let site = Site::fresh(ground, namespace).await?;
         let planted = site.plant(cast.mode, cast.pods).await?;
-        let host = HostProcess::start(&ground.kubeconfig()?, cast.components).await?;
+        let host = HostProcess::start(&ground.kubeconfig()?, cast.components, cast.dropped).await?;
         let watch = JobWatch::start(site.client.clone(), namespace);
         Ok(Self { ground, site, planted, host, watch })
     }

@@ -39,6 +39,10 @@ pub(crate) enum Deed {
     Events,
     /// Writes 100,000 lines.
     Log,
+    /// Prints 100,000 lines.
+    PrintFlood,
+    /// Prints a few lines.
+    Print,
     /// Calls the host without end.
     Calls,
     /// Stores 10 MB.
@@ -71,6 +75,8 @@ pub(crate) enum Deed {
     Json,
     /// Answers by chance.
     Chance,
+    /// Sets another value of a label at each visit.
+    Mind,
     /// Fails, not to be tried again.
     Fail,
     /// Fails, to be tried again at once, for ever.
@@ -86,7 +92,7 @@ pub(crate) enum Deed {
 }
 
 /// Each misdeed and its word.
-const WORDS: [(&str, Deed); 30] = [
+const WORDS: [(&str, Deed); 33] = [
     ("trap", Deed::Trap),
     ("loop", Deed::Loop),
     ("memory-bomb", Deed::Memory),
@@ -95,6 +101,8 @@ const WORDS: [(&str, Deed); 30] = [
     ("many-mutations", Deed::Mutations),
     ("many-events", Deed::Events),
     ("log-flood", Deed::Log),
+    ("print-flood", Deed::PrintFlood),
+    ("print", Deed::Print),
     ("call-flood", Deed::Calls),
     ("huge-extra", Deed::Extra),
     ("host-extra", Deed::HostExtra),
@@ -111,6 +119,7 @@ const WORDS: [(&str, Deed); 30] = [
     ("unknown-mutation", Deed::Other),
     ("garbled-json", Deed::Json),
     ("nondeterministic", Deed::Chance),
+    ("another-label", Deed::Mind),
     ("fail", Deed::Fail),
     ("retry", Deed::Retry),
     ("lie", Deed::Lie),
@@ -159,6 +168,12 @@ impl Deed {
             Self::Mutations => (0..MUTATIONS).fold(nothing, |sum, n| sum.change(label(&pod, n))),
             Self::Events => (0..EVENTS).fold(nothing, |sum, n| sum.event(&format!("Event{n}"), "One of many.")),
             Self::Log => flood(nothing),
+            Self::PrintFlood => print_all(nothing),
+            Self::Print => {
+                println!("said aloud on {}\nand \u{1b}[2Jonce more", target.name());
+                eprintln!("said in anger");
+                nothing
+            }
             Self::Calls => call_for_ever(target),
             Self::Extra => nothing.extra("Huge", "x".repeat(EXTRA)),
             Self::HostExtra => {
@@ -181,6 +196,7 @@ impl Deed {
             Self::Other => nothing.mutation(Mutation::Other(("stop-the-world".to_owned(), "{}".to_owned()))),
             Self::Json => nothing.create("{\"kind\":").patch(pod, "[1, 2"),
             Self::Chance => chance(&pod),
+            Self::Mind => nothing.change(Change::of(pod).set_label("hostile.test/mind", job.now_ms().to_string())),
             Self::Fail => return Err(Failure::permanent("Hostile", "It was told to fail.")),
             Self::Retry => return Err(Failure::retryable("Hostile", "It was told to try for ever.")),
             Self::Lie | Self::Hurry | Self::Dawdle | Self::Give => return Err(misplaced()),
@@ -219,6 +235,11 @@ pub(crate) fn deeper(depth: u64) -> u64 {
 
 fn flood(proposal: Proposal) -> Proposal {
     (0..LINES).for_each(|_| info(&"flood ".repeat(64), &[("of", "words")]));
+    proposal
+}
+
+fn print_all(proposal: Proposal) -> Proposal {
+    (0..LINES).for_each(|n| println!("line {n}"));
     proposal
 }
 

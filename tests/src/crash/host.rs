@@ -10,7 +10,7 @@ use kube::Client;
 use oarlock::controller::Controller;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
-use oarlock_kube::lease::{LeaderElector, LeaseConfig};
+use oarlock_kube::lease::{LeaderElector, LeaseConfig, LeaseError};
 use oarlock_kube::transport::clock::Clock;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
@@ -22,7 +22,7 @@ const IDENTITY: &str = "host-0";
 
 /// A running host.
 pub struct Mortal {
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), LeaseError>>,
     cluster: Cluster,
 }
 

@@ -116,8 +116,9 @@ impl Wire {
         if let Some(mishap) = &self.mishap {
             mishap.before(&request).await;
         }
-        let send = |request: Request<Bytes>| {
-            let server = self.server.clone();
+        let server = self.server.clone();
+        let send = move |request: Request<Bytes>| {
+            let server = server.clone();
             async move { server.oneshot(request.map(ClientBody::from)).await.map_err(BoxError::from) }
         };
         self.interceptor.carry(request, send).await

@@ -43,17 +43,23 @@ impl HostProcess {
     /// # Errors
     /// Names what is missing.
     pub fn start_as(plane: &ControlPlane, url: &str, identity: &str) -> anyhow::Result<Self> {
+        let process = Self::prepare(plane, plane.kubeconfig_via(Account::Host, url)?, identity)?;
+        process.begin()?;
+        Ok(process)
+    }
+
+    /// A host with the Replace plugin that uses this kubeconfig and was not started yet.
+    ///
+    /// # Errors
+    /// Names what is missing.
+    pub fn prepare(plane: &ControlPlane, kubeconfig: PathBuf, identity: &str) -> anyhow::Result<Self> {
         let folder = plane.folder().join(identity);
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins).context("cannot create the plugin directory")?;
         std::fs::write(plugins.join("replace.wasm"), component("replace")?).context("cannot write the plugin")?;
         std::fs::write(folder.join("grants.yaml"), GRANTS).context("cannot write the grants")?;
-        let kubeconfig = plane.kubeconfig_via(Account::Host, url)?;
         let identity = identity.to_owned();
-        let process =
-            Self { identity, folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() };
-        process.begin()?;
-        Ok(process)
+        Ok(Self { identity, folder, kubeconfig, child: Arc::default(), killed: Arc::default(), kills: Arc::default() })
     }
 
     /// Starts it once more.
@@ -61,7 +67,7 @@ impl HostProcess {
     /// # Errors
     /// If the binary cannot be started.
     pub fn begin(&self) -> anyhow::Result<()> {
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(host_binary()?);
         command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0"]);
         command.arg("--plugins").arg(self.folder.join("plugins")).arg("--kubeconfig").arg(&self.kubeconfig);
         // What was compiled is found again, and the user's own cache is left alone.
@@ -78,8 +84,15 @@ impl HostProcess {
     pub fn drop_plugin(&self, name: &str, grants: &str) -> anyhow::Result<()> {
         let file = self.folder.join("plugins").join(format!("{name}.wasm"));
         std::fs::write(file, component(name)?).context("cannot write the plugin")?;
-        std::fs::write(self.folder.join("grants.yaml"), format!("{GRANTS}\n---\n{grants}"))
-            .context("cannot write the grants")
+        self.grant(&format!("{GRANTS}\n---\n{grants}"))
+    }
+
+    /// These grants instead of those that are there.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn grant(&self, grants: &str) -> anyhow::Result<()> {
+        std::fs::write(self.folder.join("grants.yaml"), grants).context("cannot write the grants")
     }
 
     /// Stops it where it stands, as SIGSTOP does.
@@ -149,7 +162,10 @@ impl HostProcess {
 }
 
 /// `OARLOCK_BINARY`, or what `cargo build` leaves.
-fn binary() -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// Names the command that builds it.
+pub fn host_binary() -> anyhow::Result<PathBuf> {
     let named = std::env::var_os("OARLOCK_BINARY").map(PathBuf::from);
     let built = || {
         let target = std::env::var_os("CARGO_TARGET_DIR")

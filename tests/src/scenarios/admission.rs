@@ -44,19 +44,22 @@ pub async fn a_bad_spec_is_refused_in_words_that_name_field_and_rule(rig: &mut R
     let with = |more: Value| replace(&names(&["a"]), more);
     let cases = [
         (json!({}), "spec.action: required"),
-        (json!({"action": "Replace"}), "spec.targets: give targets or spec.selector, not both"),
-        (replace(&[], json!({})), "spec.targets: give targets or spec.selector, not both"),
-        (replace(&names(&["a", "b", "a"]), json!({})), "key a already exists"),
-        (replace(&names(&["p4/status"]), json!({})), "spec.targets[].name: must be a DNS-1123 subdomain"),
-        (json!({"action": "Replace", "targets": [{}]}), "spec.targets[].name"),
-        (with(json!({"partition": -1})), "spec.partition: must be >= 0"),
-        (with(json!({"activeDeadlineSeconds": 0})), "spec.activeDeadlineSeconds: must be > 0"),
-        (with(json!({"TTLSecondsAfterFinished": 0})), "spec.TTLSecondsAfterFinished: must be > 0"),
+        (json!({"action": "Replace"}), "spec.targets: name at least one target"),
+        (replace(&[], json!({})), "spec.targets: name at least one target"),
+        (replace(&names(&["a", "b", "a"]), json!({})), "spec.targets[0].name: \"a\" is there twice"),
+        (
+            replace(&names(&["a", "p4/status"]), json!({})),
+            "spec.targets[1].name: \"p4/status\" must be a DNS-1123 subdomain",
+        ),
+        (json!({"action": "Replace", "targets": [{}]}), "spec.targets[0].name: required"),
+        (with(json!({"partition": -1})), "spec.partition: must be >= 0, and is -1"),
+        (with(json!({"activeDeadlineSeconds": 0})), "spec.activeDeadlineSeconds: must be > 0, and is 0"),
+        (with(json!({"TTLSecondsAfterFinished": 0})), "spec.TTLSecondsAfterFinished: must be > 0, and is 0"),
         (with(json!({"targetKind": "Node"})), "oarlock.dev/node-operations=true"),
         (with(json!({"parallelism": "0%"})), "spec.parallelism: an integer >= 1 or 1% to 100%"),
         (
             json!({"action": "Replace", "targets": [{"name": "a", "containers": ["c", "c"]}]}),
-            "spec.targets[].containers: duplicate",
+            "spec.targets[0].containers: \"c\" is there twice",
         ),
     ];
     for (number, (spec, words)) in cases.into_iter().enumerate() {
@@ -75,7 +78,7 @@ pub async fn a_duplicate_among_300_targets_is_named(rig: &mut Rig) -> anyhow::Re
 /// A3: a partition only rises.
 pub async fn a_partition_is_never_lowered_nor_removed(rig: &mut Rig) -> anyhow::Result<()> {
     rig.create_job("j", replace(&names(&["a", "b", "c", "d"]), json!({"partition": 3}))).await?;
-    let rule = ["spec.partition: must not be lowered or removed"];
+    let rule = ["spec.partition: must not be lowered or removed, and was 3"];
     refused(rig.edit_job("j", json!({"partition": null})).await, &rule)?;
     refused(rig.edit_job("j", json!({"partition": 2})).await, &rule)?;
     rig.edit_job("j", json!({"partition": 4})).await?;

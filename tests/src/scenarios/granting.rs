@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use http::Method;
 use oarlock_sim::world::{Pause, Scope};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::ending::begun;
 use super::{all_replaced, names, settled_collaset};
-use crate::components::{GRANTS, component};
+use crate::components::{GRANTS, component, replace_with};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
+use crate::wire::Fate;
 
 /// Within this a job takes up what a change allows it.
 const SOON: Duration = Duration::from_secs(5);
@@ -43,6 +45,43 @@ pub async fn a_job_starts_once_its_namespace_is_granted(rig: &mut Rig) -> anyhow
     ensure!(widened.elapsed() < SOON, "started after {:?}", widened.elapsed());
     rig.until_progress("g", "Succeeded").await?;
     ensure!(rig.told_times("InvalidSpec").await? == 1, "told once");
+    all_replaced(rig, &pods).await
+}
+
+/// A plugin that wants one more field of pods, dropped in while pods cannot be listed: it waits, and no other does.
+pub async fn a_plugin_that_wants_another_field_of_pods_rests_no_other(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 2).await?;
+    let [first, second] = [pods.get(..1), pods.get(1..)].map(|part| names(part.unwrap_or_default()));
+    rig.seedbed.bare_pod("alone").await?;
+    let field = "/spec/terminationGracePeriodSeconds";
+    let mut begin = rig.host_named("host");
+    let wider = GRANTS.replace("name: replace", "name: wider").replace("[/status/conditions]", &format!("[{field}]"));
+    begin.grants = format!("{GRANTS}\n---\n{wider}");
+    rig.start(begin).await?;
+    rig.create_job("r", replace(&first, json!({}))).await?;
+    rig.until_progress("r", "Succeeded").await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order(Method::GET, "/pods", Fate::Held);
+    let component = replace_with(|manifest| {
+        manifest.insert("name".to_owned(), json!("wider"));
+        manifest.insert("action".to_owned(), json!("Wider"));
+        if let Some(fields) = manifest.get_mut("reads").and_then(|reads| reads.pointer_mut("/0/fields")) {
+            *fields = json!([field]);
+        }
+    })?;
+    let state = rig.running()?.host.plugins.publish("wider", component).await;
+    ensure!(state.as_ref().is_some_and(|status| status.state == oarlock_wasm::PluginState::Serving), "{state:?}");
+    rig.until("r", "listing", |_| wire.caught() > 0).await?;
+    rig.create_job("s", replace(&second, json!({}))).await?;
+    rig.until("s", "at work", |job| job.count("processing") > 0).await?;
+    rig.create_job("w", json!({"action": "Wider", "targets": [{"name": "alone"}]})).await?;
+    rig.until("w", "told", |job| job.condition("ActionAvailable") == "False/KindNotReadable").await?;
+    ensure!(rig.jobs().get("s").await?.condition("ActionAvailable") == "True/Serving", "that one goes on");
+    wire.lift();
+    rig.until_progress("s", "Succeeded").await?;
+    rig.until("w", "served", |job| job.condition("ActionAvailable") == "True/Serving").await?;
+    rig.delete_job("w").await?;
+    rig.until_gone("w").await?;
     all_replaced(rig, &pods).await
 }
 

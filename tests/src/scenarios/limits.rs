@@ -1,18 +1,28 @@
 //! What a manifest and a grant limit: targets in flight, who may share a pod, and kinds of targets.
 
+use std::time::Duration;
+
 use anyhow::ensure;
+use http::Method;
 use oarlock_sim::world::{Pause, Scope, Version};
 use serde_json::{Map, Value, json};
 
 use super::ending::begun;
 use super::{all_replaced, holds, names, settled_collaset};
 use crate::components::{GRANTS, replace_with};
+use crate::hosts::Begin;
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
+use crate::wire::{Fate, Wire};
 
 /// A host with the Replace plugin, its manifest changed.
 async fn start_with(rig: &mut Rig, change: impl FnOnce(&mut Map<String, Value>)) -> anyhow::Result<()> {
-    let mut begin = rig.host_named("host");
+    start_on(rig, rig.host_named("host").wire, change).await
+}
+
+/// The same, on this wire.
+async fn start_on(rig: &mut Rig, wire: Wire, change: impl FnOnce(&mut Map<String, Value>)) -> anyhow::Result<()> {
+    let mut begin = Begin { wire, ..rig.host_named("host") };
     begin.plugins.clear();
     rig.start(begin).await?;
     let state = rig.running()?.host.plugins.publish("replace", replace_with(change)?).await;
@@ -55,7 +65,7 @@ pub async fn a_job_that_rests_leaves_its_room_to_others(rig: &mut Rig) -> anyhow
     rig.until("a", "at its partition", |job| job.count("succeeded") == 1).await?;
     let rests = tokio::time::Instant::now();
     rig.until_progress("b", "Succeeded").await?;
-    ensure!(rests.elapsed() < std::time::Duration::from_secs(60), "after {:?}", rests.elapsed());
+    ensure!(rests.elapsed() < Duration::from_secs(60), "after {:?}", rests.elapsed());
     rig.edit_job("a", json!({"partition": 2})).await?;
     rig.until_progress("a", "Succeeded").await?;
     all_replaced(rig, &pods).await
@@ -72,7 +82,7 @@ pub async fn an_exclusive_plugin_starts_no_pod_that_another_job_holds(rig: &mut 
     rig.create_job("b", replace(&names(&pods), json!({}))).await?;
     let job = rig.until("b", "one in flight", |job| job.count("processing") == 1).await?;
     ensure!(job.target(&first.join("")) == "Pending", "{:?}", job.data);
-    rig.pass(std::time::Duration::from_secs(120)).await;
+    rig.pass(Duration::from_secs(120)).await;
     ensure!(rig.jobs().get("b").await?.count("pending") == 1, "it still waits");
     rig.delete_job("a").await?;
     rig.until_gone("a").await?;
@@ -80,6 +90,38 @@ pub async fn an_exclusive_plugin_starts_no_pod_that_another_job_holds(rig: &mut 
     rig.until_pod(&first.join(""), "held by one", |pod| holds(pod) == 1).await?;
     rig.world.release(Pause::Creation, Scope::World);
     rig.until_progress("b", "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+/// Two jobs of a plugin that shares no pod begin on one pod in the same moment: one of them waits, before either holds it.
+pub async fn of_two_jobs_that_begin_on_one_pod_at_once_an_exclusive_plugin_takes_one(
+    rig: &mut Rig,
+) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 1).await?;
+    rig.world.hold(Pause::Creation, Scope::World);
+    let target = names(&pods);
+    let jobs = ["a", "b"];
+    for job in jobs {
+        rig.create_job(job, replace(&target, json!({}))).await?;
+    }
+    // Both are planned before the record of either is durable.
+    let wire = rig.host_named("host").wire;
+    wire.order(Method::PATCH, "/operationjobs/", Fate::Answered(Duration::from_millis(50)));
+    start_on(rig, wire, |manifest| drop(manifest.insert("exclusive".to_owned(), json!(true)))).await?;
+    begun(rig, &target.join("")).await?;
+    rig.pass(Duration::from_secs(120)).await;
+    let mut flight = Vec::new();
+    for job in jobs {
+        flight.extend((rig.jobs().get(job).await?.count("processing") == 1).then_some(job));
+    }
+    let [first] = flight.as_slice() else { anyhow::bail!("in flight: {flight:?}") };
+    rig.until_pod(&target.join(""), "held by one", |pod| holds(pod) == 1).await?;
+    rig.delete_job(first).await?;
+    rig.until_gone(first).await?;
+    let other = if *first == "a" { "b" } else { "a" };
+    rig.until(other, "in flight", |job| job.count("processing") == 1).await?;
+    rig.world.release(Pause::Creation, Scope::World);
+    rig.until_progress(other, "Succeeded").await?;
     all_replaced(rig, &pods).await
 }
 

@@ -191,7 +191,10 @@ pub async fn what_was_held_back_while_renewals_hung_is_made_in_the_next_term(rig
 
 /// A new term may not write the status of one job.
 pub async fn a_job_that_may_not_be_written_keeps_no_neighbour_waiting(rig: &mut Rig) -> anyhow::Result<()> {
-    good_beside_bad(rig, StatusCode::FORBIDDEN).await
+    good_beside_bad(rig, StatusCode::FORBIDDEN).await?;
+    rig.until_told("StatusRefused", 1).await?;
+    ensure!(rig.told_times("StatusRefused").await? == 1, "told once, however often it was refused");
+    Ok(())
 }
 
 /// The server fails whenever a new term writes the status of one job.

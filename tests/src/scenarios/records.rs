@@ -56,9 +56,11 @@ async fn ends_although(rig: &mut Rig, fate: Fate) -> anyhow::Result<()> {
     rig.create_job("good", spec).await?;
     let missing: Vec<String> = (0..MANY).map(|number| format!("missing-{number}")).collect();
     rig.create_job("bad", replace(&missing, more)).await?;
-    for (name, progress, told) in [("good", "Succeeded", "Completed"), ("bad", "Failed", "JobFailed")] {
-        let ended = |job: &DynamicObject| job.data.pointer("/status/endTime").is_some();
-        let job = rig.until(name, "with its end", ended).await?;
+    // Both at once: each goes soon after its end.
+    let ended = |job: &DynamicObject| job.data.pointer("/status/endTime").is_some();
+    let (good, bad) =
+        tokio::try_join!(rig.until("good", "with its end", ended), rig.until("bad", "with its end", ended))?;
+    for (job, progress, told) in [(good, "Succeeded", "Completed"), (bad, "Failed", "JobFailed")] {
         ensure!(job.progress() == progress && job.count(progress) == MANY, "{:?}", job.data);
         rig.until_told(told, 1).await?;
     }
@@ -196,7 +198,13 @@ pub async fn no_pod_is_marked_while_the_status_says_less_than_the_records(rig: &
     rig.create_job("many", replace(&targets, json!({}))).await?;
     patiently("the status is held", async || Ok(wire.caught() == 2)).await?;
     rig.pass(Duration::from_secs(5)).await;
-    let later: Vec<String> = targets.iter().skip(250).map(|name| format!("/pods/{name}")).collect();
+    // A slow machine starts them in more rounds than two, each with a status of its own.
+    let stored = rig.jobs().get("many").await?;
+    let in_flight = stored.data.pointer("/status/ranges/processing").and_then(serde_json::Value::as_str);
+    let last = in_flight.and_then(|text| text.rsplit(['-', ',']).next()?.parse::<usize>().ok());
+    let in_flight = last.map_or(0, |last| last + 1);
+    ensure!(in_flight < MANY, "the held status is not stored: {:?}", stored.data);
+    let later: Vec<String> = targets.iter().skip(in_flight).map(|name| format!("/pods/{name}")).collect();
     let marked = wire.writes().iter().filter(|sent| later.iter().any(|path| sent.path.ends_with(path))).count();
     ensure!(marked == 0, "{marked} pods were marked though the status does not have their targets in flight");
     wire.lift();

@@ -23,8 +23,10 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run every test: unit, scenarios, the real control plane, conformance
+    /// Run every test: unit, scenarios, the real control plane, conformance, lint
     Test,
+    /// Run all points of the crash sweeps, of which a test run shows a part
+    Soak,
     /// Measure, and print figures and ratios
     Bench(Bench),
     /// Check formatting and run clippy on all crates

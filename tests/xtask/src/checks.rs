@@ -15,10 +15,15 @@ pub(crate) fn lint() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether cargo-deny is there.
+pub(crate) fn deny_is_installed() -> bool {
+    let asked = cargo(&["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
 /// The command `cargo xtask deny`. Advisories need a download that may not be there, so they are not asked for.
 pub(crate) fn deny() -> anyhow::Result<ExitCode> {
-    let installed = cargo(&["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !installed.is_ok_and(|status| status.success()) {
+    if !deny_is_installed() {
         bail!("cargo-deny is not installed: run `cargo install cargo-deny --locked` first");
     }
     succeed(&mut cargo(&["deny", "check", "licenses", "bans", "sources"]))?;

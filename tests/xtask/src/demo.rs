@@ -12,8 +12,12 @@ use crate::workspace::{binary, cargo_on_all, components_folder, root, succeed};
 /// The command `cargo xtask demo`.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     plugins::ensure_target()?;
-    plugins::compile()?;
-    succeed(&mut cargo_on_all("build", &["--bin", "oarlock"]))?;
+    // Beside one another: each leaves a core idle now and then, and they share no lock.
+    std::thread::scope(|scope| {
+        let components = scope.spawn(plugins::compile);
+        let host = succeed(&mut cargo_on_all("build", &["--bin", "oarlock"]));
+        components.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the build of the components panicked"))).and(host)
+    })?;
     let binary = binary("debug", "oarlock");
     let mut command = Command::new(&binary);
     command.current_dir(root()).arg("demo").arg("--plugins-from").arg(components_folder()).args(arguments);

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod bench;
+mod binaries;
 mod checks;
 mod demo;
 mod phases;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo { arguments } => demo::run(&arguments),
         Command::Test => suite::run(),
+        Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
         Command::Lint => checks::lint(),
         Command::Deny => checks::deny(),

@@ -3,6 +3,7 @@
 //! Takes phases as they run, also beside one another; yields a table and an honest verdict: one failure fails the whole.
 
 use std::fmt::Write as _;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ pub(crate) enum Outcome {
 /// One row of the table.
 #[derive(Clone, Debug)]
 struct Phase {
-    name: &'static str,
+    name: String,
     outcome: Outcome,
     took: Duration,
 }
@@ -33,7 +34,7 @@ pub(crate) struct Phases {
 
 impl Phases {
     /// Runs one phase and says whether it passed.
-    pub(crate) fn run(&self, name: &'static str, work: impl FnOnce() -> anyhow::Result<()>) -> bool {
+    pub(crate) fn run(&self, name: &str, work: impl FnOnce() -> anyhow::Result<()>) -> bool {
         println!("==> {name}");
         let began = Instant::now();
         let outcome = match work() {
@@ -44,13 +45,13 @@ impl Phases {
             }
         };
         let passed = matches!(outcome, Outcome::Passed);
-        self.add(Phase { name, outcome, took: began.elapsed() });
+        self.add(Phase { name: name.to_owned(), outcome, took: began.elapsed() });
         passed
     }
 
     /// Notes that a phase was not run, which counts as a failure of the whole.
-    pub(crate) fn not_run(&self, name: &'static str, reason: &'static str) {
-        self.add(Phase { name, outcome: Outcome::NotRun(reason), took: Duration::ZERO });
+    pub(crate) fn not_run(&self, name: &str, reason: &'static str) {
+        self.add(Phase { name: name.to_owned(), outcome: Outcome::NotRun(reason), took: Duration::ZERO });
     }
 
     fn add(&self, phase: Phase) {
@@ -66,6 +67,13 @@ impl Phases {
         self.rows().iter().all(|phase| matches!(phase.outcome, Outcome::Passed))
     }
 
+    /// Prints the table, with the time that all of it took, and yields the verdict.
+    pub(crate) fn close(&self, took: Duration) -> ExitCode {
+        let verdict = if self.passed() { "passed" } else { "FAILED" };
+        println!("\n{}{:<44} {:>7.1} s  {verdict}", self.table(), "all", took.as_secs_f64());
+        if self.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
     /// The table of phases.
     pub(crate) fn table(&self) -> String {
         self.rows().iter().fold(String::new(), |mut table, Phase { name, outcome, took }| {
@@ -74,7 +82,7 @@ impl Phases {
                 Outcome::Failed(reason) => format!("FAILED: {}", reason.lines().next().unwrap_or_default()),
                 Outcome::NotRun(reason) => format!("NOT RUN: {reason}"),
             };
-            let _ = writeln!(table, "{name:<38} {:>7.1} s  {words}", took.as_secs_f64());
+            let _ = writeln!(table, "{name:<44} {:>7.1} s  {words}", took.as_secs_f64());
             table
         })
     }

@@ -1,55 +1,105 @@
 //! Every test there is.
 //!
-//! Takes a machine with Rust and Go; yields the outcome of all tests as exit code and a table of phases. The control plane is
-//! built beside the Rust code. A control plane that is missing is a failure and never a skip.
+//! Takes a machine with Rust and Go; yields the outcome of all tests as exit code and a table that says how long each phase
+//! took. The control plane is built beside the Rust code, and test binaries run in two lanes: those that mostly wait for a
+//! real control plane, and those that compute. A control plane that is missing is a failure and never a skip.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::binaries::{self, Binary};
+use crate::checks;
 use crate::phases::Phases;
 use crate::plugins;
-use crate::workspace::{COMPONENTS_VARIABLE, HOST_VARIABLE, binary, cargo_on_all, components_folder, succeed};
+use crate::workspace::{WASM_ONLY, cargo, cargo_on_all, succeed};
+
+/// Test binaries that mostly wait for servers.
+const WAITING: [&str; 5] = ["real", "crash_real", "processes", "conformance", "kubectl"];
+
+/// What takes long begins first, so that both lanes end at about the same time.
+const LONG: [&str; 4] = ["real", "crash_real", "crash_sim", "sim"];
 
 /// The command `cargo xtask test`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    let began = Instant::now();
-    let phases = Phases::default();
-    let (control_plane, rust) = std::thread::scope(|scope| {
-        let control_plane = scope.spawn(|| phases.run("real control plane", find_control_plane));
-        let rust = build(&phases);
-        (control_plane.join().unwrap_or(false), rust)
-    });
-    if rust && control_plane {
-        phases.run("tests", run_tests);
-    } else {
-        phases.not_run("tests", "what they need is missing");
+    let (began, phases) = (Instant::now(), Phases::default());
+    match prepare(&phases) {
+        Some(binaries) => in_two_lanes(&phases, &binaries),
+        None => phases.not_run("tests", "what they need is missing"),
     }
-    print!("\n{}", phases.table());
-    println!(
-        "{:<38} {:>7.1} s  {}",
-        "all",
-        began.elapsed().as_secs_f64(),
-        if phases.passed() { "passed" } else { "FAILED" }
-    );
-    Ok(if phases.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(phases.close(began.elapsed()))
+}
+
+/// The command `cargo xtask soak`: what a test run shows for a few minutes, as a whole.
+pub(crate) fn soak() -> anyhow::Result<ExitCode> {
+    let (began, phases) = (Instant::now(), Phases::default());
+    match prepare(&phases) {
+        Some(binaries) => {
+            for binary in binaries.iter().filter(|binary| binary.name.starts_with("crash_")) {
+                phases.run(&format!("soak: {}", binary.title()), || binary.soak());
+            }
+        }
+        None => phases.not_run("soak", "what it needs is missing"),
+    }
+    Ok(phases.close(began.elapsed()))
+}
+
+/// Builds everything, the control plane beside the Rust code. Yields the test binaries if it is all there.
+fn prepare(phases: &Phases) -> Option<Vec<Binary>> {
+    std::thread::scope(|scope| {
+        let control_plane = scope.spawn(|| phases.run("real control plane", find_control_plane));
+        let binaries = build(phases);
+        if control_plane.join().unwrap_or(false) { binaries } else { None }
+    })
 }
 
 fn find_control_plane() -> anyhow::Result<()> {
     controlplane::binaries(&|line| println!("control plane: {line}")).map(|_| ())
 }
 
-fn build(phases: &Phases) -> bool {
-    phases.run("target wasm32-wasip2", plugins::ensure_target)
+fn build(phases: &Phases) -> Option<Vec<Binary>> {
+    let mut found = Vec::new();
+    let built = phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
         // Tests that kill the host start its binary, which no test binary contains.
-        && phases.run("host and test binaries", || succeed(&mut cargo_on_all("build", &["--bins", "--tests"])))
+        && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
+        && phases.run("test binaries", || {
+            found = binaries::build()?;
+            Ok(())
+        });
+    found.sort_by_key(|binary| LONG.iter().position(|name| *name == binary.name).unwrap_or(LONG.len()));
+    built.then_some(found)
 }
 
-fn run_tests() -> anyhow::Result<()> {
-    let mut command = cargo_on_all("test", &["--no-fail-fast"]);
-    // Most scenarios on the real control plane wait for it most of the time.
-    command
-        .env("RUST_TEST_THREADS", std::thread::available_parallelism().map_or(4, |count| count.get() * 2).to_string());
-    command.env(COMPONENTS_VARIABLE, components_folder()).env(HOST_VARIABLE, binary("debug", "oarlock"));
-    succeed(&mut command)
+fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
+    let (waiting, computing): (Vec<&Binary>, Vec<&Binary>) =
+        binaries.iter().partition(|binary| WAITING.contains(&binary.name.as_str()));
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        let lane = scope.spawn(|| {
+            for binary in waiting {
+                // Most scenarios on the real control plane wait for it most of the time.
+                phases.run(&format!("waits: {}", binary.title()), || binary.run(2 * cores));
+            }
+        });
+        for binary in computing {
+            phases.run(&format!("computes: {}", binary.title()), || binary.run(cores));
+        }
+        read(phases);
+        if lane.join().is_err() {
+            phases.not_run("the rest of the waiting lane", "it panicked");
+        }
+    });
+}
+
+/// What cargo alone can run, and the checks that read.
+fn read(phases: &Phases) {
+    phases.run("documentation tests", || succeed(&mut cargo_on_all("test", &["--doc", "--quiet"])));
+    // What the component does must not run natively; what it knows of itself may.
+    phases.run("tests of the hostile plugin", || succeed(&mut cargo(&["test", "--quiet", "-p", WASM_ONLY, "--lib"])));
+    phases.run("lint", || checks::lint().map(drop));
+    if checks::deny_is_installed() {
+        phases.run("licences and dependencies", || checks::deny().map(drop));
+    } else {
+        println!("==> licences and dependencies are not checked: cargo-deny is not installed");
+    }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 pub(crate) const WASM_TARGET: &str = "wasm32-wasip2";
 
 /// The crates that are WebAssembly components.
-pub(crate) const COMPONENTS: [&str; 2] = ["replace", "hostile"];
+pub(crate) const COMPONENTS: [&str; 4] = ["replace", "hostile", "quarantine", "golden"];
 
 /// The component that is nothing but a component: what it does must never run natively.
 pub(crate) const WASM_ONLY: &str = "hostile";
@@ -21,6 +21,9 @@ pub(crate) const COMPONENTS_VARIABLE: &str = "OARLOCK_COMPONENTS";
 
 /// Where tests and benches find the host's binary, to run it as a process of its own.
 pub(crate) const HOST_VARIABLE: &str = "OARLOCK_BINARY";
+
+/// Where tests see that they are to show everything, however long that takes.
+pub(crate) const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
 
 /// The root of the repository.
 pub(crate) fn root() -> PathBuf {

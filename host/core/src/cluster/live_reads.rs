@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use oarlock_contract::sighting::Sighting;
+
 use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::cluster::store::Store;
 
 /// One read that the next round makes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +31,8 @@ pub enum LiveRead {
         /// Their namespace.
         namespace: String,
     },
+    /// Whether the cluster serves a kind.
+    Served(Kind),
     /// The ReplicaSets of a namespace, to learn the Deployment of each.
     Controllers {
         /// The namespace.
@@ -56,6 +61,19 @@ pub struct LiveReads {
 }
 
 impl LiveReads {
+    /// What is known of an object: of a watched kind what `store` shows, of another what was read live in this round.
+    pub fn sighting(&self, key: &ObjectKey, store: &Store) -> Sighting<Arc<Object>> {
+        let known = match store.get(key) {
+            None if !store.keeps(&key.kind) => self.objects.get(key).cloned(),
+            shown => Some(shown),
+        };
+        match known {
+            None => Sighting::Unread,
+            Some(None) => Sighting::Absent,
+            Some(Some(object)) => Sighting::Found(object),
+        }
+    }
+
     /// True if the API server answered `read` in this round.
     pub fn has(&self, read: &LiveRead) -> bool {
         self.answered.contains(read)

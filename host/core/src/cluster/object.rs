@@ -3,87 +3,12 @@
 //! Everything else is dropped before it is stored, for it is most of a pod.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+pub use oarlock_contract::object_key::{Kind, ObjectKey, Owner};
+use oarlock_contract::reads::LAST_APPLIED;
+pub use oarlock_contract::reads::METADATA;
 use serde_json::{Map, Value};
 
 pub use crate::cluster::compact::{Fields, Strings};
-use crate::job::key::JobKey;
-
-/// Names one kind.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kind {
-    /// `apiVersion`, such as `v1` or `apps/v1`.
-    pub api_version: String,
-    /// `kind`, such as `Pod`.
-    pub kind: String,
-}
-
-impl Kind {
-    /// The kind of `apiVersion` and `kind`.
-    pub fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
-        Self { api_version: api_version.into(), kind: kind.into() }
-    }
-
-    /// `v1` `Pod`.
-    pub fn pod() -> Self {
-        Self::new("v1", "Pod")
-    }
-
-    /// `v1` `Namespace`.
-    pub fn namespace() -> Self {
-        Self::new("v1", "Namespace")
-    }
-
-    /// The OperationJob.
-    pub fn job() -> Self {
-        Self::new(oarlock_api::OPERATION_JOB_API_VERSION, "OperationJob")
-    }
-
-    /// The OperationRecord.
-    pub fn record() -> Self {
-        Self::new(oarlock_api::OPERATION_RECORD_API_VERSION, "OperationRecord")
-    }
-}
-
-/// Names one object. A later object may have the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectKey {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace; `None` for a cluster-scoped object.
-    pub namespace: Option<String>,
-    /// Its name.
-    pub name: String,
-}
-
-impl ObjectKey {
-    /// The pod `name` of `namespace`.
-    pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { kind: Kind::pod(), namespace: Some(namespace.into()), name: name.into() }
-    }
-
-    /// The OperationJob of that key.
-    pub fn job(key: &JobKey) -> Self {
-        Self { kind: Kind::job(), namespace: Some(key.namespace.clone()), name: key.name.clone() }
-    }
-
-    /// The namespace of that name.
-    pub fn namespace(name: &str) -> Self {
-        Self { kind: Kind::namespace(), namespace: None, name: name.to_owned() }
-    }
-}
-
-/// An owner reference.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// Kind of the owner.
-    pub kind: Kind,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// True if it is the controller.
-    pub controller: bool,
-}
 
 /// One object as it was at one resourceVersion.
 #[derive(Clone, Debug, PartialEq)]
@@ -112,26 +37,8 @@ pub struct Object {
     pub fields: Fields,
 }
 
-/// The fields of `metadata` that an [`Object`] is made of; all others are ignored.
-pub const METADATA: [&str; 11] = [
-    "name",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "labels",
-    "annotations",
-    "finalizers",
-    "ownerReferences",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-];
-
 /// Prefix of the annotation that lists a job's holds on an object; the UID of the job follows.
 pub const HOLD: &str = "hold.oarlock.dev/";
-
-/// An annotation that repeats the whole object and that the host never reads.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Object {
     /// The object in `document`, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).

@@ -259,7 +259,7 @@ pub enum Stopped {
     Conflict,
     /// 429 with cause `DisruptionBudget`, or 500 for several budgets.
     Blocked {
-        /// The server's sentence.
+        /// The server's sentence, after the name of the budget where the server gives that ([`blocked_by`]).
         message: String,
         /// Seconds to wait, if it names them.
         retry_after: Option<u32>,
@@ -283,6 +283,19 @@ pub enum Stopped {
     NotSent,
     /// Nothing was sent: the term of leadership was over.
     LostLease,
+}
+
+/// The words that a message about a blocked eviction begins with, before the budget's name.
+const BUDGET: &str = "disruption budget ";
+
+/// The message of an eviction that this budget blocks, of which the server says `text`.
+pub fn blocked_by(budget: &str, text: &str) -> String {
+    format!("{BUDGET}{budget}: {text}")
+}
+
+/// The budget that a message of [`blocked_by`] names.
+pub fn budget_of(message: &str) -> Option<&str> {
+    message.strip_prefix(BUDGET)?.split_once(": ").map(|(budget, _)| budget)
 }
 
 /// An event to emit, best effort.

@@ -1,5 +1,6 @@
 //! Names of jobs.
 
+use oarlock_contract::object_key::{Kind, ObjectKey};
 use serde_json::{Value, json};
 
 /// Names one job. A later job may have the same name.
@@ -9,6 +10,13 @@ pub struct JobKey {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl JobKey {
+    /// The key of the OperationJob itself.
+    pub fn object(&self) -> ObjectKey {
+        ObjectKey { kind: Kind::job(), namespace: Some(self.namespace.clone()), name: self.name.clone() }
+    }
 }
 
 impl std::fmt::Display for JobKey {
@@ -44,6 +52,12 @@ impl JobRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_contract_names_the_kinds_of_the_api() {
+        assert_eq!(Kind::job().api_version, oarlock_api::OPERATION_JOB_API_VERSION);
+        assert_eq!(Kind::record().api_version, oarlock_api::OPERATION_RECORD_API_VERSION);
+    }
 
     #[test]
     fn a_name_that_is_cut_never_ends_in_a_dot_or_a_dash() {

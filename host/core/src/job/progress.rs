@@ -69,6 +69,11 @@ impl ProgressSets {
     }
 }
 
+/// `1 target`, `2 targets`.
+pub fn targets(count: usize) -> String {
+    if count == 1 { "1 target".to_owned() } else { format!("{count} targets") }
+}
+
 /// Numbers of targets by progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counts {
@@ -94,6 +99,11 @@ impl Counts {
             Progress::Succeeded => self.succeeded += 1,
             Progress::Failed => self.failed += 1,
         }
+    }
+
+    /// Targets that have ended.
+    pub fn ended(&self) -> usize {
+        self.succeeded + self.failed
     }
 
     /// Progress of the job.

@@ -10,6 +10,7 @@ use oarlock_api::{
     Condition, OperationJob, OperationJobStatus, OperationRecord, PluginBinding, Selection, TargetDetail, TargetError,
     TargetRef,
 };
+pub use oarlock_contract::extras;
 
 use crate::job::ranges;
 use crate::job::spec::MOST_TARGETS;
@@ -76,24 +77,6 @@ pub struct TargetState {
     pub extra: BTreeMap<String, String>,
     /// The reason why it failed or waits.
     pub error: Option<TargetError>,
-}
-
-/// Extras of the host.
-pub mod extras {
-    /// `kind/name/uid` of the root controller.
-    pub const OWNER: &str = "Owner";
-    /// The node of a DaemonSet's pod.
-    pub const NODE: &str = "Node";
-    /// Time at which the target was asked to terminate.
-    pub const EVICTED_AT: &str = "EvictedAt";
-    /// `true` once the target carries no change of this job that has to be undone.
-    pub const RELEASED: &str = "Released";
-    /// The objects that the exclusive extras name, as `<extra>=<kind>/<uid>`, joined by commas.
-    pub const CLAIMED_UID: &str = "ClaimedUID";
-    /// Summary of a dry run; reserved.
-    const PLAN: &str = "Plan";
-    /// All extras of the host.
-    pub const HOST: [&str; 6] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, PLAN];
 }
 
 impl TargetState {

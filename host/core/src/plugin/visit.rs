@@ -41,6 +41,8 @@ pub struct TargetFacts {
     pub index: u32,
     /// `Pod` or `Node`.
     pub kind: String,
+    /// The recorded UID.
+    pub uid: Option<String>,
     /// The object of the recorded UID; `None` if it is gone.
     pub object: Option<Arc<Object>>,
     /// The containers asked for; empty means all.
@@ -87,8 +89,8 @@ pub trait Reads: Send + Sync {
     fn related(&self, relation: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal>;
     /// One object by name; `None` if there is none. The caller has checked that its kind is declared.
     fn get(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal>;
-    /// True if the cluster serves a kind.
-    fn serves(&self, kind: &Kind) -> bool;
+    /// True if the cluster serves a kind; it need not be declared.
+    fn serves(&self, kind: &Kind) -> Result<bool, ReadRefusal>;
 }
 
 /// The reason why a read was refused.

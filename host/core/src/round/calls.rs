@@ -1,8 +1,10 @@
 //! One plugin call for one target: its input, and the reads it may make.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_contract::successors::MADE_BY_THEN_SECONDS;
 
 use crate::job::state::{TargetState, extras};
 use crate::job::time::{after, after_seconds, milliseconds, whole};
@@ -15,10 +17,6 @@ use crate::round::target_memory::TargetMemory;
 use crate::shared::reads::{Subject, VisitReads};
 use crate::shared::successors::RootController;
 use crate::shared::tables::{SharedTables, Tables};
-
-/// Time for a controller to make an object in place of a target. One that makes none by then has as many as it wants: it had
-/// made one too many before, since the reply to an earlier request was lost, say.
-const MADE_BY_THEN: SignedDuration = SignedDuration::from_secs(10);
 
 /// A planned visit of one target, on its way to the plugin and back.
 pub struct PlannedCall<'a> {
@@ -37,7 +35,11 @@ impl PlannedCall<'_> {
         known: &TargetMemory,
         tables: &SharedTables,
     ) -> (Visit, Arc<VisitReads>) {
-        let reads = Arc::new(self.reads(memory, known, tables));
+        let mut reads = self.reads(memory, known, tables);
+        let registration = self.target.round.serving().map(|plugin| &plugin.registration);
+        reads.subject.parameters =
+            registration.map(|own| own.named_by_parameters(&facts.parameters)).unwrap_or_default();
+        let reads = Arc::new(reads);
         let target = self.facts(memory, known);
         (Visit { job: facts.clone(), target, call: self.planned.call, reads: reads.clone() }, reads)
     }
@@ -76,6 +78,7 @@ impl PlannedCall<'_> {
             name: name.to_owned(),
             index,
             kind: "Pod".to_owned(),
+            uid: state.uid.clone(),
             object: self.planned.object.clone(),
             containers: containers.unwrap_or_default(),
             extras: stored.extra.clone(),
@@ -101,6 +104,7 @@ impl PlannedCall<'_> {
                 name: self.target.name.to_owned(),
                 uid: state.uid.clone().unwrap_or_default(),
                 extras: self.target.stored.extra.clone(),
+                parameters: BTreeMap::new(),
                 job_uid: round.job.uid.clone(),
                 since,
                 controller: RootController::of(state),
@@ -123,5 +127,6 @@ impl PlannedCall<'_> {
 /// time to make one after that: the first second in which everything is younger than the job's start.
 fn surplus_since(job_start: Option<Timestamp>, since: Timestamp, now: Timestamp) -> Option<Timestamp> {
     let first = after_seconds(job_start?, 1);
-    (first < since && after(since, MADE_BY_THEN) <= now).then_some(first)
+    let by_then = after(since, SignedDuration::from_secs(MADE_BY_THEN_SECONDS.into()));
+    (first < since && by_then <= now).then_some(first)
 }

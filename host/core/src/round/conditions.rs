@@ -2,17 +2,19 @@
 
 use oarlock_api::Condition;
 
-use crate::job::progress::Counts;
+use crate::job::progress::{Counts, targets};
 use crate::job::state::Progress;
 use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
+use crate::round::held_back::HeldBack;
 
-/// The inputs of conditions: the round, and the numbers of targets.
+/// The inputs of conditions: the round, the numbers of targets, and what holds the job back.
 #[derive(Clone, Copy)]
 struct Facts<'a> {
     round: &'a Round<'a>,
     counts: Counts,
+    held_back: Option<&'a HeldBack>,
 }
 
 struct Word {
@@ -23,8 +25,13 @@ struct Word {
 }
 
 /// The conditions of a round, with times from `before`.
-pub fn conditions(round: &Round<'_>, counts: Counts, before: &[Condition]) -> Vec<Condition> {
-    let facts = &Facts { round, counts };
+pub(crate) fn conditions(
+    round: &Round<'_>,
+    counts: Counts,
+    held_back: Option<&HeldBack>,
+    before: &[Condition],
+) -> Vec<Condition> {
+    let facts = &Facts { round, counts, held_back };
     let progress = counts.progress();
     let words = [
         complete(facts, progress),
@@ -40,7 +47,7 @@ pub fn conditions(round: &Round<'_>, counts: Counts, before: &[Condition]) -> Ve
 
 /// True if a condition that does not follow from the counts alone differs from the stored one.
 pub fn moved(round: &Round<'_>, before: &[Condition]) -> bool {
-    let facts = &Facts { round, counts: Counts::default() };
+    let facts = &Facts { round, counts: Counts::default(), held_back: None };
     [action_available(facts), valid(facts)].iter().any(|now| {
         let old = before.iter().find(|old| old.kind == now.kind);
         old.is_none_or(|old| (old.reason.as_str(), &old.message) != (now.reason, &now.message))
@@ -68,16 +75,22 @@ fn word(kind: &'static str, status: bool, reason: &'static str, message: impl In
 fn complete(facts: &Facts<'_>, progress: Progress) -> Word {
     let Counts { total, succeeded, .. } = facts.counts;
     match progress {
-        Progress::Succeeded => word("Complete", true, "AllTargetsSucceeded", format!("all {total} targets succeeded")),
-        Progress::Failed => word("Complete", false, "JobFailed", format!("{succeeded} of {total} targets succeeded")),
-        _ => word("Complete", false, "InProgress", format!("{succeeded} of {total} targets succeeded so far")),
+        Progress::Succeeded => {
+            word("Complete", true, "AllTargetsSucceeded", format!("{succeeded} of {} succeeded", targets(total)))
+        }
+        Progress::Failed => {
+            word("Complete", false, "JobFailed", format!("{succeeded} of {} succeeded", targets(total)))
+        }
+        _ => word("Complete", false, "InProgress", format!("{succeeded} of {} succeeded so far", targets(total))),
     }
 }
 
 fn failed(facts: &Facts<'_>, progress: Progress) -> Word {
     let Counts { total, failed, .. } = facts.counts;
-    let message =
-        format!("{failed} of {total} targets failed; see their errors in status.targetDetails or the OperationRecords");
+    let message = format!(
+        "{failed} of {} failed; see the errors in status.targetDetails or the OperationRecords",
+        targets(total)
+    );
     match progress {
         Progress::Succeeded => word("Failed", false, "JobSucceeded", "no target failed"),
         Progress::Failed => word("Failed", true, "TargetsFailed", message),
@@ -124,46 +137,40 @@ fn valid(facts: &Facts<'_>) -> Word {
     }
 }
 
-fn stuck<'a>(facts: &'a Facts<'_>, progress: Progress) -> Option<(&'a str, &'static str)> {
+/// What has to be changed before the job goes on: its spec, its plugin or a grant.
+fn stuck(facts: &Facts<'_>) -> Option<&'static str> {
     match (facts.round.spec.as_ref().err(), facts.round.plugin) {
-        _ if progress.terminal() => None,
-        (Some(invalid), _) => Some((&invalid.message, invalid.reason)),
-        (None, PluginLookup::NotServing { reason, message }) => Some((message, reason)),
-        (None, PluginLookup::Unknown { .. }) => Some(("no plugin serves the action; see ActionAvailable", "NoPlugin")),
+        (Some(invalid), _) => Some(invalid.reason),
+        (None, PluginLookup::NotServing { reason, .. }) => Some(reason),
+        (None, PluginLookup::Unknown { .. }) => Some("NoPlugin"),
         (None, PluginLookup::Serving(_)) => None,
     }
 }
 
 fn reconciling(facts: &Facts<'_>, progress: Progress) -> Word {
-    let waiting = facts.counts.processing == 0;
-    match (progress.terminal(), stuck(facts, progress)) {
-        (true, _) => word("Reconciling", false, "Working", "the job has ended"),
-        (false, Some((message, reason))) => word("Reconciling", false, reason, message),
-        (false, None) if waiting => word("Reconciling", true, "Waiting", waits(facts)),
-        (false, None) => {
-            word("Reconciling", true, "Working", format!("{} targets are in flight", facts.counts.processing))
-        }
+    if progress.terminal() {
+        return word("Reconciling", false, "Ended", "the job has ended");
     }
-}
-
-/// What a job waits for that has no target in flight, and nothing that stands in its way.
-fn waits(facts: &Facts<'_>) -> String {
-    let Counts { total, pending, .. } = facts.counts;
-    let partition = facts.round.valid().and_then(|spec| spec.partition);
-    match facts.round.serving() {
-        Some(plugin) if partition.is_none_or(|most| total.saturating_sub(pending) < most as usize) => format!(
-            "no target is in flight; the next start once other jobs of plugin {} leave room (limits.targetsInFlight) or let \
-             go of their pods",
-            plugin.manifest.name
-        ),
-        _ => "no target is in flight; raise spec.partition to start more".to_owned(),
+    match (stuck(facts), facts.held_back) {
+        (Some(reason), held) => word("Reconciling", false, reason, sentence(held)),
+        (None, Some(_)) => word("Reconciling", true, "Waiting", sentence(facts.held_back)),
+        (None, None) if facts.counts.processing == 0 => {
+            word("Reconciling", true, "Working", "the next targets are about to start")
+        }
+        (None, None) => word("Reconciling", true, "Working", format!("{} in flight", targets(facts.counts.processing))),
     }
 }
 
 fn stalled(facts: &Facts<'_>, progress: Progress) -> Word {
-    match (progress, stuck(facts, progress)) {
+    match (progress, stuck(facts)) {
         (Progress::Failed, _) => word("Stalled", true, "TargetsFailed", "the job has failed"),
-        (_, Some((message, reason))) => word("Stalled", true, reason, message),
-        _ => word("Stalled", false, "Working", "nothing blocks the job"),
+        (Progress::Succeeded, _) => word("Stalled", false, "Ended", "the job has ended"),
+        (_, Some(reason)) => word("Stalled", true, reason, sentence(facts.held_back)),
+        (_, None) if facts.held_back.is_some() => word("Stalled", false, "Waiting", sentence(facts.held_back)),
+        (_, None) => word("Stalled", false, "Working", "nothing blocks the job"),
     }
+}
+
+fn sentence(held_back: Option<&HeldBack>) -> String {
+    held_back.map_or_else(|| "nothing blocks the job".to_owned(), |held| held.sentence.clone())
 }

@@ -1,11 +1,12 @@
 //! The two contexts of a round: `Round` for the job, and `Target` for one of its targets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
 
-use crate::cluster::live_reads::{LiveRead, LiveReads};
+use crate::cluster::live_reads::{LiveRead, LiveReads, Sighting};
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
@@ -15,6 +16,7 @@ use crate::job::time::{after_seconds, milliseconds, whole};
 use crate::plugin::lookup::{PluginInfo, PluginLookup};
 use crate::plugin::visit::JobFacts;
 use crate::round::memory::JobMemory;
+use crate::round::target_memory::Bounds;
 use crate::shared::reads::ServedKinds;
 
 /// The input of a round.
@@ -136,6 +138,11 @@ impl<'a> Round<'a> {
         self.target(index, memory).is_some_and(|target| self.live.has(&LiveRead::Object(target.key)))
     }
 
+    /// What this round knows of an object.
+    pub fn sighting(&self, key: &ObjectKey) -> Sighting<Arc<Object>> {
+        self.live.sighting(key, self.store)
+    }
+
     /// One target of the job.
     pub fn target<'b>(&'b self, index: u32, memory: &'b JobMemory) -> Option<Target<'b>> {
         let stored = memory.state.target(index)?;
@@ -143,14 +150,38 @@ impl<'a> Round<'a> {
         Some(Target { round: self, index, name, key: ObjectKey::pod(&self.job.key.namespace, name), stored })
     }
 
+    /// The parameters of the job. A spec that was made invalid in flight still has those that its targets are judged by.
+    fn parameters(&self) -> Option<&serde_json::Value> {
+        match self.valid() {
+            Some(spec) => Some(&spec.parameters),
+            None => self.object.spec.as_ref()?.parameters.as_ref().filter(|own| own.is_object()),
+        }
+    }
+
+    /// The names that the parameters give to objects of the plugin's relations.
+    pub fn named_by_parameters(&self) -> Vec<String> {
+        let named = self.serving().zip(self.parameters());
+        let named = named.map(|(plugin, parameters)| plugin.registration.named_by_parameters(parameters));
+        named.into_iter().flat_map(BTreeMap::into_values).collect()
+    }
+
+    /// The times that bound those of a target.
+    pub(super) fn bounds(&self, index: u32, memory: &JobMemory) -> Bounds {
+        let Some(target) = memory.latest(index) else { return Bounds::default() };
+        let operated = || {
+            let (known, of_round) = (memory.targets.get(&index)?, self.target(index, memory)?);
+            Some(of_round.was_operated(known, of_round.object().as_deref()))
+        };
+        Bounds {
+            begin: self.begin_after(target).filter(|_| operated() != Some(true)),
+            deadline: self.deadline(target),
+            visits: self.serving().is_some(),
+        }
+    }
+
     /// The job as its plugin sees it.
     pub fn job_facts(&self, memory: &JobMemory) -> Arc<JobFacts> {
-        let own = || self.object.spec.as_ref().and_then(|spec| spec.parameters.clone());
-        // A spec that was made invalid in flight still has the parameters that its targets are judged by.
-        let parameters = match self.valid() {
-            Some(spec) => spec.parameters.clone(),
-            None => own().filter(serde_json::Value::is_object).unwrap_or_else(|| serde_json::json!({})),
-        };
+        let parameters = self.parameters().cloned().unwrap_or_else(|| serde_json::json!({}));
         Arc::new(JobFacts {
             namespace: self.job.key.namespace.clone(),
             name: self.job.key.name.clone(),

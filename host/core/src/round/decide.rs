@@ -13,11 +13,14 @@ use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
 use crate::job::state::Progress;
 use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
+use crate::round::charge::charge_answers;
 use crate::round::conditions::{conditions, moved};
 use crate::round::context::Round;
 use crate::round::decided::{Commit, Decided};
-use crate::round::events::{EventBuilder, new_events};
+use crate::round::events::new_events;
+use crate::round::exclusive::give_back;
 use crate::round::finalize::{Finalize, finalize, finalizer};
+use crate::round::held_back::held_back;
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
 use crate::round::pace::{awaited_slot, lazy_slot, urgent_slot};
@@ -25,7 +28,6 @@ use crate::round::plan::Plan;
 use crate::round::refresh::index_decided;
 use crate::round::shards::shard_of;
 use crate::round::status::{self, Summary};
-use crate::round::target_memory::Bounds;
 use crate::shared::cleanup::cleanup;
 use crate::shared::tables::{SharedTables, Tables, lock};
 
@@ -53,37 +55,19 @@ impl Decision {
     }
 }
 
-impl Round<'_> {
-    fn events(&self) -> EventBuilder<'_> {
-        EventBuilder { job: &self.job, action: self.action() }
-    }
-
-    /// The times that bound those of a target.
-    fn bounds(&self, index: u32, memory: &JobMemory) -> Bounds {
-        let Some(target) = memory.latest(index) else { return Bounds::default() };
-        let operated = || {
-            let (known, of_round) = (memory.targets.get(&index)?, self.target(index, memory)?);
-            Some(of_round.was_operated(known, of_round.object().as_deref()))
-        };
-        Bounds {
-            begin: self.begin_after(target).filter(|_| operated() != Some(true)),
-            deadline: self.deadline(target),
-            visits: self.serving().is_some(),
-        }
-    }
-}
-
 /// The second half of a round, after the plugin calls: decides, and updates the shared tables.
 pub fn conclude(
     round: &Round<'_>,
     plan: Plan,
-    verdicts: Vec<(u32, Verdict)>,
+    mut verdicts: Vec<(u32, Verdict)>,
     memory: &mut JobMemory,
     tables: &SharedTables,
 ) -> Decision {
     let tables = &mut lock(tables);
+    charge_answers(round, &mut verdicts, memory, tables);
     let decision = decide(round, plan, verdicts, memory, tables);
-    memory.woken = index_decided(round, memory, &decision.commit.turned, tables);
+    let woken = index_decided(round, memory, &decision.commit.turned, tables);
+    memory.woken.extend(woken);
     decision
 }
 
@@ -101,6 +85,7 @@ pub fn commit(
     if let Some(plugin) = round.serving() {
         lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, memory.in_flight());
     }
+    give_back(round, &indexes, memory, &mut lock(tables));
     // Also what a record said whose reply was lost: the job was read since.
     let standing = memory.standing();
     let before = memory.announced.replace(standing).unwrap_or(standing);
@@ -159,10 +144,10 @@ fn sort_out(
     decision: &mut Decision,
 ) {
     for (index, verdict) in verdicts {
-        let Verdict { state, writes, events, live_reads } = verdict;
+        let Verdict { state, writes, events, live_reads, denied: _ } = verdict;
         if !live_reads.is_empty() {
             memory.live_reads.extend(live_reads);
-            memory.dirty.insert(index);
+            memory.reads_for(index);
             decision.come_back(round.now);
         }
         let Some(state) = state else { continue };
@@ -301,7 +286,7 @@ fn job_changed(round: &Round<'_>, memory: &JobMemory) -> bool {
 fn record(round: &Round<'_>, memory: &JobMemory, epoch: i64, decision: &mut Decision) {
     let ended = memory.state.end.is_some();
     let observed = round.object.status.as_ref().and_then(|status| status.observed_generation);
-    let counts = memory.counts();
+    let (counts, held_back) = (memory.counts(), held_back(round, memory));
     let summary = Summary {
         generation: observed.filter(|_| ended).unwrap_or_else(|| round.generation()),
         epoch,
@@ -309,8 +294,9 @@ fn record(round: &Round<'_>, memory: &JobMemory, epoch: i64, decision: &mut Deci
         selection: selection(round, memory),
         conditions: match ended {
             true => memory.state.conditions.clone(),
-            false => conditions(round, counts, &memory.state.conditions),
+            false => conditions(round, counts, held_back.as_ref(), &memory.state.conditions),
         },
+        waits_for: held_back.map(|held| held.word),
         counts,
         now: round.now,
     };
@@ -340,8 +326,9 @@ fn shards(memory: &JobMemory, epoch: i64) -> BTreeSet<u32> {
 fn binding(round: &Round<'_>, memory: &JobMemory) -> Option<PluginBinding> {
     let known = &memory.state.plugin;
     let Some(plugin) = round.serving().filter(|_| memory.state.end.is_none()) else { return known.clone() };
-    let begins = || memory.decided.values().any(|decided| decided.state.progress == Progress::Processing);
-    (known.is_some() || begins()).then(|| PluginBinding {
+    // One whose object was never there needed no plugin; one may also start and end in one round.
+    let begins = |decided: &Decided| decided.state.started() && decided.state.uid.is_some();
+    (known.is_some() || memory.decided.values().any(begins)).then(|| PluginBinding {
         name: plugin.manifest.name.clone(),
         version: plugin.manifest.version.to_string(),
         digest: plugin.digest.clone(),

@@ -6,12 +6,12 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::EventNote;
 use crate::job::key::JobRef;
 use crate::job::progress::Counts;
 use crate::job::state::{Progress, SHARD, TargetState};
 use crate::plugin::proposal::PluginEvent;
+use crate::round::context::Round;
 use crate::round::decided::Standing;
 use crate::round::memory::JobMemory;
 
@@ -43,7 +43,7 @@ impl EventBuilder<'_> {
         let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         EventNote {
             name: format!("{}.{hash}", self.job.name_prefix()),
-            regarding: ObjectKey::job(&self.job.key),
+            regarding: self.job.key.object(),
             regarding_uid: self.job.uid.clone(),
             warning: event.warning,
             reason: event.reason,
@@ -93,13 +93,21 @@ impl EventBuilder<'_> {
     }
 }
 
+impl Round<'_> {
+    /// The events of this round's job.
+    pub(super) fn events(&self) -> EventBuilder<'_> {
+        EventBuilder { job: &self.job, action: self.action() }
+    }
+}
+
 /// The events among `notes` that were not emitted before; they count as emitted from now on. All their changes are
 /// durable.
 pub fn new_events(notes: Vec<EventNote>, memory: &mut JobMemory) -> Vec<EventNote> {
     let large = memory.state.sharded();
     let mut kept = Vec::new();
     for note in notes {
-        let about_job = ["Progress", "Completed", "JobFailed", "OpsAction", "InvalidSpec", "TTL", "PluginRebound"];
+        let about_job =
+            ["Progress", "Completed", "JobFailed", "OpsAction", "InvalidSpec", "StatusRefused", "TTL", "PluginRebound"];
         let about_target = large && !about_job.contains(&note.reason.as_str());
         if about_target && (!note.warning || memory.warnings >= WARNINGS) || !memory.tell(&note.name) {
             continue;

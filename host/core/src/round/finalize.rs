@@ -5,7 +5,6 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::{EventNote, Write};
 use crate::job::spec::ttl_seconds;
 use crate::job::time::{after, after_seconds};
@@ -67,7 +66,7 @@ fn remove_finalizer(round: &Round<'_>, memory: &JobMemory) -> Finalize {
         return Finalize::Rest;
     }
     let body = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list}});
-    Finalize::Write(Box::new(Write::patch(&ObjectKey::job(&round.job.key), body)), None)
+    Finalize::Write(Box::new(Write::patch(&round.job.key.object(), body)), None)
 }
 
 /// Deletes the job at the version seen, since its time to live may just have been raised.
@@ -79,7 +78,7 @@ fn time_to_live(round: &Round<'_>, memory: &JobMemory) -> Finalize {
         return Finalize::Later(due);
     }
     let write = Write::Delete {
-        object: ObjectKey::job(&round.job.key),
+        object: round.job.key.object(),
         uid: round.job.uid.clone(),
         resource_version: round.object.metadata.resource_version.clone(),
         grace_seconds: None,

@@ -15,7 +15,7 @@ use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, cut, ended, extras};
 use crate::job::time::after;
 use crate::plugin::authorize::{Authority, authorize};
-use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
+use crate::plugin::proposal::{CallFailure, Mutation, PluginEvent, Proposal, Report, State};
 use crate::plugin::visit::{Answer, Call, Trap};
 use crate::round::calls::PlannedCall;
 use crate::round::refresh::{note_claims, stored_claims};
@@ -26,11 +26,11 @@ use crate::shared::holds;
 use crate::shared::tables::Tables;
 
 /// Traps in a row, each on a fresh instance, that end a target's attempt.
-const TRAPS: u32 = 3;
+pub(super) const TRAPS: u32 = 3;
 /// First wait after a retryable failure, in seconds; doubles.
 const FIRST_WAIT: i64 = 1;
 /// Longest wait after a retryable failure, in seconds.
-const LONGEST_WAIT: i64 = 60;
+pub(super) const LONGEST_WAIT: i64 = 60;
 /// Longest time between visits: a slow check that no change was missed.
 const SLOW_CHECK: SignedDuration = SignedDuration::from_secs(60);
 /// Most live reads of one target in one round: a plugin that asks for more waits as after any failure.
@@ -47,9 +47,11 @@ pub struct Verdict {
     pub events: Vec<PluginEvent>,
     /// The live reads that the call lacked.
     pub live_reads: BTreeSet<LiveRead>,
+    /// What the proposal asked for without being granted it; none of it is done.
+    pub denied: Option<String>,
 }
 
-fn unchanged(planned: &PlannedVisit) -> Verdict {
+pub(super) fn unchanged(planned: &PlannedVisit) -> Verdict {
     Verdict { state: Some(planned.state.clone()), ..Verdict::default() }
 }
 
@@ -75,7 +77,14 @@ impl PlannedCall<'_> {
                 verdict
             }
             (Call::Release, answer) => self.released(answer, known),
-            (_, answer) if self.planned.final_check => self.final_check(answer, known, tables),
+            (_, answer) if self.planned.final_check => {
+                let verdict = self.final_check(answer, known, tables);
+                if verdict.state.as_ref().is_some_and(|state| !state.progress.terminal()) {
+                    // It is made again, and what was proposed with the failure still needs them.
+                    known.live_reads = reads;
+                }
+                verdict
+            }
             (_, Answer::Proposed(proposal)) => {
                 let verdict = self.proposed([&Proposal::default(), &proposal], State::Processing, known, tables);
                 // Nothing else may cause a visit: the proposal may have changed nothing.
@@ -121,7 +130,8 @@ impl PlannedCall<'_> {
         let mut extra = self.planned.state.extra.clone();
         for part in parts {
             if let Err(denied) = self.authorized(part, &extra) {
-                return self.failing("MutationDenied", denied, known);
+                let verdict = self.failing("MutationDenied", denied.clone(), known);
+                return Verdict { denied: Some(denied), ..verdict };
             }
             part.remove_extra.iter().for_each(|key| drop(extra.remove(key)));
             extra.extend(part.set_extra.iter().cloned());
@@ -132,6 +142,9 @@ impl PlannedCall<'_> {
             // The reason for its wait is over, unless a write is being retried.
             known.trouble = None;
             next.error = None;
+        }
+        if let Some(trouble) = known.changes.trouble(self.target.round.now).filter(|_| !writes.is_empty()) {
+            next.error = Some(trouble);
         }
         if !self.claim(&mut next, tables) {
             // Another target was faster: the call is repeated, and no longer sees the object.
@@ -153,13 +166,16 @@ impl PlannedCall<'_> {
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
             }
             State::Failed(error) => {
+                let extra = next.extra.clone();
                 let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
                 let failed = PlannedCall { target: self.target.clone(), planned };
                 let mut verdict = failed.failing(&error.reason, error.message, known);
                 match known.failure.as_mut() {
                     Some(failure) => {
                         verdict.events.clone_from(&operate.events);
+                        failure.extra = Some(extra);
                         failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
+                        known.live_reads.extend(self.read_for(proposal));
                     }
                     None => (verdict.writes, verdict.events) = (writes, events),
                 }
@@ -194,10 +210,17 @@ impl PlannedCall<'_> {
         self.troubled(TargetError { reason: "NamespaceNotAllowed".into(), message }, known)
     }
 
+    /// The live reads that must be made again before a proposal can be carried out in a later round.
+    fn read_for(&self, proposal: &Proposal) -> Vec<LiveRead> {
+        let keys = proposal.mutations.iter().filter_map(Mutation::object).map(|object| &object.key);
+        let read = keys.filter(|key| !self.target.round.store.keeps(&key.kind));
+        read.cloned().map(LiveRead::Object).collect()
+    }
+
     /// Authorizes a proposal for a target with these extras.
-    fn authorized(&self, proposal: &Proposal, extras: &BTreeMap<String, String>) -> Result<(), String> {
+    pub(super) fn authorized(&self, proposal: &Proposal, extras: &BTreeMap<String, String>) -> Result<(), String> {
         let Some(plugin) = self.target.round.serving() else { return Err("no plugin serves the action".to_owned()) };
-        let seen = |key: &ObjectKey| self.target.round.store.get(key);
+        let seen = |key: &ObjectKey| self.target.round.sighting(key).map(|object| object.owners.clone());
         let authority = Authority {
             manifest: &plugin.manifest,
             grant: &plugin.grant,
@@ -318,70 +341,21 @@ impl PlannedCall<'_> {
     /// The end of a target whose final check did not show success. What was proposed with its failure is worked out anew:
     /// a bump has moved its object since.
     fn lost_for_good(&self, failure: PendingFailure) -> Verdict {
-        let allowed = self.authorized(&failure.follows, &self.planned.state.extra).is_ok();
-        let writes = if allowed { self.target.writes(self.planned, &failure.follows) } else { Vec::new() };
-        Verdict { writes, events: failure.follows.events, ..self.lost(failure.error) }
+        let follows = &failure.follows;
+        let (writes, events) = match self.authorized(follows, &self.planned.state.extra) {
+            Err(why) if !follows.mutations.is_empty() => (Vec::new(), vec![not_made(self.target.name, &why)]),
+            _ => (self.target.writes(self.planned, follows), follows.events.clone()),
+        };
+        let verdict = self.lost(failure.error.clone());
+        let state = verdict.state.map(|state| failure.ended(state));
+        Verdict { state, writes, events, ..verdict }
     }
+}
 
-    /// Judges an answer to `release`. The host releases the target, with or without the plugin.
-    fn released(&self, answer: Answer, known: &mut TargetMemory) -> Verdict {
-        match answer {
-            Answer::Proposed(proposal) => match self.authorized(&proposal, &self.planned.state.extra) {
-                Ok(()) => {
-                    let mut verdict = self.let_go(&proposal);
-                    verdict.events.extend(proposal.events);
-                    verdict
-                }
-                Err(denied) => self.released_alone(&denied, known),
-            },
-            Answer::Failed(failure) if failure.retryable && known.release_tries < 5 => {
-                // A user waits for the job to go: the plugin's own wait counts up to the longest of the host.
-                let wait = wait_after(known.release_tries, failure.retry_after_ms);
-                let wait = wait.min(SignedDuration::from_secs(LONGEST_WAIT));
-                known.release_tries = known.release_tries.saturating_add(1);
-                known.check(after(self.target.round.now, wait));
-                known.retry_at = known.check_at;
-                unchanged(self.planned)
-            }
-            Answer::Failed(failure) => self.released_alone(&format!("{}: {}", failure.reason, failure.message), known),
-            Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
-                known.traps = known.traps.saturating_add(1);
-                known.check_at = Some(self.target.round.now);
-                unchanged(self.planned)
-            }
-            Answer::Trapped(trap) => self.released_alone(&trap.message, known),
-            Answer::Reported { .. } => self.let_go(&Proposal::default()),
-        }
-    }
-
-    /// Releases a target without its plugin, with one event.
-    pub(crate) fn released_alone(&self, why: &str, known: &mut TargetMemory) -> Verdict {
-        let mut verdict = self.let_go(&Proposal::default());
-        if !std::mem::replace(&mut known.release_alone, true) {
-            let message = format!("{}: released without the plugin: {why}", self.target.name);
-            verdict.events.push(PluginEvent { warning: true, reason: "ReleaseTargetFailed".into(), message });
-        }
-        verdict
-    }
-
-    /// Undoes the changes that the proposal and the job's hold name. `Released` is recorded once none is left.
-    fn let_go(&self, proposal: &Proposal) -> Verdict {
-        let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
-        let mut writes = self.target.writes(self.planned, proposal);
-        // A proposal that changes the target's metadata goes by the same hold: one patch does both.
-        writes.retain(|write| {
-            held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key)
-        });
-        writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
-        if !writes.is_empty() {
-            return Verdict { writes, ..unchanged(self.planned) };
-        }
-        let mut state = self.planned.state.clone();
-        if state.progress == Progress::Failed {
-            state.extra.insert(extras::RELEASED.to_owned(), "true".to_owned());
-        }
-        Verdict { state: Some(state), ..Verdict::default() }
-    }
+/// What is said of the writes that were proposed with the end of a target and are not made: nobody proposes them again.
+pub fn not_made(target: &str, why: &str) -> PluginEvent {
+    let message = format!("{target}: a write that was proposed with the end of the target was not made: {why}");
+    PluginEvent { warning: true, reason: "UpdateObjectFailed".into(), message }
 }
 
 /// The wait after `tries` failures in a row, or the plugin's own.

@@ -21,6 +21,7 @@ use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
 use crate::round::fit::{Checked, fits, granted};
 use crate::round::shards::Shards;
 use crate::round::target_memory::{Bounds, TargetMemory};
+use crate::shared::budgets::Limited;
 use crate::shared::wake_index::TargetId;
 
 /// Names of emitted events that are remembered; a repetition beyond meets AlreadyExists.
@@ -47,6 +48,15 @@ pub struct JobMemory {
     pub urgent: BTreeSet<u32>,
     /// Targets to work on in the next round.
     pub dirty: BTreeSet<u32>,
+    /// The target that is first in turn among those to work on: in a round that has no time for all of them, none is last
+    /// each time.
+    pub turn: u32,
+    /// Those of `dirty` that live reads are made for: their answers count in the next round alone.
+    pub reading: BTreeSet<u32>,
+    /// Most targets of a round, where the plugin is too slow for a whole batch.
+    pub batch: Option<usize>,
+    /// Until when, and for what, its plugin is in debt: no target is started or visited before, but at its end.
+    pub debt: Option<(Timestamp, Limited)>,
     /// Targets to turn to once fewer targets of the job have entries: a result brings that round.
     pub crowded: BTreeSet<u32>,
     /// Targets to visit once their decisions are durable.
@@ -87,6 +97,8 @@ pub struct JobMemory {
     pub since: Option<Timestamp>,
     /// The next round is due at once.
     pub again: bool,
+    /// Since when it has waited for the kinds of its plugin to be listed.
+    pub unlisted_since: Option<Timestamp>,
     /// Due time of the next write of the job itself.
     pub close_at: Option<Timestamp>,
     /// Earliest time for retrying a failed write of the job itself, and the number of its failures.
@@ -106,6 +118,7 @@ impl JobMemory {
         self.urgent.clear();
         self.after_record.clear();
         self.crowded.clear();
+        self.reading.clear();
         self.durable = ProgressSets::of(&self.state.targets);
         self.latest = self.durable.clone();
         self.releasing = crate::job::state::indexes(&self.state.targets, TargetState::owes_release);
@@ -312,10 +325,10 @@ impl JobMemory {
 
     /// The targets that `commit`, before it is taken over, ends. One that ended before may be recorded again for its
     /// release.
-    pub fn ended_by<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = &'a TargetState> {
+    pub fn ended_by<'a>(&'a self, commit: &'a Commit) -> impl Iterator<Item = (u32, &'a TargetState)> {
         let ended = |index: u32| self.state.target(index).is_some_and(|target| target.progress.terminal());
         let now = commit.targets.iter().filter(move |(index, _)| !ended(**index));
-        now.map(|(_, decided)| &decided.state).filter(|state| state.progress.terminal())
+        now.map(|(index, decided)| (*index, &decided.state)).filter(|(_, state)| state.progress.terminal())
     }
 
     /// The durable state that the events of the whole job report.

@@ -59,12 +59,13 @@ impl Origin<'_> {
         }
     }
 
-    /// The object that a reference names, as seen. A namesake of another UID is not it.
+    /// The object that a reference names, as a watch or a live read of this round shows it. A namesake of another UID is
+    /// not it.
     fn seen(&self, reference: &ObjectRef) -> Option<Arc<Object>> {
         let found = match self.changed.get(&reference.key) {
             Some(changed) => Some(changed.clone()),
             None if reference.key == self.target.key => self.object.cloned(),
-            None => self.target.round.store.get(&reference.key),
+            None => self.target.round.sighting(&reference.key).found(),
         };
         found.filter(|object| reference.uid.as_ref().is_none_or(|uid| *uid == object.uid))
     }
@@ -90,18 +91,13 @@ impl Origin<'_> {
     }
 
     fn patch(&self, object: &ObjectRef, subresource: Option<&str>, patch: &Value) -> Option<Write> {
-        let seen = self.seen(object);
-        if seen.is_none() && self.target.round.store.keeps(&object.key.kind) {
-            // It is gone, or another one has its name.
-            return None;
-        }
-        let uid = object.uid.clone().or(seen.as_ref().map(|seen| seen.uid.clone()))?;
+        let seen = self.seen(object)?;
         let mut body = patch.clone();
         let fields = body.as_object_mut()?;
         let metadata = fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
-        metadata.insert("uid".into(), json!(uid));
+        metadata.insert("uid".into(), json!(seen.uid));
         // The API server checks no UID in a patch of a custom resource's subresource.
-        if let Some(seen) = seen.filter(|_| subresource.is_some()) {
+        if subresource.is_some() {
             metadata.insert("resourceVersion".into(), json!(seen.resource_version));
         }
         Some(Write::Patch { object: object.key.clone(), subresource: subresource.map(str::to_owned), body })
@@ -112,13 +108,8 @@ impl Origin<'_> {
         let kind = Kind::new(text("/apiVersion")?, text("/kind")?);
         let name = text("/metadata/name")?.to_owned();
         let object = ObjectKey { kind, namespace: Some(self.target.round.job.key.namespace.clone()), name };
-        if self
-            .target
-            .round
-            .store
-            .get(&object)
-            .is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.target.round.job.uid))
-        {
+        let seen = self.target.round.sighting(&object).found();
+        if seen.is_some_and(|seen| seen.owners.iter().any(|owner| owner.uid == self.target.round.job.uid)) {
             return None;
         }
         let mut body = body.clone();

@@ -11,9 +11,11 @@ use crate::cluster::live_reads::LiveRead;
 use crate::cluster::writes::{Entry, EventNote, Priority, Write};
 use crate::job::ranges;
 use crate::job::time::after;
+use crate::round::charge::{charge_writes, count_waiting};
 use crate::round::context::{Round, Target};
 use crate::round::decided::Decided;
 use crate::round::events::new_events;
+use crate::round::exclusive::take_pods;
 use crate::round::memory::JobMemory;
 use crate::round::pace::urgent_slot;
 use crate::round::refresh::{Refresh, reindex};
@@ -48,6 +50,8 @@ pub struct Plan {
     pub job_is_quiet: bool,
     /// Nothing is decided in this round: a write of the job itself is on its way.
     pub rests: bool,
+    /// Targets that wait because their plugin is in debt.
+    pub in_debt: usize,
     /// No target may be visited in this round.
     pub shut: bool,
     /// Time of the next round if nothing changes before.
@@ -58,6 +62,44 @@ impl Plan {
     /// Schedules the next round at `time` or before.
     pub fn come_back(&mut self, time: Timestamp) {
         self.requeue = Some(self.requeue.map_or(time, |other| other.min(time)));
+    }
+
+    /// Notes that the plugin was called for the first `made` of the visits. If the time of the round was up then, the next
+    /// rounds have fewer targets, so that nothing is read live for a target that is not visited, and the others come first.
+    pub fn visits_made(&self, made: usize, memory: &mut JobMemory) {
+        let left = self.visits.get(made..).unwrap_or_default();
+        let Some((first, _)) = left.first() else {
+            // A round that only asks for live reads says nothing of the plugin.
+            if made > 0 || memory.live_reads.is_empty() {
+                memory.batch = memory.batch.map(|batch| batch + batch / 2 + 1).filter(|batch| *batch < BATCH);
+            }
+            return;
+        };
+        memory.batch = Some(made.max(1));
+        memory.turn = *first;
+        // One that has not started is found among those that may start.
+        memory.dirty.extend(left.iter().map(|(index, _)| index));
+    }
+}
+
+impl JobMemory {
+    /// Takes the next in turn of the targets to work on.
+    pub(super) fn next_dirty(&mut self) -> Option<u32> {
+        while let Some(index) = self.reading.pop_first() {
+            if self.dirty.remove(&index) {
+                return Some(index);
+            }
+        }
+        let index = self.dirty.range(self.turn..).next().or(self.dirty.first()).copied()?;
+        self.dirty.remove(&index);
+        self.turn = index.saturating_add(1);
+        Some(index)
+    }
+
+    /// Makes a target due in the next round, which has the answers of its live reads.
+    pub(super) fn reads_for(&mut self, index: u32) {
+        self.dirty.insert(index);
+        self.reading.insert(index);
     }
 }
 
@@ -106,16 +148,19 @@ pub fn prepare(
     queue: &mut WriteQueue,
 ) -> (Plan, Vec<EventNote>) {
     let digest = round.serving().map(|plugin| &plugin.digest);
+    charge_writes(round, memory, &mut lock(tables));
     let events = take_results(memory, &round.job, round.action());
     let gate = {
         let tables = &mut lock(tables);
-        if refreshed == Refresh::Reloaded || memory.indexed_for.as_ref() != digest {
-            reindex(&round.job, memory, round.plugin, round.store, tables);
+        if matches!(refreshed, Refresh::Reloaded | Refresh::Overtaken) || memory.indexed_for.as_ref() != digest {
+            reindex(round, memory, tables);
             memory.turn_to_all();
         }
         start_gate(round, memory, tables)
     };
-    let plan = plan(round, memory, gate, queue);
+    let mut plan = plan(round, memory, gate, queue);
+    count_waiting(round, plan.in_debt, memory, &mut lock(tables));
+    take_pods(round, &mut plan, memory, &mut lock(tables));
     let serving = round.serving().map(|plugin| &plugin.manifest.name);
     // Those of a plugin that does not serve for a while are still in flight.
     if let Some(plugin) = serving.or(memory.state.plugin.as_ref().map(|plugin| &plugin.name)) {
@@ -154,7 +199,7 @@ fn plan(round: &Round<'_>, memory: &mut JobMemory, gate: StartGate, queue: &mut 
     plan
 }
 
-/// The targets of this round, at most a batch: those in flight that changed, then those that may start.
+/// The targets of this round, at most a batch: those in flight that changed, in turn, then those that may start.
 fn choose(
     round: &Round<'_>,
     memory: &mut JobMemory,
@@ -165,8 +210,9 @@ fn choose(
     let mut room = MOST_ENTRIES.saturating_sub(queue.entries(&round.job.uid));
     let mut batch: BTreeSet<u32> = BTreeSet::new();
     let mut left = BTreeSet::new();
-    while batch.len() < BATCH
-        && let Some(index) = memory.dirty.pop_first()
+    let full = memory.batch.unwrap_or(BATCH);
+    while batch.len() < full
+        && let Some(index) = memory.next_dirty()
     {
         let live = memory.durable.processing.contains(&index) || memory.releasing.contains(&index);
         let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
@@ -203,7 +249,7 @@ fn choose(
         // What was read for a target is known in this round only.
         may_start.retain(|index| round.has_read_for(*index, memory));
     }
-    let most = if round.deleting() { usize::MAX } else { room.min(BATCH.saturating_sub(batch.len())) };
+    let most = if round.deleting() { usize::MAX } else { room.min(full.saturating_sub(batch.len())) };
     if may_start.len() > most && room > 0 {
         plan.come_back(round.now);
     }
@@ -237,6 +283,11 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     if found.is_empty() {
         return found;
     }
+    if let Some((until, _)) = memory.debt {
+        plan.in_debt += found.len();
+        plan.come_back(until);
+        return Vec::new();
+    }
     if found.len() > most {
         plan.come_back(after(round.now, FULL_AGAIN));
     }
@@ -257,7 +308,11 @@ fn turn_to(index: u32, round: &Round<'_>, memory: &mut JobMemory, plan: &mut Pla
     let mut known = memory.targets.remove(&index).unwrap_or_default();
     let Some(target) = round.target(index, memory) else { return };
     known.read_at = None;
+    // What was read live for it would be lost.
+    let may_wait = memory.durable.processing.contains(&index) && known.live_reads.is_empty();
+    known.debt_until = memory.debt.map(|(until, _)| until).filter(|_| may_wait);
     let need = target.need(&mut known);
+    plan.in_debt += usize::from(known.debt_until.is_some() && matches!(need, Need::Rest));
     let bump = |write| bump(round, &target, write, memory.state.epoch);
     plan.turned.push(index);
     let (mut set, mut again) = (None, false);
@@ -277,7 +332,7 @@ fn turn_to(index: u32, round: &Round<'_>, memory: &mut JobMemory, plan: &mut Pla
     }
     memory.targets.insert(index, known);
     if again {
-        memory.dirty.insert(index);
+        memory.reads_for(index);
     }
     if let Some(state) = set {
         memory.after_record.insert(index);

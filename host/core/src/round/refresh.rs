@@ -11,10 +11,10 @@ use crate::cluster::object::{Kind, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
-use crate::plugin::lookup::PluginLookup;
 use crate::plugin::proposal::Registration;
 use crate::round::context::{Observed, Round};
 use crate::round::decided::StoredVersion;
+use crate::round::exclusive::take_again;
 use crate::round::memory::JobMemory;
 use crate::round::status;
 use crate::shared::claims::{Claim, ClaimedObject};
@@ -30,6 +30,8 @@ pub enum Refresh {
     Unchanged,
     /// The durable state was read again.
     Reloaded,
+    /// The same, and the status has a higher epoch than this term has given it: another process may lead.
+    Overtaken,
     /// The records are needed first.
     NeedsRecords,
     /// A record has a higher epoch: another process leads.
@@ -74,6 +76,7 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
     memory.status.clone_from(&job.status);
     let known = known.filter(|_| memory.epoch_raised);
     memory.adopt(JobState::read(job, records, observed.now, known.as_ref()), seen);
+    let overtaken = known.as_ref().is_some_and(|known| memory.state.epoch > known.epoch);
     // Whoever lowers the epoch in a status does not make this term an older one.
     memory.state.epoch = memory.state.epoch.max(known.map_or(i64::MIN, |known| known.epoch));
     spare_right_shards(memory, job, records);
@@ -83,7 +86,7 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
     let lost: Vec<u32> = memory.state.lost.iter().copied().collect();
     lost.into_iter().for_each(|index| memory.target(index).record_lost = true);
     memory.status_differs = status::differs(memory, job.status.as_ref());
-    Refresh::Reloaded
+    if overtaken { Refresh::Overtaken } else { Refresh::Reloaded }
 }
 
 /// Keeps changed records that agree with the memory from being rewritten: the last write was this term's own, and the
@@ -117,23 +120,31 @@ fn version(job: &OperationJob) -> StoredVersion {
 }
 
 /// Updates the shared tables for a state that was read again, or for a plugin that came.
-pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, store: &Store, tables: &mut Tables) {
-    let registration = plugin.serving().map(|plugin| &plugin.registration);
-    memory.indexed_for = plugin.serving().map(|plugin| plugin.digest.clone());
-    note_holds(job, memory, store);
+pub fn reindex(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
+    let job = &round.job;
+    let registration = round.serving().map(|plugin| &plugin.registration);
+    memory.indexed_for = round.serving().map(|plugin| plugin.digest.clone());
+    note_holds(job, memory, round.store);
     tables.wake.forget(&job.key);
     // No change wakes a pending target any more: what it waits for is looked at again.
     memory.targets.values_mut().for_each(|known| known.waits_for_object = false);
     registration.into_iter().for_each(|registration| tables.wake.relate(registration));
+    index_claims(&job.key, memory, registration, tables);
+    take_again(round, memory, tables);
+    let named = round.named_by_parameters();
+    for index in memory.durable.processing.iter().chain(&memory.releasing) {
+        if let Some(target) = memory.latest(*index) {
+            tables.wake.set(job, *index, target, Waits { parameters: &named, ..waits(round, memory, *index) });
+        }
+    }
+}
+
+/// Updates the shared tables with the claims that are stored.
+pub fn index_claims(job: &JobKey, memory: &JobMemory, registration: Option<&Registration>, tables: &mut Tables) {
     for (index, target) in (0u32..).zip(&memory.state.targets) {
         let Some(uid) = &target.uid else { continue };
         for object in stored_claims(target, registration) {
-            tables.claims.claim(&object, Claim { job: job.key.clone(), index, target_uid: uid.clone() });
-        }
-    }
-    for index in memory.durable.processing.iter().chain(&memory.releasing) {
-        if let Some(target) = memory.latest(*index) {
-            tables.wake.set(job, *index, target, waits(job, memory, *index, registration, store));
+            tables.claims.claim(&object, Claim { job: job.clone(), index, target_uid: uid.clone() });
         }
     }
 }
@@ -142,10 +153,12 @@ pub fn reindex(job: &JobRef, memory: &mut JobMemory, plugin: &PluginLookup, stor
 /// change tells of: one that has claimed an object leaves others, and one whose own object is gone comes late.
 pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tables: &mut Tables) -> BTreeSet<TargetId> {
     let registration = round.serving().map(|plugin| &plugin.registration);
+    let named = round.named_by_parameters();
     let mut moved = BTreeSet::new();
     for index in turned {
         let Some(state) = memory.latest(*index) else { continue };
-        if tables.wake.set(&round.job, *index, state, waits(&round.job, memory, *index, registration, round.store)) {
+        let waits = Waits { parameters: &named, ..waits(round, memory, *index) };
+        if tables.wake.set(&round.job, *index, state, waits) {
             // A StatefulSet's pod is known by its name.
             moved.extend(RootController::of(state).filter(|controller| controller.kind != "StatefulSet"));
         }
@@ -156,19 +169,14 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
 }
 
 /// What a target waits for, beside its state.
-fn waits<'a>(
-    job: &JobRef,
-    memory: &'a JobMemory,
-    index: u32,
-    registration: Option<&'a Registration>,
-    store: &Store,
-) -> Waits<'a> {
+fn waits<'a>(round: &Round<'a>, memory: &'a JobMemory, index: u32) -> Waits<'a> {
     let name = memory.state.name(index);
-    let there = || store.get(&ObjectKey::pod(&job.key.namespace, name));
+    let there = || round.store.get(&ObjectKey::pod(&round.job.key.namespace, name));
     let uid = memory.latest(index).and_then(|state| state.uid.as_ref());
     let gone = uid.is_some_and(|uid| there().is_none_or(|object| object.uid != *uid));
     let pending = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
-    Waits { name, registration, pending, gone }
+    let registration = round.plugin.serving().map(|plugin| &plugin.registration);
+    Waits { name, registration, parameters: &[], pending, gone }
 }
 
 /// Targets that have ended under an earlier leader and whose object still carries a hold of this job.

@@ -9,14 +9,14 @@ use oarlock_api::TargetError;
 use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::{EntryResult, EventNote, Priority, Stopped, Write};
 use crate::job::key::JobRef;
-use crate::job::state::cut;
+use crate::job::state::{Progress, cut};
 use crate::job::time::{after, before};
 use crate::plugin::proposal::PluginEvent;
 use crate::round::decided::Decided;
 use crate::round::events::EventBuilder;
-use crate::round::judge::{too_late_for, wait_after};
+use crate::round::judge::{not_made, too_late_for, wait_after};
 use crate::round::memory::JobMemory;
-use crate::round::target_memory::TargetMemory;
+use crate::round::target_memory::{TargetMemory, UnknownWrite};
 
 /// First wait after an eviction that a budget refused, in seconds; doubles up to a minute.
 const BLOCKED_WAIT: i64 = 5;
@@ -63,7 +63,8 @@ fn concerns(result: &EntryResult, index: u32, memory: &JobMemory) -> bool {
     memory.state.target(index).is_some_and(|target| {
         let uid = target.uid.as_deref().unwrap_or_default();
         let known = uid == result.entry.target_uid || uid.is_empty() || result.entry.target_uid.is_empty();
-        known && target.attempt.max(1) == result.entry.attempt.max(1) && result.entry.epoch == epoch
+        // The epoch of a term rises where somebody writes a higher one into the status.
+        known && target.attempt.max(1) == result.entry.attempt.max(1) && result.entry.epoch <= epoch
     })
 }
 
@@ -89,8 +90,10 @@ fn target(
 ) {
     let pod = ObjectKey::pod(&events.job.key.namespace, memory.state.name(index));
     let attempt = result.entry.attempt;
-    let ends = memory.state.target(index).is_some_and(|target| target.progress.terminal());
-    memory.target(index).writes_its_end = false;
+    let progress = memory.state.target(index).map(|target| target.progress);
+    let ends = progress.is_some_and(Progress::terminal);
+    let follows = std::mem::take(&mut memory.target(index).writes_its_end)
+        || progress == Some(Progress::Succeeded) && !memory.releasing.contains(&index);
     match &result.stopped {
         None => {
             done(result, memory.target(index));
@@ -100,7 +103,12 @@ fn target(
         Some(stopped) => {
             let known = memory.target(index);
             let (trouble, warning) = stop(stopped, result, known, ends, &pod);
-            if matches!(stopped, Stopped::Blocked { .. }) {
+            let warning = if follows { stopped_at_the_end(stopped, &pod) } else { warning };
+            if follows {
+                // Nobody tries it again: the release has its own tries.
+                known.write_tries = 0;
+            }
+            if matches!(stopped, Stopped::Blocked { .. }) && !ends {
                 memory.blocked.insert(index);
             }
             show(index, trouble, memory);
@@ -118,8 +126,10 @@ fn done(result: &EntryResult, known: &mut TargetMemory) {
     note_departure(result, known);
     if result.entry.priority == Priority::Bump {
         known.expects.excluded();
+    } else {
+        known.changes.made(result.at);
     }
-    known.check(result.at);
+    known.check_at = Some(result.at);
 }
 
 /// Remembers that the target was asked to go by a write that was made.
@@ -129,6 +139,18 @@ fn note_departure(result: &EntryResult, known: &mut TargetMemory) {
         known.expects.departing = true;
         known.expects.departure_sent = result.sent.map(|sent| before(sent, CLOCK_MARGIN));
     }
+}
+
+/// What is said of a write that was proposed with the end of its target, and was stopped.
+fn stopped_at_the_end(stopped: &Stopped, pod: &ObjectKey) -> Option<PluginEvent> {
+    let why = match stopped {
+        Stopped::LostLease => return None,
+        Stopped::NotSent | Stopped::Gone | Stopped::Conflict => "its object has changed since or is gone",
+        Stopped::Throttled { .. } => "the API server is busy",
+        Stopped::Unknown { message } => &format!("{message}; it may have been made all the same"),
+        Stopped::Blocked { message, .. } | Stopped::Refused { message } => message,
+    };
+    Some(not_made(&pod.name, why))
 }
 
 type Trouble = Option<(&'static str, String)>;
@@ -218,8 +240,9 @@ fn note_unknown(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKey
             known.expects.stale = known.expects.unknown.clone();
         }
         version => {
-            let named = (write.object().clone(), version.map(str::to_owned));
-            known.expects.waited_for.insert(named, too_late_for(at));
+            let (uid, version) = (write.uid().map(str::to_owned), version.map(str::to_owned));
+            let unknown = UnknownWrite { object: write.object().clone(), uid, version };
+            known.expects.waited_for.insert(unknown, too_late_for(at));
             if own {
                 known.expects.unsure = true;
                 known.expects.patience = Some(at);

@@ -43,6 +43,8 @@ pub struct Summary {
     pub selection: Option<Selection>,
     /// The conditions.
     pub conditions: Vec<Condition>,
+    /// What holds the whole job back, in a word or two.
+    pub waits_for: Option<String>,
     /// Numbers of targets by progress.
     pub counts: Counts,
     /// Time at which the round began.
@@ -70,6 +72,8 @@ pub fn status(memory: &JobMemory, summary: Summary) -> OperationJobStatus {
         failed_pod_count: count(counts.failed),
         pending_pod_count: count(counts.pending),
         processing_pod_count: count(counts.processing),
+        done: (counts.total > 0).then(|| format!("{}/{}", counts.ended(), counts.total)),
+        waits_for: summary.waits_for,
         plugin: summary.plugin,
         selection: summary.selection,
         epoch: Some(summary.epoch),

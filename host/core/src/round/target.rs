@@ -23,6 +23,9 @@ use crate::shared::holds;
 /// Longest time that an own write may stay unseen before the host reads the object live.
 const UNSEEN: SignedDuration = SignedDuration::from_secs(3);
 
+/// Time between two tries to release a target whose object cannot be read.
+const BLIND_TRY: SignedDuration = SignedDuration::from_secs(60);
+
 /// The next need of one target.
 #[derive(Debug)]
 pub enum Need {
@@ -64,7 +67,10 @@ impl Target<'_> {
     pub fn need(&self, known: &mut TargetMemory) -> Need {
         self.note_reads(known);
         match self.stored.progress {
-            Progress::Pending => self.start(known),
+            Progress::Pending => {
+                let need = self.start(known);
+                self.shown_unread(need, known)
+            }
             Progress::Processing if known.record_lost => self.give_up_lost(),
             Progress::Processing => {
                 let need = self.advance(known);
@@ -109,9 +115,11 @@ impl Target<'_> {
         if exclusive && holds::holders(&object).any(|holder| holder != round.job.uid) {
             known.waits_for_object = true;
             known.news = false;
-            return Need::Rest;
+            // What a live read was refused for is over: its object is seen.
+            let told = TargetState { error: None, ..self.stored.clone() };
+            return if self.stored.error.is_some() { Need::Set(told) } else { Need::Rest };
         }
-        let mut next = self.stored.clone();
+        let mut next = TargetState { error: None, ..self.stored.clone() };
         next.progress = Progress::Processing;
         next.start = Some(round.second());
         next.attempt = 1;
@@ -121,6 +129,8 @@ impl Target<'_> {
                 Ok(noted) => next.extra.extend(noted),
                 Err(read) => return Need::Read([read].into()),
             }
+            // Another one asked it to go: nobody can look that up once it is gone.
+            next.extra.extend(object.asked_to_go().map(|asked| (extras::EVICTED_AT.to_owned(), write_time(asked))));
         }
         known.news = true;
         match round.begin_after(&next) {
@@ -196,7 +206,12 @@ impl Target<'_> {
             return;
         }
         let seconds = crate::job::spec::deadline_seconds(self.round.object.spec.as_ref());
-        let waited = known.trouble.as_ref().map(|(trouble, _)| format!(" ({}: {})", trouble.reason, trouble.message));
+        let trouble = known
+            .trouble
+            .as_ref()
+            .map(|(trouble, _)| trouble.clone())
+            .or_else(|| known.changes.trouble(self.round.now));
+        let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));
         let message = format!(
             "deadline of {seconds} s exceeded{}; changes already requested may still take effect",
             waited.unwrap_or_default()
@@ -285,7 +300,7 @@ impl Target<'_> {
             return Need::Rest;
         }
         let begin = self.round.begin_after(self.stored).filter(|_| !self.was_operated(known, object.as_deref()));
-        if begin.max(known.retry_at).is_some_and(|earliest| earliest > self.round.now) {
+        if begin.max(known.not_before()).is_some_and(|earliest| earliest > self.round.now) {
             return Need::Rest;
         }
         if let Some(read) = self.unseen(known, object.as_deref()) {
@@ -352,7 +367,7 @@ impl Target<'_> {
 
     /// A target that ended and may have changes of this job to undo.
     fn release(&self, known: &mut TargetMemory) -> Need {
-        if known.retry_at.is_some_and(|time| time > self.round.now) {
+        if known.not_before().is_some_and(|time| time > self.round.now) {
             return Need::Rest;
         }
         let uid = self.stored.uid.as_ref().or(known.held.as_ref());
@@ -362,10 +377,13 @@ impl Target<'_> {
         let expects = &mut known.expects;
         // A lagging cache may miss a hold of this job, or show one that is gone.
         let confirmed = expects.own_intent || expects.confirmed || looked;
-        // Nothing is repeated on the same view, even where no other can be had.
-        let same =
-            expects.stale.is_some() && object.as_ref().map(|object| &object.resource_version) == expects.stale.as_ref();
-        if (!confirmed || expects.outdated() && !looked) && (!given_up || same) {
+        // Where no other view can be had, nothing is repeated on the same one but once a minute. That harms nothing: what a
+        // release takes off is gone already where it was made before.
+        let same = expects.unsure
+            || expects.stale.is_some()
+                && object.as_ref().map(|object| &object.resource_version) == expects.stale.as_ref();
+        let tried = same && known.visited_at.is_some_and(|time| after(time, BLIND_TRY) > self.round.now);
+        if (!confirmed || expects.outdated() && !looked) && (!given_up || tried) {
             return Need::Read([self.live_read()].into());
         }
         expects.confirmed = true;

@@ -8,8 +8,10 @@ use oarlock_api::TargetError;
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
+use crate::job::state::{TargetState, extras};
 use crate::job::time::{after, earliest};
 use crate::plugin::proposal::Proposal;
+use crate::round::change_row::ChangeRow;
 
 /// Visits in a row without a foreign change after which waits grow.
 const QUIET_VISITS: u32 = 3;
@@ -35,6 +37,8 @@ pub struct TargetMemory {
     pub blocked: u32,
     /// Back-off: no visit before this time.
     pub retry_at: Option<Timestamp>,
+    /// Its plugin is in debt: no visit before this time, but at its end.
+    pub debt_until: Option<Timestamp>,
     /// The time that the plugin or the host asked for.
     pub check_at: Option<Timestamp>,
     /// The time of the last visit.
@@ -49,6 +53,8 @@ pub struct TargetMemory {
     pub unread_since: Option<Timestamp>,
     /// Live reads that the last visit lacked.
     pub live_reads: BTreeSet<LiveRead>,
+    /// The changes that were made for it one after the other.
+    pub changes: ChangeRow,
     /// Own writes that the cache may not show yet.
     pub expects: Expectations,
     /// An end other than Succeeded that is not recorded yet.
@@ -91,9 +97,9 @@ pub struct Expectations {
     pub bumped: bool,
     /// The resourceVersion that a write of unknown outcome names: once its object has another, that write fails.
     pub unknown: Option<String>,
-    /// Writes of unknown outcome that no bump stops, because they are to another object or name no version: the object,
-    /// the version named, and the time after which such a write is too late.
-    pub waited_for: BTreeMap<(ObjectKey, Option<String>), Timestamp>,
+    /// Writes of unknown outcome that no bump stops, because they are to another object or name no version, and the time
+    /// after which each of them is too late.
+    pub waited_for: BTreeMap<UnknownWrite, Timestamp>,
     /// Its resourceVersion when a write found the view out of date: nothing is decided until it has changed.
     pub stale: Option<String>,
     /// A write that names no version found the view out of date, or has an unknown outcome: nothing is decided before a
@@ -109,6 +115,28 @@ pub struct Expectations {
     pub departure_sent: Option<Timestamp>,
 }
 
+/// A write that may still take effect.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnknownWrite {
+    /// Its object.
+    pub object: ObjectKey,
+    /// The UID that it names; a creation names none.
+    pub uid: Option<String>,
+    /// The version that it names.
+    pub version: Option<String>,
+}
+
+impl UnknownWrite {
+    /// True once its object is gone, is another one or has another version than it names.
+    fn fails_from_now_on(&self, store: &Store) -> bool {
+        let differs = |named: &Option<String>, seen: &String| named.as_ref().is_some_and(|named| named != seen);
+        match store.get(&self.object) {
+            Some(seen) => differs(&self.uid, &seen.uid) || differs(&self.version, &seen.resource_version),
+            None => self.uid.is_some() && store.keeps(&self.object.kind),
+        }
+    }
+}
+
 /// An end other than Succeeded that waits for its final check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PendingFailure {
@@ -120,12 +148,23 @@ pub struct PendingFailure {
     pub give_up_at: Option<Timestamp>,
     /// The mutations and events that were proposed with it: they follow its record.
     pub follows: Proposal,
+    /// The extras of the target with those that were stored with it, which may not be recorded yet.
+    pub extra: Option<BTreeMap<String, String>>,
 }
 
 impl PendingFailure {
     /// A failure with nothing to follow it.
     pub fn new(error: TargetError) -> Self {
-        Self { error, skip_final_check: false, give_up_at: None, follows: Proposal::default() }
+        Self { error, skip_final_check: false, give_up_at: None, follows: Proposal::default(), extra: None }
+    }
+
+    /// The state that the target ends with: it keeps what was stored with the failure.
+    pub fn ended(&self, mut state: TargetState) -> TargetState {
+        if let Some(extra) = &self.extra {
+            state.extra.retain(|key, _| extra.contains_key(key) || extras::HOST.contains(&key.as_str()));
+            state.extra.extend(extra.clone());
+        }
+        state
     }
 }
 
@@ -141,9 +180,15 @@ impl TargetMemory {
             // Its deadline has passed: it waits only for a live read, a result, a back-off or what may still take effect.
             return earliest([self.retry_at, failure.give_up_at, self.expects.waited_for.values().max().copied()]);
         }
-        let floor = bounds.begin.max(self.retry_at);
+        let floor = bounds.begin.max(self.not_before());
         let wish = self.expects.patience.or(self.check_at).max(floor);
         earliest([wish.filter(|_| bounds.visits), bounds.deadline])
+    }
+
+    /// The time before which it is not visited, whatever changes: a back-off, a debt of its plugin, or the rest after many
+    /// changes in a row.
+    pub fn not_before(&self) -> Option<Timestamp> {
+        self.retry_at.max(self.debt_until).max(self.changes.rests_until(self.visited_at))
     }
 
     /// Notes a visit.
@@ -166,7 +211,10 @@ impl TargetMemory {
     pub fn at_its_end(&mut self) {
         self.failure = None;
         self.retry_at = None;
+        self.debt_until = None;
         self.unread_since = None;
+        self.write_tries = 0;
+        self.changes = ChangeRow::default();
     }
 
     /// Requests a visit at `time`; later if visits continue without a foreign change.
@@ -185,10 +233,14 @@ impl TargetMemory {
     }
 
     fn grown(&self) -> Option<Timestamp> {
-        let doublings = self.quiet_visits.checked_sub(QUIET_VISITS)?;
-        let wait = FIRST_GROWN_MS.saturating_mul(1 << doublings.min(16)).min(LONGEST_GROWN_MS);
-        self.visited_at.map(|time| after(time, SignedDuration::from_millis(wait)))
+        let wait = grown_wait(self.quiet_visits.checked_sub(QUIET_VISITS)?);
+        self.visited_at.map(|time| after(time, wait))
     }
+}
+
+/// The wait after so many doublings.
+pub(super) fn grown_wait(doublings: u32) -> SignedDuration {
+    SignedDuration::from_millis(FIRST_GROWN_MS.saturating_mul(1 << doublings.min(16)).min(LONGEST_GROWN_MS))
 }
 
 impl Expectations {
@@ -205,10 +257,7 @@ impl Expectations {
             // The object's version has changed: a write against the older one fails from now on.
             self.unknown = None;
         }
-        self.waited_for.retain(|(key, named), until| {
-            let moved = |named: &String| store.get(key).is_some_and(|other| other.resource_version != *named);
-            *until > now && !named.as_ref().is_some_and(moved)
-        });
+        self.waited_for.retain(|write, until| *until > now && !write.fails_from_now_on(store));
         if self.departing && object.is_none_or(Object::terminating) {
             self.departing = false;
         }

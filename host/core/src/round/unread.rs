@@ -36,7 +36,7 @@ impl Target<'_> {
         }
     }
 
-    /// The need of a target in flight whose live reads fail: at first that this is shown.
+    /// The need of a target, pending or in flight, whose live reads fail: at first that this is shown.
     pub(super) fn shown_unread(&self, need: Need, known: &mut TargetMemory) -> Need {
         let Need::Read(wanted) = &need else {
             if known.failure.is_none() {

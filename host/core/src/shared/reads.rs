@@ -6,18 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_contract::successors::{candidates, keeps_name};
 
 use crate::cluster::live_reads::{LiveRead, LiveReads};
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::plugin::lookup::PluginInfo;
+use crate::plugin::names::is_subdomain;
 use crate::plugin::proposal::{Registration, Relation, RelationKey};
 use crate::plugin::visit::{ReadRefusal, Reads};
 use crate::shared::successors::RootController;
 use crate::shared::tables::{SharedTables, lock};
 use crate::shared::wake_index::claimed;
 
-/// True if the cluster serves a kind, as far as is known.
+/// True if the cluster is known to serve a kind; otherwise it does not, or has to be asked.
 pub type ServedKinds = Arc<dyn Fn(&Kind) -> bool + Send + Sync>;
 
 /// The reads of one visit.
@@ -53,6 +55,8 @@ pub struct Subject {
     pub uid: String,
     /// Its extras, as durably stored.
     pub extras: BTreeMap<String, String>,
+    /// The names of objects in the job's parameters, by the pointer of their relation.
+    pub parameters: BTreeMap<String, String>,
     /// UID of the job.
     pub job_uid: String,
     /// Earliest creation time of an object that may be its successor.
@@ -142,38 +146,31 @@ impl VisitReads {
 
     /// Free objects of the target's controller that are young enough, oldest first.
     fn candidates(&self, kind: &Kind) -> Vec<Arc<Object>> {
-        let found = self.candidates_since(kind, self.subject.since);
-        match self.subject.surplus_since.filter(|_| found.is_empty()) {
-            Some(since) => self.candidates_since(kind, since),
-            None => found,
-        }
+        let Subject { since, surplus_since, .. } = self.subject;
+        candidates(since, surplus_since, |since| self.candidates_since(kind, since))
     }
 
     fn candidates_since(&self, kind: &Kind, since: Timestamp) -> Vec<Arc<Object>> {
         let Subject { name, uid, controller, .. } = &self.subject;
         let Some(controller) = controller else { return Vec::new() };
-        let other =
-            |object: &Object| object.uid != *uid && (controller.kind != "StatefulSet" || object.key.name == *name);
+        let other = |object: &Object| object.uid != *uid && (!keeps_name(&controller.kind) || object.key.name == *name);
         let free = |objects: Vec<Arc<Object>>| self.free(objects.into_iter().filter(|object| other(object)).collect());
         controller.made_since(&self.store, kind, since, free)
     }
 
-    fn by_extra(&self, kind: &Kind, extra: &str, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
-        let Some(name) = self.subject.extras.get(extra) else { return Ok(Vec::new()) };
+    fn by_name(&self, kind: &Kind, name: Option<&String>, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
+        // Names reach URLs. No object has an invalid name.
+        let Some(name) = name.filter(|name| is_subdomain(name)) else { return Ok(Vec::new()) };
         let namespace = Some(self.subject.namespace.clone());
         let key = ObjectKey { kind: kind.clone(), namespace, name: name.clone() };
         Ok(self.lookup(&key, live)?.into_iter().collect())
     }
 
     fn lookup(&self, key: &ObjectKey, live: bool) -> Result<Option<Arc<Object>>, ReadRefusal> {
-        let watched = self.store.keeps(&key.kind);
-        if live || !watched {
+        if live || !self.store.keeps(&key.kind) {
             self.seen(LiveRead::Object(key.clone()))?;
         }
-        if watched {
-            return Ok(self.store.get(key));
-        }
-        Ok(self.live.objects.get(key).cloned().flatten())
+        Ok(self.live.sighting(key, &self.store).found())
     }
 
     fn all_of(&self, kind: &Kind, live: bool) -> Result<(), ReadRefusal> {
@@ -195,7 +192,8 @@ impl Reads for VisitReads {
         let found = match by {
             RelationKey::SameController => return self.same_controller(kind, live),
             RelationKey::Label(label) => self.by_label(kind, label, live)?,
-            RelationKey::Extra(extra) => self.by_extra(kind, extra, live)?,
+            RelationKey::Extra(extra) => self.by_name(kind, self.subject.extras.get(extra), live)?,
+            RelationKey::Parameter(pointer) => self.by_name(kind, self.subject.parameters.get(pointer), live)?,
             RelationKey::Field(pointer) => {
                 self.all_of(kind, live)?;
                 self.store.with_field(kind, namespace, pointer, name)
@@ -212,8 +210,12 @@ impl Reads for VisitReads {
         self.lookup(key, live || self.all_live)
     }
 
-    fn serves(&self, kind: &Kind) -> bool {
-        (self.served)(kind)
+    fn serves(&self, kind: &Kind) -> Result<bool, ReadRefusal> {
+        let served = (self.served)(kind);
+        if !served {
+            self.seen(LiveRead::Served(kind.clone()))?;
+        }
+        Ok(served)
     }
 }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+pub use oarlock_contract::successors::CANDIDATES;
+use oarlock_contract::successors::{controller, keeps_node};
 
 use crate::cluster::object::{Kind, Object};
 use crate::cluster::store::Store;
 use crate::job::state::{TargetState, extras};
 use crate::shared::holds;
 
-/// Most candidates that the relation `same-controller` shows to a plugin.
-pub const CANDIDATES: usize = 16;
 /// Siblings that are taken from the store at once; most are free.
 pub(crate) const SIBLINGS: usize = 64;
 
@@ -28,9 +28,9 @@ pub struct RootController {
 impl RootController {
     /// The one that is recorded for a target.
     pub fn of(state: &TargetState) -> Option<Self> {
-        let (kind, name_and_uid) = state.extra(extras::OWNER)?.split_once('/')?;
-        let uid = name_and_uid.rsplit('/').next()?.to_owned();
-        Some(Self { kind: kind.to_owned(), uid, node: state.extra(extras::NODE).map(str::to_owned) })
+        let (kind, uid) = controller(state.extra(extras::OWNER)?)?;
+        let node = state.extra(extras::NODE).map(str::to_owned);
+        Some(Self { kind: kind.to_owned(), uid: uid.to_owned(), node })
     }
 
     /// At most [`CANDIDATES`] of its objects that were made at `since` or later, oldest first. `free` leaves out those
@@ -43,7 +43,7 @@ impl RootController {
         free: impl Fn(Vec<Arc<Object>>) -> Vec<Arc<Object>>,
     ) -> Vec<Arc<Object>> {
         let here = |object: &Object| {
-            self.kind != "DaemonSet" || object.text("/spec/nodeName").as_deref() == self.node.as_deref()
+            !keeps_node(&self.kind) || object.text("/spec/nodeName").as_deref() == self.node.as_deref()
         };
         let mut from = (Some(since), String::new());
         let mut found = Vec::new();

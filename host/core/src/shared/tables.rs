@@ -1,13 +1,15 @@
 //! The tables that the jobs of one term share. One lock holds them all. Its owner may call the store, and no code under
 //! the store's lock takes it, so the two are never taken in two orders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
+use crate::shared::budgets::Budgets;
 use crate::shared::claims::Claims;
+use crate::shared::exclusive::ExclusivePods;
 use crate::shared::successors::RootController;
 use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
 
@@ -18,6 +20,10 @@ pub struct Tables {
     pub claims: Claims,
     /// The targets that a change wakes.
     pub wake: WakeIndex,
+    /// The pods that exclusive plugins work on.
+    pub exclusive: ExclusivePods,
+    /// What the plugins may make the host do.
+    pub budgets: Budgets,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
 }
 
@@ -75,8 +81,8 @@ impl Tables {
         jobs.filter(|(other, _)| *other != job).map(|(_, count)| count).sum()
     }
 
-    /// Forgets a deleted job.
-    pub fn forget(&mut self, job: &JobKey, store: &Store) {
+    /// Forgets a deleted job. Returns the targets of others that wait for what it had.
+    pub fn forget(&mut self, job: &JobKey, store: &Store) -> BTreeSet<TargetId> {
         self.claims.forget(job, |object| {
             let shown = || store.get(&ObjectKey::pod(&job.namespace, &object.name));
             // Claims name no group: what is no pod may be there.
@@ -86,5 +92,6 @@ impl Tables {
         for jobs in self.in_flight.values_mut() {
             jobs.remove(job);
         }
+        self.exclusive.forget(job)
     }
 }

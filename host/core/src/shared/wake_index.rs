@@ -239,6 +239,8 @@ pub struct Waits<'a> {
     pub name: &'a str,
     /// Its plugin's declarations, if one serves.
     pub registration: Option<&'a Registration>,
+    /// The names that the job's parameters give to objects of relations.
+    pub parameters: &'a [String],
     /// It is pending, and its object must change before it may start.
     pub pending: bool,
     /// Its own object is gone.
@@ -281,6 +283,7 @@ fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
     });
     let named = by_extra.chain(&registration.exclusive_extras).filter_map(|key| state.extra.get(key).cloned());
     wakers.names.extend(named);
+    wakers.names.extend(target.parameters.iter().cloned());
     wakers.owned_by_job = registration.relations.iter().any(|relation| relation.by == RelationKey::OwnerIsJob);
     let chosen = registration.exclusive_extras.iter().any(|key| state.extra.contains_key(key));
     if !chosen && registration.same_controller().is_some() {
@@ -337,7 +340,7 @@ mod tests {
     }
 
     fn waits<'a>(name: &'a str, registration: &'a Registration) -> Waits<'a> {
-        Waits { name, registration: Some(registration), pending: false, gone: true }
+        Waits { name, registration: Some(registration), parameters: &[], pending: false, gone: true }
     }
 
     fn woken(index: &WakeIndex, change: &Change) -> Vec<u32> {

@@ -84,21 +84,32 @@ impl WriteQueue {
         }
     }
 
-    /// The next entry to send; it is on the wire from now on.
-    pub fn take_next(&mut self) -> Option<Entry> {
-        for place in 0..self.turns.len() {
-            while let Some(uid) = self.turns.get_mut(place).and_then(VecDeque::pop_front) {
-                let Some(job) = self.jobs.get_mut(&uid) else { continue };
-                let Some(entry) = job.first(place) else { continue };
-                if job.order.get(place).is_some_and(|order| !order.is_empty())
-                    && let Some(turns) = self.turns.get_mut(place)
-                {
-                    turns.push_back(uid);
-                }
-                return Some(entry);
+    /// The next entry to send, of a namespace that has room; it is on the wire from now on.
+    pub fn take_next(&mut self, has_room: impl Fn(&str) -> bool) -> Option<Entry> {
+        (0..self.turns.len()).find_map(|place| self.take_of(place, &has_room))
+    }
+
+    fn take_of(&mut self, place: usize, has_room: impl Fn(&str) -> bool) -> Option<Entry> {
+        let turns = self.turns.get_mut(place)?;
+        let mut passed_over = VecDeque::new();
+        let mut next = None;
+        while next.is_none()
+            && let Some(uid) = turns.pop_front()
+        {
+            let Some(job) = self.jobs.get_mut(&uid) else { continue };
+            if !has_room(&job.key.namespace) {
+                passed_over.push_back(uid);
+                continue;
+            }
+            next = job.first(place);
+            if next.is_some() && job.order.get(place).is_some_and(|order| !order.is_empty()) {
+                turns.push_back(uid);
             }
         }
-        None
+        // They keep their turn.
+        passed_over.append(turns);
+        *turns = passed_over;
+        next
     }
 
     /// Removes an entry that has its result from the wire: of a target, or of the job itself.
@@ -135,14 +146,20 @@ impl WriteQueue {
         self.jobs.get(job_uid).map_or(0, |job| job.waiting.len())
     }
 
+    /// The number of waiting entries of all jobs.
+    pub fn all_waiting(&self) -> usize {
+        self.jobs.values().map(|job| job.waiting.len()).sum()
+    }
+
     /// The number of entries of the job, waiting or on the wire.
     pub fn entries(&self, job_uid: &str) -> usize {
         self.jobs.get(job_uid).map_or(0, |job| job.waiting.len() + job.sending.len())
     }
 
-    /// True if an entry may be sent.
-    pub fn has_next(&self) -> bool {
-        self.jobs.values().any(|job| job.waiting.keys().any(|index| !job.sending.contains(index)))
+    /// True if an entry of a namespace that has room may be sent.
+    pub fn has_next(&self, has_room: impl Fn(&str) -> bool) -> bool {
+        let ready = |job: &JobEntries| job.waiting.keys().any(|index| !job.sending.contains(index));
+        self.jobs.values().any(|job| has_room(&job.key.namespace) && ready(job))
     }
 
     /// True if nothing waits and nothing is on the wire.
@@ -206,7 +223,7 @@ mod tests {
     }
 
     fn sent(queue: &mut WriteQueue) -> Vec<String> {
-        std::iter::from_fn(|| queue.take_next()).map(|entry| entry.target_uid).collect()
+        std::iter::from_fn(|| queue.take_next(|_| true)).map(|entry| entry.target_uid).collect()
     }
 
     #[test]
@@ -231,8 +248,8 @@ mod tests {
         let mut queue = WriteQueue::default();
         queue.push(entry("a", 0, Priority::First));
         queue.push(Entry { attempt: 2, ..entry("a", 0, Priority::Operated) });
-        assert_eq!((queue.waiting("a"), queue.take_next().map(|entry| entry.attempt)), (1, Some(2)));
-        assert_eq!(queue.take_next(), None);
+        assert_eq!((queue.waiting("a"), queue.take_next(|_| true).map(|entry| entry.attempt)), (1, Some(2)));
+        assert_eq!(queue.take_next(|_| true), None);
     }
 
     #[test]
@@ -242,7 +259,7 @@ mod tests {
         assert!(queue.withdraw("a", 0), "nothing of it was sent");
         assert!(queue.is_empty());
         queue.push(entry("a", 0, Priority::First));
-        assert!(queue.take_next().is_some());
+        assert!(queue.take_next(|_| true).is_some());
         assert!(!queue.withdraw("a", 0) && queue.is_busy("a", 0));
         assert!(!queue.withdraw_job("a"));
         queue.finished("a", Some(0));
@@ -254,10 +271,10 @@ mod tests {
         let mut queue = WriteQueue::default();
         queue.push(entry("a", 0, Priority::First));
         queue.push(entry("a", 1, Priority::First));
-        assert!(queue.take_next().is_some());
+        assert!(queue.take_next(|_| true).is_some());
         let key = JobKey { namespace: "d".into(), name: "a".into() };
         assert!(!queue.withdraw_key(&key), "one request is on the wire");
-        assert_eq!(queue.take_next(), None);
+        assert_eq!(queue.take_next(|_| true), None);
         queue.finished("a", Some(0));
         assert!(queue.withdraw_key(&key));
     }
@@ -266,10 +283,25 @@ mod tests {
     fn an_entry_never_overtakes_the_one_of_its_target_that_is_on_the_wire() {
         let mut queue = WriteQueue::default();
         queue.push(entry("a", 0, Priority::First));
-        assert!(queue.take_next().is_some());
+        assert!(queue.take_next(|_| true).is_some());
         queue.push(Entry { attempt: 2, ..entry("a", 0, Priority::Operated) });
-        assert_eq!(queue.take_next(), None);
+        assert_eq!(queue.take_next(|_| true), None);
         queue.finished("a", Some(0));
-        assert_eq!(queue.take_next().map(|entry| entry.attempt), Some(2));
+        assert_eq!(queue.take_next(|_| true).map(|entry| entry.attempt), Some(2));
+    }
+
+    #[test]
+    fn a_namespace_without_room_is_passed_over_and_keeps_its_turn() {
+        let mut queue = WriteQueue::default();
+        let mut elsewhere = entry("b", 0, Priority::First);
+        elsewhere.job.key.namespace = "e".into();
+        queue.push(entry("a", 0, Priority::Bump));
+        queue.push(entry("c", 0, Priority::First));
+        queue.push(elsewhere);
+        let full = |namespace: &str| namespace != "d";
+        assert!(queue.has_next(full));
+        assert_eq!(queue.take_next(full).map(|entry| entry.target_uid), Some("b-0".to_owned()));
+        assert!(!queue.has_next(full) && queue.take_next(full).is_none());
+        assert_eq!(sent(&mut queue), ["a-0", "c-0"]);
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::{Indexed, Store};
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::job::key::JobKey;
@@ -52,6 +52,8 @@ pub(crate) struct Bench {
     pub(crate) memory: JobMemory,
     /// The host's view of the cluster.
     pub(crate) store: Arc<Store>,
+    /// Objects of kinds that the host does not watch: live reads show them.
+    pub(crate) unwatched: BTreeMap<ObjectKey, Arc<Object>>,
     /// What the jobs of the term share.
     pub(crate) tables: SharedTables,
     /// The writes of the term.
@@ -82,6 +84,8 @@ pub(crate) struct Bench {
     pub(crate) tries: u32,
     /// Entries that leave at once; the others wait for [`Bench::send`].
     pub(crate) wire: usize,
+    /// Visits of a round after which its time is up.
+    pub(crate) visits_in_time: usize,
     /// Terms that ended because a record had a higher epoch.
     pub(crate) terms_lost: usize,
 }
@@ -105,6 +109,7 @@ impl Bench {
             records: BTreeMap::new(),
             memory: JobMemory::default(),
             store: Arc::new(store),
+            unwatched: BTreeMap::new(),
             tables: SharedTables::default(),
             queue: WriteQueue::default(),
             found: plugin(),
@@ -120,6 +125,7 @@ impl Bench {
             namespace_terminating: false,
             tries: 0,
             wire: usize::MAX,
+            visits_in_time: usize::MAX,
             terms_lost: 0,
         }
     }

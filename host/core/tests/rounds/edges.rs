@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
-use oarlock_core::plugin::proposal::{PluginError, Proposal, Report, State};
-use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::plugin::proposal::{PluginError, Proposal, Registration, Relation, RelationKey, Report, State};
+use oarlock_core::plugin::visit::{Answer, Call, ReadRefusal, Visit};
 use oarlock_core::shared::tables::lock;
+use oarlock_core::shared::wake_index::TargetId;
 use serde_json::json;
 
-use crate::answers::{evict_and_wait, marking, waiting};
+use crate::answers::{evict_and_wait, marking, report, unavailable, waiting};
 use crate::bench::plugin::plugin_with;
-use crate::bench::{Bench, START};
+use crate::bench::{Bench, JOB_UID, START};
 
 /// A job that has succeeded.
 fn ended() -> Bench {
@@ -157,16 +158,67 @@ fn an_ended_job_keeps_its_finalizer_until_the_other_jobs_of_its_namespace_are_re
 }
 
 #[test]
+fn whether_a_kind_is_served_is_asked_once_where_nobody_knows() {
+    let mut bench = Bench::of_one(&json!({}));
+    bench.served = Arc::new(|kind| *kind != Kind::namespace());
+    let mut seen = Vec::new();
+    bench.settle(&mut |visit: &Visit| {
+        let answers = [Kind::pod(), Kind::namespace()].map(|kind| visit.reads.serves(&kind));
+        seen.push(answers.clone());
+        if answers[1].is_err() { unavailable() } else { waiting(visit) }
+    });
+    assert_eq!(seen, [[Ok(true), Err(ReadRefusal::Unavailable)], [Ok(true), Ok(false)]], "{seen:?}");
+}
+
+#[test]
 fn a_plugin_is_told_that_a_kind_is_not_served_although_objects_of_it_are_kept() {
     let mut bench = Bench::of_one(&json!({}));
     bench.served = Arc::new(|kind| *kind != Kind::pod());
     let mut seen = Vec::new();
     bench.settle(&mut |visit: &Visit| {
         seen.push([Kind::pod(), Kind::namespace()].map(|kind| visit.reads.serves(&kind)));
-        waiting(visit)
+        if seen.len() == 1 { unavailable() } else { waiting(visit) }
     });
-    assert!(!seen.is_empty() && seen.iter().all(|answers| *answers == [false, true]), "{seen:?}");
+    let unknown = Err(ReadRefusal::Unavailable);
+    assert_eq!(seen, [[unknown, Ok(true)], [Ok(false), Ok(true)]]);
     assert!(bench.store.keeps(&Kind::pod()));
+}
+
+#[test]
+fn a_target_of_an_exclusive_plugin_waits_for_a_pod_that_another_job_has_begun_on_and_not_marked() {
+    for delay in [0, 1] {
+        let mut bench = Bench::of_one(&json!({"operationDelaySeconds": delay}));
+        if let PluginLookup::Serving(plugin) = &bench.found {
+            let mut exclusive = PluginInfo::clone(plugin);
+            exclusive.manifest.exclusive = true;
+            bench.found = PluginLookup::Serving(Arc::new(exclusive));
+        }
+        let other = JobRef { key: JobKey { namespace: "d".into(), name: "other".into() }, uid: "other".into() };
+        let other: TargetId = (Arc::new(other), 0);
+        assert!(lock(&bench.tables).exclusive.take("1", &other));
+        bench.settle(&mut waiting);
+        for _ in 0..5 {
+            bench.later(2);
+            bench.settle(&mut waiting);
+        }
+        assert_eq!((bench.word(0), bench.memory.counts().processing), ("Pending".into(), 0));
+        let woken = lock(&bench.tables).exclusive.give_back(&other.0.key, 0);
+        assert_eq!(woken.iter().map(|(job, index)| (job.uid.as_str(), *index)).collect::<Vec<_>>(), [(JOB_UID, 0)]);
+        bench.memory.turn_to(0);
+        bench.settle(&mut waiting);
+        assert_eq!(bench.word(0), "Processing");
+        assert!(!lock(&bench.tables).exclusive.take("1", &other), "it has the pod now");
+        bench.later(2);
+        bench.touch_all();
+        bench.settle(&mut |visit: &Visit| match visit.call {
+            Call::Release => Answer::Proposed(Proposal::default()),
+            _ => report(State::Succeeded),
+        });
+        bench.later(2);
+        bench.settle(&mut waiting);
+        assert_eq!(bench.word(0), "Succeeded");
+        assert!(lock(&bench.tables).exclusive.take("1", &other), "it has given it back");
+    }
 }
 
 #[test]
@@ -193,6 +245,28 @@ fn extras_and_mutations_of_a_failed_report_are_stored_and_made() {
     assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Seen"], json!("smoke"));
     assert_eq!(bench.times("patch a"), 2, "the mark goes with the release");
     assert!(bench.store.get(&ObjectKey::pod("d", "a")).unwrap().labels.is_empty());
+}
+
+#[test]
+fn a_job_that_is_done_in_its_first_round_names_the_plugin_that_did_it() {
+    for state in [State::Succeeded, State::Failed(PluginError { reason: "Broken".into(), message: "it is".into() })] {
+        let mut bench = Bench::of_one(&json!({}));
+        bench.settle(&mut |visit: &Visit| match visit.call {
+            Call::Release => Answer::Proposed(Proposal::default()),
+            _ => report(state.clone()),
+        });
+        assert!(bench.status()["endTime"].is_string() && bench.status_writes <= 2, "{}", bench.status());
+        assert_eq!(bench.status()["plugin"]["digest"], json!("sha256:1"), "{}", bench.status());
+    }
+}
+
+#[test]
+fn a_job_whose_targets_never_started_is_bound_to_no_plugin() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.settle(&mut waiting);
+    bench.later(2);
+    bench.settle(&mut waiting);
+    assert_eq!((bench.word(0), &bench.status()["plugin"]), ("Failed/PodNotFound".into(), &json!(null)));
 }
 
 #[test]
@@ -242,4 +316,29 @@ fn a_target_that_waits_for_a_pod_of_another_job_starts_also_after_somebody_edite
     assert!(bench.next.is_some(), "the change of the pod wakes the job");
     bench.settle(&mut waiting);
     assert_eq!(bench.word(0), "Processing");
+}
+
+#[test]
+fn an_object_that_a_parameter_names_is_related_and_wakes_the_targets_of_its_job_alone() {
+    let PluginLookup::Serving(info) = plugin_with(&json!({"type": "object"})) else { unreachable!() };
+    let by = RelationKey::Parameter("/partner".into());
+    let relations = vec![Relation { name: "partner".into(), kind: Kind::pod(), by }];
+    let registration = Registration { relations, exclusive_extras: vec![] };
+    let mut bench = Bench::of_one(&json!({"parameters": {"partner": "b"}}));
+    bench.found = PluginLookup::Serving(Arc::new(PluginInfo { registration, ..PluginInfo::clone(&info) }));
+    let mut seen = Vec::new();
+    let mut answer = |visit: &Visit| {
+        let partners = visit.reads.related("partner", false).unwrap();
+        seen.push(partners.iter().map(|object| object.key.name.clone()).collect::<Vec<_>>());
+        waiting(visit)
+    };
+    bench.settle(&mut answer);
+    let appears = |name: &str| json!({"metadata": {"name": name, "namespace": "d", "uid": name}});
+    bench.show(appears("another"));
+    bench.settle(&mut answer);
+    bench.show(appears("b"));
+    bench.settle(&mut answer);
+    bench.vanish("b");
+    bench.settle(&mut answer);
+    assert_eq!(seen, [vec![], vec!["b".to_owned()], vec![]], "the other pod wakes nobody");
 }

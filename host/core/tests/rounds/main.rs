@@ -12,8 +12,12 @@
 mod answers;
 mod bad_input;
 mod bench;
+mod budgets;
 mod crowds;
 mod decisions;
 mod edges;
 mod lost_replies;
 mod mishaps;
+mod restless;
+mod slow;
+mod unwatched;

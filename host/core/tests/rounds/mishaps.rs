@@ -120,6 +120,43 @@ fn a_pod_that_is_not_there_is_looked_for_once() {
     assert_eq!(looks.get(), 1);
 }
 
+/// The plugin goes between its look-up and its call, while this says so.
+struct Goes(Rc<Cell<bool>>);
+
+impl Weather for Goes {
+    fn plugin(&mut self) -> bool {
+        !self.0.get()
+    }
+}
+
+#[test]
+fn a_plugin_that_goes_between_look_up_and_call_costs_no_target_anything() {
+    let mut bench = Bench::of_one(&json!({"activeDeadlineSeconds": 60}));
+    let gone = Rc::new(Cell::new(true));
+    bench.weather = Box::new(Goes(gone.clone()));
+    let plugin_is = |bench: &mut Bench, there: bool| {
+        // The set of plugins has changed, and every job has a round.
+        gone.set(!there);
+        bench.memory.turn_to_all();
+        for _ in 0..2 {
+            bench.settle(&mut evict_and_wait);
+            bench.later(1);
+        }
+    };
+    plugin_is(&mut bench, false);
+    assert_eq!(bench.word(0), "Pending", "it does not start without its call");
+    plugin_is(&mut bench, true);
+    assert_eq!((bench.word(0), bench.sent.iter().filter(|sent| *sent == "evict a").count()), ("Processing".into(), 1));
+    bench.later(1);
+    plugin_is(&mut bench, false);
+    assert_eq!(bench.word(0), "Processing");
+    bench.later(60);
+    plugin_is(&mut bench, false);
+    assert_eq!(bench.word(0), "Processing", "its last look is owed to it");
+    plugin_is(&mut bench, true);
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+}
+
 /// The next record is not written, once that is asked for.
 struct LostRecord(Rc<Cell<bool>>);
 
@@ -169,7 +206,7 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
         let write = Write::Delete {
             object: other.clone(),
             uid: "9".into(),
-            resource_version: Some("5".into()),
+            resource_version: Some(bench.version.to_string()),
             grace_seconds: None,
             propagation: None,
         };
@@ -190,13 +227,14 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
     for stopped in [None, Some(Stopped::Unknown { message: "timed out".into() })] {
         let mut bench = Bench::of_one(&json!({}));
         bench.settle(&mut waiting);
+        bench.pod("other", "9");
         let result = result(&bench, stopped.clone());
         bench.memory.results.push(result);
         bench.round(&mut waiting);
         let expects = &bench.memory.targets[&0].expects;
         // Else its pod would count as leaving, or as changed by a write that may still come.
         assert!(!expects.departing && expects.departure_sent.is_none() && expects.unknown.is_none(), "{expects:?}");
-        let unknown: Vec<_> = expects.waited_for.keys().map(|(object, _)| object).collect();
+        let unknown: Vec<_> = expects.waited_for.keys().map(|write| &write.object).collect();
         assert_eq!(unknown, if stopped.is_some() { vec![&other] } else { vec![] });
     }
 }
@@ -206,7 +244,7 @@ fn the_answer_to_a_write_of_an_earlier_memory_makes_its_target_due() {
     let mut bench = Bench::of_one(&json!({"activeDeadlineSeconds": 60}));
     bench.wire = 0;
     bench.settle(&mut evict_and_wait);
-    let entry = bench.queue.take_next().unwrap();
+    let entry = bench.queue.take_next(|_| true).unwrap();
     // A round panicked: the memory is lost, and the write is still on the wire.
     bench.memory = JobMemory::default();
     bench.settle(&mut evict_and_wait);
@@ -274,7 +312,7 @@ fn a_hold_that_is_under_way_when_somebody_edits_the_status_is_let_go() {
     };
     bench.later(2);
     bench.settle(&mut marks_and_succeeds);
-    assert!(bench.queue.has_next(), "the mark waits");
+    assert!(bench.queue.has_next(|_| true), "the mark waits");
     bench.edit(&json!({"status": {"succeededPodCount": 7}}));
     bench.settle(&mut marks_and_succeeds);
     bench.wire = usize::MAX;

@@ -86,11 +86,12 @@ impl Transport {
             Ok(Err(error)) => Err(RequestError::Broken(Box::new(error))),
             Ok(Ok((code, headers, body))) => {
                 self.learn(&headers, sent);
-                judge(code, &headers, body)
+                judge(code, &headers, body).map(|body| (code, body))
             }
         };
-        self.requests.note(labels(call.verb, call.resource, &outcome), begun.elapsed());
-        outcome
+        let code = outcome.as_ref().map(|(code, _)| *code);
+        self.requests.note(labels(call.verb, call.resource, code), begun.elapsed());
+        outcome.map(|(_, body)| body)
     }
 
     /// As [`Transport::send`], reading the reply as JSON.
@@ -117,7 +118,7 @@ impl Transport {
         let outcome = match outcome {
             Ok((code, headers, body)) if code < 400 => {
                 self.learn(&headers, sent);
-                Ok(body)
+                Ok((code, body))
             }
             Ok((code, headers, body)) => {
                 let text = timeout(self.timeout, body.collect()).await;
@@ -126,8 +127,9 @@ impl Transport {
             }
             Err(error) => Err(error),
         };
-        self.requests.note(labels(call.verb, call.resource, &outcome), begun.elapsed());
-        let body = outcome?;
+        let code = outcome.as_ref().map(|(code, _)| *code);
+        self.requests.note(labels(call.verb, call.resource, code), begun.elapsed());
+        let (_, body) = outcome?;
         Ok(Box::pin(body.into_data_stream().map_ok(|chunk| chunk.to_vec())))
     }
 
@@ -150,9 +152,9 @@ impl Transport {
     }
 }
 
-fn labels<T>(verb: &'static str, resource: &str, outcome: &Result<T, RequestError>) -> RequestLabels {
-    let code = match outcome {
-        Ok(_) => "200".to_owned(),
+fn labels(verb: &'static str, resource: &str, code: Result<u16, &RequestError>) -> RequestLabels {
+    let code = match code {
+        Ok(code) => code.to_string(),
         Err(RequestError::Refused(refusal)) => refusal.code.to_string(),
         Err(RequestError::TimedOut(_)) => "timeout".to_owned(),
         Err(RequestError::Broken(_) | RequestError::Build(_) | RequestError::Unreadable(_)) => "broken".to_owned(),

@@ -51,14 +51,16 @@ pub enum ConnectError {
     Build(#[source] Box<kube::Error>),
 }
 
-/// A client for the cluster at `source`.
-pub async fn connect(source: &Source) -> Result<Client, ConnectError> {
+/// A client for the cluster at `source`, and the address of its API server.
+pub async fn connect(source: &Source) -> Result<(Client, String), ConnectError> {
     let mut config = configuration(source).await?;
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A reply is timed for each request; a read timeout here would cut off watches.
     config.read_timeout = None;
-    Client::try_from(config).map_err(|e| ConnectError::Build(Box::new(e)))
+    let server = config.cluster_url.to_string();
+    let client = Client::try_from(config).map_err(|e| ConnectError::Build(Box::new(e)))?;
+    Ok((client, server))
 }
 
 async fn configuration(source: &Source) -> Result<Config, ConnectError> {

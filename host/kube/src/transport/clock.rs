@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
+use parking_lot::Mutex;
 
 /// The host's own clock. Tests hand in one that follows tokio's paused time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -13,17 +14,36 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// A `Date` header has whole seconds and a reply takes time to arrive: a smaller difference may be no difference.
 const WORTH_CORRECTING: SignedDuration = SignedDuration::from_secs(2);
 
+/// Replies in a row that must agree on another difference before it counts: one of several API servers, or of the
+/// proxies before them, may have a clock of its own.
+const AGREEING: u32 = 3;
+
 /// The host's clock with the API server's correction.
 #[derive(Clone)]
 pub struct ServerClock {
     local: Clock,
     offset_ms: Arc<AtomicI64>,
+    doubt: Arc<Mutex<Option<Doubt>>>,
+}
+
+/// Another difference than the known one.
+#[derive(Clone, Copy)]
+struct Doubt {
+    offset_ms: i64,
+    /// The replies in a row that said so.
+    replies: u32,
+}
+
+impl std::fmt::Debug for ServerClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerClock").field("offset", &self.offset()).finish_non_exhaustive()
+    }
 }
 
 impl ServerClock {
     /// A clock that is not corrected yet.
     pub fn new(local: Clock) -> Self {
-        Self { local, offset_ms: Arc::default() }
+        Self { local, offset_ms: Arc::default(), doubt: Arc::default() }
     }
 
     /// The time as the API server would tell it.
@@ -55,14 +75,29 @@ impl ServerClock {
         let server = date.timestamp().as_millisecond().saturating_add(500);
         let local = sent.as_millisecond().saturating_add(i64::try_from(under_way.as_millis() / 2).unwrap_or(0));
         let offset = server.saturating_sub(local);
-        let known = self.offset_ms.load(Ordering::Relaxed);
-        if SignedDuration::from_millis(offset.saturating_sub(known)).abs() >= WORTH_CORRECTING {
+        if self.is_agreed(offset) {
             self.offset_ms.store(offset, Ordering::Relaxed);
             tracing::info!(
                 offset_ms = offset,
                 "the API server's clock differs from this host's; timestamps are corrected"
             );
         }
+    }
+
+    /// True where the latest replies agree on an offset that is not the known one.
+    fn is_agreed(&self, offset_ms: i64) -> bool {
+        let differs =
+            |other: i64| SignedDuration::from_millis(offset_ms.saturating_sub(other)).abs() >= WORTH_CORRECTING;
+        let mut doubt = self.doubt.lock();
+        if !differs(self.offset_ms.load(Ordering::Relaxed)) {
+            *doubt = None;
+            return false;
+        }
+        let before = doubt.filter(|doubt| !differs(doubt.offset_ms)).map_or(0, |doubt| doubt.replies);
+        let replies = before.saturating_add(1);
+        let agreed = replies >= AGREEING;
+        *doubt = (!agreed).then_some(Doubt { offset_ms, replies });
+        agreed
     }
 }
 
@@ -77,7 +112,9 @@ mod tests {
     #[test]
     fn a_host_clock_ten_minutes_ahead_is_corrected() {
         let clock = ServerClock::new(Arc::new(|| at(1_700_000_600)));
-        clock.learn("Tue, 14 Nov 2023 22:13:20 GMT", at(1_700_000_600));
+        for _ in 0..3 {
+            clock.learn("Tue, 14 Nov 2023 22:13:20 GMT", at(1_700_000_600));
+        }
         assert!(clock.now().duration_since(at(1_700_000_000)).abs() <= SignedDuration::from_secs(1));
     }
 
@@ -93,6 +130,25 @@ mod tests {
         let clock = ServerClock::new(Arc::new(|| at(1_700_000_600)));
         clock.learn("Tue, 14 Nov 2023 22:13:20 GMT", at(1_700_000_590));
         clock.learn("yesterday", at(1_700_000_600));
+        assert_eq!(clock.offset(), SignedDuration::ZERO);
+    }
+
+    #[test]
+    fn one_odd_header_among_good_ones_changes_nothing() {
+        let clock = ServerClock::new(Arc::new(|| at(1_700_000_000)));
+        for odd in [true, false, true, true, false, true] {
+            let date = if odd { "Tue, 14 Nov 2023 22:23:20 GMT" } else { "Tue, 14 Nov 2023 22:13:20 GMT" };
+            clock.learn(date, at(1_700_000_000));
+            assert_eq!(clock.offset(), SignedDuration::ZERO);
+        }
+    }
+
+    #[test]
+    fn headers_that_differ_from_each_other_change_nothing() {
+        let clock = ServerClock::new(Arc::new(|| at(1_700_000_000)));
+        for minute in [23, 33, 43, 53] {
+            clock.learn(&format!("Tue, 14 Nov 2023 22:{minute}:20 GMT"), at(1_700_000_000));
+        }
         assert_eq!(clock.offset(), SignedDuration::ZERO);
     }
 }

@@ -70,8 +70,7 @@ impl Discovery {
         if let Some(known) = known(kind) {
             return Ok(known);
         }
-        let fresh = self.recall(kind, |answer| answer.asked.elapsed() < FRESH);
-        let found = match fresh {
+        let found = match self.recall(kind) {
             Some(found) => found,
             None => self.discover(transport, kind).await?,
         };
@@ -79,17 +78,16 @@ impl Discovery {
         found.ok_or_else(not_served)
     }
 
-    /// True where `kind` was served when it was last asked for.
+    /// True where `kind` was served when it was asked for lately.
     pub(crate) fn serves(&self, kind: &Kind) -> bool {
-        known(kind).is_some() || self.recall(kind, |_| true).flatten().is_some()
+        known(kind).is_some() || self.recall(kind).flatten().is_some()
     }
 
-    fn recall(&self, kind: &Kind, counts: impl Fn(&Answer) -> bool) -> Option<Option<Resource>> {
+    /// The answer for `kind`, if it is fresh.
+    fn recall(&self, kind: &Kind) -> Option<Option<Resource>> {
         let groups = self.groups.read();
-        groups
-            .get(&kind.api_version)
-            .filter(|answer| counts(answer))
-            .map(|answer| answer.kinds.get(&kind.kind).cloned())
+        let answer = groups.get(&kind.api_version).filter(|answer| answer.asked.elapsed() < FRESH)?;
+        Some(answer.kinds.get(&kind.kind).cloned())
     }
 
     async fn discover(&self, transport: &Transport, kind: &Kind) -> Result<Option<Resource>, DiscoverError> {

@@ -1,6 +1,7 @@
-//! The limit on writes in flight: 32, and fewer while replies slow down or the API server refuses for load.
+//! The limit on writes in flight: 32, and fewer while the API server refuses for load.
 //!
-//! Beyond about 32 only latency grows. Reads are not limited.
+//! Beyond about 32 only latency grows. Reads are not limited. Slow replies are the matter of their namespace
+//! (`crate::transport::shares`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,7 @@ use tokio::time::Instant;
 /// Source: docs/operationjob.md 10.
 const MOST: usize = 32;
 /// The limit falls at most once in this time: replies to writes that were already in flight say nothing new.
-const SETTLING: Duration = Duration::from_secs(1);
-/// Slow replies leave at least so many.
-const FEW: f64 = 8.0;
-/// Replies this much slower than usual mean that a queue has formed.
-const SLOWER: f64 = 4.0;
-/// Below this a reply is fast, whatever is usual.
-const FAST_SECONDS: f64 = 0.1;
+pub(crate) const SETTLING: Duration = Duration::from_secs(1);
 
 /// Lets writes through, in the order in which they came.
 pub(crate) struct WriteLimiter {
@@ -30,10 +25,6 @@ struct State {
     limit: f64,
     /// Places that the limit no longer allows but that are still taken.
     owed: usize,
-    /// Smoothed latency, in seconds.
-    latency: f64,
-    /// Latency without a queue: follows down at once, up slowly.
-    usual: f64,
     lowered: Option<Instant>,
 }
 
@@ -41,12 +32,11 @@ struct State {
 pub(crate) struct WritePermit {
     limiter: Arc<WriteLimiter>,
     place: Option<OwnedSemaphorePermit>,
-    begun: Instant,
 }
 
 impl Default for WriteLimiter {
     fn default() -> Self {
-        let state = State { limit: MOST as f64, owed: 0, latency: 0.0, usual: FAST_SECONDS, lowered: None };
+        let state = State { limit: MOST as f64, owed: 0, lowered: None };
         Self { places: Arc::new(Semaphore::new(MOST)), state: Mutex::new(state) }
     }
 }
@@ -56,7 +46,7 @@ impl WriteLimiter {
     pub(crate) async fn enter(self: &Arc<Self>) -> WritePermit {
         // The semaphore is never closed.
         let place = self.places.clone().acquire_owned().await.ok();
-        WritePermit { limiter: self.clone(), place, begun: Instant::now() }
+        WritePermit { limiter: self.clone(), place }
     }
 
     /// The number that may be in flight now.
@@ -64,18 +54,13 @@ impl WriteLimiter {
         whole(self.state.lock().limit)
     }
 
-    fn learn(&self, took: Duration, busy: bool) {
+    fn learn(&self, busy: bool) {
         let mut state = self.state.lock();
-        let seconds = took.as_secs_f64();
-        state.latency = state.latency * 0.9 + seconds * 0.1;
-        state.usual = seconds.min(state.usual * 1.001).max(0.001);
-        let queued = state.latency > FAST_SECONDS && state.latency > state.usual * SLOWER;
         let before = whole(state.limit);
-        if !busy && !queued {
+        if !busy {
             state.limit = (state.limit + 1.0 / state.limit).min(MOST as f64);
         } else if state.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
-            // Slow replies alone never leave fewer than a few: the server may just share a busy machine.
-            state.limit = if busy { (state.limit * 0.5).max(1.0) } else { (state.limit * 0.8).max(FEW) };
+            state.limit = (state.limit * 0.5).max(1.0);
             state.lowered = Some(Instant::now());
         }
         self.resize(&mut state, before);
@@ -92,14 +77,15 @@ impl WriteLimiter {
     }
 }
 
-fn whole(limit: f64) -> usize {
+/// The places of a limit: at least one.
+pub(crate) fn whole(limit: f64) -> usize {
     limit.floor().max(1.0) as usize
 }
 
 impl WritePermit {
     /// The reply came. `busy`: the API server refused for load.
     pub(crate) fn leave(self, busy: bool) {
-        self.limiter.learn(self.begun.elapsed(), busy);
+        self.limiter.learn(busy);
     }
 }
 
@@ -160,16 +146,5 @@ mod tests {
             places += 1;
         }
         assert_eq!(places, limiter.limit());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn slower_replies_get_fewer_writes() {
-        let limiter = Arc::new(WriteLimiter::default());
-        for _ in 0..20 {
-            let passage = limiter.enter().await;
-            tokio::time::advance(Duration::from_secs(2)).await;
-            passage.leave(false);
-        }
-        assert!(limiter.limit() < 32);
     }
 }

@@ -9,12 +9,16 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::watch::watches::WatchedKind;
+
 /// The state of one kind's watch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindHealth {
     /// The kind.
     pub kind: Kind,
-    /// It was listed with the fields that are declared now.
+    /// What it keeps of the objects. While a wider declaration is being listed, the kind has two watches.
+    pub declared: WatchedKind,
+    /// It was listed with these fields.
     pub synced: bool,
     /// The API server serves it.
     pub served: bool,
@@ -22,6 +26,8 @@ pub struct KindHealth {
     pub heard: Option<Duration>,
     /// Time since the last list.
     pub listed: Option<Duration>,
+    /// The number of lists that succeeded.
+    pub lists: u64,
     /// The last failure, unless a reply or frame came after it.
     pub error: Option<String>,
 }
@@ -40,6 +46,7 @@ struct LastSeen {
     unserved: bool,
     heard: Option<Instant>,
     listed: Option<Instant>,
+    lists: u64,
     error: Option<String>,
 }
 
@@ -54,7 +61,10 @@ impl WatchHealth {
 
     pub(crate) fn listed(&self) {
         let now = Instant::now();
-        *self.last.lock() = LastSeen { unserved: false, heard: Some(now), listed: Some(now), error: None };
+        let mut last = self.last.lock();
+        let lists = last.lists.saturating_add(1);
+        *last = LastSeen { unserved: false, heard: Some(now), listed: Some(now), lists, error: None };
+        drop(last);
         self.synced.store(true, Ordering::Release);
         self.raise();
     }
@@ -72,6 +82,11 @@ impl WatchHealth {
         }
     }
 
+    /// The last request failed, and said so.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.last.lock().error.is_some()
+    }
+
     /// The kind is not served. It counts as synced: it has no objects.
     pub(crate) fn unserved(&self) {
         self.last.lock().unserved = true;
@@ -84,14 +99,16 @@ impl WatchHealth {
         self.synced.load(Ordering::Acquire)
     }
 
-    pub(crate) fn of(&self, kind: &Kind) -> KindHealth {
+    pub(crate) fn of(&self, kind: &Kind, declared: WatchedKind) -> KindHealth {
         let last = self.last.lock();
         KindHealth {
             kind: kind.clone(),
+            declared,
             synced: self.synced.load(Ordering::Acquire),
             served: !last.unserved,
             heard: last.heard.map(|at| at.elapsed()),
             listed: last.listed.map(|at| at.elapsed()),
+            lists: last.lists,
             error: last.error.clone(),
         }
     }

@@ -139,7 +139,12 @@ impl<S: ItemSink> Reflector<S> {
                 ReflectError::Expired | ReflectError::Find(DiscoverError::NotServed { .. }) => {
                     tracing::debug!(kind = %self.kind.kind, message, "listing the kind anew");
                 }
-                _ => tracing::warn!(kind = %self.kind.kind, message, "failed to list or watch the kind; trying again"),
+                _ if self.health.is_failing() => {
+                    tracing::debug!(kind = %self.kind.kind, message, "failed to list or watch the kind; trying again");
+                }
+                _ => {
+                    tracing::warn!(kind = %self.kind.kind, message, "failed to list or watch the kind; trying until it works");
+                }
             }
             self.health.failed(message);
             sleep(wait).await;

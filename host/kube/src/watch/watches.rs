@@ -1,7 +1,8 @@
 //! The watches: of the OperationJobs, and of every kind that plugins or the host declare.
 //!
 //! They keep the [`Store`] and the jobs up to date and send a [`WatchEvent`] for each change. A kind whose declaration
-//! changed counts as synced only once its objects were listed anew. The meaning of a change is decided elsewhere.
+//! changed counts as synced only once its objects were listed anew; until then the watch that was there goes on for those
+//! that need no more than it has. The meaning of a change is decided elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::cluster::Link;
 use crate::watch::health::{KindHealth, WatchHealth};
@@ -54,11 +55,13 @@ pub struct WatchedKind {
     pub fields_indexed: BTreeSet<String>,
 }
 
-/// Everything that is watched beside the jobs.
+/// Everything that is watched beside the jobs, or read by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedKinds {
-    /// By kind.
+    /// What is watched, by kind.
     pub kinds: BTreeMap<Kind, WatchedKind>,
+    /// RFC 6901 pointers of the fields to show of kinds that are not watched, when an object is read live.
+    pub read: BTreeMap<Kind, BTreeSet<String>>,
 }
 
 impl WatchedKind {
@@ -68,6 +71,14 @@ impl WatchedKind {
         self.labels_indexed.extend(other.labels_indexed.iter().cloned());
         self.fields_indexed.extend(other.fields_indexed.iter().cloned());
     }
+
+    /// True if it has all that `other` declares.
+    pub fn covers(&self, other: &Self) -> bool {
+        let has = |field: &String| self.fields.contains(field) || self.fields_indexed.contains(field);
+        other.fields.iter().all(has)
+            && self.labels_indexed.is_superset(&other.labels_indexed)
+            && self.fields_indexed.is_superset(&other.fields_indexed)
+    }
 }
 
 impl WatchedKinds {
@@ -75,6 +86,9 @@ impl WatchedKinds {
     pub fn merge(&mut self, other: &Self) {
         for (kind, declared) in &other.kinds {
             self.kinds.entry(kind.clone()).or_default().merge(declared);
+        }
+        for (kind, fields) in &other.read {
+            self.read.entry(kind.clone()).or_default().extend(fields.iter().cloned());
         }
     }
 }
@@ -95,8 +109,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(declared: &WatchedKind) -> Self {
-        let pointers: Vec<String> = declared.fields.union(&declared.fields_indexed).cloned().collect();
+    fn of(pointers: Vec<String>) -> Self {
         let projection = Arc::new(Projection::of_object(&pointers));
         Self { pointers, projection }
     }
@@ -105,6 +118,16 @@ impl Kept {
 impl Objects {
     pub(crate) fn new(events: UnboundedSender<WatchEvent>) -> Self {
         Self { store: Arc::default(), events, kept: Arc::default() }
+    }
+
+    /// Keeps these fields from now on, and of other kinds none.
+    fn keep(&self, watched: &BTreeMap<Kind, WatchedKind>, read: BTreeMap<Kind, BTreeSet<String>>) {
+        let fields = |declared: &WatchedKind| declared.fields.union(&declared.fields_indexed).cloned().collect();
+        let mut pointers: BTreeMap<Kind, Vec<String>> =
+            read.into_iter().map(|(kind, fields)| (kind, fields.into_iter().collect())).collect();
+        pointers.extend(watched.iter().map(|(kind, declared)| (kind.clone(), fields(declared))));
+        let kept = pointers.into_iter().map(|(kind, pointers)| (kind, Arc::new(Kept::of(pointers))));
+        *self.kept.write() = kept.collect();
     }
 
     /// The projection of a kind, which skips the fields that are not kept.
@@ -131,10 +154,27 @@ impl Objects {
     }
 }
 
+/// True once another watch of the kind has taken over: from then on this one changes nothing.
+type Replaced = Arc<Mutex<bool>>;
+
 /// The objects of one kind.
 struct ObjectSink {
     objects: Objects,
     kind: Kind,
+    replaced: Replaced,
+    /// The watch that goes on until this one has listed its objects.
+    before: Mutex<Option<(Replaced, AbortHandle)>>,
+}
+
+impl ObjectSink {
+    /// Makes a change, unless another watch has taken over. The lock is held meanwhile: what is read with fewer fields
+    /// never comes after what is read with all of them.
+    fn change(&self, change: impl FnOnce(&Objects)) {
+        let replaced = self.replaced.lock();
+        if !*replaced {
+            change(&self.objects);
+        }
+    }
 }
 
 impl ItemSink for ObjectSink {
@@ -150,15 +190,19 @@ impl ItemSink for ObjectSink {
     }
 
     fn listed(&self, items: Vec<Object>, version: u64) {
-        self.objects.send(self.objects.store.reset(&self.kind, items, version), None);
+        if let Some((replaced, task)) = self.before.lock().take() {
+            *replaced.lock() = true;
+            task.abort();
+        }
+        self.change(|objects| objects.send(objects.store.reset(&self.kind, items, version), None));
     }
 
     fn changed(&self, item: Object) {
-        self.objects.take(item);
+        self.change(|objects| objects.take(item));
     }
 
     fn deleted(&self, item: Object) {
-        self.objects.send(self.objects.store.remove(item), None);
+        self.change(|objects| objects.send(objects.store.remove(item), None));
     }
 }
 
@@ -177,10 +221,40 @@ impl Default for Watches {
 }
 
 struct Running {
-    /// `None` for the jobs.
-    declared: Option<WatchedKind>,
+    /// Nothing for the jobs.
+    declared: WatchedKind,
     health: WatchHealth,
     task: JoinHandle<()>,
+    replaced: Replaced,
+    /// The watch that goes on until this one is synced.
+    before: Option<Box<Running>>,
+}
+
+impl Running {
+    /// The watch that shows the kind: this one once it is synced, else the one before. Any other ends.
+    async fn showing(mut self) -> Option<Box<Running>> {
+        if self.health.is_synced() {
+            self.before = None;
+            return Some(Box::new(self));
+        }
+        let before = self.before.take();
+        self.end().await;
+        before
+    }
+
+    /// Ends it.
+    async fn end(mut self) {
+        self.task.abort();
+        // A cancelled task has stopped between two steps; nothing it keeps is half done.
+        let _cancelled = (&mut self.task).await.is_err();
+    }
+
+    /// The state of each watch of the kind that shows something, or is about to.
+    fn states(&self, kind: &Kind) -> impl Iterator<Item = KindHealth> {
+        let before = self.before.as_ref().filter(|_| !self.health.is_synced());
+        let before = before.map(|before| before.health.of(kind, before.declared.clone()));
+        before.into_iter().chain([self.health.of(kind, self.declared.clone())])
+    }
 }
 
 impl Drop for Running {
@@ -193,24 +267,29 @@ impl Watches {
     /// Watches the jobs, if they are not watched yet, and exactly the kinds of `declared`.
     pub(crate) async fn declare(&self, link: &Link, declared: WatchedKinds) {
         let jobs = Kind::job();
-        let WatchedKinds { kinds } = declared;
+        let WatchedKinds { kinds, read } = declared;
         let turn = self.turn.lock().await;
         let outdated = self.take_outdated(&jobs, &kinds);
+        let mut showing = BTreeMap::new();
         for (kind, mut running) in outdated {
-            running.task.abort();
-            // A cancelled task has stopped between two steps; nothing it keeps is half done.
-            let _cancelled = (&mut running.task).await.is_err();
-            if !kinds.contains_key(&kind) {
-                link.objects.kept.write().remove(&kind);
-                link.objects.store.forget(&kind);
+            if kinds.contains_key(&kind) {
+                showing.extend(running.showing().await.map(|before| (kind, before)));
+                continue;
             }
+            if let Some(before) = running.before.take() {
+                before.end().await;
+            }
+            running.end().await;
+            link.objects.store.forget(&kind);
         }
+        link.objects.keep(&kinds, read);
         {
             let mut running = self.running.lock();
             let health = || WatchHealth::new(self.changes.clone());
             running.entry(jobs.clone()).or_insert_with(|| watch_jobs(link, jobs, health()));
             for (kind, declared) in kinds {
-                running.entry(kind.clone()).or_insert_with(|| watch_kind(link, kind, declared, health()));
+                let before = showing.remove(&kind);
+                running.entry(kind.clone()).or_insert_with(|| watch_kind((link, kind, health()), declared, before));
             }
         }
         drop(turn);
@@ -219,7 +298,7 @@ impl Watches {
 
     fn take_outdated(&self, jobs: &Kind, kinds: &BTreeMap<Kind, WatchedKind>) -> Vec<(Kind, Running)> {
         let mut running = self.running.lock();
-        let current = |kind: &Kind, running: &Running| kind == jobs || running.declared.as_ref() == kinds.get(kind);
+        let current = |kind: &Kind, running: &Running| kind == jobs || Some(&running.declared) == kinds.get(kind);
         let (keep, outdated) = std::mem::take(&mut *running).into_iter().partition(|(kind, run)| current(kind, run));
         *running = keep;
         let outdated: BTreeMap<Kind, Running> = outdated;
@@ -248,7 +327,7 @@ impl Watches {
     }
 
     pub(crate) fn health(&self) -> Vec<KindHealth> {
-        self.running.lock().iter().map(|(kind, running)| running.health.of(kind)).collect()
+        self.running.lock().iter().flat_map(|(kind, running)| running.states(kind)).collect()
     }
 
     /// Ends all watches.
@@ -259,14 +338,29 @@ impl Watches {
 
 fn watch_jobs(link: &Link, kind: Kind, health: WatchHealth) -> Running {
     let reflector = Reflector { link: link.clone(), kind, sink: link.jobs.clone(), health: health.clone() };
-    Running { declared: None, health, task: tokio::spawn(reflector.run()) }
+    Running {
+        declared: WatchedKind::default(),
+        health,
+        task: tokio::spawn(reflector.run()),
+        replaced: Replaced::default(),
+        before: None,
+    }
 }
 
-fn watch_kind(link: &Link, kind: Kind, declared: WatchedKind, health: WatchHealth) -> Running {
-    link.objects.kept.write().insert(kind.clone(), Arc::new(Kept::of(&declared)));
+fn watch_kind(
+    (link, kind, health): (&Link, Kind, WatchHealth),
+    declared: WatchedKind,
+    before: Option<Box<Running>>,
+) -> Running {
     let indexed = Indexed { labels: declared.labels_indexed.clone(), fields: declared.fields_indexed.clone() };
     link.objects.store.keep(&kind, indexed);
-    let sink = ObjectSink { objects: link.objects.clone(), kind: kind.clone() };
+    let replaced = Replaced::default();
+    let sink = ObjectSink {
+        objects: link.objects.clone(),
+        kind: kind.clone(),
+        replaced: replaced.clone(),
+        before: Mutex::new(before.as_ref().map(|before| (before.replaced.clone(), before.task.abort_handle()))),
+    };
     let reflector = Reflector { link: link.clone(), kind, sink, health: health.clone() };
-    Running { declared: Some(declared), health, task: tokio::spawn(reflector.run()) }
+    Running { declared, health, task: tokio::spawn(reflector.run()), replaced, before }
 }

@@ -1,10 +1,13 @@
 //! Leadership and its fence.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use http::Method;
-use oarlock_kube::Cluster;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
+use oarlock_kube::transport::requests::RequestLabels;
+use oarlock_kube::{Cluster, Setup};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -49,6 +52,10 @@ async fn the_first_process_leads_at_once_and_stays_while_it_renews() {
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert!(fence.allows() && !second.leadership().borrow().leading);
     assert_eq!(first.leadership().borrow().term, 1);
+    let made = |labels: &RequestLabels| {
+        (labels.resource.as_str(), labels.verb, labels.code.as_str()) == ("leases", "create", "201")
+    };
+    assert!(scene.cluster.requests().snapshot().iter().any(|(labels, _)| made(labels)), "counted by its answer");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,15 +123,60 @@ async fn a_process_of_the_same_identity_that_took_over_ends_the_old_term() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_two_processes_of_one_identity_the_first_ends_and_names_the_other() {
+    let scene = Scene::bare().await;
+    let first = stand(&scene.cluster, "host-0");
+    leads(&first).await;
+    let (cluster, _faults) = rival(&scene);
+    let second = stand(&cluster, "host-0");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let terms = first.leadership().borrow().term + second.leadership().borrow().term;
+    assert_eq!(terms, 2, "they do not lead in turns");
+    assert!(second.fence().allows() && !first.fence().allows());
+
+    let lease = scene.get(LEASE).await.unwrap();
+    let other = lease["metadata"]["annotations"]["oarlock.dev/process"].as_str().unwrap();
+    let error = first.resign().await.unwrap_err().to_string();
+    assert!(error.contains(other) && error.contains("host-0") && error.contains("--identity"), "{error}");
+    assert!(second.resign().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_reply_to_a_renewal_ends_no_term() {
     let scene = Scene::bare().await;
     let elector = stand(&scene.cluster, "host-0");
     leads(&elector).await;
     let fence = elector.fence();
-    scene.faults.plan(Method::PUT, "/leases/", (2, Then::LoseReply));
+    scene.faults.plan(Method::PUT, "/leases/", (2, Then::DropConnection));
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(fence.allows());
     assert_eq!(elector.leadership().borrow().term, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_doubts_its_lease_looks_at_it_at_once() {
+    let scene = Scene::bare().await;
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    let (fence, begun) = (elector.fence(), Instant::now());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(fence.confirm().await);
+    scene.patch(LEASE, &json!({"spec": {"holderIdentity": "host-1", "leaseTransitions": 9}})).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(!fence.confirm().await && !elector.leadership().borrow().leading);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_looked_at_ends_the_doubt_with_the_term() {
+    let scene = Scene::bare().await;
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    scene.faults.plan(Method::PUT, "/leases/", (1_000, Then::Hang));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let begun = Instant::now();
+    assert!(!elector.fence().confirm().await);
+    assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,8 +189,52 @@ async fn a_lease_that_is_given_back_is_taken_within_two_seconds() {
     tokio::time::sleep(Duration::from_secs(20)).await;
     let fence = first.fence();
     let begun = Instant::now();
-    first.resign().await;
+    first.resign().await.unwrap();
     assert!(!fence.allows());
     leads(&second).await;
     assert!(begun.elapsed() <= Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_given_back_although_the_process_resigns_while_a_renewal_is_under_way() {
+    let scene = Scene::bare().await;
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    scene.faults.late_reply(Method::PUT, "/leases/", Duration::from_millis(300));
+    let before = scene.faults.count(Method::PUT, "/leases/");
+    scene.until("a renewal", |_| scene.faults.count(Method::PUT, "/leases/") > before).await;
+    elector.resign().await.unwrap();
+    let lease = scene.get(LEASE).await.unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_keeps_no_process_from_ending() {
+    let scene = Scene::bare().await;
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    scene.faults.plan(Method::PUT, "/leases/", (1_000, Then::Hang));
+    let before = scene.faults.count(Method::PUT, "/leases/");
+    scene.until("a renewal", |_| scene.faults.count(Method::PUT, "/leases/") > before).await;
+    let begun = Instant::now();
+    elector.resign().await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_secs(10), "one time-out each for the renewal and the release");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_machine_was_suspended_is_fenced_before_it_sends_anything() {
+    let scene = Scene::bare().await;
+    let slept = Arc::new(AtomicI64::new(0));
+    let (begun, seconds) = ((scene.sim.now(), Instant::now()), slept.clone());
+    // The monotonic clock stands still while a machine is suspended; the clock on the wall goes on.
+    let clock =
+        move || begun.0 + begun.1.elapsed() + Duration::from_secs(seconds.load(Ordering::Relaxed).unsigned_abs());
+    let client = scene.faults.client(scene.sim.service());
+    let setup = Setup { client, clock: Arc::new(clock), identity: "host-0".into() };
+    let (cluster, _events) = Cluster::open(setup);
+    let elector = stand(&cluster, "host-0");
+    leads(&elector).await;
+    assert!(elector.fence().allows());
+    slept.store(60, Ordering::Relaxed);
+    assert!(!elector.fence().allows());
 }

@@ -16,6 +16,7 @@ mod faults;
 mod lease;
 mod observe;
 mod outbox;
+mod places;
 mod record;
 mod scene;
 mod watches;

@@ -190,7 +190,7 @@ async fn a_refused_shard_fails_the_record_except_where_the_job_goes_with_its_nam
 async fn a_shard_whose_outcome_is_unknown_fails_the_record_though_shards_are_best_effort() {
     let scene = Scene::watching().await;
     let stored = scene.known_job("j").await;
-    scene.faults.plan(Method::POST, "/operationrecords", (1, Then::LoseReply));
+    scene.faults.plan(Method::POST, "/operationrecords", (1, Then::DropConnection));
     let record = Record { best_effort_shards: true, ..shard_write(&stored, 1, None) };
     let error = make_durable(&scene.cluster, record).await.unwrap_err();
     assert!(matches!(error, RecordError::Unknown { step: "records", .. }), "{error}");

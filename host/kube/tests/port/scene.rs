@@ -249,7 +249,7 @@ pub(crate) fn pods(fields: &[&str]) -> WatchedKinds {
     let fields: BTreeSet<String> = fields.iter().map(|field| (*field).to_owned()).collect();
     let labels_indexed = BTreeSet::from(["app".to_owned()]);
     let declared = WatchedKind { fields, labels_indexed, ..WatchedKind::default() };
-    WatchedKinds { kinds: [(Kind::pod(), declared)].into() }
+    WatchedKinds { kinds: [(Kind::pod(), declared)].into(), ..WatchedKinds::default() }
 }
 
 pub(crate) fn pod(name: &str) -> ObjectKey {

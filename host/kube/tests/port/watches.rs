@@ -119,6 +119,44 @@ async fn a_field_that_is_declared_later_is_there_once_the_declaration_is_synced(
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_declared_before_is_served_until_a_wider_declaration_is_listed() {
+    let mut scene = Scene::bare().await;
+    scene.pod("a").await;
+    scene.pod("b").await;
+    scene.declare(pods(&[])).await;
+    scene.faults.plan(Method::GET, "/pods?&limit", (1_000, Then::Answer(403, status(403, "Forbidden", "not now"))));
+    let wider = pods(&["/spec/containers"]);
+    let containers = wider.kinds[&Kind::pod()].clone();
+    scene.cluster.declare(wider).await;
+    // Longer than any watch lives.
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    scene.pod("c").await;
+    scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
+    scene.until("the changes", |_| scene.shown("a").is_none() && scene.shown("c").is_some()).await;
+    let watches = |scene: &Scene| -> Vec<_> {
+        let health = scene.cluster.health().into_iter().filter(|health| health.kind == Kind::pod());
+        health.map(|health| (health.declared.covers(&containers), health.synced, health.error.is_some())).collect()
+    };
+    assert_eq!(watches(&scene), [(false, true, false), (true, false, true)], "each says what it has");
+
+    scene.faults.heal();
+    scene.cluster.synced(&[Kind::pod()]).await;
+    assert_eq!(watches(&scene), [(true, true, false)]);
+    for name in ["b", "c"] {
+        assert_eq!(scene.shown(name).unwrap().fields.value()["spec"]["containers"][0]["name"], "main");
+    }
+    scene.heard();
+    scene.patch(&format!("{PODS}/b"), &json!({"metadata": {"labels": {"app": "x"}}})).await;
+    scene.until("the label", |c| c.store().labelled(&Kind::pod(), "default", "app", "x").len() == 1).await;
+    assert_eq!(scene.shown("b").unwrap().fields.value()["spec"]["containers"][0]["name"], "main");
+    let watching = || scene.faults.count(Method::GET, "pods?&watch=true");
+    let before = watching();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let renewed = watching() - before;
+    assert!((4..8).contains(&renewed), "one watch is left: renewed {renewed} times in five minutes");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_declared_no_longer_is_not_kept() {
     let scene = Scene::watching().await;
     scene.pod("a").await;
@@ -148,7 +186,7 @@ spec:
 async fn a_kind_that_is_installed_later_is_served_from_then_on() {
     let scene = Scene::bare().await;
     let kind = Kind::new("example.dev/v1", "Widget");
-    let declared = WatchedKinds { kinds: [(kind.clone(), WatchedKind::default())].into() };
+    let declared = WatchedKinds { kinds: [(kind.clone(), WatchedKind::default())].into(), ..WatchedKinds::default() };
     scene.declare(declared).await;
     assert!(!scene.cluster.serves(&kind));
     scene.install(WIDGETS).await;

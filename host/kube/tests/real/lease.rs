@@ -29,7 +29,7 @@ async fn a_lease_is_made_renewed_given_back_and_taken_again() {
             (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]),
             (&json!("host-0"), &json!(term))
         );
-        elector.resign().await;
+        elector.resign().await.unwrap();
         let lease = stage.get(&path).await.unwrap();
         assert!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty());
     }

@@ -67,6 +67,7 @@ async fn kinds_that_no_host_knows_by_itself_are_discovered() {
     let declared = WatchedKinds {
         kinds: [(policies.clone(), WatchedKind::default()), (Kind::new("a.dev/v1", "B"), WatchedKind::default())]
             .into(),
+        ..WatchedKinds::default()
     };
     stage.cluster.declare(declared).await;
     stage.cluster.synced(&[policies.clone(), Kind::new("a.dev/v1", "B")]).await;

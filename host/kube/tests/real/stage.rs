@@ -64,7 +64,7 @@ impl Stage {
     async fn watching(plane: &ControlPlane, namespace: &'static str, declared: WatchedKinds) -> Self {
         let admin = plane.client(Account::Admin).await.unwrap();
         let path = plane.kubeconfig(Account::Admin).unwrap();
-        let client = connect(&Source::Kubeconfig { path, context: None }).await.unwrap();
+        let (client, _server) = connect(&Source::Kubeconfig { path, context: None }).await.unwrap();
         let clock = std::sync::Arc::new(Timestamp::now);
         let (cluster, _events) = Cluster::open(Setup { client, clock, identity: "host-0".into() });
         let stage = Self { namespace, cluster, admin };
@@ -203,7 +203,7 @@ fn pods() -> WatchedKinds {
         labels_indexed: BTreeSet::from(["app".to_owned()]),
         ..WatchedKind::default()
     };
-    WatchedKinds { kinds: [(Kind::pod(), declared)].into() }
+    WatchedKinds { kinds: [(Kind::pod(), declared)].into(), ..WatchedKinds::default() }
 }
 
 /// A string of a stored object's metadata.

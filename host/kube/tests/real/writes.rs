@@ -1,6 +1,5 @@
 //! Answers of a real API server to writes, and their results in the port.
 
-use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::{Record, ShardWrite, Stopped, Write};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
@@ -177,7 +176,7 @@ async fn a_job_is_deleted_at_the_version_that_was_judged_and_at_no_other() {
     let delete = async |stored: &Value| {
         let resource_version = Some(meta(stored, "resourceVersion"));
         let (uid, propagation) = (meta(stored, "uid"), Some("Background".into()));
-        let object = ObjectKey::job(&stage.key("j"));
+        let object = stage.key("j").object();
         let write = Write::Delete { object, uid, resource_version, grace_seconds: None, propagation };
         stage.apply_entries(vec![stage.entry(None, write)]).await.remove(0).stopped
     };

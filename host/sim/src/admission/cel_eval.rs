@@ -15,13 +15,17 @@ use cel::{
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::admission::cel_macros;
+use crate::admission::{
+    cel_authorizer::{self, Question},
+    cel_macros,
+};
 
 /// The standard library, and the extensions of Kubernetes that are needed here.
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
     // Only a name that is already taken could be refused, and none of these is.
     drop(cel_macros::extend(&mut env));
+    drop(cel_authorizer::extend(&mut env));
     drop(env.add_extension(cel::extensions::strings));
     drop(env.add_extension(cel::extensions::lists));
     Arc::new(env)
@@ -54,6 +58,11 @@ impl<'v> Variables<'v> {
     /// Binds a variable to a JSON value.
     pub(crate) fn bind(&mut self, name: &str, value: &'v Value) {
         self.context.add_variable_as_val(name, to_val(value));
+    }
+
+    /// Binds a variable to a question about access.
+    pub(crate) fn bind_question(&mut self, name: &str, question: Question) {
+        self.context.add_variable_as_val(name, Box::new(question));
     }
 
     /// Binds a variable to the value of an expression.

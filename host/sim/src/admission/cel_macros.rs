@@ -1,5 +1,5 @@
-//! `transformMapEntry`, the macro of cel-go's two-variable comprehensions that the `cel` crate lacks.
-//! `l.transformMapEntry(i, x, {k: v})` becomes a merge of the maps that the body yields for each element; a duplicate
+//! `transformList` and `transformMapEntry`, macros of cel-go's two-variable comprehensions that the `cel` crate lacks.
+//! `l.transformList(i, x, e)` is the list of what `e` yields for each element, and `l.transformMapEntry(i, x, {k: v})` becomes a merge of the maps that the body yields for each element; a duplicate
 //! key is an error that names it.
 
 use std::collections::HashMap;
@@ -25,16 +25,31 @@ pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
     env.add_overload(PAIRS, "pairs(list)", vec![LIST_TYPE], pairs_of_list)?;
     env.add_overload(PAIRS, "pairs(map)", vec![MAP_TYPE], pairs_of_map)?;
     env.add_overload(MERGE, "mergeEntries(list)", vec![LIST_TYPE], merge_entries)?;
-    env.add_macro(Macro::receiver("transformMapEntry", 3, |helper, target, args| expand(helper, target, args, None)))?;
-    env.add_macro(Macro::receiver("transformMapEntry", 4, |helper, target, args| {
-        let body = args.pop();
-        let filter = args.pop();
-        args.extend(body);
+    env.add_macro(Macro::receiver("transformList", 3, |helper, target, args| expand(helper, target, args, None)))?;
+    env.add_macro(Macro::receiver("transformList", 4, |helper, target, args| {
+        let filter = filter_of(args);
         expand(helper, target, args, filter)
+    }))?;
+    env.add_macro(Macro::receiver("transformMapEntry", 3, |helper, target, args| {
+        let mapped = expand(helper, target, args, None)?;
+        Ok(mapped.map(|mapped| call(helper, MERGE, vec![mapped])))
+    }))?;
+    env.add_macro(Macro::receiver("transformMapEntry", 4, |helper, target, args| {
+        let filter = filter_of(args);
+        let mapped = expand(helper, target, args, filter)?;
+        Ok(mapped.map(|mapped| call(helper, MERGE, vec![mapped])))
     }))
 }
 
-/// `target.transformMapEntry(a, b, body)` as `@mergeEntries(@pairs(target).map(@pair, bind a, b in body))`.
+/// Takes the filter out of the arguments, the one before the body.
+fn filter_of(args: &mut Vec<IdedExpr>) -> Option<IdedExpr> {
+    let body = args.pop();
+    let filter = args.pop();
+    args.extend(body);
+    filter
+}
+
+/// `target.transformList(a, b, body)` as `@pairs(target).map(@pair, bind a, b in body)`.
 fn expand(
     helper: &mut MacroExprHelper<'_>,
     target: &mut Option<IdedExpr>,
@@ -58,8 +73,7 @@ fn expand(
         loop_step: step,
         result: helper.next_expr(Expr::Ident("@result".to_owned())),
     };
-    let mapped = helper.next_expr(Expr::Comprehension(Box::new(mapped)));
-    Ok(Some(call(helper, MERGE, vec![mapped])))
+    Ok(Some(helper.next_expr(Expr::Comprehension(Box::new(mapped)))))
 }
 
 fn step(
@@ -189,6 +203,8 @@ mod tests {
         variables.bind("m", &twice);
         assert_eq!(variables.holds("l.transformMapEntry(i, t, {t.name: i}) == {'p1': 0, 'p2': 1}"), Ok(true));
         assert_eq!(variables.holds("l.transformMapEntry(i, t, i > 0, {t.name: i}) == {'p2': 1}"), Ok(true));
+        assert_eq!(variables.holds("l.transformList(i, t, string(i) + t.name) == ['0p1', '1p2']"), Ok(true));
+        assert_eq!(variables.holds("l.transformList(i, t, i > 0, t.name) == ['p2']"), Ok(true));
         assert_eq!(variables.holds("{'a': 1}.transformMapEntry(k, v, {v: k}) == {1: 'a'}"), Ok(true));
         let error = variables.holds("size(m.transformMapEntry(i, t, {t.name: true})) == size(m)").unwrap_err();
         assert_eq!(error, "insert failed: key p4 already exists");

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
-    admission::cel_eval::Variables,
+    access::{rbac::Roles, user::User},
+    admission::{
+        cel_authorizer::{Question, Requested},
+        cel_eval::Variables,
+    },
     kinds::registry::Kind,
     object::{self, at, str_at},
     selectors::LabelSelector,
@@ -49,16 +53,23 @@ struct Attempt<'a> {
     kind: &'a Kind,
     operation: &'a Operation<'a>,
     namespace: Option<Arc<ObjectVersion>>,
+    user: &'a User,
+    roles: Arc<Roles>,
     request: Value,
 }
 
 /// Lets every matching policy judge a write.
 pub(crate) fn check(state: &State, call: &Call, operation: &Operation<'_>) -> Result<(), Refusal> {
-    judge(state, &call.kind, operation, call.query.dry_run())
+    judge(state, &call.kind, operation, (&call.user, call.query.dry_run()))
 }
 
-/// The same for a write of a kind that is not the call's own.
-pub(crate) fn judge(state: &State, kind: &Kind, operation: &Operation<'_>, dry_run: bool) -> Result<(), Refusal> {
+/// The same for a write of a kind that is not the call's own, by a user, in earnest or as a dry run.
+pub(crate) fn judge(
+    state: &State,
+    kind: &Kind,
+    operation: &Operation<'_>,
+    (user, dry_run): (&User, bool),
+) -> Result<(), Refusal> {
     if kind.group == GROUP {
         return Ok(());
     }
@@ -66,7 +77,7 @@ pub(crate) fn judge(state: &State, kind: &Kind, operation: &Operation<'_>, dry_r
     if bindings.is_empty() {
         return Ok(());
     }
-    let attempt = Attempt::new(state, kind, operation, dry_run);
+    let attempt = Attempt::new(state, kind, operation, (user, dry_run));
     for policy in stored(state, "validatingadmissionpolicies") {
         let name = object::name(&policy.value);
         let mine = bindings.iter().filter(|binding| str_at(&binding.value, &["spec", "policyName"]) == name);
@@ -83,7 +94,7 @@ fn stored(state: &State, plural: &str) -> Vec<Arc<ObjectVersion>> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(state: &State, kind: &'a Kind, operation: &'a Operation<'a>, dry_run: bool) -> Self {
+    fn new(state: &State, kind: &'a Kind, operation: &'a Operation<'a>, (user, dry_run): (&'a User, bool)) -> Self {
         let subject = operation.subject();
         let namespace = state.kinds.by_path("", "v1", "namespaces").and_then(|namespaces| {
             state.store.get(namespaces.table, &Key::new("", object::namespace(subject))).cloned()
@@ -94,10 +105,10 @@ impl<'a> Attempt<'a> {
             "kind": own, "resource": resource, "subResource": operation.subresource,
             "requestKind": own, "requestResource": resource, "requestSubResource": operation.subresource,
             "name": object::name(subject), "namespace": object::namespace(subject), "operation": operation.name,
-            "userInfo": {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]},
+            "userInfo": user.info(),
             "dryRun": dry_run,
         });
-        Self { kind, operation, namespace, request }
+        Self { kind, operation, namespace, user, roles: Arc::new(Roles::of(state)), request }
     }
 
     /// Judges the write under one policy as bound by one binding.
@@ -165,15 +176,10 @@ impl<'a> Attempt<'a> {
     fn evaluate(&self, policy: &Value) -> Option<Denial> {
         let fails = str_at(policy, &["spec", "failurePolicy"]) != "Ignore";
         let error = |message: String| fails.then_some(Denial { reason: "Invalid", message });
-        let null = Value::Null;
         let namespace =
             self.namespace.as_ref().map(|namespace| visible_namespace(&namespace.value)).unwrap_or_default();
-        let mut scope = Variables::new();
-        scope.bind("object", self.operation.object.unwrap_or(&null));
-        scope.bind("oldObject", self.operation.old.unwrap_or(&null));
-        scope.bind("request", &self.request);
-        scope.bind("params", &null);
-        scope.bind("namespaceObject", &namespace);
+        let mut scope = self.scope(&namespace);
+        self.bind_authorizer(&mut scope);
         for condition in items(policy, "matchConditions") {
             match scope.holds(str_at(condition, &["expression"])) {
                 Ok(true) => {}
@@ -181,18 +187,44 @@ impl<'a> Attempt<'a> {
                 Err(reason) => return error(format!("matchCondition[{}]: {reason}", str_at(condition, &["name"]))),
             }
         }
-        for variable in items(policy, "variables") {
-            let name = format!("variables.{}", str_at(variable, &["name"]));
-            scope.bind_expression(&name, str_at(variable, &["expression"]));
-        }
+        bind_variables(&mut scope, policy);
         items(policy, "validations").find_map(|validation| {
             let source = str_at(validation, &["expression"]);
             match scope.holds(source) {
                 Ok(true) => None,
-                Ok(false) => Some(Denial { reason: reason(validation), message: message(&scope, validation) }),
+                Ok(false) => {
+                    // Messages may not ask the authorizer, nor use a variable that does.
+                    let mut scope = self.scope(&namespace);
+                    bind_variables(&mut scope, policy);
+                    Some(Denial { reason: reason(validation), message: message(&scope, validation) })
+                }
                 Err(cause) => error(format!("expression '{source}' resulted in error: {cause}")),
             }
         })
+    }
+
+    fn scope<'v>(&'v self, namespace: &'v Value) -> Variables<'v> {
+        let mut scope = Variables::new();
+        scope.bind("object", self.operation.object.unwrap_or(&Value::Null));
+        scope.bind("oldObject", self.operation.old.unwrap_or(&Value::Null));
+        scope.bind("request", &self.request);
+        scope.bind("params", &Value::Null);
+        scope.bind("namespaceObject", namespace);
+        scope
+    }
+
+    fn bind_authorizer(&self, scope: &mut Variables<'_>) {
+        let nothing = Question::new(Arc::clone(&self.roles), self.user.clone());
+        let subject = self.operation.subject();
+        let requested = nothing.clone().about(Requested {
+            group: &self.kind.group,
+            resource: &self.kind.plural,
+            subresource: self.operation.subresource,
+            namespace: object::namespace(subject),
+            name: object::name(subject),
+        });
+        scope.bind_question("authorizer", nothing);
+        scope.bind_question("authorizer.requestResource", requested);
     }
 
     fn denied(&self, policy: &Value, binding: &Value, denial: &Denial) -> Refusal {
@@ -224,6 +256,13 @@ struct Denial {
 
 fn items<'p>(policy: &'p Value, field: &str) -> impl Iterator<Item = &'p Value> {
     at(policy, &["spec", field]).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn bind_variables(scope: &mut Variables<'_>, policy: &Value) {
+    for variable in items(policy, "variables") {
+        let name = format!("variables.{}", str_at(variable, &["name"]));
+        scope.bind_expression(&name, str_at(variable, &["expression"]));
+    }
 }
 
 /// The fields of a namespace that policies may see.

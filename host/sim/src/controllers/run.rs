@@ -6,10 +6,11 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde_json::json;
 
 use crate::{
+    access::default_roles,
     controllers::{
         budgets, crds,
         garbage::{self, Graph},
-        namespaces,
+        namespaces, roles,
     },
     server::cluster::State,
     storage::{Key, LogEntry},
@@ -25,8 +26,10 @@ pub(crate) struct Controllers {
 /// The namespaces of a new cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates the namespaces of a new cluster.
+/// Creates the namespaces and the roles of a new cluster.
 pub(crate) fn bootstrap(state: &mut State) {
+    // The log begins here; before it there is nothing to react to.
+    state.controllers.rv = state.store.rv();
     let time = state.time();
     let Some(table) = state.kinds.by_path("", "v1", "namespaces").map(|kind| kind.table) else { return };
     for name in NAMESPACES {
@@ -41,6 +44,7 @@ pub(crate) fn bootstrap(state: &mut State) {
         });
         state.store.put(table, Key::new("", name), namespace);
     }
+    default_roles::create(state);
     run_controllers(state);
 }
 
@@ -54,6 +58,7 @@ pub(crate) fn run_controllers(state: &mut State) {
             crds::observe(state, &entry);
             garbage::observe(state, &entry);
             namespaces::observe(state, &entry);
+            roles::observe(state, &entry);
             budgets::observe(state, &entry, &mut budgets);
         }
         for namespace in budgets {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::{
-    discovery::openapi,
+    discovery::{openapi, openapi_v2},
     kinds::registry::Kind,
     server::{cluster::State, reply::Reply, status::Refusal},
 };
@@ -23,6 +23,7 @@ pub(crate) fn document(state: &State, path: &[String], accept: &str) -> Result<R
     });
     match path.as_slice() {
         ["openapi", "v3", rest @ ..] => openapi::document(state, rest),
+        ["openapi", "v2"] => Ok(openapi_v2::document(state, accept)),
         ["version"] => Ok(Reply::ok(&version())),
         ["healthz" | "livez" | "readyz"] => Ok(Reply::Document("text/plain", Bytes::from_static(b"ok"))),
         ["api"] if aggregated => Ok(aggregated_list(state, |group| group.is_empty())),
@@ -83,6 +84,11 @@ fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
     if kind.is("", "Pod") {
         all.push(("binding", ["", "v1", "Binding"], &["create"]));
         all.push(("eviction", ["policy", "v1", "Eviction"], &["create"]));
+        all.push(("attach", ["", "v1", "PodAttachOptions"], &["create", "get"]));
+        all.push(("ephemeralcontainers", own, &["get", "patch", "update"]));
+        all.push(("exec", ["", "v1", "PodExecOptions"], &["create", "get"]));
+        all.push(("log", own, &["get"]));
+        all.push(("portforward", ["", "v1", "PodPortForwardOptions"], &["create", "get"]));
     }
     if kind.traits.scale {
         all.push(("scale", ["autoscaling", "v1", "Scale"], &["get", "patch", "update"]));

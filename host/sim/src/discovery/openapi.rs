@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
 };
 
 use serde_json::{Map, Value, json};
@@ -59,6 +60,23 @@ fn described(state: &State, group: &str, version: &str) -> Result<Reply, Refusal
     if kinds.is_empty() {
         return Err(Refusal::no_such_path());
     }
+    let Described { schemas, paths } = describe(kinds);
+    Ok(Reply::ok(&json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": format!("v{}.{}.0", VERSION.0, VERSION.1)},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    })))
+}
+
+/// Schemas and paths of some kinds.
+pub(crate) struct Described {
+    pub(crate) schemas: Map<String, Value>,
+    pub(crate) paths: Map<String, Value>,
+}
+
+/// Describes kinds, and everything that their schemas refer to.
+pub(crate) fn describe<'k>(kinds: impl IntoIterator<Item = &'k Arc<Kind>>) -> Described {
     let mut schemas = Map::new();
     let mut paths = Map::new();
     for kind in kinds {
@@ -76,12 +94,7 @@ fn described(state: &State, group: &str, version: &str) -> Result<Reply, Refusal
         };
         add_paths(kind, &name, &mut paths);
     }
-    Ok(Reply::ok(&json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": format!("v{}.{}.0", VERSION.0, VERSION.1)},
-        "paths": paths,
-        "components": {"schemas": schemas},
-    })))
+    Described { schemas, paths }
 }
 
 /// A built-in definition and everything that it refers to.
@@ -146,6 +159,10 @@ fn add_paths(kind: &Kind, name: &str, paths: &mut Map<String, Value>) {
         })
     };
     let write = ["dryRun", "fieldManager", "fieldValidation"];
+    if kind.traits.create_only {
+        paths.insert(list, json!({"post": operation("post", &write)}));
+        return;
+    }
     let item = json!({
         "get": operation("get", &[]), "put": operation("put", &write),
         "patch": operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"]),

@@ -64,6 +64,7 @@ fn kind_of(spec: &Value, version: &Value, storage_version: &str, kinds: &mut Kin
             returns_deleted: false,
             create_on_update: false,
             conditional: true,
+            create_only: false,
         },
         table: kinds.table(group, plural),
         custom: Some(Arc::new(custom)),

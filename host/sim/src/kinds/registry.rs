@@ -25,6 +25,8 @@ pub(crate) struct Traits {
     pub(crate) create_on_update: bool,
     /// An update must say which version it replaces.
     pub(crate) conditional: bool,
+    /// A question that is answered at its creation and not kept.
+    pub(crate) create_only: bool,
 }
 
 /// One served version of one kind.
@@ -76,6 +78,9 @@ impl Kind {
 
     /// The verbs that discovery announces.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
+        if self.traits.create_only {
+            return &["create"];
+        }
         if self.custom.is_some() {
             return &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         }
@@ -83,7 +88,8 @@ impl Kind {
     }
 }
 
-fn qualified(name: &str, group: &str) -> String {
+/// `pods`, `deployments.apps`, from a name and a group.
+pub(crate) fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
@@ -154,7 +160,7 @@ struct Row {
     plural: &'static str,
     short: &'static [&'static str],
     /// Letters: `n`amespaced, `s`tatus, s`c`ale, `g`eneration, `r`eturns deleted, `u`pdate creates, in category `a`ll,
-    /// update needs a `v`ersion.
+    /// update needs a `v`ersion, `x` creation is all.
     flags: &'static str,
 }
 
@@ -178,6 +184,7 @@ impl Row {
                 returns_deleted: has('r'),
                 create_on_update: has('u'),
                 conditional: has('v'),
+                create_only: has('x'),
             },
             table: kinds.table(self.group, self.plural),
             custom: None,
@@ -198,6 +205,8 @@ const CORE: (&str, &str) = ("", "v1");
 const APPS: (&str, &str) = ("apps", "v1");
 const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
 const ADMISSION: (&str, &str) = ("admissionregistration.k8s.io", "v1");
+
+const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
 
 const BUILT_IN: &[Row] = &[
     row(CORE, ("Pod", "pods"), &["po"], "nsgra"),
@@ -222,6 +231,11 @@ const BUILT_IN: &[Row] = &[
     row(RBAC, ("RoleBinding", "rolebindings"), &[], "nu"),
     row(RBAC, ("ClusterRole", "clusterroles"), &[], "u"),
     row(RBAC, ("ClusterRoleBinding", "clusterrolebindings"), &[], "u"),
+    row(AUTHORIZATION, ("LocalSubjectAccessReview", "localsubjectaccessreviews"), &[], "nx"),
+    row(AUTHORIZATION, ("SelfSubjectAccessReview", "selfsubjectaccessreviews"), &[], "x"),
+    row(AUTHORIZATION, ("SelfSubjectRulesReview", "selfsubjectrulesreviews"), &[], "x"),
+    row(AUTHORIZATION, ("SubjectAccessReview", "subjectaccessreviews"), &[], "x"),
+    row(("authentication.k8s.io", "v1"), ("SelfSubjectReview", "selfsubjectreviews"), &[], "x"),
     row(
         ("apiextensions.k8s.io", "v1"),
         ("CustomResourceDefinition", "customresourcedefinitions"),
@@ -229,5 +243,5 @@ const BUILT_IN: &[Row] = &[
         "sgv",
     ),
     row(ADMISSION, ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"), &[], "sgv"),
-    row(ADMISSION, ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), &[], "v"),
+    row(ADMISSION, ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"), &[], "gv"),
 ];

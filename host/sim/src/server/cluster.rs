@@ -22,6 +22,7 @@ use crate::{
     kinds::registry::Kinds,
     random::Random,
     server::{
+        delays::{self, Delayed, Delays},
         handle,
         reply::{self, ApiBody},
         routing::{Call, Incoming, Route, Verb, route},
@@ -116,7 +117,12 @@ impl Cluster {
 
     /// The cluster as a tower service, for `kube::Client::new(cluster.service(), "default")`.
     pub fn service(&self) -> ApiService {
-        ApiService { cluster: self.clone() }
+        ApiService { cluster: self.clone(), delayed: None }
+    }
+
+    /// The same for a client that is far away: its requests take time, and its watches lag.
+    pub fn delayed(&self, delays: Delays) -> ApiService {
+        ApiService { cluster: self.clone(), delayed: Some(Delayed::new(delays)) }
     }
 
     /// Number of requests of each kind answered so far.
@@ -158,7 +164,7 @@ impl Cluster {
     }
 
     fn answer(&self, incoming: Incoming<'_>) -> Response<ApiBody> {
-        let routed = route(incoming, &self.lock().kinds);
+        let routed = route(incoming, &self.lock());
         match routed {
             Err(refusal) => reply::refusal(&refusal),
             Ok(Route::Document(path, accept)) => reply::from_result(handle::document(self, &path, &accept)),
@@ -205,6 +211,7 @@ impl Cluster {
 #[derive(Debug, Clone)]
 pub struct ApiService {
     cluster: Cluster,
+    delayed: Option<Delayed>,
 }
 
 impl<B> tower::Service<Request<B>> for ApiService
@@ -222,7 +229,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let cluster = self.cluster.clone();
-        Box::pin(async move { Ok(cluster.respond(request).await) })
+        let (cluster, delayed) = (self.cluster.clone(), self.delayed.clone());
+        Box::pin(async move {
+            let Some(delayed) = delayed else { return Ok(cluster.respond(request).await) };
+            let watches = delays::watches(&request);
+            delayed.way().await;
+            let response = cluster.respond(request).await;
+            delayed.way().await;
+            Ok(delayed.lagging(watches, response))
+        })
     }
 }

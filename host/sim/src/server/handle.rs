@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use crate::{
+    access::reviews,
     controllers::run,
     discovery::documents,
     server::{
@@ -15,7 +16,7 @@ use crate::{
         watch,
     },
     storage::{Key, ObjectVersion},
-    verbs::{create, delete, patch, scale, update},
+    verbs::{containers, create, delete, patch, scale, update},
 };
 
 /// Answers a request about objects.
@@ -24,6 +25,8 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
     parameters::check(call)?;
     let mut state = cluster.lock();
     let reply = match call.verb {
+        _ if call.kind.traits.create_only => reviews::review(&state, call),
+        _ if containers::SUBRESOURCES.contains(&call.subresource.as_str()) => containers::answer(&state, call),
         _ if call.subresource == "scale" => scale::scale(&mut state, call),
         Verb::Get | Verb::Update | Verb::Patch if matches!(call.subresource.as_str(), "binding" | "eviction") => {
             Err(Refusal::method_not_allowed())
@@ -55,12 +58,17 @@ fn known_subresource(call: &Call) -> Result<(), Refusal> {
         "status" => traits.status,
         "scale" => traits.scale,
         "binding" | "eviction" => call.kind.is("", "Pod"),
+        name if containers::SUBRESOURCES.contains(&name) => call.kind.is("", "Pod"),
         "finalize" => call.kind.is("", "Namespace"),
         _ => false,
     };
     match (known, call.kind.custom.is_some()) {
         (true, _) => Ok(()),
         (false, true) => Err(Refusal::not_found(&call.kind, &call.name)),
+        (false, false) if call.kind.is("", "ServiceAccount") && call.subresource == "token" => {
+            let text = "a cluster in memory asks nobody for a token: `kubectl --as` makes a request as somebody else";
+            Err(Refusal::bad_request(text))
+        }
         (false, false) => Err(Refusal::no_such_path()),
     }
 }

@@ -115,6 +115,11 @@ fn message(name: &str, mut bytes: &[u8]) -> Option<Value> {
         }
         insert(&mut object, own, kind, &wire)?;
     }
+    // Absent in JSON, where Go leaves out the zero; a written one would look as if somebody had set it.
+    if name.ends_with(".ObjectMeta") && object.get("generation") == Some(&json!(0)) {
+        object.shift_remove("generation");
+    }
+    object.retain(|_, value| !value.is_null());
     Some(Value::Object(object))
 }
 
@@ -169,6 +174,7 @@ fn special(name: &str, bytes: &[u8]) -> Option<Option<Value>> {
     let text = |wanted: u64| part(wanted).and_then(|wire| value("string", &wire)).unwrap_or_else(|| json!(""));
     let moment = || Timestamp::new(number(1), i32::try_from(number(2)).unwrap_or_default()).ok();
     Some(match name.rsplit('.').next()? {
+        "Time" | "MicroTime" if bytes.is_empty() => Some(Value::Null),
         "Time" => moment().map(|at| json!(clock::seconds(at))),
         "MicroTime" => moment().and_then(|at| Some(json!(strtime::format("%Y-%m-%dT%H:%M:%S.%6fZ", at).ok()?))),
         "Quantity" => Some(text(1)),
@@ -195,7 +201,8 @@ mod tests {
 
     #[test]
     fn a_pod_in_protobuf_reads_as_its_json() {
-        let mut metadata = text(1, b"p");
+        // Go writes the zero values of a generation and a creation.
+        let mut metadata = [text(1, b"p"), vec![7 << 3, 0], text(8, b"")].concat();
         metadata.extend(text(11, &[text(1, b"app"), text(2, b"web")].concat()));
         // A volume with an emptyDir: the source is embedded.
         let volume = [text(1, b"v"), text(2, &text(2, b""))].concat();

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, header};
 
 use crate::{
-    kinds::registry::{Kind, Kinds},
-    server::{query::Query, status::Refusal},
+    access::{gate, user::User},
+    kinds::registry::Kind,
+    server::{cluster::State, query::Query, status::Refusal},
 };
 
 /// Verb of a request.
@@ -67,6 +68,7 @@ pub(crate) struct Call {
     pub(crate) accept: String,
     pub(crate) content_type: String,
     pub(crate) user_agent: String,
+    pub(crate) user: User,
     pub(crate) body: Bytes,
 }
 
@@ -88,38 +90,86 @@ pub(crate) struct Incoming<'a> {
     pub(crate) body: Bytes,
 }
 
-/// The part of a path after group and version.
-struct PathParts {
-    namespace: String,
-    plural: String,
-    name: String,
-    subresource: String,
+/// A path to objects, of a kind that may not be served.
+#[derive(Debug)]
+pub(crate) struct ObjectPath {
+    pub(crate) group: String,
+    version: String,
+    pub(crate) namespace: String,
+    pub(crate) plural: String,
+    pub(crate) name: String,
+    pub(crate) subresource: String,
+    /// The old form of a watch: `/api/v1/watch/namespaces/x/pods`.
+    watched: bool,
 }
 
-/// Finds the object or document that a request is about.
-pub(crate) fn route(incoming: Incoming<'_>, kinds: &Kinds) -> Result<Route, Refusal> {
+impl ObjectPath {
+    /// The path of a request, none if it is not about objects.
+    pub(crate) fn of(segments: &[String]) -> Result<Option<Self>, Refusal> {
+        let text = segments.iter().map(String::as_str).collect::<Vec<_>>();
+        let (group, version, rest) = match text.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Ok(None),
+        };
+        let (rest, watched) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (rest, true),
+            rest => (rest, false),
+        };
+        let (namespace, rest) = match rest {
+            // `/namespaces/x` and `/namespaces/x/status` are about the Namespace itself.
+            ["namespaces", _, "status" | "finalize"] | ["namespaces", _] | ["namespaces"] => ("", rest),
+            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, "", ""),
+            [plural, name] => (*plural, *name, ""),
+            [plural, name, subresource] => (*plural, *name, *subresource),
+            _ => return Err(Refusal::no_such_path()),
+        };
+        let [group, version, namespace, plural, name, subresource] =
+            [group, version, namespace, plural, name, subresource].map(str::to_owned);
+        Ok(Some(Self { group, version, namespace, plural, name, subresource, watched }))
+    }
+
+    fn not_served(&self) -> Refusal {
+        let version = &self.version;
+        let version = if self.group.is_empty() { version.clone() } else { format!("{}/{version}", self.group) };
+        Refusal::not_served(&self.plural, &version)
+    }
+
+    /// The verb of a request for it.
+    pub(crate) fn verb(&self, incoming: &Incoming<'_>) -> Result<Verb, Refusal> {
+        let watches = || self.watched || Query::parse(incoming.uri.query()).flag("watch");
+        Ok(match (incoming.method.as_str(), !self.name.is_empty()) {
+            ("GET" | "HEAD", _) if watches() => Verb::Watch,
+            ("GET" | "HEAD", true) => Verb::Get,
+            ("GET" | "HEAD", false) => Verb::List,
+            ("POST", _) => Verb::Create,
+            ("PUT", true) => Verb::Update,
+            ("PATCH", true) => Verb::Patch,
+            ("DELETE", true) => Verb::Delete,
+            ("DELETE", false) => Verb::DeleteCollection,
+            _ => return Err(Refusal::method_not_allowed()),
+        })
+    }
+}
+
+/// Finds the object or document that a request is about, if its user may ask.
+pub(crate) fn route(incoming: Incoming<'_>, state: &State) -> Result<Route, Refusal> {
     let segments = segments(incoming.uri.path())?;
-    let text = segments.iter().map(String::as_str).collect::<Vec<_>>();
-    let (group, version, rest) = match text.as_slice() {
-        ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
-        ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
-        _ => return Ok(Route::Document(segments, header_text(incoming.headers, &header::ACCEPT))),
+    let user = User::of(incoming.headers)?;
+    let path = ObjectPath::of(&segments)?;
+    gate::pass(state, &user, &incoming, path.as_ref())?;
+    let Some(path) = path else {
+        return Ok(Route::Document(segments, header_text(incoming.headers, &header::ACCEPT)));
     };
-    // The old form of a watch: `/api/v1/watch/namespaces/x/pods`.
-    let (rest, watched) = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => (rest, true),
-        rest => (rest, false),
-    };
-    let place = place(rest)?;
-    let kind = kinds.by_path(group, version, &place.plural).ok_or_else(Refusal::no_such_path)?;
-    if !kind.namespaced && !place.namespace.is_empty() {
+    let kind = state.kinds.by_path(&path.group, &path.version, &path.plural).ok_or_else(|| path.not_served())?;
+    if !kind.namespaced && !path.namespace.is_empty() {
         return Err(Refusal::no_such_path());
     }
-    let mut call = call(incoming, Arc::clone(kind), place)?;
-    if watched {
-        call.verb = Verb::Watch;
-    }
-    Ok(Route::Resource(Box::new(call)))
+    Ok(Route::Resource(Box::new(call(incoming, Arc::clone(kind), (path, user))?)))
 }
 
 fn segments(path: &str) -> Result<Vec<String>, Refusal> {
@@ -130,47 +180,18 @@ fn segments(path: &str) -> Result<Vec<String>, Refusal> {
     path.split('/').filter(|part| !part.is_empty()).map(decode).collect()
 }
 
-fn place(rest: &[&str]) -> Result<PathParts, Refusal> {
-    let (namespace, rest) = match rest {
-        // `/namespaces/x` and `/namespaces/x/status` are about the Namespace itself.
-        ["namespaces", _, "status" | "finalize"] | ["namespaces", _] | ["namespaces"] => ("", rest),
-        ["namespaces", namespace, rest @ ..] => (*namespace, rest),
-        rest => ("", rest),
-    };
-    let (plural, name, subresource) = match rest {
-        [plural] => (*plural, "", ""),
-        [plural, name] => (*plural, *name, ""),
-        [plural, name, subresource] => (*plural, *name, *subresource),
-        _ => return Err(Refusal::no_such_path()),
-    };
-    let own = str::to_owned;
-    Ok(PathParts { namespace: own(namespace), plural: own(plural), name: own(name), subresource: own(subresource) })
-}
-
-fn call(incoming: Incoming<'_>, kind: Arc<Kind>, place: PathParts) -> Result<Call, Refusal> {
-    let query = Query::parse(incoming.uri.query());
-    let named = !place.name.is_empty();
-    let verb = match (incoming.method.as_str(), named) {
-        ("GET" | "HEAD", _) if query.flag("watch") => Verb::Watch,
-        ("GET" | "HEAD", true) => Verb::Get,
-        ("GET" | "HEAD", false) => Verb::List,
-        ("POST", _) => Verb::Create,
-        ("PUT", true) => Verb::Update,
-        ("PATCH", true) => Verb::Patch,
-        ("DELETE", true) => Verb::Delete,
-        ("DELETE", false) => Verb::DeleteCollection,
-        _ => return Err(Refusal::method_not_allowed()),
-    };
+fn call(incoming: Incoming<'_>, kind: Arc<Kind>, (path, user): (ObjectPath, User)) -> Result<Call, Refusal> {
     Ok(Call {
-        verb,
+        verb: path.verb(&incoming)?,
         kind,
-        namespace: place.namespace,
-        name: place.name,
-        subresource: place.subresource,
-        query,
+        namespace: path.namespace,
+        name: path.name,
+        subresource: path.subresource,
+        query: Query::parse(incoming.uri.query()),
         accept: header_text(incoming.headers, &header::ACCEPT),
         content_type: header_text(incoming.headers, &header::CONTENT_TYPE),
         user_agent: header_text(incoming.headers, &header::USER_AGENT),
+        user,
         body: incoming.body,
     })
 }

@@ -160,6 +160,14 @@ impl Refusal {
         Self::plain(404, "NotFound", "the server could not find the requested resource").with_details(json!({}))
     }
 
+    /// A kind or a version that nobody serves here.
+    pub(crate) fn not_served(plural: &str, group_version: &str) -> Self {
+        let message = format!(
+            "a cluster in memory does not serve {plural} of {group_version}: `kubectl api-resources` lists what it serves"
+        );
+        Self::plain(404, "NotFound", message).with_details(json!({}))
+    }
+
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", kind.resource());
         Self::plain(409, "AlreadyExists", message).with_details(resource_details(kind, name).into())

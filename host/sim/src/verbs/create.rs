@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admission::policies::{self, Operation},
+    kinds::registry::Kind,
     lifecycle::{metadata, prepare},
     object,
     server::{
@@ -34,8 +35,15 @@ pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
     if call.kind.namespaced && call.namespace.is_empty() {
         return Err(Refusal::method_not_allowed());
     }
-    let decoded = decode::object(call)?;
-    Ok(insert(state, call, (decoded.object, Managed::Track))?.warned(decoded.warnings))
+    let decode::Decoded { object, mut warnings } = decode::object(call)?;
+    warnings.extend(without_controller(&call.kind));
+    Ok(insert(state, call, (object, Managed::Track))?.warned(warnings))
+}
+
+/// A warning for who creates an object that nobody acts on.
+fn without_controller(kind: &Kind) -> Option<String> {
+    let idle = kind.is("batch", "Job") || kind.is("batch", "CronJob") || kind.is("apps", "DaemonSet");
+    idle.then(|| format!("a cluster in memory makes no pods for a {}: it has no controller for them", kind.kind))
 }
 
 /// Stores a new object, also one that an update or an apply brought into being.

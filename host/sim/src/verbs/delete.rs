@@ -6,6 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::{
+    access::user::User,
     admission::policies::{self, Operation},
     clock,
     kinds::registry::Kind,
@@ -36,6 +37,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) rv: Option<String>,
     pub(crate) propagation: Option<String>,
     pub(crate) dry_run: bool,
+    /// Who deletes.
+    pub(crate) user: User,
 }
 
 impl DeleteOptions {
@@ -50,12 +53,13 @@ impl DeleteOptions {
             rv: text(&["preconditions", "resourceVersion"]),
             propagation: text(&["propagationPolicy"]).or(orphan),
             dry_run: object::at(options, &["dryRun"]).and_then(Value::as_array).is_some_and(|all| !all.is_empty()),
+            user: User::default(),
         }
     }
 
     fn of(call: &Call) -> Result<Self, Refusal> {
         let body = if call.body.is_empty() { Value::Null } else { decode::body(call)? };
-        let mut options = Self::from_object(&body);
+        let mut options = Self { user: call.user.clone(), ..Self::from_object(&body) };
         if let Some(grace) = call.query.get("gracePeriodSeconds").and_then(|grace| grace.parse().ok()) {
             options.grace = Some(grace);
         }
@@ -98,11 +102,19 @@ pub(crate) fn delete(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
         });
     }
     let options = DeleteOptions::of(call)?;
+    stays(call)?;
     match remove(state, &call.kind, &key(call), options)? {
         Outcome::Waiting(version) => shown(state, call, StatusCode::OK, &version),
         Outcome::Gone(version) if call.kind.traits.returns_deleted => shown(state, call, StatusCode::OK, &version),
         Outcome::Gone(version) => Ok(Reply::ok(&success(gone_details(&call.kind, &version.value)))),
     }
+}
+
+/// Refuses to delete a namespace that every cluster needs.
+fn stays(call: &Call) -> Result<(), Refusal> {
+    let needed =
+        call.kind.is("", "Namespace") && matches!(call.name.as_str(), "default" | "kube-public" | "kube-system");
+    if needed { Err(Refusal::forbidden(&call.kind, &call.name, "this namespace may not be deleted")) } else { Ok(()) }
 }
 
 fn gone_details(kind: &Kind, object: &Value) -> Value {
@@ -137,7 +149,7 @@ pub(crate) fn collection(state: &mut State, call: &Call) -> Result<Reply, Refusa
 pub(crate) fn remove(state: &mut State, kind: &Kind, key: &Key, options: DeleteOptions) -> Result<Outcome, Refusal> {
     let old = state.store.get(kind.table, key).cloned().ok_or_else(|| Refusal::not_found(kind, &key.name))?;
     preconditions(kind, &old.value, &options)?;
-    policies::judge(state, kind, &Operation::delete(&old.value), options.dry_run)?;
+    policies::judge(state, kind, &Operation::delete(&old.value), (&options.user, options.dry_run))?;
     let mut new = old.value.clone();
     let step = grace_step(kind, &mut new, &options, state.now);
     if let Step::Pending = step {

@@ -23,7 +23,9 @@ pub(crate) enum Action {
     /// Ask for a pod's graceful deletion.
     DeletePod { pod: PodName, cause: Cause },
     /// Make the ReplicaSet of a Deployment's present template.
-    CreateReplicaSet { name: String, hash: String, replicas: usize },
+    CreateReplicaSet { name: String, hash: String, replicas: usize, revision: u64 },
+    /// Number the template of a ReplicaSet anew: its Deployment went back to it.
+    SetRevision { set: SetKey, uid: String, revision: u64 },
     /// Set the size of another set.
     Resize { set: SetKey, uid: String, replicas: usize },
     /// Write the set's own status.

@@ -8,6 +8,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::discovery::documents::VERSION;
+
 use super::collaset_crd::collaset_crd;
 use super::sets::SetKind;
 use super::writer::is_already_there;
@@ -91,12 +93,22 @@ async fn create_node(client: &Client, name: String, now: &str) -> Result<(), Pre
         Err(source) if is_already_there(&source) => return Ok(()),
         created => drop(created.map_err(failed)?),
     }
-    let status = Patch::Merge(node_status(now));
-    nodes.patch_status(&name, &PatchParams::default(), &status).await.map(drop).map_err(failed)
+    let status = Patch::Merge(node_status(&name, now));
+    nodes.patch_status(&name, &PatchParams::default(), &status).await.map_err(failed)?;
+    // A real server taints a new node as not ready, and a controller, which the world is, takes it off.
+    let ready = Patch::Merge(json!({ "spec": { "taints": null } }));
+    nodes.patch(&name, &PatchParams::default(), &ready).await.map(drop).map_err(failed)
 }
 
-fn node_status(now: &str) -> Value {
+fn node_status(name: &str, now: &str) -> Value {
+    let version = format!("v{}.{}.0", VERSION.0, VERSION.1);
     json!({ "status": {
+        "addresses": [{ "type": "Hostname", "address": name }],
+        "nodeInfo": {
+            "kubeletVersion": version, "kubeProxyVersion": "", "containerRuntimeVersion": "none://", "osImage": "in memory",
+            "operatingSystem": "linux", "architecture": "amd64", "kernelVersion": "", "bootID": "", "machineID": "",
+            "systemUUID": "",
+        },
         "capacity": { "cpu": "64", "memory": "256Gi", "pods": "10000" },
         "allocatable": { "cpu": "64", "memory": "256Gi", "pods": "10000" },
         "conditions": [{

@@ -65,9 +65,27 @@ impl fmt::Display for Breach {
     }
 }
 
+/// Versions of one kind that nobody saw: a watch broke, and the list after it shows that there were some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The plural name of the kind.
+    pub plural: String,
+    /// The last resource version that was seen before.
+    pub after: u64,
+    /// The resource version of what was seen first after it.
+    pub before: u64,
+}
+
+impl fmt::Display for Gap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "versions of {} between {} and {} may be missing", self.plural, self.after, self.before)
+    }
+}
+
 /// A recorder of versions. It records until it is dropped.
 pub struct History {
     versions: Arc<Mutex<Vec<Version>>>,
+    gaps: Arc<Mutex<Vec<Gap>>>,
     length: Arc<watch::Sender<usize>>,
     _tasks: JoinSet<()>,
 }
@@ -77,13 +95,21 @@ impl History {
     #[must_use]
     pub fn record(client: &Client, kinds: Vec<ApiResource>) -> Self {
         let (versions, length) = (Arc::new(Mutex::new(Vec::new())), Arc::new(watch::Sender::new(0)));
+        let gaps = Arc::default();
         let mut tasks = JoinSet::new();
         for kind in kinds {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
             let mut recorder = Recorder::new(kind.plural.clone(), versions.clone(), length.clone());
+            recorder.gaps = Arc::clone(&gaps);
             tasks.spawn(deliver(api, move |event| recorder.saw(event)));
         }
-        Self { versions, length, _tasks: tasks }
+        Self { versions, gaps, length, _tasks: tasks }
+    }
+
+    /// Where versions may be missing.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<Gap> {
+        self.gaps.lock().clone()
     }
 
     /// All versions so far, in the order of resource versions.
@@ -147,27 +173,37 @@ fn enter(cluster: &mut Snapshot, version: &Version) {
 struct Recorder {
     plural: String,
     versions: Arc<Mutex<Vec<Version>>>,
+    gaps: Arc<Mutex<Vec<Gap>>>,
     length: Arc<watch::Sender<usize>>,
     alive: BTreeMap<String, Version>,
     listed: HashSet<String>,
     newest: u64,
+    /// The newest version before a list that is under way and is not the first one.
+    listed_after: Option<u64>,
 }
 
 impl Recorder {
     fn new(plural: String, versions: Arc<Mutex<Vec<Version>>>, length: Arc<watch::Sender<usize>>) -> Self {
-        Self { plural, versions, length, alive: BTreeMap::new(), listed: HashSet::new(), newest: 0 }
+        let (alive, listed) = (BTreeMap::new(), HashSet::new());
+        Self { plural, versions, gaps: Arc::default(), length, alive, listed, newest: 0, listed_after: None }
     }
 
     fn saw(&mut self, event: Event<DynamicObject>) {
         match event {
-            Event::Init => self.listed.clear(),
+            Event::Init => {
+                self.listed.clear();
+                self.listed_after = (self.newest > 0).then_some(self.newest);
+            }
             Event::InitApply(object) => {
                 self.listed.extend(object.metadata.uid.clone());
                 self.note(object, false);
             }
             Event::Apply(object) => self.note(object, false),
             Event::Delete(object) => self.note(object, true),
-            Event::InitDone => self.end_unlisted(),
+            Event::InitDone => {
+                self.end_unlisted();
+                self.listed_after = None;
+            }
         }
     }
 
@@ -206,6 +242,9 @@ impl Recorder {
         } else {
             self.alive.insert(version.uid.clone(), version.clone());
         }
+        if let Some(after) = self.listed_after.take() {
+            self.gaps.lock().push(Gap { plural: self.plural.clone(), after, before: version.resource_version });
+        }
         let mut versions = self.versions.lock();
         versions.push(version);
         let length = versions.len();
@@ -223,6 +262,33 @@ mod tests {
         let object = Arc::new(json!({ "status": { "n": number } }));
         let (plural, namespace) = ("pods".to_owned(), "demo".to_owned());
         Version { resource_version: number, plural, namespace, name: name.into(), uid: name.into(), object, is_end }
+    }
+
+    fn pod(number: u64, name: &str) -> DynamicObject {
+        let mut pod = DynamicObject::new(name, &ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()));
+        pod.metadata.resource_version = Some(number.to_string());
+        pod.metadata.uid = Some(name.to_owned());
+        pod
+    }
+
+    #[test]
+    fn a_list_that_shows_what_no_watch_did_is_a_gap_and_one_that_shows_nothing_new_is_none() {
+        let mut recorder = Recorder::new("pods".into(), Arc::default(), Arc::new(watch::Sender::new(0)));
+        let gaps = recorder.gaps.clone();
+        let list = |recorder: &mut Recorder, pods: Vec<DynamicObject>| {
+            recorder.saw(Event::Init);
+            pods.into_iter().for_each(|pod| recorder.saw(Event::InitApply(pod)));
+            recorder.saw(Event::InitDone);
+        };
+        list(&mut recorder, vec![pod(1, "a"), pod(2, "b")]);
+        recorder.saw(Event::Apply(pod(3, "a")));
+        list(&mut recorder, vec![pod(3, "a"), pod(2, "b")]);
+        assert_eq!(*gaps.lock(), []);
+        list(&mut recorder, vec![pod(7, "a"), pod(8, "b")]);
+        let gap = Gap { plural: "pods".into(), after: 3, before: 7 };
+        assert_eq!(*gaps.lock(), std::slice::from_ref(&gap));
+        list(&mut recorder, vec![pod(8, "b")]);
+        assert_eq!(*gaps.lock(), [gap, Gap { plural: "pods".into(), after: 8, before: 8 }]);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub const SERVICE_AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-avai
 pub const CONTROL: &str = "kusionstack.io/control";
 /// The revision of the template that a pod was made from.
 pub const REVISION: &str = "controller-revision-hash";
+/// On a ReplicaSet: the how-manieth template of its Deployment it was made from.
+pub(crate) const DEPLOYMENT_REVISION: &str = "deployment.kubernetes.io/revision";
 /// The revision of a Deployment's template.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
 /// The name of a StatefulSet's pod, as a label.

@@ -33,7 +33,12 @@ pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: Option<Str
 }
 
 /// The ReplicaSet of a Deployment's present template.
-pub(crate) fn replica_set_of(set: &SetView, name: &str, hash: &str, replicas: usize) -> DynamicObject {
+pub(crate) fn replica_set_of(
+    set: &SetView,
+    (name, hash): (&str, &str),
+    replicas: usize,
+    revision: u64,
+) -> DynamicObject {
     let hash_label = BTreeMap::from([(labels::TEMPLATE_HASH.to_owned(), hash.to_owned())]);
     let mut selector = set.selector.clone();
     selector.match_labels.get_or_insert_default().extend(hash_label.clone());
@@ -46,6 +51,7 @@ pub(crate) fn replica_set_of(set: &SetView, name: &str, hash: &str, replicas: us
     }));
     object.metadata.namespace = Some(set.key.namespace.clone());
     object.metadata.labels = Some(labels);
+    object.metadata.annotations = Some([(labels::DEPLOYMENT_REVISION.to_owned(), revision.to_string())].into());
     object.metadata.owner_references = Some(vec![set.as_owner()]);
     object
 }
@@ -78,7 +84,7 @@ mod tests {
     #[test]
     fn a_replica_set_of_a_deployment_selects_its_own_pods_alone() {
         let web = set_of(SetKind::Deployment, "web", 2);
-        let object = replica_set_of(&web, "web-abc", "abc", 2);
+        let object = replica_set_of(&web, ("web-abc", "abc"), 2, 1);
         let view_labels = &object.data["spec"]["selector"]["matchLabels"];
         assert_eq!(view_labels[labels::TEMPLATE_HASH], "abc");
         assert_eq!(object.data["spec"]["template"]["metadata"]["labels"][labels::TEMPLATE_HASH], "abc");

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -79,9 +79,17 @@ impl Rounds {
             self.entered.lock().remove(place);
             return None;
         };
+        let may_stay = self.writer.nodes.time_left(&pod).filter(|_| !pod.is_terminating() && !pod.is_finished());
+        if may_stay == Some(Duration::ZERO) {
+            return told(self.expel(&pod).await);
+        }
+        [may_stay, self.stage_round(place, &pod).await].into_iter().flatten().min()
+    }
+
+    async fn stage_round(&self, place: &Place, pod: &Pod) -> Option<Duration> {
         let lineage = self.store.lineage(pod.controller().map(|owner| owner.uid.as_str()));
         let holds = |pause| self.pauses.hold(pause, Some(place), &lineage);
-        let stage = kubelet::stage(&pod, holds(Pause::Health));
+        let stage = kubelet::stage(pod, holds(Pause::Health));
         let is_held = match stage {
             Stage::Unscheduled => holds(Pause::Scheduling),
             Stage::Unready => holds(Pause::Readiness),
@@ -91,12 +99,12 @@ impl Rounds {
         if is_held {
             return None;
         }
-        let due = self.entered_at(place, &pod, stage) + kubelet::stay(&pod, stage, &self.timings, self.writer.random);
+        let due = self.entered_at(place, pod, stage) + kubelet::stay(pod, stage, &self.timings, self.writer.random);
         let wait = due.saturating_duration_since(Instant::now());
         if !wait.is_zero() {
             return Some(wait);
         }
-        told(self.advance(&pod, stage).await)
+        told(self.advance(pod, stage).await)
     }
 
     /// Time at which the pod was first seen in this stage.
@@ -114,7 +122,7 @@ impl Rounds {
     async fn advance(&self, pod: &Pod, stage: Stage) -> Result<(), WriteFailed> {
         match stage {
             Stage::Settled => Ok(()),
-            Stage::Unscheduled => self.bind(pod).await,
+            Stage::Unscheduled => self.schedule(pod).await,
             Stage::Starting => self.write_status(pod, false).await,
             Stage::Unready => self.write_status(pod, true).await,
             Stage::Failing => self.write_status(pod, false).await,
@@ -124,20 +132,6 @@ impl Rounds {
             }
             Stage::Terminating | Stage::Lingering => self.finish(pod).await,
         }
-    }
-
-    async fn bind(&self, pod: &Pod) -> Result<(), WriteFailed> {
-        let place = (pod.pod_namespace().to_owned(), pod.pod_name().to_owned());
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": { "name": place.1, "namespace": place.0, "uid": pod.uid() },
-            "target": { "apiVersion": "v1", "kind": "Node", "name": self.writer.node_for(&place) },
-        });
-        let api = self.writer.pods(&place.0);
-        let parameters = PostParams::default();
-        let request = api.create_subresource::<_, serde_json::Value>("binding", &place.1, &parameters, &body);
-        self.writer.within_bound(request).await.map(drop).map_err(|source| advance_failed(pod, source))
     }
 
     async fn write_status(&self, pod: &Pod, is_ready: bool) -> Result<(), WriteFailed> {
@@ -205,6 +199,6 @@ fn told(result: Result<(), WriteFailed>) -> Option<Duration> {
     Some(AFTER_FAILURE)
 }
 
-fn advance_failed(pod: &Pod, source: kube::Error) -> WriteFailed {
+pub(crate) fn advance_failed(pod: &Pod, source: kube::Error) -> WriteFailed {
     WriteFailed::AdvancePod { name: pod.pod_name().to_owned(), source }
 }

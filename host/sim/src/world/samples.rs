@@ -84,6 +84,7 @@ pub(crate) fn set_of(kind: SetKind, name: &str, replicas: usize) -> SetView {
         template: Default::default(),
         controller: None,
         is_terminating: false,
+        revision: 0,
         status: Value::Null,
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReferen
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 
+use super::labels::DEPLOYMENT_REVISION;
 use super::pod_facts::{controller_of, version_of};
 
 /// The kinds of workload that the world keeps alive.
@@ -86,6 +87,8 @@ pub(crate) struct SetView {
     pub(crate) template: PodTemplateSpec,
     pub(crate) controller: Option<String>,
     pub(crate) is_terminating: bool,
+    /// Of a ReplicaSet: the number of its Deployment's template; 0 if it has none.
+    pub(crate) revision: u64,
     pub(crate) status: Value,
 }
 
@@ -106,6 +109,7 @@ impl SetView {
             template: part(spec, "template")?,
             controller: controller_of(meta).map(|owner| owner.uid.clone()),
             is_terminating: meta.deletion_timestamp.is_some(),
+            revision: meta.annotations.as_ref().and_then(|all| all.get(DEPLOYMENT_REVISION)?.parse().ok()).unwrap_or(0),
             status: object.data.get("status").cloned().unwrap_or(Value::Null),
         })
     }

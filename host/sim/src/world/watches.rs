@@ -154,7 +154,7 @@ impl Watches {
         self.queue.add(WorkKey::Set(key), moment);
     }
 
-    fn count_sync(&self, has_synced: &mut bool) {
+    pub(crate) fn count_sync(&self, has_synced: &mut bool) {
         if !std::mem::replace(has_synced, true) {
             self.synced.send_modify(|count| *count += 1);
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use parking_lot::Mutex;
@@ -16,6 +16,7 @@ use super::deciders::collaset::pod_labels;
 use super::labels;
 use super::ledger::Ledger;
 use super::new_objects::{pod_of, replica_set_of};
+use super::nodes::Nodes;
 use super::pauses::{Pause, Pauses};
 use super::random::SeededRandom;
 use super::sets::{SetKey, SetView};
@@ -38,8 +39,8 @@ pub(crate) enum WriteFailed {
     DeletePod { name: String, source: kube::Error },
     #[error("failed to create ReplicaSet {name}")]
     CreateReplicaSet { name: String, source: kube::Error },
-    #[error("failed to resize {set}")]
-    Resize { set: SetKey, source: kube::Error },
+    #[error("failed to resize or to number {set}")]
+    ChangeSet { set: SetKey, source: kube::Error },
     #[error("failed to write the status of {set}")]
     WriteSetStatus { set: SetKey, source: kube::Error },
     #[error("failed to bring pod {name} to its next stage")]
@@ -52,7 +53,7 @@ pub(crate) struct Writer {
     pub(crate) store: Arc<WorldStore>,
     pub(crate) ledger: Ledger,
     pub(crate) random: SeededRandom,
-    pub(crate) nodes: usize,
+    pub(crate) nodes: Arc<Nodes>,
     pub(crate) pauses: Arc<Pauses>,
     permits: Semaphore,
     drawn: Mutex<HashMap<String, DrawnNames>>,
@@ -86,7 +87,7 @@ pub(crate) struct WriterParts {
     pub(crate) store: Arc<WorldStore>,
     pub(crate) ledger: Ledger,
     pub(crate) random: SeededRandom,
-    pub(crate) nodes: usize,
+    pub(crate) nodes: Arc<Nodes>,
 }
 
 impl Writer {
@@ -106,8 +107,13 @@ impl Writer {
                 self.ledger.announce(&pod.uid, cause);
                 self.delete_pod(&set.key.namespace, &pod).await
             }
-            Action::CreateReplicaSet { name, hash, replicas } => {
-                let object = replica_set_of(set, &name, &hash, replicas);
+            Action::SetRevision { set, uid, revision } => {
+                let annotation = json!({ labels::DEPLOYMENT_REVISION: revision.to_string() });
+                let body = json!({ "metadata": { "uid": uid, "annotations": annotation } });
+                self.change_set(&set, body).await
+            }
+            Action::CreateReplicaSet { name, hash, replicas, revision } => {
+                let object = replica_set_of(set, (&name, &hash), replicas, revision);
                 self.create_replica_set(set, name, object).await
             }
             Action::Resize { set: key, uid, replicas } => self.resize(&key, &uid, replicas).await,
@@ -130,10 +136,9 @@ impl Writer {
         request.await
     }
 
-    /// The node on which a pod of this name runs.
-    pub(crate) fn node_for(&self, place: &Place) -> String {
-        let count = u64::try_from(self.nodes.max(1)).unwrap_or(1);
-        format!("node-{}", self.random.draw(&["node", &place.0, &place.1]) % count)
+    /// The node on which a pod of this name and spec runs, or the reason that there is none.
+    pub(crate) fn node_for(&self, place: &Place, pod: &PodSpec) -> Result<String, String> {
+        self.nodes.choose(pod, self.random.draw(&["node", &place.0, &place.1]))
     }
 
     async fn create_pod(&self, set: &SetView, new: &NewPod) -> Result<(), WriteFailed> {
@@ -153,7 +158,8 @@ impl Writer {
         let name = new.name.clone().unwrap_or_else(|| self.draw_name(&set.key));
         let place = (namespace.clone(), name.clone());
         let is_held = self.pauses.hold(Pause::Scheduling, Some(&place), &self.store.lineage(Some(&set.uid)));
-        let node = (!is_held).then(|| self.node_for(&place));
+        let spec = set.template.spec.clone().unwrap_or_default();
+        let node = (!is_held).then(|| self.node_for(&place, &spec).ok()).flatten();
         let pod = pod_of(set, new, name.clone(), node);
         let (api, parameters) = (self.pods(namespace), PostParams::default());
         let created = self.within_bound(api.create(&parameters, &pod)).await;
@@ -206,10 +212,13 @@ impl Writer {
     }
 
     async fn resize(&self, key: &SetKey, uid: &str, replicas: usize) -> Result<(), WriteFailed> {
-        let body = json!({ "metadata": { "uid": uid }, "spec": { "replicas": replicas } });
+        self.change_set(key, json!({ "metadata": { "uid": uid }, "spec": { "replicas": replicas } })).await
+    }
+
+    async fn change_set(&self, key: &SetKey, body: Value) -> Result<(), WriteFailed> {
         let (api, parameters) = (self.sets(key), PatchParams::default());
         let patched = self.within_bound(api.patch(&key.name, &parameters, &Patch::Merge(body))).await;
-        let patched = patched.map_err(|source| WriteFailed::Resize { set: key.clone(), source })?;
+        let patched = patched.map_err(|source| WriteFailed::ChangeSet { set: key.clone(), source })?;
         self.remember_set(key, &patched);
         Ok(())
     }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::host::made_up_identity;
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
+use crate::controller::RESYNC;
 use crate::host::{Host, HostOptions};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
@@ -52,8 +53,11 @@ impl Stage {
             client: furnished.client.clone(),
             plugins: directory,
             grants,
+            grant_all: false,
             identity: made_up_identity(),
             namespace: HOST_NAMESPACE.to_owned(),
+            resync: RESYNC,
+            memory_limit: None,
         })
         .await?;
         let plugins = process.plugins();

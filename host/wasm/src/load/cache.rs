@@ -3,18 +3,27 @@
 //! Entries run as native code, so each is authenticated with a key that only this host has: one that is damaged,
 //! renamed or foreign is ignored. May not be shared between hosts.
 
-use std::fs;
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+use crate::memory::MemoryShares;
+use crate::rejection::Rejection;
 
 const KEY_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
+/// Seconds for which a component that failed at some cost is left alone: at first, and at most.
+const FIRST_PAUSE: u64 = 600;
+const LAST_PAUSE: u64 = 86_400;
 
 /// The cache could not be opened.
 #[derive(Debug, Error)]
@@ -45,11 +54,34 @@ pub enum CacheError {
     },
 }
 
+/// What an entry holds of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    /// Its compiled code.
+    Code,
+    /// The manifest of one whose interface was vetted.
+    Manifest,
+    /// The failure to vet or compile it, at some cost.
+    Failure,
+}
+
+/// A component that cost the helper much for nothing.
+#[derive(Serialize, Deserialize)]
+struct Failure {
+    rejection: Rejection,
+    /// Seconds for which it is left alone.
+    pause: u64,
+    /// End of the pause, in seconds since 1970.
+    again: u64,
+}
+
 /// The cache.
 pub(crate) struct Cache {
     dir: PathBuf,
     key: hmac::Key,
     fingerprint: String,
+    /// Memory of the helper, 0 without a limit.
+    helper_mib: u64,
 }
 
 /// The default directory of the cache, under the user's cache directory.
@@ -60,8 +92,8 @@ pub fn default_cache_dir() -> Option<PathBuf> {
 }
 
 impl Cache {
-    /// Opens the cache in `dir` for an engine of this fingerprint.
-    pub(crate) fn open(dir: &Path, fingerprint: String) -> Result<Self, CacheError> {
+    /// Opens the cache in `dir` for an engine of this fingerprint, and a helper of these shares.
+    pub(crate) fn open(dir: &Path, fingerprint: String, memory: MemoryShares) -> Result<Self, CacheError> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         let found = made.and_then(|()| fs::symlink_metadata(dir));
         let found = found.map_err(|source| CacheError::Directory { path: dir.to_owned(), source })?;
@@ -72,41 +104,126 @@ impl Cache {
             .map_err(|source| CacheError::Directory { path: dir.to_owned(), source })?;
         let path = dir.join("key");
         let key = key(&path).map_err(|source| CacheError::Key { path, source })?;
-        Ok(Self { dir: dir.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key), fingerprint })
+        let helper_mib = memory.helper().unwrap_or_default() >> 20;
+        Ok(Self { dir: dir.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key), fingerprint, helper_mib })
     }
 
-    /// The code compiled from the component of `digest`.
-    pub(crate) fn load(&self, digest: &str) -> Option<Vec<u8>> {
-        let name = self.name(digest);
-        let mut entry = fs::read(self.dir.join(&name)).ok()?;
-        let code = entry.split_off(TAG_BYTES.min(entry.len()));
-        if hmac::verify(&self.key, &signed(&name, &code), &entry).is_err() {
+    /// The path of an entry that is whole and our own.
+    pub(crate) fn path(&self, digest: &str, kind: EntryKind) -> Option<PathBuf> {
+        let name = self.name(digest, kind);
+        let path = self.dir.join(&name);
+        let file = File::open(&path).ok()?;
+        let is_own = self.is_authentic(&name, &file).unwrap_or(false);
+        if !is_own {
             tracing::warn!(entry = %name, "ignoring a damaged or foreign entry of the compile cache");
-            return None;
         }
-        Some(code)
+        is_own.then_some(path)
     }
 
-    /// Keeps `code`. A failure is logged and costs only a compilation after the next start.
-    pub(crate) fn store(&self, digest: &str, code: &[u8]) {
-        let name = self.name(digest);
-        let tag = hmac::sign(&self.key, &signed(&name, code));
+    /// The content of an entry that is whole and our own.
+    pub(crate) fn load(&self, digest: &str, kind: EntryKind) -> Option<Vec<u8>> {
+        let mut content = fs::read(self.path(digest, kind)?).ok()?;
+        content.truncate(content.len().checked_sub(TAG_BYTES)?);
+        Some(content)
+    }
+
+    /// Keeps an entry. A failure is logged and costs only its work after the next start.
+    pub(crate) fn store(&self, digest: &str, kind: EntryKind, content: &[u8]) {
+        let written = self.write(digest, kind, |file| {
+            file.write_all(content).map_err(|error| Rejection::for_now("CacheFailed", error.to_string()))
+        });
+        if let Err(rejection) = written {
+            tracing::warn!(dir = %self.dir.display(), error = %rejection.sentence, "failed to write to the compile cache; the work is done again at the next start");
+        }
+    }
+
+    /// Makes an entry of what `write` writes. Returns its path.
+    pub(crate) fn write(
+        &self,
+        digest: &str,
+        kind: EntryKind,
+        write: impl FnOnce(&mut File) -> Result<(), Rejection>,
+    ) -> Result<PathBuf, Rejection> {
+        let name = self.name(digest, kind);
         let path = self.dir.join(&name);
         let partial = partial(&path);
-        let written = write_private(&partial, &[tag.as_ref(), code]).and_then(|()| fs::rename(&partial, &path));
-        if let Err(error) = written {
-            tracing::warn!(path = %path.display(), %error, "failed to write compiled code to the cache; the plugin is compiled again at the next start");
+        let failed = |error: io::Error| {
+            let sentence = format!("the cache entry {} cannot be written: {error}; make room there", path.display());
+            Rejection::for_now("CacheFailed", sentence)
+        };
+        let made = private().read(true).open(&partial).map_err(failed).and_then(|mut file| {
+            write(&mut file)?;
+            self.seal(&name, &mut file).and_then(|()| fs::rename(&partial, &path)).map_err(failed)
+        });
+        if made.is_err() {
+            // There may be none.
+            let _ = fs::remove_file(&partial);
+        }
+        made.map(|()| path)
+    }
+
+    /// Appends the tag.
+    fn seal(&self, name: &str, file: &mut File) -> io::Result<()> {
+        let length = file.metadata()?.len();
+        let signed = signed(name, file, length)?;
+        file.seek(SeekFrom::End(0))?;
+        file.write_all(hmac::sign(&self.key, &signed).as_ref())
+    }
+
+    fn is_authentic(&self, name: &str, mut file: &File) -> io::Result<bool> {
+        let Some(length) = file.metadata()?.len().checked_sub(TAG_BYTES as u64) else { return Ok(false) };
+        let signed = signed(name, file, length)?;
+        let mut tag = [0; TAG_BYTES];
+        file.seek(SeekFrom::Start(length))?;
+        file.read_exact(&mut tag)?;
+        Ok(hmac::verify(&self.key, &signed, &tag).is_ok())
+    }
+
+    /// The rejection of a component that cost the helper much before, until it may be tried again.
+    pub(crate) fn failure(&self, digest: &str) -> Option<Rejection> {
+        let failure = self.last_failure(digest)?;
+        (seconds_now() < failure.again).then_some(failure.rejection)
+    }
+
+    /// Notes that a component cost the helper much for nothing. Each time it is left alone for twice as long.
+    pub(crate) fn failed(&self, digest: &str, rejection: &Rejection) {
+        if rejection.retryable || !rejection.reason.starts_with("Compile") {
+            return;
+        }
+        let before = self.last_failure(digest).map_or(FIRST_PAUSE / 2, |failure| failure.pause);
+        let pause = before.saturating_mul(2).min(LAST_PAUSE);
+        let failure = Failure { rejection: rejection.clone(), pause, again: seconds_now().saturating_add(pause) };
+        if let Ok(failure) = serde_json::to_vec(&failure) {
+            self.store(digest, EntryKind::Failure, &failure);
         }
     }
 
-    fn name(&self, digest: &str) -> String {
-        format!("{}-{}", digest.trim_start_matches("sha256:"), self.fingerprint)
+    fn last_failure(&self, digest: &str) -> Option<Failure> {
+        serde_json::from_slice(&self.load(digest, EntryKind::Failure)?).ok()
+    }
+
+    fn name(&self, digest: &str, kind: EntryKind) -> String {
+        let suffix = match kind {
+            EntryKind::Code => "",
+            EntryKind::Manifest => ".manifest",
+            // Another limit is another chance.
+            EntryKind::Failure => &format!(".failure-{}", self.helper_mib),
+        };
+        format!("{}-{}{suffix}", digest.trim_start_matches("sha256:"), self.fingerprint)
     }
 }
 
-/// The name is signed too, so that one entry cannot stand in for another.
-fn signed(name: &str, code: &[u8]) -> Vec<u8> {
-    [name.as_bytes(), b"\n", code].concat()
+/// What is signed: the digest of the content, and the name, so that one entry cannot stand in for another.
+fn signed(name: &str, mut file: &File, length: u64) -> io::Result<Vec<u8>> {
+    let mut content = Sha256::new();
+    file.seek(SeekFrom::Start(0))?;
+    io::copy(&mut file.take(length), &mut content)?;
+    Ok([name.as_bytes(), b"\n", content.finalize().as_slice()].concat())
+}
+
+#[allow(clippy::disallowed_methods, reason = "a pause outlasts the process, so only the wall clock knows its end")]
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// A name beside `path` that no other writer uses.
@@ -115,9 +232,11 @@ fn partial(path: &Path) -> PathBuf {
     path.with_extension(format!("{}.{}.partial", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
 }
 
-fn write_private(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    parts.iter().try_for_each(|part| file.write_all(part))
+/// Options for a new file that only this user can read.
+fn private() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options
 }
 
 fn is_own(found: &fs::Metadata) -> bool {
@@ -136,7 +255,7 @@ fn key(path: &Path) -> io::Result<Vec<u8>> {
     let mut key = vec![0; KEY_BYTES];
     SystemRandom::new().fill(&mut key).map_err(|_| io::Error::other("no randomness"))?;
     let partial = partial(path);
-    write_private(&partial, &[&key])?;
+    private().open(&partial)?.write_all(&key)?;
     // The first process to make a key wins, and others read that one. A key that is not to be used is replaced.
     let linked = if found.is_ok() { fs::rename(&partial, path) } else { fs::hard_link(&partial, path) };
     match linked {

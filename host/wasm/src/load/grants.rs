@@ -5,10 +5,18 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use oarlock_core::plugin::grant::{Grant, GrantError};
 use serde_json::Value;
 use thiserror::Error;
+
+use crate::load::stamp::{SETTLE, Settling, Stamp};
+
+/// The largest file of grants.
+const MAX_BYTES: u64 = 16 << 20;
+/// Time after which a file that is away or empty counts as meant: it would revoke every grant.
+const SETTLE_EMPTY: Duration = Duration::from_secs(1);
 
 /// The grants could not be read.
 #[derive(Debug, Error)]
@@ -22,6 +30,9 @@ pub enum GrantsError {
         #[source]
         source: io::Error,
     },
+    /// It is not text.
+    #[error("the grants are not UTF-8; save the file as text")]
+    NotText,
     /// It is not YAML.
     #[error("the grants are not YAML; separate documents by a line `---`")]
     Yaml {
@@ -69,12 +80,78 @@ pub fn parse_grants(yaml: &str) -> Result<Vec<Grant>, GrantsError> {
     Ok(grants)
 }
 
-/// Reads the grants of a file. A missing file grants nothing.
-pub(crate) fn read_grants(path: &Path) -> Result<Vec<Grant>, GrantsError> {
-    match std::fs::read_to_string(path) {
-        Ok(yaml) => parse_grants(&yaml),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(GrantsError::Read { path: path.to_owned(), source }),
+/// The file of grants, as last read.
+pub(crate) struct GrantsFile {
+    path: PathBuf,
+    /// The state that was read last, itself `None` where there was no file.
+    read: Option<Option<Stamp>>,
+    settling: Settling,
+    /// The last failure to read it, so that each is told once.
+    unreadable: Option<String>,
+}
+
+/// The result of a look at the file of grants.
+pub(crate) enum GrantsLook {
+    /// It says what it said before.
+    Unchanged,
+    /// It is away, or is being written; the previous grants stay in force.
+    Unsettled,
+    /// It says something else.
+    Changed(Result<Vec<Grant>, GrantsError>),
+}
+
+impl GrantsFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, read: None, settling: Settling::default(), unreadable: None }
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Looks at the file, which is whole if it came by rename. A file that is not there grants nothing.
+    pub(crate) fn look(&mut self, renamed: bool) -> GrantsLook {
+        match self.changed(renamed) {
+            Ok(look) => {
+                self.unreadable = None;
+                look
+            }
+            Err(source) => {
+                let (text, path) = (source.to_string(), self.path.clone());
+                if self.unreadable.replace(text.clone()) == Some(text) {
+                    return GrantsLook::Unchanged;
+                }
+                GrantsLook::Changed(Err(GrantsError::Read { path, source }))
+            }
+        }
+    }
+
+    fn changed(&mut self, renamed: bool) -> io::Result<GrantsLook> {
+        let metadata = match std::fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            found => Some(found?),
+        };
+        let stamp = metadata.as_ref().map(Stamp::of);
+        if self.read == Some(stamp) {
+            self.settling = Settling::default();
+            return Ok(GrantsLook::Unchanged);
+        }
+        let is_empty = metadata.as_ref().is_none_or(|metadata| metadata.len() == 0);
+        let wait = if is_empty { SETTLE_EMPTY } else { SETTLE };
+        if !renamed && !self.settling.is_over(metadata.as_ref(), wait) {
+            return Ok(GrantsLook::Unsettled);
+        }
+        let bytes = match stamp {
+            None => Vec::new(),
+            Some(stamp) => match stamp.read(&self.path, MAX_BYTES)? {
+                Some(bytes) => bytes,
+                None => return Ok(GrantsLook::Unsettled),
+            },
+        };
+        self.read = Some(stamp);
+        let yaml = String::from_utf8(bytes).map_err(|_| GrantsError::NotText);
+        Ok(GrantsLook::Changed(yaml.and_then(|yaml| parse_grants(&yaml))))
     }
 }
 

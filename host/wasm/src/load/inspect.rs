@@ -16,7 +16,8 @@ pub const MANIFEST_SECTION: &str = "oarlock.manifest";
 const MAX_DEPTH: usize = 32;
 /// Most custom sections, and most imports and exports: what a file states is kept in memory before anybody granted it
 /// anything.
-const MAX_NAMES: usize = 10_000;
+const MAX_SECTIONS: usize = 10_000;
+const MAX_INTERFACES: usize = 200;
 /// Most bytes of a name.
 const MAX_NAME_BYTES: usize = 512;
 
@@ -78,7 +79,8 @@ pub fn inspect(bytes: &[u8]) -> Result<Inspection, Rejection> {
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::CustomSection(section) => {
-                let (name, bytes) = (named(section.name(), inspection.sections.len())?, section.data().len());
+                let (name, bytes) =
+                    (named(section.name(), (inspection.sections.len(), MAX_SECTIONS))?, section.data().len());
                 if name == MANIFEST_SECTION {
                     if depth == 0 { &mut own } else { &mut nested }.push(section.data());
                 }
@@ -102,13 +104,13 @@ impl Inspection {
             Payload::ComponentImportSection(section) => {
                 for import in section {
                     let import = import.map_err(|error| malformed(&error))?;
-                    self.imports.push(named(import.name.name, self.imports.len())?);
+                    self.imports.push(named(import.name.name, (self.imports.len(), MAX_INTERFACES))?);
                 }
             }
             Payload::ComponentExportSection(section) => {
                 for export in section {
                     let export = export.map_err(|error| malformed(&error))?;
-                    self.exports.push(named(export.name.name, self.exports.len())?);
+                    self.exports.push(named(export.name.name, (self.exports.len(), MAX_INTERFACES))?);
                 }
             }
             _ => {}
@@ -118,13 +120,13 @@ impl Inspection {
 }
 
 /// A name as it may be shown, unless it is too long or one of too many: anybody may have dropped the file.
-fn named(name: &str, others: usize) -> Result<String, Rejection> {
+fn named(name: &str, (others, most): (usize, usize)) -> Result<String, Rejection> {
     if name.len() > MAX_NAME_BYTES {
         let sentence = format!("a name in it has {} bytes; at most {MAX_NAME_BYTES} are taken", name.len());
         return Err(Rejection::new("NameTooLong", sentence));
     }
-    if others == MAX_NAMES {
-        let sentence = format!("it has more than {MAX_NAMES} imports, exports or custom sections; strip it");
+    if others == most {
+        let sentence = format!("it has more than {most} imports, exports or custom sections; strip it");
         return Err(Rejection::new("TooManyNames", sentence));
     }
     Ok(shown(name))
@@ -167,14 +169,21 @@ fn manifest(sections: &[&[u8]]) -> Result<Option<Manifest>, Rejection> {
         let sentence = format!("it has {} sections `{MANIFEST_SECTION}` that disagree; leave one", sections.len());
         return Err(Rejection::new("ManifestsDisagree", sentence));
     }
-    Manifest::parse(first).map(Some).map_err(|error| {
-        let reason = match error {
-            ManifestError::TooLarge { .. } => "ManifestTooLarge",
-            ManifestError::Schema { .. } => "ManifestSchema",
-            _ => "ManifestInvalid",
-        };
-        Rejection::new(reason, causes(&error))
-    })
+    Manifest::parse(first).map(Some).map_err(|error| manifest_refused(&error))
+}
+
+pub(crate) fn manifest_refused(error: &ManifestError) -> Rejection {
+    let reason = match error {
+        ManifestError::TooLarge { .. } => "ManifestTooLarge",
+        ManifestError::Schema { .. } => "ManifestSchema",
+        _ => "ManifestInvalid",
+    };
+    Rejection::new(reason, causes(error))
+}
+
+pub(crate) fn manifest_missing() -> Rejection {
+    let sentence = "it has no section `oarlock.manifest`; write it with the SDK or `oarlock plugin annotate`";
+    Rejection::new("ManifestMissing", sentence)
 }
 
 #[cfg(test)]
@@ -190,8 +199,21 @@ mod tests {
 
     #[test]
     fn a_file_with_more_sections_than_anybody_needs_is_refused_and_not_listed() {
-        assert_eq!(inspect(&of_sections(MAX_NAMES, "x")).unwrap().sections.len(), MAX_NAMES);
-        assert_eq!(inspect(&of_sections(MAX_NAMES + 1, "x")).unwrap_err().reason, "TooManyNames");
+        assert_eq!(inspect(&of_sections(MAX_SECTIONS, "x")).unwrap().sections.len(), MAX_SECTIONS);
+        assert_eq!(inspect(&of_sections(MAX_SECTIONS + 1, "x")).unwrap_err().reason, "TooManyNames");
+    }
+
+    #[test]
+    fn a_file_with_more_imports_or_exports_than_anybody_needs_is_refused() {
+        let imports = |count: u8| {
+            // Each is a plain name `x` and the type 0 of a function.
+            let section = [&[count | 0x80, 1][..], &[0, 1, b'x', 1, 0].repeat(usize::from(count) + 128)].concat();
+            let length = section.len();
+            let header = [10, (length & 0x7f) as u8 | 0x80, (length >> 7) as u8];
+            [b"\0asm\x0d\0\x01\0".as_slice(), &header, &section].concat()
+        };
+        assert_eq!(inspect(&imports(72)).unwrap().imports.len(), MAX_INTERFACES);
+        assert_eq!(inspect(&imports(73)).unwrap_err().reason, "TooManyNames");
     }
 
     #[test]
@@ -202,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_too_long_is_refused() {
-        assert!(named(&"x".repeat(MAX_NAME_BYTES), 0).is_ok());
-        assert_eq!(named(&"x".repeat(MAX_NAME_BYTES + 1), 0).unwrap_err().reason, "NameTooLong");
+        assert!(named(&"x".repeat(MAX_NAME_BYTES), (0, 1)).is_ok());
+        assert_eq!(named(&"x".repeat(MAX_NAME_BYTES + 1), (0, 1)).unwrap_err().reason, "NameTooLong");
     }
 }

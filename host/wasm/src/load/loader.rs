@@ -3,26 +3,29 @@
 //! Takes bytes and grants; yields a plugin, or a rejection. Vetting and compiling do not depend on grants, so a changed
 //! grant costs one call of `setup`. May not decide which of several plugins serves.
 
+use std::borrow::Cow;
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oarlock_contract::limits::PluginLimits;
 use oarlock_core::plugin::grant::{Grant, missing};
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::Manifest;
-use oarlock_core::plugin::proposal::{Registration, RelationKey};
+use oarlock_core::plugin::proposal::Registration;
 use wasmtime::component::Component;
 
-use crate::load::cache::Cache;
-use crate::load::compile::{CompileWith, compile};
-use crate::load::inspect::Inspection;
-use crate::load::vet;
-use crate::plugin::{Compiled, Plugin};
+use crate::load::cache::{Cache, EntryKind};
+use crate::load::helper::{CompileWith, Compiling};
+use crate::load::inspect::manifest_refused;
+use crate::memory::MemoryShares;
+use crate::plugin::{Compiled, Plugin, Vetted};
 use crate::rejection::{Rejection, causes};
 use crate::run::bindings::ActionPre;
 use crate::run::call_error::CallError;
 use crate::run::engine::Engine;
 use crate::run::guest::PluginSettings;
-use crate::run::limits::PluginLimits;
 use crate::run::plugin_log::LogBudget;
 use crate::run::warm_instance::{CallContext, setup};
 
@@ -32,7 +35,26 @@ pub(crate) struct Loader {
     pub cache: Option<Cache>,
     pub compile_with: CompileWith,
     pub caps: PluginLimits,
+    pub grant_all: bool,
     pub wall_timeout: Option<Duration>,
+    pub memory: MemoryShares,
+}
+
+/// The most that loading may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// A moment: what was done before is taken from the cache.
+    Cache,
+    /// Minutes, in a helper process.
+    Helper,
+}
+
+/// Compiled code.
+enum CompiledCode {
+    /// A file of the cache.
+    File(PathBuf),
+    /// Where there is no cache.
+    Memory(Vec<u8>),
 }
 
 /// The result of loading a component under the present grants.
@@ -46,32 +68,90 @@ pub(crate) enum Admission {
 }
 
 impl Loader {
-    /// Vets and compiles, or takes compiled code from the cache. Blocks its thread for up to minutes.
-    pub(crate) fn prepare(&self, bytes: &[u8]) -> Result<Arc<Compiled>, Rejection> {
-        let inspection = vet::check_interface(bytes)?;
-        // Code in the cache was vetted whole before it was compiled.
-        let cached = self.cache.as_ref().and_then(|cache| cache.load(&inspection.digest));
-        if let Some(component) = cached.and_then(|code| self.deserialize(&code).ok()) {
-            return self.link(inspection, &component);
+    /// Vets the interface of a component; `None` if that takes more than this effort.
+    pub(crate) fn vet(&self, bytes: &[u8], digest: &str, effort: Effort) -> Option<Result<Vetted, Rejection>> {
+        let cached = self.cache.as_ref().and_then(|cache| {
+            cache.failure(digest).map(Err).or_else(|| cache.load(digest, EntryKind::Manifest).map(Ok))
+        });
+        if cached.is_none() && effort == Effort::Cache {
+            return None;
         }
-        vet::check_code(bytes)?;
-        let code = compile(&self.compile_with, &self.engine.wasm, bytes)?;
-        let component = self.deserialize(&code).map_err(|error| {
-            Rejection::new("CompileFailed", format!("the compiled code cannot be loaded: {}", causes(error.as_ref())))
-        })?;
+        let manifest = cached.unwrap_or_else(|| self.vet_anew(bytes, digest));
+        Some(manifest.and_then(|manifest| {
+            let manifest = Manifest::parse(&manifest).map_err(|error| manifest_refused(&error))?;
+            Ok(Vetted { digest: digest.to_owned(), manifest: Arc::new(manifest) })
+        }))
+    }
+
+    fn vet_anew(&self, bytes: &[u8], digest: &str) -> Result<Vec<u8>, Rejection> {
+        self.memory.check_file(bytes.len() as u64)?;
+        let vetted = self.compile_with.vet(bytes, self.memory);
         if let Some(cache) = &self.cache {
-            cache.store(&inspection.digest, &code);
+            match &vetted {
+                Ok(manifest) => cache.store(digest, EntryKind::Manifest, manifest),
+                Err(rejection) => cache.failed(digest, rejection),
+            }
         }
-        self.link(inspection, &component)
+        vetted
     }
 
+    /// Compiles a vetted component, or takes its code from the cache; `None` if that takes more than this effort.
+    pub(crate) fn compile(
+        &self,
+        vetted: &Vetted,
+        bytes: &[u8],
+        effort: Effort,
+    ) -> Option<Result<Arc<Compiled>, Rejection>> {
+        let cached = self.cache.as_ref().and_then(|cache| cache.path(&vetted.digest, EntryKind::Code));
+        let cached = cached.and_then(|path| self.deserialize(&CompiledCode::File(path)).ok());
+        if cached.is_none() && effort == Effort::Cache {
+            return None;
+        }
+        let component = cached.map_or_else(|| self.compile_anew(vetted, bytes), Ok);
+        Some(component.and_then(|component| self.link(vetted, &component)))
+    }
+
+    fn compile_anew(&self, vetted: &Vetted, bytes: &[u8]) -> Result<Component, Rejection> {
+        let code = match &self.cache {
+            None => {
+                let mut code = Vec::new();
+                self.compile_with.compile(&self.compiling(bytes), &mut code).map(|()| CompiledCode::Memory(code))
+            }
+            Some(cache) => {
+                let write = |file: &mut File| self.compile_with.compile(&self.compiling(bytes), file);
+                cache.write(&vetted.digest, EntryKind::Code, write).map(CompiledCode::File)
+            }
+        };
+        let component = code.and_then(|code| {
+            self.deserialize(&code).map_err(|error| {
+                let why = causes(error.as_ref());
+                Rejection::new("CompileFailed", format!("the compiled code cannot be loaded: {why}"))
+            })
+        });
+        if let (Err(rejection), Some(cache)) = (&component, &self.cache) {
+            cache.failed(&vetted.digest, rejection);
+        }
+        component
+    }
+
+    fn compiling<'a>(&'a self, bytes: &'a [u8]) -> Compiling<'a> {
+        Compiling { engine: &self.engine.wasm, bytes, memory: self.memory }
+    }
+
+    /// A file is mapped, so that its code takes no memory twice.
     #[allow(unsafe_code, reason = "the code comes from our own compiler: from the helper just now, or authenticated")]
-    fn deserialize(&self, code: &[u8]) -> wasmtime::Result<Component> {
-        // Safety: `precompile_component` of this program returned `code`, see the two callers.
-        unsafe { Component::deserialize(&self.engine.wasm, code) }
+    fn deserialize(&self, code: &CompiledCode) -> wasmtime::Result<Component> {
+        // Safety: `precompile_component` of this program returned the code, see the two callers, and a file of the cache
+        // is replaced as a whole and never changed.
+        unsafe {
+            match code {
+                CompiledCode::File(path) => Component::deserialize_file(&self.engine.wasm, path),
+                CompiledCode::Memory(code) => Component::deserialize(&self.engine.wasm, code),
+            }
+        }
     }
 
-    fn link(&self, inspection: Inspection, component: &Component) -> Result<Arc<Compiled>, Rejection> {
+    fn link(&self, vetted: &Vetted, component: &Component) -> Result<Arc<Compiled>, Rejection> {
         let refused = |error: wasmtime::Error| {
             let sentence =
                 format!("it does not fit this host: {}; build it with the SDK of this version", causes(error.as_ref()));
@@ -79,15 +159,25 @@ impl Loader {
         };
         let pre = self.engine.linker.instantiate_pre(component).map_err(refused)?;
         let pre = ActionPre::new(pre).map_err(refused)?;
-        let manifest = inspection.manifest.ok_or_else(|| Rejection::new("ManifestMissing", "it has no manifest"))?;
-        Ok(Arc::new(Compiled { digest: inspection.digest, manifest: Arc::new(manifest), pre }))
+        Ok(Arc::new(Compiled { digest: vetted.digest.clone(), manifest: vetted.manifest.clone(), pre }))
+    }
+
+    /// The grant of a plugin, if it has one.
+    fn grant_of<'a>(&self, manifest: &Manifest, grants: &'a [Grant]) -> Option<Cow<'a, Grant>> {
+        let grant = grants.iter().find(|grant| grant.name == manifest.name);
+        if self.grant_all { Some(Cow::Owned(everything(manifest, grant))) } else { grant.map(Cow::Borrowed) }
+    }
+
+    /// The lines that the grant of a component lacks.
+    pub(crate) fn missing_lines(&self, vetted: &Vetted, grants: &[Grant]) -> Vec<String> {
+        missing(&vetted.manifest, self.grant_of(&vetted.manifest, grants).as_deref(), &vetted.digest)
     }
 
     /// Compares a component's requests with its grant and calls `setup`.
     pub(crate) async fn admit(&self, compiled: &Arc<Compiled>, grants: &[Grant]) -> Admission {
         let manifest = &compiled.manifest;
-        let grant = grants.iter().find(|grant| grant.name == manifest.name);
-        let lines = missing(manifest, grant, &compiled.digest);
+        let grant = self.grant_of(manifest, grants);
+        let lines = missing(manifest, grant.as_deref(), &compiled.digest);
         let Some(grant) = grant.filter(|_| lines.is_empty()) else { return Admission::Awaiting(lines) };
         let config = grant.config();
         if let Err(why) = manifest.check_config(&config) {
@@ -95,8 +185,11 @@ impl Loader {
             return Admission::Rejected(Rejection::new("ConfigInvalid", sentence));
         }
         let limits = PluginLimits::of(&manifest.limits, &grant.limits, &self.caps);
+        if let Err(rejection) = self.memory.check_instance(limits.memory_mib) {
+            return Admission::Rejected(rejection);
+        }
         let log = LogBudget::full();
-        let settings = PluginSettings { manifest: manifest.clone(), grant: grant.clone(), limits, config, log };
+        let settings = PluginSettings { manifest: manifest.clone(), grant: Grant::clone(&grant), limits, config, log };
         let context = CallContext {
             engine: self.engine.clone(),
             pre: compiled.pre.clone(),
@@ -109,7 +202,7 @@ impl Loader {
         };
         let info = PluginInfo {
             manifest: Manifest::clone(manifest),
-            grant: grant.clone(),
+            grant: grant.into_owned(),
             registration,
             digest: compiled.digest.clone(),
         };
@@ -118,10 +211,16 @@ impl Loader {
     }
 }
 
+/// All that a manifest asks for, with the limits and the configuration of the plugin's grant.
+fn everything(manifest: &Manifest, grant: Option<&Grant>) -> Grant {
+    let grant = grant.cloned().unwrap_or_default();
+    Grant { limits: grant.limits, config: grant.config, ..Grant::of_all(manifest) }
+}
+
 async fn registered(context: &CallContext, manifest: &Manifest) -> Result<Registration, Rejection> {
     match setup(context).await {
         Ok(Ok(registration)) => {
-            let checked = check_registration(&registration, manifest);
+            let checked = registration.check(manifest);
             checked.map_err(|why| Rejection::new("RegistrationRefused", why)).map(|()| registration)
         }
         Ok(Err(failure)) => {
@@ -131,30 +230,4 @@ async fn registered(context: &CallContext, manifest: &Manifest) -> Result<Regist
         Err(CallError::Trap(trap)) => Err(Rejection::new("SetupTrapped", format!("{}: {}", trap.reason, trap.message))),
         Err(CallError::Busy) => Err(Rejection::for_now("PluginsBusy", "the host has no room for another instance now")),
     }
-}
-
-/// A plugin sees related objects only of kinds, and by fields, that its manifest declares.
-fn check_registration(registration: &Registration, manifest: &Manifest) -> Result<(), String> {
-    for (at, relation) in registration.relations.iter().enumerate() {
-        let name = &relation.name;
-        if registration.relations.iter().take(at).any(|earlier| earlier.name == *name) {
-            return Err(format!("`setup` declares relation {name} twice; give each another name"));
-        }
-        let kind = &relation.kind;
-        if !manifest.declares_kind(kind) {
-            return Err(format!(
-                "relation {name} is about {} {}; add it to `reads` of the manifest",
-                kind.api_version, kind.kind
-            ));
-        }
-        if let RelationKey::Field(pointer) = &relation.by
-            && !manifest.declares_read(kind, pointer)
-        {
-            return Err(format!(
-                "relation {name} matches by {pointer} of {}; add it to `reads` of the manifest",
-                kind.kind
-            ));
-        }
-    }
-    Ok(())
 }

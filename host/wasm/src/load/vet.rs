@@ -5,7 +5,7 @@
 use semver::Version;
 use wasmparser::{Validator, WasmFeatures};
 
-use crate::load::inspect::{Inspection, inspect, malformed};
+use crate::load::inspect::{Inspection, inspect, malformed, manifest_missing};
 use crate::rejection::Rejection;
 
 /// The largest component. CPython with a plugin has 18 MB.
@@ -35,21 +35,8 @@ fn features() -> WasmFeatures {
 /// The version of these rules. What was compiled by others is vetted again: raise it with each rule that gets stricter.
 pub(crate) const RULES: u32 = 1;
 
-/// Rejects a file by its size, before it is read.
-pub(crate) fn check_size(bytes: u64) -> Result<(), Rejection> {
-    if bytes > MAX_BYTES {
-        let limit = MAX_BYTES >> 20;
-        return Err(Rejection::new(
-            "TooLarge",
-            format!("the file has {} MiB; a plugin has at most {limit}", bytes >> 20),
-        ));
-    }
-    Ok(())
-}
-
 /// Checks everything but the code. Cheap enough for each start of the host.
 pub(crate) fn check_interface(bytes: &[u8]) -> Result<Inspection, Rejection> {
-    check_size(bytes.len() as u64)?;
     let inspection = inspect(bytes)?;
     if let Some(import) = inspection.imports.iter().find(|import| !is_offered(import)) {
         let sentence = format!(
@@ -59,8 +46,7 @@ pub(crate) fn check_interface(bytes: &[u8]) -> Result<Inspection, Rejection> {
     }
     check_exports(&inspection.exports)?;
     if inspection.manifest.is_none() {
-        let sentence = "it has no section `oarlock.manifest`; write it with the SDK or `oarlock plugin annotate`";
-        return Err(Rejection::new("ManifestMissing", sentence));
+        return Err(manifest_missing());
     }
     Ok(inspection)
 }
@@ -141,6 +127,5 @@ mod tests {
         assert_eq!(reason(b"\0asm\x01\0\0\0"), "CoreModule");
         assert_eq!(reason(b"\0asm\x0d\0\x01\0"), "NotAPlugin");
         assert_eq!(reason(b"\0asm\x0d\0\x01\0\x00\x7f"), "Truncated");
-        assert_eq!(check_size(200 << 20).unwrap_err().reason, "TooLarge");
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use wasmtime::component::{HasSelf, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use crate::memory::MemoryShares;
 use crate::run::bindings::{cluster, config, jobs, log};
 use crate::run::guest::Guest;
 use crate::run::ticker::Ticker;
@@ -57,16 +58,20 @@ pub(crate) struct Engine {
     pub ticker: Ticker,
     /// One permit for each instance that may exist.
     pub permits: Arc<Semaphore>,
+    /// One permit for each MiB that all instances may use together.
+    pub memory: Arc<Semaphore>,
 }
 
 impl Engine {
-    pub(crate) fn start() -> Result<Self, EngineError> {
+    pub(crate) fn start(memory: MemoryShares) -> Result<Self, EngineError> {
         let mut config = config_for_compiling();
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
         let wasm = wasmtime::Engine::new(&config).map_err(|source| EngineError::Start { source })?;
         let linker = link(&wasm).map_err(|source| EngineError::Link { source })?;
         let ticker = Ticker::start(&wasm).map_err(|source| EngineError::Ticker { source })?;
-        Ok(Self { wasm, linker, ticker, permits: Arc::new(Semaphore::new(MAX_INSTANCES as usize)) })
+        let permits = Arc::new(Semaphore::new(MAX_INSTANCES as usize));
+        let memory = Arc::new(Semaphore::new(memory.plugins_mib() as usize));
+        Ok(Self { wasm, linker, ticker, permits, memory })
     }
 
     /// A digest of the compiler's version and of every setting that compiled code depends on.
@@ -90,9 +95,12 @@ impl Hasher for StableHasher {
     }
 }
 
-/// An engine that compiles and runs nothing, for the helper process: it reserves no address space.
-pub(crate) fn compiler() -> Result<wasmtime::Engine, EngineError> {
-    wasmtime::Engine::new(&config_for_compiling()).map_err(|source| EngineError::Start { source })
+/// An engine that compiles and runs nothing, for the helper process: it reserves no address space. A `frugal` one
+/// compiles one function after the other, since each thread takes memory.
+pub(crate) fn compiler(frugal: bool) -> Result<wasmtime::Engine, EngineError> {
+    let mut config = config_for_compiling();
+    config.parallel_compilation(!frugal);
+    wasmtime::Engine::new(&config).map_err(|source| EngineError::Start { source })
 }
 
 fn config_for_compiling() -> Config {

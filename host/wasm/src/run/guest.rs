@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use oarlock_contract::limits::PluginLimits;
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::visit::Visit;
 use serde_json::Value;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
-use wasmtime_wasi::p2::pipe::MemoryOutputPipe;
 
-use crate::run::limits::{Meter, PluginLimits};
+use crate::run::limits::Meter;
+use crate::run::output_pipe::OutputPipe;
 use crate::run::plugin_log::LogBudget;
 use crate::run::wasi::{self, SeededRandom};
 
@@ -29,7 +30,8 @@ pub(crate) struct Guest {
     pub settings: Arc<PluginSettings>,
     pub table: ResourceTable,
     pub wasi: WasiCtx,
-    pub stderr: MemoryOutputPipe,
+    pub stdout: OutputPipe,
+    pub stderr: OutputPipe,
     pub meter: Meter,
     /// Seeded when the running call first asks for it.
     random: Option<SeededRandom>,
@@ -38,25 +40,24 @@ pub(crate) struct Guest {
     pub visit: Option<Arc<Visit>>,
     /// Number of log lines of this call that were dropped.
     pub dropped_lines: u32,
-    /// Length of the part of standard error that belongs to earlier calls.
-    stderr_before: usize,
 }
 
 impl Guest {
     pub(crate) fn new(settings: Arc<PluginSettings>) -> Self {
-        let (wasi, stderr) = wasi::denied();
+        let (stdout, stderr) = (OutputPipe::default(), OutputPipe::default());
+        let wasi = wasi::denied(&stdout, &stderr);
         let meter = Meter::new(settings.limits);
         Self {
             settings,
             table: ResourceTable::new(),
             wasi,
+            stdout,
             stderr,
             meter,
             random: None,
             now_ms: 0,
             visit: None,
             dropped_lines: 0,
-            stderr_before: 0,
         }
     }
 
@@ -64,7 +65,6 @@ impl Guest {
     pub(crate) fn begin_call(&mut self, visit: Option<Arc<Visit>>) {
         self.meter.begin();
         self.dropped_lines = 0;
-        self.stderr_before = self.stderr.contents().len();
         if let Some(visit) = &visit {
             self.now_ms = visit.job.now_ms;
         }
@@ -82,8 +82,7 @@ impl Guest {
 
     /// The standard error of the running call, cut and on one line.
     pub(crate) fn stderr_of_call(&self) -> String {
-        let contents = self.stderr.contents();
-        let text = String::from_utf8_lossy(contents.get(self.stderr_before..).unwrap_or_default()).into_owned();
+        let (text, _) = self.stderr.take();
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("note: "));
         let joined = lines.collect::<Vec<_>>().join(" ");
         joined.chars().filter(|c| !c.is_control()).take(400).collect()

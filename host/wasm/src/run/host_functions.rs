@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use oarlock_contract::names::{is_api_version, is_kind};
+use oarlock_contract::reads::FieldPlace;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
-use oarlock_core::plugin::names::is_dns_label;
 use oarlock_core::plugin::visit::{JobFacts, ReadRefusal, Visit};
 use serde_json::Value;
 use wasmtime::component::Resource;
@@ -90,31 +91,36 @@ impl cluster::Host for Guest {
         let Some(visit) = self.visit.clone() else {
             return Ok(Err(not_declared("there is no object to read during `setup`".to_owned())));
         };
-        let kind = Kind::new(api_version, kind);
-        if !self.settings.manifest.declares_kind(&kind) {
-            let sentence = format!("the manifest does not declare reads of {} {}", kind.api_version, kind.kind);
-            return Ok(Err(not_declared(sentence)));
-        }
-        if namespace.as_deref().is_some_and(|ns| ns != visit.job.namespace && !self.settings.grant.allows_namespace(ns))
-        {
+        let key = ObjectKey { kind: Kind::new(api_version, kind), namespace, name };
+        let named = match self.settings.manifest.may_get(&key) {
+            Ok(named) => named,
+            Err(sentence) => return Ok(Err(not_declared(sentence))),
+        };
+        let namespace = key.namespace.as_deref();
+        if namespace.is_some_and(|ns| ns != visit.job.namespace && !self.settings.grant.allows_namespace(ns)) {
             return Ok(Err(not_declared(format!("namespace {namespace:?} is not granted to the plugin"))));
         }
-        // Names reach URLs. No object has an invalid name.
-        let named = name.len() <= 253 && name.split('.').all(is_dns_label);
-        if !named || !namespace.as_deref().is_none_or(is_dns_label) {
+        if !named {
             return Ok(Ok(None));
         }
         let live = freshness == cluster::Freshness::Live;
-        match visit.reads.get(&ObjectKey { kind, namespace, name }, live) {
+        match visit.reads.get(&key, live) {
             Ok(Some(object)) => Ok(Ok(Some(self.table.push(ObjectHandle(object))?))),
             Ok(None) => Ok(Ok(None)),
             Err(refusal) => Ok(Err(self.read_error(refusal))),
         }
     }
 
-    fn serves(&mut self, api_version: String, kind: String) -> wasmtime::Result<bool> {
+    fn serves(&mut self, api_version: String, kind: String) -> wasmtime::Result<Result<bool, cluster::ReadError>> {
         self.count_call()?;
-        Ok(self.visit.as_ref().is_some_and(|visit| visit.reads.serves(&Kind::new(api_version, kind))))
+        let Some(visit) = self.visit.clone() else {
+            return Ok(Err(not_declared("there is no cluster to ask during `setup`".to_owned())));
+        };
+        // A kind reaches a URL. No kind has an invalid name.
+        if !is_api_version(&api_version) || !is_kind(&kind) {
+            return Ok(Ok(false));
+        }
+        Ok(visit.reads.serves(&Kind::new(api_version, kind)).map_err(|refusal| self.read_error(refusal)))
     }
 }
 
@@ -165,18 +171,12 @@ impl cluster::HostObject for Guest {
         pointer: String,
     ) -> wasmtime::Result<Result<Option<String>, cluster::ReadError>> {
         let object = self.object(&this)?;
-        let kind = &object.key.kind;
-        if self.settings.manifest.declares_read(kind, &pointer) {
-            return Ok(Ok(select(&object.fields.value(), &pointer)));
-        }
-        if let Some(found) = object_json::metadata(&object, &pointer) {
-            return Ok(Ok(found));
-        }
-        if !pointer.is_empty() && !pointer.starts_with('/') {
-            return Ok(Ok(None));
-        }
-        let sentence = format!("the manifest does not declare field {pointer:?} of {} {}", kind.api_version, kind.kind);
-        Ok(Err(not_declared(sentence)))
+        Ok(match self.settings.manifest.place_of(&object.key.kind, &pointer) {
+            Ok(FieldPlace::Declared) => Ok(select(&object.fields.value(), &pointer)),
+            Ok(FieldPlace::Metadata) => Ok(object_json::metadata(&object, &pointer)),
+            Ok(FieldPlace::Nowhere) => Ok(None),
+            Err(sentence) => Err(not_declared(sentence)),
+        })
     }
 
     fn json(&mut self, this: Resource<ObjectHandle>) -> wasmtime::Result<Result<String, cluster::ReadError>> {
@@ -242,6 +242,10 @@ impl jobs::HostTarget for Guest {
 
     fn kind(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<String> {
         Ok(self.target(&this)?.target.kind.clone())
+    }
+
+    fn uid(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<Option<String>> {
+        Ok(self.target(&this)?.target.uid.clone())
     }
 
     fn object(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<Option<Resource<ObjectHandle>>> {

@@ -2,59 +2,12 @@
 //!
 //! May not stop anything itself: the engine stops a call when its meter returns an error.
 
-use oarlock_core::plugin::grant::Limits;
+use oarlock_contract::limits::PluginLimits;
 use thiserror::Error;
 use wasmtime::ResourceLimiter;
 
 /// Length of one step of the engine's clock; a call that runs too long is stopped within one more.
 pub(crate) const TICK_MS: u32 = 2;
-
-/// The limits of the calls of one plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PluginLimits {
-    /// Running time of a call.
-    pub call_ms: u32,
-    /// Memory of an instance.
-    pub memory_mib: u32,
-    /// Size of an answer.
-    pub output_bytes: u32,
-    /// Size of the log lines of a call.
-    pub log_bytes: u32,
-    /// Calls of host functions, and objects handed over, during a call.
-    pub host_calls: u32,
-}
-
-/// The limits of a plugin that asks for none, and the highest that a plugin gets without a grant. A plugin in Rust
-/// needs a tenth of them.
-pub const DEFAULTS: PluginLimits =
-    PluginLimits { call_ms: 100, memory_mib: 32, output_bytes: 256 * 1024, log_bytes: 16 * 1024, host_calls: 10_000 };
-
-/// The highest limits that a grant can give: the size of the pool's memories, and times after which a round is no
-/// longer short.
-pub const CAPS: PluginLimits = PluginLimits {
-    call_ms: 5_000,
-    memory_mib: 64,
-    output_bytes: 1024 * 1024,
-    log_bytes: 256 * 1024,
-    host_calls: 1_000_000,
-};
-
-impl PluginLimits {
-    /// The least of the request, the grant (else the default) and the cap.
-    pub fn of(asked: &Limits, granted: &Limits, caps: &PluginLimits) -> Self {
-        let least = |asked: Option<u32>, granted: Option<u32>, default: u32, cap: u32| {
-            let class = granted.unwrap_or(default);
-            asked.unwrap_or(class).min(class).min(cap).max(1)
-        };
-        Self {
-            call_ms: least(asked.call_milliseconds, granted.call_milliseconds, DEFAULTS.call_ms, caps.call_ms),
-            memory_mib: least(asked.memory_mib, granted.memory_mib, DEFAULTS.memory_mib, caps.memory_mib),
-            output_bytes: least(asked.output_bytes, granted.output_bytes, DEFAULTS.output_bytes, caps.output_bytes),
-            log_bytes: least(asked.log_bytes, granted.log_bytes, DEFAULTS.log_bytes, caps.log_bytes),
-            host_calls: least(asked.host_calls, granted.host_calls, DEFAULTS.host_calls, caps.host_calls),
-        }
-    }
-}
 
 /// A call went beyond a limit.
 #[derive(Debug, Error)]
@@ -104,7 +57,7 @@ impl Meter {
                 self.host_calls = left;
                 Ok(())
             }
-            None => Err(LimitExceeded(format!("it called the host more than {} times", self.limits.host_calls))),
+            None => Err(LimitExceeded(self.limits.too_many_host_calls())),
         }
     }
 
@@ -118,7 +71,7 @@ impl Meter {
     /// Compares the size of an answer with its limit.
     pub(crate) fn output(&self, bytes: usize) -> Result<(), LimitExceeded> {
         if bytes > self.limits.output_bytes as usize {
-            return Err(LimitExceeded(format!("its answer has more than {} bytes", self.limits.output_bytes)));
+            return Err(LimitExceeded(self.limits.too_large_an_answer()));
         }
         Ok(())
     }
@@ -153,21 +106,9 @@ impl ResourceLimiter for Meter {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use oarlock_contract::limits::DEFAULTS;
 
-    #[test]
-    fn the_least_of_ask_grant_and_cap_holds() {
-        let of = |asked, granted| {
-            let asked = Limits { call_milliseconds: asked, ..Limits::default() };
-            let granted = Limits { call_milliseconds: granted, ..Limits::default() };
-            PluginLimits::of(&asked, &granted, &CAPS).call_ms
-        };
-        assert_eq!(of(None, None), DEFAULTS.call_ms);
-        assert_eq!(of(Some(50), None), 50);
-        assert_eq!(of(Some(900), None), DEFAULTS.call_ms);
-        assert_eq!(of(Some(900), Some(500)), 500);
-        assert_eq!(of(Some(u32::MAX), Some(u32::MAX)), CAPS.call_ms);
-    }
+    use super::*;
 
     #[test]
     fn each_call_has_its_own_budget() {

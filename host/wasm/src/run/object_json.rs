@@ -5,32 +5,23 @@ use oarlock_core::cluster::object::{Object, Owner};
 use oarlock_core::plugin::manifest::Manifest;
 use serde_json::{Map, Value, json};
 
-/// The value at `pointer` in the metadata, which each plugin may see, as JSON text; `None` where it points elsewhere.
-pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<Option<String>> {
-    if let Some(rest) = pointer.strip_prefix("/metadata") {
-        if !rest.is_empty() && !rest.starts_with('/') {
-            return None;
+/// The value at `pointer`, which points to the kind or into the metadata, as JSON text.
+pub(crate) fn metadata(object: &Object, pointer: &str) -> Option<String> {
+    let value = match (pointer, pointer.strip_prefix("/metadata")) {
+        ("/apiVersion", _) => Some(Value::from(object.key.kind.api_version.as_str())),
+        ("/kind", _) => Some(Value::from(object.key.kind.kind.as_str())),
+        (_, Some(rest)) => {
+            let field = rest.strip_prefix('/').map(|path| path.split('/').next().unwrap_or_default());
+            metadata_of(object, field).pointer(rest).cloned()
         }
-        let field = rest.strip_prefix('/').map(|path| path.split('/').next().unwrap_or_default());
-        let document = metadata_of(object, field);
-        return Some(document.pointer(rest).map(Value::to_string));
-    }
-    match pointer {
-        "/apiVersion" => Some(Some(Value::from(object.key.kind.api_version.as_str()).to_string())),
-        "/kind" => Some(Some(Value::from(object.key.kind.kind.as_str()).to_string())),
         _ => None,
-    }
+    };
+    value.map(|value| value.to_string())
 }
 
 /// The whole document: kind, metadata and the fields that the plugin declares.
 pub(crate) fn whole(object: &Object, manifest: &Manifest) -> Value {
-    let mut document = json!({"apiVersion": object.key.kind.api_version, "kind": object.key.kind.kind});
-    let fields = object.fields.value();
-    for rule in manifest.reads.iter().filter(|rule| rule.concerns(&object.key.kind)) {
-        for field in &rule.fields {
-            copy(&fields, &mut document, field.trim_end_matches("/*"));
-        }
-    }
+    let mut document = manifest.declared_fields(&object.key.kind, &object.fields.value());
     if let (Value::Object(fields), Value::Object(own)) = (&mut document, metadata_of(object, None)) {
         let slot = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(slot) = slot {
@@ -71,21 +62,9 @@ fn owner(owner: &Owner) -> Value {
         "controller": owner.controller})
 }
 
-/// Copies the value at `pointer` to the same place. A pointer into an array copies the whole array, as it is stored.
-fn copy(from: &Value, into: &mut Value, pointer: &str) {
-    let Some(rest) = pointer.strip_prefix('/') else { return };
-    let (token, below) = rest.find('/').map_or((rest, ""), |end| rest.split_at(end));
-    let token = token.replace("~1", "/").replace("~0", "~");
-    let (Some(child), Some(map)) = (from.get(&token), into.as_object_mut()) else { return };
-    if child.is_object() && !below.is_empty() {
-        copy(child, map.entry(token).or_insert_with(|| Value::Object(Map::new())), below);
-    } else {
-        map.insert(token, child.clone());
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use oarlock_contract::reads::FieldPlace;
     use oarlock_core::cluster::object::Kind;
 
     use super::*;
@@ -106,11 +85,14 @@ mod tests {
     #[test]
     fn metadata_is_readable_by_pointer() {
         let at = |pointer| metadata(&pod(), pointer);
-        assert_eq!(at("/metadata/labels/x~1y"), Some(Some("\"1\"".into())));
-        assert_eq!(at("/metadata/creationTimestamp"), Some(Some("\"2026-01-01T00:00:00Z\"".into())));
-        assert_eq!(at("/metadata/ownerReferences"), Some(None));
-        assert_eq!(at("/metadataX"), None);
-        assert_eq!(at("/status"), None);
+        assert_eq!(at("/metadata/labels/x~1y"), Some("\"1\"".into()));
+        assert_eq!(at("/metadata/creationTimestamp"), Some("\"2026-01-01T00:00:00Z\"".into()));
+        assert_eq!(at("/metadata/ownerReferences"), None);
+        let place = |pointer| manifest(&["/status/phase"]).place_of(&Kind::pod(), pointer).ok();
+        assert_eq!(place("/metadata/ownerReferences"), Some(FieldPlace::Metadata));
+        assert_eq!(place("/status/phase"), Some(FieldPlace::Declared));
+        assert_eq!(place("metadata"), Some(FieldPlace::Nowhere));
+        assert_eq!([place("/metadataX"), place("/status"), place("")], [None; 3]);
     }
 
     #[test]

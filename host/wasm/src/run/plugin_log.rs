@@ -54,17 +54,32 @@ impl Host for Guest {
         for (key, value) in fields {
             line.push_str(&format!(" {key}={value:?}"));
         }
-        let kept = self.meter.log(line.len() + LINE_BYTES).saturating_sub(LINE_BYTES);
-        if kept == 0 || !self.settings.log.take(kept + LINE_BYTES) {
-            self.dropped_lines = self.dropped_lines.saturating_add(1);
-            return Ok(());
-        }
-        self.emit(level, &printable(&line, kept));
+        self.keep_line(level, &line);
         Ok(())
     }
 }
 
 impl Guest {
+    /// Logs what the call printed: standard output for information, standard error as a warning.
+    pub(crate) fn log_what_was_printed(&mut self) {
+        for (level, pipe) in [(Level::Info, self.stdout.clone()), (Level::Warn, self.stderr.clone())] {
+            let (text, is_cut) = pipe.take();
+            let lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty());
+            lines.for_each(|line| self.keep_line(level, line));
+            self.dropped_lines = self.dropped_lines.saturating_add(is_cut.into());
+        }
+    }
+
+    /// Logs a line, as far as the call and the plugin may log more.
+    fn keep_line(&mut self, level: Level, line: &str) {
+        let kept = self.meter.log(line.len() + LINE_BYTES).saturating_sub(LINE_BYTES);
+        if kept == 0 || !self.settings.log.take(kept + LINE_BYTES) {
+            self.dropped_lines = self.dropped_lines.saturating_add(1);
+        } else {
+            self.emit(level, &printable(line, kept));
+        }
+    }
+
     /// Logs the number of dropped lines, once for each call.
     pub(crate) fn warn_of_dropped_lines(&mut self) {
         let dropped = std::mem::take(&mut self.dropped_lines);

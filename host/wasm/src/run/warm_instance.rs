@@ -59,7 +59,7 @@ pub(crate) struct WarmInstance {
     action: Action,
     calls: u32,
     wall_timeout: Option<Duration>,
-    _permit: OwnedSemaphorePermit,
+    _permits: [OwnedSemaphorePermit; 2],
     _ticking: Ticking,
 }
 
@@ -77,6 +77,8 @@ impl WarmInstance {
     /// Waits until the host may run another instance, and starts it.
     pub(crate) async fn start(context: &CallContext) -> Result<Self, CallError> {
         let permit = context.engine.permits.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
+        let memory = context.engine.memory.clone().acquire_many_owned(context.settings.limits.memory_mib).await;
+        let permits = [permit, memory.map_err(|_| CallError::Busy)?];
         let ticking = context.engine.ticker.keep();
         let mut store = Store::new(&context.engine.wasm, Guest::new(context.settings.clone()));
         store.limiter(|guest| &mut guest.meter);
@@ -89,7 +91,7 @@ impl WarmInstance {
         store.set_epoch_deadline(1);
         let wall_timeout = context.wall_timeout;
         match within(wall_timeout, context.pre.instantiate_async(&mut store)).await {
-            Ok(action) => Ok(Self { store, action, calls: 0, wall_timeout, _permit: permit, _ticking: ticking }),
+            Ok(action) => Ok(Self { store, action, calls: 0, wall_timeout, _permits: permits, _ticking: ticking }),
             Err(error) => Err(CallError::of_engine(store.data(), "the start of an instance", &error)),
         }
     }
@@ -105,12 +107,15 @@ impl WarmInstance {
         self.store.data_mut().begin_call(request.visit().cloned());
         self.store.set_epoch_deadline(1);
         let answered = within(self.wall_timeout, self.run(request)).await;
-        self.store.data_mut().warn_of_dropped_lines();
-        match answered {
+        // Before the log takes what the call printed: standard error says why it trapped.
+        let answered = match answered {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(why)) => Err(CallError::garbage(request.function(), &why)),
             Err(error) => Err(CallError::of_engine(self.store.data(), request.function(), &error)),
-        }
+        };
+        self.store.data_mut().log_what_was_printed();
+        self.store.data_mut().warn_of_dropped_lines();
+        answered
     }
 
     async fn run(&mut self, request: Request<'_>) -> wasmtime::Result<Answered> {

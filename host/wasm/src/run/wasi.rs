@@ -7,24 +7,22 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::{HasData, Linker, Resource};
 use wasmtime_wasi::p2::bindings::clocks::{monotonic_clock, wall_clock};
 use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
-use wasmtime_wasi::p2::pipe::{ClosedOutputStream, MemoryOutputPipe};
+use wasmtime_wasi::p2::pipe::ClosedOutputStream;
 use wasmtime_wasi::p2::{DynPollable, subscribe};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use crate::run::guest::Guest;
 use crate::run::limits::LimitExceeded;
+use crate::run::output_pipe::OutputPipe;
 
-/// The part of standard error that is kept; a panic writes its text there.
-const STDERR_BYTES: usize = 16 * 1024;
 /// The most random bytes in one call; a hash map needs 16.
 const RANDOM_BYTES: u64 = 64 * 1024;
 
-/// A context that denies everything, and the pipe that standard error goes into.
-pub(crate) fn denied() -> (WasiCtx, MemoryOutputPipe) {
-    let stderr = MemoryOutputPipe::new(STDERR_BYTES);
+/// A context that denies everything but to print.
+pub(crate) fn denied(stdout: &OutputPipe, stderr: &OutputPipe) -> WasiCtx {
     let mut builder = WasiCtx::builder();
-    builder.stderr(stderr.clone()).allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false);
-    (builder.build(), stderr)
+    builder.stdout(stdout.clone()).stderr(stderr.clone());
+    builder.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false).build()
 }
 
 /// Random numbers that depend on the seed alone (SplitMix64). Not for secrets.

@@ -6,7 +6,9 @@ use oarlock_core::plugin::proposal::{Mutation, RelationKey, State};
 use oarlock_core::plugin::visit::{Answer, Call};
 use serde_json::json;
 
-use crate::components::{World, pod, serving, visit};
+use oarlock_wasm::{Options, PluginStatus, Plugins};
+
+use crate::components::{World, all_of, component, found, options, pod, serving, visit, with_manifest};
 
 #[tokio::test]
 async fn setup_declares_the_kinds_that_the_plugin_reads() {
@@ -92,4 +94,35 @@ async fn calls_work_on_paused_time_and_take_none_of_it() {
     let answer = plugins.wave(&info.digest).unwrap().call(visit("Replace", Call::OperateThenProgress, json!({}))).await;
     assert!(matches!(answer, Answer::Proposed(_)));
     assert_eq!(before.elapsed(), std::time::Duration::ZERO);
+}
+
+/// A host of 128 MiB, in which all plugins share 32, with a plugin that may use so many.
+async fn small_host(mib: u32) -> (Plugins, PluginStatus) {
+    let plugins = Plugins::start(Options { memory_limit: Some(128 << 20), ..options() }).await.unwrap();
+    let bytes = with_manifest(&component("replace"), |manifest| manifest["limits"] = json!({"memoryMiB": mib}));
+    let mut grant = all_of(&bytes, None);
+    grant.limits.memory_mib = Some(64);
+    plugins.set_grants(vec![grant]).await;
+    let status = plugins.publish("replace", bytes).await.unwrap();
+    (plugins, status)
+}
+
+#[tokio::test]
+async fn plugins_that_run_at_once_keep_to_their_share_of_the_memory() {
+    let (plugins, _) = small_host(20).await;
+    let digest = found(&plugins, "Replace", None).unwrap().digest.clone();
+    let operate = || visit("Replace", Call::OperateThenProgress, json!({}));
+    let (mut first, mut second) = (plugins.wave(&digest).unwrap(), plugins.wave(&digest).unwrap());
+    assert!(matches!(first.call(operate()).await, Answer::Proposed(_)));
+    let mut waits = Box::pin(second.call(operate()));
+    assert!(futures::poll!(&mut waits).is_pending() && futures::poll!(&mut waits).is_pending());
+    drop(first);
+    assert!(matches!(waits.await, Answer::Proposed(_)));
+}
+
+#[tokio::test]
+async fn a_plugin_that_may_use_more_than_the_share_is_refused_by_what_it_needs() {
+    let (_, status) = small_host(48).await;
+    assert_eq!(status.reason, "MemoryLimit", "{status:?}");
+    assert!(status.message.contains("48 MiB") && status.message.contains("--memory-limit 192Mi"), "{status:?}");
 }

@@ -42,9 +42,17 @@ async fn a_helper_that_breaks_down_costs_one_file_and_not_the_host() {
     assert!(status.message.contains("no such instruction"), "{}", status.message);
 }
 
+/// Vets a component, which is not granted and so not compiled.
+async fn vetted(cache: &Path, name: &str) {
+    let options = Options { cache_dir: Some(cache.to_owned()), ..Options::in_memory() };
+    let plugins = Plugins::start(options).await.unwrap();
+    assert_eq!(plugins.publish(name, component(name)).await.unwrap().reason, "GrantMissing");
+}
+
 fn entries(cache: &Path) -> Vec<PathBuf> {
     let paths = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.file_name().is_some_and(|name| name != "key")).collect()
+    // Code has no extension.
+    paths.filter(|path| path.extension().is_none() && path.file_name().is_some_and(|name| name != "key")).collect()
 }
 
 /// Returns `true` if the cache alone is enough, without a compiler.
@@ -86,9 +94,9 @@ async fn an_entry_of_another_host_or_component_is_ignored() {
     // The right key, under the name of another component.
     let plugins = Options { cache_dir: Some(theirs.clone()), ..Options::in_memory() };
     let plugins = Plugins::start(plugins).await.unwrap();
+    plugins.set_grants(vec![all_of(&component("hostile"), None)]).await;
     plugins.publish("hostile", component("hostile")).await;
     let other = entries(&theirs).into_iter().find(|path| *path != foreign);
-    // Compiled whether it is granted or not, so that a grant serves at once.
     std::fs::copy(other.unwrap(), &foreign).unwrap();
     assert!(!from_cache(&theirs).await);
 }
@@ -133,8 +141,10 @@ fn whole(error: &dyn std::error::Error) -> String {
 
 #[tokio::test]
 async fn what_the_helper_hands_over_is_bounded() {
-    let endless = helper("/bin/sh", &["-c", "exec head -c 300000000 /dev/zero"]);
-    let status = dropped(endless, None).await;
+    let cache = scratch("endless");
+    vetted(&cache, "replace").await;
+    let endless = helper("/bin/sh", &["-c", "printf +; exec head -c 300000000 /dev/zero"]);
+    let status = dropped(endless, Some(&cache)).await;
     assert_eq!(status.reason, "CompileLimitExceeded", "{}", status.message);
     assert!(status.message.contains("more than 128 MiB of code"), "{}", status.message);
 }
@@ -144,4 +154,42 @@ async fn the_helper_knows_nothing_of_the_hosts_environment() {
     let tells = helper("/bin/sh", &["-c", "echo \"$HOME$CARGO_MANIFEST_DIR in $(pwd)\" >&2; exit 1"]);
     let status = dropped(tells, None).await;
     assert!(status.message.contains("does not compile: in /;"), "{}", status.message);
+}
+
+/// A helper that notes each of its calls in the file `calls` and does nothing else.
+fn counting(calls: &Path) -> CompileWith {
+    helper("/bin/sh", &["-c", &format!("cat > /dev/null; echo $0 >> {}; exit 1", calls.display())])
+}
+
+#[tokio::test]
+async fn nothing_is_compiled_before_it_is_granted() {
+    let cache = scratch("ungranted");
+    vetted(&cache, "replace").await;
+    let calls = cache.join("calls");
+    let options = Options { compile_with: counting(&calls), cache_dir: Some(cache), ..Options::in_memory() };
+    let plugins = Plugins::start(options).await.unwrap();
+    let status = plugins.publish("replace", component("replace")).await.unwrap();
+    assert_eq!((status.reason.as_str(), status.action.as_deref()), ("GrantMissing", Some("Replace")));
+    assert!(!calls.exists());
+    plugins.set_grants(vec![all_of(&component("replace"), None)]).await;
+    assert_eq!(plugins.list()[0].reason, "CompileFailed");
+    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "compile\n");
+}
+
+#[tokio::test]
+async fn a_component_that_cost_the_helper_much_is_left_alone_for_a_while_also_by_the_next_host() {
+    let cache = scratch("failed");
+    let calls = cache.join("calls");
+    for _ in 0..3 {
+        let status = dropped(counting(&calls), Some(&cache)).await;
+        assert_eq!(status.reason, "CompileFailed", "{status:?}");
+    }
+    assert_eq!(std::fs::read_to_string(&calls).unwrap(), "vet\n");
+}
+
+#[tokio::test]
+async fn a_rejection_by_the_helper_keeps_its_word_and_its_sentence() {
+    let reply = r#"printf -- '-{"reason":"TooDeep","sentence":"it is nested; rebuild it","retryable":false}'"#;
+    let status = dropped(helper("/bin/sh", &["-c", reply]), None).await;
+    assert_eq!((status.reason.as_str(), status.message.as_str()), ("TooDeep", "it is nested; rebuild it"));
 }

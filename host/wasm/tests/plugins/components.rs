@@ -98,8 +98,8 @@ impl Reads for World {
         Ok(self.objects.get(key).cloned())
     }
 
-    fn serves(&self, kind: &Kind) -> bool {
-        kind.api_version == "v1"
+    fn serves(&self, kind: &Kind) -> Result<bool, ReadRefusal> {
+        Ok(kind.api_version == "v1")
     }
 }
 
@@ -130,6 +130,7 @@ pub(crate) fn visit(action: &str, call: Call, parameters: Value) -> Visit {
         name: "web".into(),
         index: 0,
         kind: "Pod".into(),
+        uid: Some("uid-web".into()),
         object: Some(pod("web", json!({}))),
         containers: Vec::new(),
         extras: BTreeMap::new(),

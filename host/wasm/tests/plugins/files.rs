@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use oarlock_wasm::{MAX_BYTES, Options, PluginState, PluginStatus, Plugins, PluginsError};
+use oarlock_core::plugin::grant::Grant;
+use oarlock_wasm::{CompileWith, FirstScan, MAX_BYTES, Options, PluginState, PluginStatus, Plugins, PluginsError};
 
 use crate::compiling::scratch;
 use crate::components::{all_of, component, found, options, with_manifest};
@@ -31,19 +32,18 @@ impl Place {
     }
 
     fn grant(&self) {
-        let spec = serde_json::to_value(all_of(&component("replace"), None)).unwrap();
-        let document = serde_json::json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin",
-            "metadata": {"name": "replace"}, "spec": spec});
-        // JSON is YAML.
-        fs::write(&self.grants, document.to_string()).unwrap();
+        fs::write(&self.grants, grants(&["replace"])).unwrap();
     }
 
     fn options(&self) -> Options {
         Options { dir: Some(self.dir.clone()), grants: Some(self.grants.clone()), ..options() }
     }
 
+    /// A host that has scanned the directory once.
     async fn host(&self) -> Plugins {
-        Plugins::start(self.options()).await.unwrap()
+        let plugins = Plugins::start(self.options()).await.unwrap();
+        scanned(&plugins, FirstScan::Done).await;
+        plugins
     }
 
     /// As `mv` does it.
@@ -52,6 +52,26 @@ impl Place {
         fs::write(&partial, bytes).unwrap();
         fs::rename(partial, self.dir.join(name)).unwrap();
     }
+}
+
+/// The text of a file that grants these components everything.
+fn grants(names: &[&str]) -> String {
+    names.iter().map(|name| document(all_of(&component(name), None))).collect()
+}
+
+fn document(grant: Grant) -> String {
+    let (name, spec) = (grant.name.clone(), serde_json::to_value(grant).unwrap());
+    let document = serde_json::json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin",
+        "metadata": {"name": name}, "spec": spec});
+    // JSON is YAML.
+    format!("---\n{document}\n")
+}
+
+/// Waits until the first scan has come so far.
+async fn scanned(plugins: &Plugins, wanted: FirstScan) {
+    let mut progress = plugins.first_scan();
+    let reached = tokio::time::timeout(Duration::from_secs(60), progress.wait_for(|progress| *progress >= wanted));
+    reached.await.unwrap().unwrap();
 }
 
 /// Waits until the statuses of the plugins are as wanted.
@@ -69,6 +89,46 @@ async fn until(plugins: &Plugins, wanted: impl Fn(&[PluginStatus]) -> bool) -> V
     match tokio::time::timeout(Duration::from_secs(60), waiting).await {
         Ok(list) => list,
         Err(_) => panic!("not within a minute; there is {:#?}", plugins.list()),
+    }
+}
+
+/// A compiler that waits until it is told to end, and a cache of what was compiled before by another.
+struct Slow {
+    cache: PathBuf,
+    began: PathBuf,
+    end: PathBuf,
+}
+
+impl Slow {
+    /// The files that are there now are compiled, and `hostile` is vetted.
+    async fn beside(place: &Place) -> Self {
+        let beside = |name| place.dir.with_file_name(name);
+        let slow = Self { cache: beside("cache"), began: beside("began"), end: beside("end") };
+        let plugins = Plugins::start(Options { cache_dir: Some(slow.cache.clone()), ..place.options() }).await.unwrap();
+        until(&plugins, |list| !list.is_empty() && list.iter().all(|status| status.state == PluginState::Serving))
+            .await;
+        plugins.set_grants(Vec::new()).await;
+        plugins.publish("hostile", component("hostile")).await;
+        slow
+    }
+
+    async fn host(&self, place: &Place) -> Plugins {
+        let (began, end) = (self.began.display(), self.end.display());
+        let script = format!("cat > /dev/null; touch {began}; until [ -e {end} ]; do sleep 0.1; done");
+        let arguments = vec!["-c".into(), script.into()];
+        let compile_with = CompileWith::Helper { program: "/bin/sh".into(), arguments };
+        let options = Options { compile_with, cache_dir: Some(self.cache.clone()), ..place.options() };
+        Plugins::start(options).await.unwrap()
+    }
+
+    async fn began(&self) {
+        while !self.began.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn end(&self) {
+        fs::write(&self.end, "").unwrap();
     }
 }
 
@@ -196,9 +256,130 @@ async fn grants_are_read_again_when_they_change() {
     until(&plugins, |list| list.iter().any(|status| status.state == PluginState::AwaitingGrant)).await;
 }
 
+fn is_serving(plugins: &Plugins, action: &str) -> bool {
+    found(plugins, action, None).is_ok()
+}
+
+#[allow(clippy::disallowed_methods, reason = "a writer that pauses is what is tested")]
+#[tokio::test]
+async fn grants_that_are_written_in_two_steps_revoke_nothing_in_between() {
+    let place = Place::granted("two-steps");
+    place.put("replace.wasm", &component("replace"));
+    place.put("hostile.wasm", &component("hostile"));
+    let plugins = place.host().await;
+    until(&plugins, |list| is_serving(&plugins, "Replace") && reason("GrantMissing")(list)).await;
+    let watched = plugins.clone();
+    let revoked = tokio::spawn(async move {
+        let mut changes = watched.changes();
+        while is_serving(&watched, "Replace") {
+            changes.changed().await.unwrap();
+        }
+    });
+    let both = grants(&["replace", "hostile"]);
+    let path = place.grants.clone();
+    // As an editor does it, and as a copy over a network does.
+    let writing = tokio::task::spawn_blocking(move || {
+        let pause = || std::thread::sleep(Duration::from_millis(50));
+        fs::remove_file(&path).unwrap();
+        pause();
+        fs::File::create(&path).unwrap();
+        pause();
+        fs::write(&path, "---\n").unwrap();
+        pause();
+        fs::write(&path, both).unwrap();
+    });
+    writing.await.unwrap();
+    until(&plugins, |list| list.iter().filter(|status| status.state == PluginState::Serving).count() == 2).await;
+    assert!(!revoked.is_finished(), "the grant of `replace` was lost for a moment");
+    revoked.abort();
+}
+
+#[tokio::test]
+async fn a_grant_is_revoked_while_a_file_is_being_compiled() {
+    let place = Place::granted("behind-compiles");
+    place.put("replace.wasm", &component("replace"));
+    let slow = Slow::beside(&place).await;
+    let plugins = slow.host(&place).await;
+    until(&plugins, one(PluginState::Serving)).await;
+    fs::write(&place.grants, grants(&["replace", "hostile"])).unwrap();
+    place.put("hostile.wasm", &component("hostile"));
+    slow.began().await;
+    fs::write(&place.grants, grants(&["hostile"])).unwrap();
+    until(&plugins, |list| list.iter().any(|status| status.state == PluginState::AwaitingGrant)).await;
+    assert!(!is_serving(&plugins, "Replace"));
+    slow.end();
+}
+
+#[tokio::test]
+async fn a_setup_that_is_tried_again_is_not_compiled_again() {
+    let place = Place::new("setup-retry");
+    fs::write(&place.grants, grants(&["hostile"])).unwrap();
+    place.put("hostile.wasm", &component("hostile"));
+    let slow = Slow::beside(&place).await;
+    let retry = all_of(&component("hostile"), Some(serde_json::json!({"setup": "retry"})));
+    fs::write(&place.grants, document(retry)).unwrap();
+    let plugins = slow.host(&place).await;
+    until(&plugins, reason("SetupFailed")).await;
+    fs::remove_dir_all(&slow.cache).unwrap();
+    // The first two tries come after two seconds and after six.
+    let compiled = tokio::time::timeout(Duration::from_secs(8), slow.began()).await;
+    assert!(compiled.is_err(), "it was compiled again");
+    slow.end();
+}
+
+#[tokio::test]
+async fn a_file_is_compiled_once_it_is_granted() {
+    let place = Place::new("granted-later");
+    place.put("replace.wasm", &component("replace"));
+    let plugins = place.host().await;
+    until(&plugins, reason("GrantMissing")).await;
+    place.grant();
+    until(&plugins, one(PluginState::Serving)).await;
+    fs::write(&place.grants, grants(&["hostile"])).unwrap();
+    until(&plugins, one(PluginState::AwaitingGrant)).await;
+    place.grant();
+    until(&plugins, one(PluginState::Serving)).await;
+}
+
+#[tokio::test]
+async fn grants_that_are_a_pipe_are_refused_and_not_waited_for() {
+    let place = Place::new("pipe");
+    place.put("replace.wasm", &component("replace"));
+    assert!(std::process::Command::new("mkfifo").arg(&place.grants).status().unwrap().success());
+    let plugins = place.host().await;
+    until(&plugins, reason("GrantMissing")).await;
+    let granted = place.dir.with_file_name("granted.yaml");
+    fs::write(&granted, grants(&["replace"])).unwrap();
+    fs::rename(granted, &place.grants).unwrap();
+    until(&plugins, one(PluginState::Serving)).await;
+}
+
+#[tokio::test]
+async fn a_start_waits_for_no_compiler_and_what_was_compiled_before_serves_first() {
+    let place = Place::new("first-scan");
+    fs::write(&place.grants, grants(&["replace", "hostile"])).unwrap();
+    place.put("replace.wasm", &component("replace"));
+    let slow = Slow::beside(&place).await;
+    place.put("a.wasm", &component("hostile"));
+    let plugins = slow.host(&place).await;
+    assert_eq!(*plugins.first_scan().borrow(), FirstScan::Pending);
+    scanned(&plugins, FirstScan::Cached).await;
+    slow.began().await;
+    assert!(is_serving(&plugins, "Replace"));
+    assert_eq!(*plugins.first_scan().borrow(), FirstScan::Cached);
+    slow.end();
+    scanned(&plugins, FirstScan::Done).await;
+    assert!(reason("CompileFailed")(&plugins.list()));
+}
+
 #[tokio::test]
 async fn wrong_places_are_refused_with_the_fix() {
     let place = Place::new("wrong");
+    let here = Options { dir: Some(".".into()), grants: Some("grants.yaml".into()), ..place.options() };
+    assert!(matches!(Plugins::start(here).await, Err(PluginsError::Grants { .. })));
+    fs::write(place.dir.join("linked.yaml"), "").unwrap();
+    symlink(place.dir.join("linked.yaml"), &place.grants).unwrap();
+    assert!(matches!(Plugins::start(place.options()).await, Err(PluginsError::Grants { .. })));
     let inside = Options { grants: Some(place.dir.join("grants.yaml")), ..place.options() };
     assert!(matches!(Plugins::start(inside).await, Err(PluginsError::Grants { .. })));
     let nowhere = Options { dir: Some(Path::new("/nonexistent").to_owned()), ..place.options() };

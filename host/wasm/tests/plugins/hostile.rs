@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oarlock_core::cluster::live_reads::Sighting;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::plugin::authorize::{Authority, authorize};
 use oarlock_core::plugin::lookup::PluginInfo;
@@ -166,7 +167,7 @@ fn gate(info: &PluginInfo, proposal: &Proposal) -> Result<(), String> {
         target: &target,
         target_uid: Some("uid-web"),
         extras: &Default::default(),
-        seen: &|_| None,
+        seen: &|_| Sighting::Unread,
     };
     authorize(proposal, &gate).map_err(|denied| denied.to_string())
 }

@@ -11,7 +11,11 @@ mod files;
 #[cfg(test)]
 mod folder;
 #[cfg(test)]
+mod frozen;
+#[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod printing;
 #[cfg(test)]
 mod serving;
 #[cfg(test)]

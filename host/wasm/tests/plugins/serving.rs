@@ -1,7 +1,7 @@
 //! The election of the plugin that serves: versions, grants and the jobs that are bound to a digest.
 
 use oarlock_core::plugin::grant::Grant;
-use oarlock_wasm::{PluginState, Plugins, Unavailable, digest};
+use oarlock_wasm::{Options, PluginState, Plugins, digest};
 use serde_json::json;
 
 use crate::components::{all_of, component, found, options, with_manifest};
@@ -25,6 +25,20 @@ async fn without_a_grant_nothing_serves_and_the_missing_lines_are_named() {
     let sentence = found(&plugins, "Replace", None).unwrap_err();
     assert!(sentence.starts_with("AwaitingGrant: "), "{sentence}");
     assert!(plugins.declared().is_empty() && plugins.digests().is_empty());
+}
+
+#[tokio::test]
+async fn where_all_is_granted_a_plugin_serves_without_a_grant_and_its_grant_still_configures_it() {
+    let plugins = Plugins::start(Options { grant_all: true, ..options() }).await.unwrap();
+    let greedy = with_manifest(&component("replace"), |manifest| {
+        manifest["tasks"] = json!([{"name": "run-on-node", "reason": "to look around"}]);
+        manifest["config"] = json!({"type": "object"});
+    });
+    plugins.publish("replace.wasm", greedy).await;
+    assert!(found(&plugins, "Replace", None).is_ok());
+    let configured = Grant { name: "replace".to_owned(), config: Some(json!({"a": 1})), ..Grant::default() };
+    plugins.set_grants(vec![configured]).await;
+    assert_eq!(found(&plugins, "Replace", None).unwrap().grant.config(), json!({"a": 1}));
 }
 
 #[tokio::test]
@@ -138,76 +152,42 @@ async fn a_configuration_that_does_not_fit_the_schema_is_refused() {
     assert_eq!(status.reason, "ConfigInvalid");
 }
 
-fn not_served() -> Option<Unavailable> {
-    let message = "the API server does not serve CollaSet; install its CRD".to_owned();
-    Some(Unavailable { reason: "KindNotServed", message })
-}
-
-fn states(plugins: &Plugins) -> Vec<(String, PluginState)> {
-    plugins.list().into_iter().map(|status| (status.version.unwrap(), status.state)).collect()
+/// The next version, which asks for more.
+fn greedier() -> Vec<u8> {
+    with_manifest(&version("0.2.0"), |manifest| {
+        let label = json!({"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["next.test/label"],
+            "reason": "to have more"});
+        manifest["writes"].as_array_mut().unwrap().push(label);
+    })
 }
 
 #[tokio::test]
-async fn a_plugin_whose_kind_cannot_be_listed_serves_no_job_until_it_can() {
-    let plugins = granted().await;
-    plugins.publish("replace.wasm", component("replace")).await;
-    let digest = digest(&component("replace"));
-    let declared = plugins.declared();
-    plugins.set_unavailable(&digest, not_served()).await;
-    for bound in [None, Some(digest.as_str())] {
-        let sentence = found(&plugins, "Replace", bound).unwrap_err();
-        assert_eq!(sentence, "KindNotServed: the API server does not serve CollaSet; install its CRD");
+async fn a_revoked_grant_ends_the_last_good_plugin_of_a_file_too() {
+    for broken in [b"\0asm".to_vec(), greedier()] {
+        let plugins = granted().await;
+        plugins.publish("replace.wasm", version("0.1.0")).await;
+        plugins.publish("replace.wasm", broken).await;
+        let old = digest(&version("0.1.0"));
+        assert_eq!(found(&plugins, "Replace", None).unwrap().digest, old);
+        let mut less = all_of(&component("replace"), None);
+        less.writes.clear();
+        plugins.set_grants(vec![less]).await;
+        assert!(found(&plugins, "Replace", Some(&old)).is_err(), "it goes on under the grant that was revoked");
     }
-    let [status] = plugins.list().try_into().unwrap();
-    assert_eq!((status.state, status.reason.as_str()), (PluginState::Unavailable, "KindNotServed"));
-    assert!(status.message.contains("CollaSet"), "{status:?}");
-    // It stays declared, so that its kinds are listed once they can be.
-    assert_eq!(plugins.declared(), declared);
-    assert!(plugins.digests().contains(&digest));
-    plugins.set_unavailable(&digest, None).await;
-    assert!(found(&plugins, "Replace", None).is_ok());
-    assert_eq!(plugins.list()[0].state, PluginState::Serving);
 }
 
 #[tokio::test]
-async fn an_unavailable_plugin_leaves_others_alone() {
+async fn a_grant_for_the_next_version_does_not_interrupt_the_present_one() {
+    let next = greedier();
     let plugins = granted().await;
-    let other = with_manifest(&component("replace"), |manifest| manifest["action"] = json!("Restart"));
     plugins.publish("replace.wasm", version("0.1.0")).await;
-    plugins.publish("restart.wasm", other.clone()).await;
-    let (old, new) = (digest(&version("0.1.0")), digest(&version("0.2.0")));
-    plugins.set_unavailable(&digest(&other), not_served()).await;
-    plugins.set_unavailable(&new, not_served()).await;
-    assert!(found(&plugins, "Replace", None).is_ok() && found(&plugins, "Restart", None).is_err());
-    // A mark of a plugin that is not there is lost.
-    plugins.publish("replace.wasm", version("0.2.0")).await;
-    assert_eq!(found(&plugins, "Replace", None).unwrap().digest, new);
-    // Jobs that began with the replaced version go on, and the mark of it goes with it.
-    plugins.set_unavailable(&new, not_served()).await;
-    assert!(found(&plugins, "Replace", None).is_err());
-    assert_eq!(found(&plugins, "Replace", Some(&old)).unwrap().digest, old);
-    plugins.set_unavailable(&old, not_served()).await;
-    assert!(found(&plugins, "Replace", Some(&old)).is_err());
-    let unavailable = |version: &str| states(&plugins).contains(&(version.to_owned(), PluginState::Unavailable));
-    assert!(unavailable("0.1.0") && unavailable("0.2.0"), "{:?}", plugins.list());
-    plugins.set_grants(Vec::new()).await;
-    assert!(!unavailable("0.1.0") && !unavailable("0.2.0"), "{:?}", plugins.list());
-}
-
-#[tokio::test]
-async fn only_a_mark_that_differs_is_a_change() {
-    let plugins = granted().await;
-    plugins.publish("replace.wasm", component("replace")).await;
-    let digest = digest(&component("replace"));
-    let mut changes = plugins.changes();
-    let mut changed = async |unavailable| {
-        changes.mark_unchanged();
-        plugins.set_unavailable(&digest, unavailable).await;
-        changes.has_changed().unwrap()
-    };
-    assert!(!changed(None).await);
-    assert!(changed(not_served()).await && !changed(not_served()).await);
-    let not_ready = Unavailable { reason: "KindNotReady", message: "failed to list CollaSets; wait".to_owned() };
-    assert!(changed(Some(not_ready)).await);
-    assert!(changed(None).await && !changed(None).await);
+    let status = plugins.publish("replace.wasm", next.clone()).await.unwrap();
+    assert_eq!(status.state, PluginState::AwaitingGrant, "{status:?}");
+    let mut grant = all_of(&component("replace"), None);
+    grant.namespaces = vec!["shop".into()];
+    plugins.set_grants(vec![grant.clone()]).await;
+    assert_eq!(found(&plugins, "Replace", None).unwrap().grant.namespaces, ["shop"]);
+    grant.writes = all_of(&next, None).writes;
+    plugins.set_grants(vec![grant]).await;
+    assert_eq!(found(&plugins, "Replace", None).unwrap().digest, digest(&next));
 }

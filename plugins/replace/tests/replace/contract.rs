@@ -1,16 +1,18 @@
 //! What the plugin declares: its manifest, its grant and its registration fit each other.
 
-use oarlock_sdk::kit::Manifest;
-use oarlock_sdk::{Action, Plugin, Registration, Relation};
+use oarlock_sdk::kit::manifest;
+use oarlock_sdk::{Action, Registration, Relation};
 use replace::Replace;
 
 #[test]
 fn manifest_is_that_of_the_replace_action() {
-    let manifest = Manifest::parse(Replace::MANIFEST).unwrap();
-    assert_eq!((manifest.name.as_str(), manifest.version.as_str()), ("replace", env!("CARGO_PKG_VERSION")));
+    let manifest = manifest::<Replace>().unwrap();
+    let version = manifest.version.to_string();
+    assert_eq!((manifest.name.as_str(), version.as_str()), ("replace", env!("CARGO_PKG_VERSION")));
     assert_eq!(manifest.action, "Replace");
-    assert_eq!(manifest.parameters["additionalProperties"], false);
-    for (name, parameter) in manifest.parameters["properties"].as_object().unwrap() {
+    let parameters = manifest.parameters.unwrap();
+    assert_eq!(parameters["additionalProperties"], false);
+    for (name, parameter) in parameters["properties"].as_object().unwrap() {
         assert!(parameter["description"].is_string(), "{name} is not described");
     }
 }

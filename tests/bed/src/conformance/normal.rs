@@ -45,7 +45,7 @@ impl Normal {
     pub(crate) fn normalise(&mut self, mut body: Value) -> Value {
         self.learn(&body);
         self.replace("", &mut body);
-        sort_discovery(&mut body);
+        sort_unordered(&mut body);
         body
     }
 
@@ -172,13 +172,21 @@ impl Normal {
     }
 }
 
-/// A real server lists the resources of a group in the order in which it heard of their definitions.
-fn sort_discovery(body: &mut Value) {
-    if body.get("kind").and_then(Value::as_str) != Some("APIResourceList") {
-        return;
-    }
-    if let Some(resources) = body.get_mut("resources").and_then(Value::as_array_mut) {
-        resources.sort_by_cached_key(|resource| resource.get("name").and_then(Value::as_str).map(str::to_owned));
+/// A real server lists the resources of a group in the order in which it heard of their definitions, and the rules that hold
+/// for somebody in that of its cache.
+fn sort_unordered(body: &mut Value) {
+    let lists: &[&str] = match body.get("kind").and_then(Value::as_str) {
+        Some("APIResourceList") => &["/resources"],
+        Some("SelfSubjectRulesReview") => &["/status/resourceRules", "/status/nonResourceRules"],
+        _ => &[],
+    };
+    for list in lists {
+        if let Some(list) = body.pointer_mut(list).and_then(Value::as_array_mut) {
+            let key = |one: &Value| {
+                ["name", "resources", "nonResourceURLs"].map(|field| one.get(field).map(Value::to_string))
+            };
+            list.sort_by_cached_key(key);
+        }
     }
 }
 

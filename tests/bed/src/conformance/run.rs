@@ -14,6 +14,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::normal::Normal;
 use super::script::{Group, Script, Step};
@@ -23,6 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A watch that has no further event is given up after this.
 const SILENCE: Duration = Duration::from_secs(8);
+
+/// A server's cache of roles is behind its store by less than this.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(20);
+
+/// How often a step that waits for something is sent again.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Makes a server forget its past, as compaction does.
 pub type Forget = Arc<dyn Fn() -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
@@ -63,13 +70,14 @@ pub(crate) async fn script(side: &Side, group: &Group, script: &Script) -> Vec<O
         headers: Vec::new(),
         body: Some(namespace),
         keep: Vec::new(),
+        until: Vec::new(),
         events: 0,
     };
     // That both sides take the namespace is seen by every later step.
     let _ = send(side, &prepare, &known, &group.define).await;
     let mut seen = Vec::new();
     for step in &script.steps {
-        let (status, body) = match send(side, step, &known, &group.define).await {
+        let (status, body) = match send_until(side, step, &known, &group.define).await {
             Ok(answer) => answer,
             Err(cause) => (0, json!({"no answer": format!("{cause:#}")})),
         };
@@ -79,6 +87,24 @@ pub(crate) async fn script(side: &Side, group: &Group, script: &Script) -> Vec<O
         seen.push(Observation { status, body: normal.normalise(body) });
     }
     seen
+}
+
+/// Sends a step, again and again where it waits for something; the last answer counts.
+async fn send_until(
+    side: &Side,
+    step: &Step,
+    known: &Known,
+    define: &Map<String, Value>,
+) -> anyhow::Result<(u16, Value)> {
+    let end = Instant::now() + CAUGHT_UP_WITHIN;
+    loop {
+        let answer = send(side, step, known, define).await?;
+        let is_there = |(pointer, value): &(String, String)| text(answer.1.pointer(pointer)) == *value;
+        if step.until.iter().all(is_there) || Instant::now() > end {
+            return Ok(answer);
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
 }
 
 async fn send(side: &Side, step: &Step, known: &Known, define: &Map<String, Value>) -> anyhow::Result<(u16, Value)> {
@@ -141,7 +167,7 @@ fn build(step: &Step, known: &Known, define: &Map<String, Value>) -> anyhow::Res
     }
     for (name, value) in &step.headers {
         if let (Some(headers), Ok(name), Ok(value)) =
-            (builder.headers_mut(), http::HeaderName::try_from(name), http::HeaderValue::try_from(value))
+            (builder.headers_mut(), http::HeaderName::try_from(name), http::HeaderValue::try_from(fill(value, known)))
         {
             headers.insert(name, value);
         }

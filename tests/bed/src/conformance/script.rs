@@ -45,6 +45,8 @@ pub(crate) struct Step {
     pub(crate) body: Option<Value>,
     /// Names for values of the reply, by JSON pointer.
     pub(crate) keep: Vec<(String, String)>,
+    /// The request is sent again until the reply has these values, by JSON pointer: roles reach a real server's cache late.
+    pub(crate) until: Vec<(String, String)>,
     /// How many events a watch is read for.
     pub(crate) events: usize,
 }
@@ -87,7 +89,7 @@ impl Step {
     fn parse(value: &Value) -> anyhow::Result<Self> {
         let step = value.as_object().with_context(|| format!("a step must be a map: {value}"))?;
         if let Some(unknown) =
-            step.keys().find(|key| !["do", "as", "headers", "body", "keep", "events"].contains(&key.as_str()))
+            step.keys().find(|key| !["do", "as", "headers", "body", "keep", "until", "events"].contains(&key.as_str()))
         {
             bail!("unknown key {unknown:?} in step {value}");
         }
@@ -103,6 +105,7 @@ impl Step {
             headers: pairs(step.get("headers")),
             body: step.get("body").cloned(),
             keep: pairs(step.get("keep")),
+            until: pairs(step.get("until")),
             events: step
                 .get("events")
                 .and_then(Value::as_u64)

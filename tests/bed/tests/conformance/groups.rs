@@ -71,8 +71,10 @@ macro_rules! groups {
 }
 
 groups![
+    access,
     admission,
     apply,
+    containers,
     create,
     delete,
     discovery,

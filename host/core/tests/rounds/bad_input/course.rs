@@ -63,7 +63,7 @@ impl Course {
 
     /// When a round is due, or a result comes.
     fn due(&self) -> Option<Timestamp> {
-        let comes = self.bench.queue.has_next().then(|| after(self.bench.now, ROUND_TRIP));
+        let comes = self.bench.queue.has_next(|_| true).then(|| after(self.bench.now, ROUND_TRIP));
         self.bench.next.into_iter().chain(comes).min()
     }
 
@@ -76,7 +76,7 @@ impl Course {
                 break;
             }
             self.bench.now = at;
-            if self.bench.queue.has_next() {
+            if self.bench.queue.has_next(|_| true) {
                 self.bench.send();
             }
             self.round()?;

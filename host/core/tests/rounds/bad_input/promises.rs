@@ -17,7 +17,8 @@ impl Course {
         let memory = &bench.memory;
         let due: BTreeSet<u32> = memory.agenda.clone().take_due(Timestamp::MAX).into_iter().collect();
         let mut queue = bench.queue.clone();
-        let queued: BTreeSet<u32> = std::iter::from_fn(|| queue.take_next()).filter_map(|entry| entry.index).collect();
+        let queued: BTreeSet<u32> =
+            std::iter::from_fn(|| queue.take_next(|_| true)).filter_map(|entry| entry.index).collect();
         let serves = bench.found.serving().is_some();
         for index in memory.durable.processing.iter().chain(&memory.releasing) {
             let waits = due.contains(index)

@@ -89,7 +89,7 @@ impl Bench {
         self.next = Some(Timestamp::UNIX_EPOCH);
     }
 
-    pub(super) fn moved(&mut self) {
+    pub(crate) fn moved(&mut self) {
         self.version += 1;
         self.job["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let meta = &self.job["metadata"];

@@ -16,16 +16,44 @@ pub(crate) fn plugin() -> PluginLookup {
 
 /// The same plugin, with this schema of its parameters.
 pub(crate) fn plugin_with(parameters: &Value) -> PluginLookup {
-    let manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
+    built(parameters, &[], &[])
+}
+
+/// The same plugin, which also reads objects of `kind`, by `get` alone, and changes them in every way.
+pub(crate) fn plugin_that_changes(kind: &Kind) -> PluginLookup {
+    let rule = |verb: Option<&str>| {
+        let mut rule = json!({"apiVersion": kind.api_version, "kind": kind.kind});
+        match verb {
+            Some(verb) => rule["verb"] = json!(verb),
+            None => rule["fields"] = json!(["/spec"]),
+        }
+        rule
+    };
+    let mut writes = ["metadata", "patch", "delete", "create"].map(|verb| rule(Some(verb)));
+    writes[0]["labels"] = json!(["mark"]);
+    writes[1]["subresources"] = json!(["status"]);
+    built(&json!({"type": "object"}), &[rule(None)], &writes)
+}
+
+fn built(parameters: &Value, reads: &[Value], writes: &[Value]) -> PluginLookup {
+    let mut manifest = json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
         "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"], "reason": "r"}],
         "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
             {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"], "reason": "r"}],
         "parameters": parameters});
-    let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "replace"},
+    let mut grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "replace"},
         "spec": {"anyVersion": true, "namespaces": ["*"],
             "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions"]}],
             "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
                 {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["mark"], "finalizers": ["f.io/f"]}]}});
+    for (field, rules) in [("reads", reads), ("writes", writes)] {
+        grant["spec"][field].as_array_mut().unwrap().extend(rules.iter().cloned());
+        let asked = rules.iter().cloned().map(|mut rule| {
+            rule["reason"] = json!("r");
+            rule
+        });
+        manifest[field].as_array_mut().unwrap().extend(asked);
+    }
     let relations = vec![Relation { name: "successors".into(), kind: Kind::pod(), by: RelationKey::SameController }];
     PluginLookup::Serving(Arc::new(PluginInfo {
         manifest: Manifest::parse(manifest.to_string().as_bytes()).unwrap(),

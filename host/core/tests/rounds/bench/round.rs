@@ -31,6 +31,11 @@ impl Bench {
                     let unresolved = self.store.unresolved(&Kind::pod(), namespace);
                     unresolved.iter().for_each(|owner| self.store.learn_root(&owner.uid, owner));
                 }
+                if let LiveRead::Object(key) = &read
+                    && !self.store.keeps(&key.kind)
+                {
+                    live.objects.insert(key.clone(), self.unwatched.get(key).cloned());
+                }
                 live.answered.insert(read);
                 continue;
             };
@@ -78,10 +83,11 @@ impl Bench {
         self.told.extend(events.into_iter().map(|event| event.reason));
         let facts = round.job_facts(&self.memory);
         let mut verdicts = Vec::new();
-        for (index, planned) in &plan.visits {
+        let there = round.serving().is_some() && self.weather.plugin();
+        for (index, planned) in plan.visits.iter().take(self.visits_in_time) {
             let mut known = self.memory.targets.remove(index).unwrap_or_default();
             let call = PlannedCall { target: round.target(*index, &self.memory).unwrap(), planned };
-            let verdict = if round.serving().is_some() && call.wants_plugin(&known) {
+            let verdict = if there && call.wants_plugin(&known) {
                 let (visit, reads) = call.input(&facts, &self.memory, &known, &tables);
                 let answered = answer(&visit);
                 call.judge(Some((answered, &reads)), &mut known, &mut lock(&tables))
@@ -91,6 +97,7 @@ impl Bench {
             verdicts.push((*index, verdict));
             self.memory.targets.insert(*index, known);
         }
+        plan.visits_made(verdicts.len(), &mut self.memory);
         let mut decision = conclude(&round, plan, verdicts, &mut self.memory, &tables);
         std::mem::take(&mut self.memory.woken).into_iter().for_each(|(_, index)| self.memory.turn_to(index));
         if !decision.record.is_empty() && !self.weather.records() {
@@ -102,7 +109,7 @@ impl Bench {
         }
         self.tries = 0;
         decision.commit.shards = self.store_record(&decision.record);
-        for target in self.memory.ended_by(&decision.commit) {
+        for (_, target) in self.memory.ended_by(&decision.commit) {
             let reason = target.error.as_ref().map(|error| format!("/{}", error.reason));
             self.ended.push(target.progress.word().to_owned() + &reason.unwrap_or_default());
         }

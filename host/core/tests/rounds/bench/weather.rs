@@ -48,6 +48,11 @@ pub(crate) trait Weather {
         true
     }
 
+    /// Whether the plugin that served when it was looked up is still there when it is called.
+    fn plugin(&mut self) -> bool {
+        true
+    }
+
     /// What becomes of a live read.
     fn look(&mut self, _: &LiveRead) -> Look {
         Look::Answered

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::object::{Object, ObjectKey};
+use oarlock_core::cluster::object::Object;
 use oarlock_core::cluster::writes::{EntryResult, Record, Stopped, StoredShard, Write};
 use oarlock_core::job::time::after_seconds;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Bench {
     /// Sends what waits, as much as leaves at once. The results are news to the next round.
     pub(crate) fn send(&mut self) {
         for _ in 0..self.wire {
-            let Some(mut entry) = self.queue.take_next() else { return };
+            let Some(mut entry) = self.queue.take_next(|_| true) else { return };
             let (mut stopped, mut done) = (None, 0);
             while let Some(write) = entry.writes.get(done).cloned() {
                 stopped = self.wire_does(&write);
@@ -109,8 +109,9 @@ impl Bench {
                 self.store.apply(now);
                 None
             }
+            Write::Patch { object, .. } if self.unwatched.contains_key(object) => None,
             Write::Patch { object, body, .. } => {
-                if *object != ObjectKey::job(&Self::key()) || self.job_is_gone {
+                if *object != Self::key().object() || self.job_is_gone {
                     return Some(Stopped::Gone);
                 }
                 merge(&mut self.job, body);
@@ -134,7 +135,7 @@ impl Bench {
                 }
                 None
             }
-            Write::Delete { object, .. } if *object == ObjectKey::job(&Self::key()) => {
+            Write::Delete { object, .. } if *object == Self::key().object() => {
                 if self.job_is_gone {
                     return Some(Stopped::Gone);
                 }

@@ -1,6 +1,8 @@
 //! When a target starts, what is recorded before, and which jobs start none.
 
 use oarlock_core::plugin::lookup::PluginLookup;
+use oarlock_core::plugin::proposal::{Proposal, Report, State};
+use oarlock_core::plugin::visit::{Answer, Visit};
 use oarlock_core::round::finalize::FINALIZER;
 use serde_json::{Value, json};
 
@@ -37,6 +39,53 @@ fn partition_holds_back_the_rest_and_raising_it_lets_them_start() {
     bench.settle(&mut evict_and_wait);
     assert_eq!((bench.word(1), bench.word(2)), ("Processing".into(), "Pending".into()));
     assert_eq!(bench.status()["observedGeneration"], json!(2));
+}
+
+#[test]
+fn what_holds_a_job_back_is_shown_in_a_word() {
+    let with = |field: &str, value: Value| {
+        let mut spec = Bench::targets(&["a"]);
+        spec[field] = value;
+        spec
+    };
+    let refused = PluginLookup::NotServing { reason: "AwaitingGrant", message: "reads: [...]".into() };
+    let unreadable = PluginLookup::NotServing { reason: "KindNotReadable", message: "ConfigMap".into() };
+    for (spec, found, word) in [
+        (with("partition", json!(0)), None, json!("Partition")),
+        (with("partition", json!(-1)), None, json!("InvalidSpec")),
+        (with("partition", json!(1)), Some(PluginLookup::Unknown { loaded: Vec::new() }), json!("NoPlugin")),
+        (with("partition", json!(1)), Some(refused), json!("Grant")),
+        (with("partition", json!(1)), Some(unreadable), json!("KindNotReadable")),
+        (with("partition", json!(1)), None, Value::Null),
+    ] {
+        let mut bench = Bench::new(spec);
+        bench.found = found.unwrap_or(bench.found);
+        bench.pod("a", "1");
+        bench.settle(&mut evict_and_wait);
+        assert_eq!(
+            (&bench.status()["waitsFor"], &bench.status()["done"]),
+            (&word, &json!("0/1")),
+            "{}",
+            bench.status()
+        );
+    }
+}
+
+#[test]
+fn a_target_that_is_a_new_pod_itself_names_the_pod_that_it_replaces() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let mut wait = |_: &Visit| {
+        let set_extra = vec![("NotAllowedToReplaceNewPod".to_owned(), "origin".to_owned())];
+        let proposal = Proposal { set_extra, ..Proposal::default() };
+        let report = Report { state: State::Processing, proposal, check_after_ms: None };
+        Answer::Reported { operate: Proposal::default(), report }
+    };
+    bench.settle(&mut wait);
+    assert_eq!(bench.status()["waitsFor"], "Replacement of origin");
+    let conditions = bench.status()["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|condition| condition["type"] == "Reconciling").unwrap();
+    assert!(found["message"].as_str().unwrap().contains("a is itself the new pod of origin"), "{found}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! What is tried again, how soon, and what is observed before.
 
 use oarlock_core::cluster::object::{Object, ObjectKey};
-use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::cluster::writes::{Stopped, blocked_by};
 use oarlock_core::job::time::after_seconds;
 use oarlock_core::plugin::proposal::CallFailure;
 use oarlock_core::plugin::visit::{Answer, Visit};
 
 use crate::answers::evict_and_wait;
 use crate::bench::Bench;
+use serde_json::{Value, json};
 
 #[test]
 fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
@@ -20,6 +21,7 @@ fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
     }
     assert_eq!(bench.word(0), "Processing/EvictionBlocked");
     assert_eq!(bench.told, ["EvictionBlocked"]);
+    assert_eq!(bench.status()["waitsFor"], "Budget");
     let tries = bench.sent.iter().filter(|sent| sent.starts_with("evict")).count();
     assert!((4..=8).contains(&tries), "5 s, doubling to a minute, in 200 s: {tries}");
     bench.refuse.clear();
@@ -32,6 +34,36 @@ fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
     bench.later(2);
     bench.settle(&mut evict_and_wait);
     assert_eq!(bench.word(0), "Succeeded");
+}
+
+#[test]
+fn a_job_that_only_waits_for_a_budget_names_it_until_it_goes_on() {
+    let mut bench = Bench::new(Bench::targets(&["a"]));
+    bench.pod("a", "1");
+    let message = blocked_by("web", "Cannot evict pod as it would violate the pod's disruption budget.");
+    bench.refuse.insert("evict", Stopped::Blocked { message, retry_after: None });
+    for _ in 0..4 {
+        bench.settle(&mut evict_and_wait);
+        bench.later(5);
+    }
+    let status = bench.status();
+    assert_eq!((&status["waitsFor"], &status["done"]), (&json!("Budget web"), &json!("0/1")));
+    for (kind, reason) in [("Reconciling", "Waiting"), ("Stalled", "Waiting")] {
+        let conditions = status["conditions"].as_array().unwrap();
+        let found = conditions.iter().find(|condition| condition["type"] == kind).unwrap();
+        assert_eq!(found["reason"], reason, "{found}");
+        assert_eq!(found["message"], "1 target is in flight, and disruption budget web allows no eviction now");
+    }
+    bench.refuse.clear();
+    bench.later(120);
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.touch_all();
+    bench.later(70);
+    bench.settle(&mut evict_and_wait);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((&bench.status()["waitsFor"], &bench.status()["done"]), (&Value::Null, &json!("1/1")));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What a plugin proposes together with a failure: it is made after the record of the failure, and before the release.
 
+use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::plugin::proposal::{PluginError, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;
 
+use crate::bench::weather::Fate;
 use crate::lost_replies::script::Script;
-use crate::lost_replies::{evicting, run};
+use crate::lost_replies::{evicting, lost, refused, run};
 
 /// Waits in the first term, and gives up with an eviction in the second.
 fn give_up(visit: &Visit, second: bool) -> Answer {
@@ -15,7 +17,8 @@ fn give_up(visit: &Visit, second: bool) -> Answer {
     let error = PluginError { reason: "Broken".into(), message: "it is".into() };
     let gone = visit.target.object.as_ref().is_none_or(|object| object.terminating());
     let mutations = if second && !gone { vec![evicting(visit)] } else { vec![] };
-    let proposal = Proposal { mutations, ..Proposal::default() };
+    let set_extra = if second { vec![("found".to_owned(), "it".to_owned())] } else { vec![] };
+    let proposal = Proposal { mutations, set_extra, ..Proposal::default() };
     let state = if second { State::Failed(error) } else { State::Processing };
     Answer::Reported { operate: Proposal::default(), report: Report { state, proposal, check_after_ms: None } }
 }
@@ -31,7 +34,8 @@ fn what_is_proposed_with_a_failure_follows_its_record_also_in_a_later_term() {
     // The epoch, the bump, the outcome.
     assert_eq!(bench.sent[..4], ["status", "patch a", "status", "evict a"], "{:?}", bench.sent);
     assert_eq!(script.sent("evict", "a").len(), 1);
-    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+    let extras = &bench.status()["targetDetails"][0]["extraInfo"];
+    assert_eq!((&extras["Released"], &extras["found"]), (&json!("true"), &json!("it")));
 }
 
 #[test]
@@ -43,13 +47,30 @@ fn what_is_proposed_with_a_failure_is_made_before_the_release_though_it_waits_fo
     bench.memory.turn_to(0);
     run(&mut bench, 3, &mut |visit| give_up(visit, true));
     assert_eq!(bench.word(0), "Failed/Broken");
-    assert!(bench.queue.has_next(), "the eviction waits");
+    assert!(bench.queue.has_next(|_| true), "the eviction waits");
     bench.memory.turn_to(0);
     run(&mut bench, 3, &mut |visit| give_up(visit, true));
-    assert!(bench.queue.has_next(), "no change of the pod takes it back");
+    assert!(bench.queue.has_next(|_| true), "no change of the pod takes it back");
     bench.wire = usize::MAX;
     bench.send();
     run(&mut bench, 3, &mut |visit| give_up(visit, true));
     assert_eq!(script.sent("evict", "a").len(), 1);
     assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+}
+
+#[test]
+fn a_write_that_is_not_made_though_it_was_proposed_with_a_failure_is_told_of_once() {
+    for fate in
+        [lost(), refused(), Fate::Stopped(Stopped::Throttled { retry_after: None }), Fate::Stopped(Stopped::Conflict)]
+    {
+        let (mut bench, script) = Script::bench();
+        run(&mut bench, 2, &mut |visit| give_up(visit, false));
+        script.on("evict", "a", fate);
+        bench.memory.turn_to(0);
+        run(&mut bench, 100, &mut |visit| give_up(visit, true));
+        assert_eq!(bench.word(0), "Failed/Broken");
+        let told = bench.told.iter().filter(|reason| *reason == "UpdateObjectFailed").count();
+        assert_eq!((script.sent("evict", "a").len(), told), (1, 1), "{:?}", bench.told);
+        assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+    }
 }

@@ -44,6 +44,24 @@ fn a_live_read_that_keeps_failing_is_the_error_of_its_target_until_it_is_answere
 }
 
 #[test]
+fn a_target_that_cannot_start_because_its_pod_cannot_be_read_says_so() {
+    for look in [Look::Refused, Look::Silent] {
+        let (mut bench, script) = Script::bench();
+        bench.gone("a");
+        script.look("a", look);
+        run(&mut bench, 6, &mut mark);
+        assert_eq!(bench.word(0), "Pending/GetObjectFailed");
+        let written = bench.status_writes;
+        run(&mut bench, 20, &mut mark);
+        assert_eq!(bench.status_writes, written, "written once");
+        bench.pod("a", "2");
+        script.look("a", Look::Answered);
+        run(&mut bench, 6, &mut mark);
+        assert_eq!((bench.word(0), pod(&bench).labels.len()), ("Processing".into(), 1));
+    }
+}
+
+#[test]
 fn a_final_check_whose_live_reads_keep_failing_does_not_keep_its_target_for_ever() {
     for (name, call) in [("a", Call::Release), ("x", Call::Progress)] {
         let (mut bench, script) = Script::bench();

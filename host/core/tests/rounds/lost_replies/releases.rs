@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::answers::{proposing, report};
 use crate::bench::Bench;
-use crate::bench::weather::Fate;
+use crate::bench::weather::{Fate, Look};
 use crate::lost_replies::script::Script;
 use crate::lost_replies::{lost, mark, marking, once, plugin, pod, refused, run};
 
@@ -112,4 +112,22 @@ fn a_lost_release_of_a_terminating_pod_is_looked_for_before_it_is_repeated() {
     run(&mut bench, 20, &mut guard);
     let (again, looks) = (script.sent("patch", "a").len() - released, script.looked("a") - looked);
     assert!(again > 0 && looks >= again, "{again} times, after {looks} looks");
+}
+
+#[test]
+fn a_lost_release_of_a_pod_that_can_never_be_read_is_tried_again_now_and_then() {
+    let (mut bench, script) = Script::bench();
+    run(&mut bench, 2, &mut mark);
+    script.on("patch", "a", lost());
+    script.look("a", Look::Refused);
+    run(&mut bench, 200, &mut mark);
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+    let before = script.sent("patch", "a").len();
+    run(&mut bench, 600, &mut mark);
+    let tries = script.sent("patch", "a").len() - before;
+    assert!((3..=12).contains(&tries), "{tries} in ten minutes");
+    script.on("patch", "a", Fate::Done);
+    run(&mut bench, 70, &mut mark);
+    assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Released"], json!("true"));
+    assert!(pod(&bench).labels.is_empty());
 }

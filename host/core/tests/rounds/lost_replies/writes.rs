@@ -3,13 +3,14 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::cluster::writes::{EntryResult, Stopped};
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::proposal::{Mutation, ObjectRef, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::json;
 
 use crate::answers::{itself, proposing, report};
+use crate::bench::JOB_UID;
 use crate::bench::START;
 use crate::bench::weather::{Fate, Look};
 use crate::lost_replies::script::Script;
@@ -128,6 +129,23 @@ fn a_lost_write_to_another_object_is_waited_for_unless_that_has_changed() {
 }
 
 #[test]
+fn a_lost_write_without_a_version_is_not_waited_for_once_its_pod_is_gone() {
+    let (mut bench, script) = Script::bench();
+    bench.found = plugin_with_widgets();
+    script.on("patch", "a", lost());
+    let mut answer = once(50, |visit| vec![unversioned(visit)]);
+    for _ in 0..58 {
+        bench.settle(&mut answer);
+        bench.later(1);
+    }
+    assert_eq!(script.sent("patch", "a").iter().filter(|write| write.version().is_none()).count(), 1);
+    bench.gone("a");
+    bench.memory.turn_to(0);
+    let seconds = 58 + until_failed(&mut bench, &mut answer);
+    assert!((60..=62).contains(&seconds), "{seconds}");
+}
+
+#[test]
 fn a_conflict_on_another_object_brings_the_next_visit_soon_and_not_at_once() {
     for stopped in [Stopped::Conflict, Stopped::Gone] {
         let (mut bench, script) = Script::bench();
@@ -185,4 +203,24 @@ fn a_write_that_was_decided_before_the_deadline_and_lost_after_it_is_excluded_be
     let seconds = until_failed(&mut bench, &mut |_: &Visit| report(State::Processing));
     assert!(seconds < 10, "{seconds}");
     assert_eq!(bench.accept(&eviction), Some(Stopped::Conflict));
+}
+
+#[test]
+fn a_write_under_way_is_not_forgotten_where_somebody_raises_the_epoch_of_the_status() {
+    let (mut bench, script) = Script::bench();
+    bench.wire = 0;
+    let mut answer = once(0, |visit| vec![evicting(visit)]);
+    bench.settle(&mut answer);
+    let entry = bench.queue.take_next(|_| true).unwrap();
+    bench.job["status"]["epoch"] = json!(50);
+    bench.moved();
+    bench.settle(&mut answer);
+    bench.wire = usize::MAX;
+    bench.queue.finished(JOB_UID, entry.index);
+    let stopped = Some(Stopped::Unknown { message: "timed out".into() });
+    let late = entry.writes[0].clone();
+    bench.memory.results.push(EntryResult { entry, sent: Some(bench.now), at: bench.now, done: 0, stopped });
+    let seconds = until_failed(&mut bench, &mut answer);
+    assert!((60..=62).contains(&seconds), "{seconds}");
+    assert_eq!(bench.accept(&late), Some(Stopped::Conflict), "{:?}", script.sent("patch", "a"));
 }

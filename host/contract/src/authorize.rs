@@ -1,0 +1,325 @@
+//! The one authority over proposals.
+//!
+//! Takes a proposal, the manifest, the grant and the target; yields nothing, or the reason for refusing all of it.
+//! Every mutation passes here, whatever version of the contract it came through. May not change a proposal.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::extras;
+use crate::grant::{Grant, Verb, WriteRule, matches};
+use crate::manifest::Manifest;
+use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qualified_name, is_subdomain};
+use crate::object_key::{Kind, ObjectKey, Owner};
+use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
+use crate::sighting::Sighting;
+
+/// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
+pub const MAX_MUTATIONS: usize = 64;
+/// The most events in one proposal.
+pub const MAX_EVENTS: usize = 16;
+/// The most bytes of all extras of a target, keys and values; they are stored in the job's status.
+pub const MAX_EXTRA_BYTES: usize = 1024;
+
+/// Domains of keys that only the host sets: its own with the holds, and those of the lifecycle that it drives.
+const HOST_DOMAINS: [&str; 2] = ["oarlock.dev", "podopslifecycle.kusionstack.io"];
+/// Group and kind of a job.
+const JOB: (&str, &str) = ("apps.kusionstack.io/", "OperationJob");
+/// Group of the host's other kinds, grants among them.
+const HOST_GROUP: &str = "oarlock.dev/";
+
+/// A refusal of a proposal.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{sentence}")]
+pub struct Denied {
+    /// The refused mutation and the change that would allow it.
+    pub sentence: String,
+}
+
+/// The facts that a proposal is checked against.
+#[derive(Clone, Copy)]
+pub struct Authority<'a> {
+    /// The requests of the plugin.
+    pub manifest: &'a Manifest,
+    /// The grant of the plugin.
+    pub grant: &'a Grant,
+    /// Namespace of the job.
+    pub namespace: &'a str,
+    /// UID of the job.
+    pub job_uid: &'a str,
+    /// The target.
+    pub target: &'a ObjectKey,
+    /// The recorded UID of the target; `None` if it never had one.
+    pub target_uid: Option<&'a str>,
+    /// Extras stored for the target.
+    pub extras: &'a BTreeMap<String, String>,
+    /// What the host knows of an object's owners.
+    pub seen: &'a dyn Fn(&ObjectKey) -> Sighting<Vec<Owner>>,
+}
+
+/// Allows all of `proposal` or none: one refused mutation refuses it all.
+pub fn authorize(proposal: &Proposal, authority: &Authority<'_>) -> Result<(), Denied> {
+    if !proposal.mutations.is_empty() && !authority.grant.allows_namespace(authority.namespace) {
+        return denied(format!(
+            "plugin {} is not granted namespace {}: add it to `namespaces` of its grant",
+            authority.manifest.name, authority.namespace
+        ));
+    }
+    if proposal.mutations.len() > MAX_MUTATIONS {
+        return denied(format!(
+            "{} mutations in one proposal; at most {MAX_MUTATIONS} are taken",
+            proposal.mutations.len()
+        ));
+    }
+    if proposal.events.len() > MAX_EVENTS {
+        return denied(format!("{} events in one proposal; at most {MAX_EVENTS} are taken", proposal.events.len()));
+    }
+    proposal.mutations.iter().try_for_each(|mutation| authority.mutation(mutation))?;
+    check_extras(proposal, authority.extras)
+}
+
+fn denied(sentence: String) -> Result<(), Denied> {
+    Err(Denied { sentence })
+}
+
+impl Authority<'_> {
+    fn mutation(&self, mutation: &Mutation) -> Result<(), Denied> {
+        match mutation {
+            Mutation::Metadata(change) => self.metadata(change),
+            Mutation::Create(document) => self.create(document),
+            Mutation::Patch { object, subresource, patch } => self.patch(object, subresource.as_deref(), patch),
+            Mutation::Evict { pod, .. } => {
+                if pod.key.kind != Kind::pod() {
+                    return denied(format!("evict of {}: only pods can be evicted", show(&pod.key)));
+                }
+                self.object(Verb::Evict, pod)
+            }
+            Mutation::Delete { object, propagation, .. } => {
+                let words = [None, Some("Background"), Some("Foreground"), Some("Orphan")];
+                if !words.contains(&propagation.as_deref()) {
+                    return denied(format!("delete of {}: unknown propagation", show(&object.key)));
+                }
+                self.object(Verb::Delete, object)
+            }
+            Mutation::Other { verb } => denied(format!("this host does not carry out `{}`", printable(verb))),
+        }
+    }
+
+    fn metadata(&self, change: &MetadataChange) -> Result<(), Denied> {
+        self.object(Verb::Metadata, &change.object)?;
+        let kind = &change.object.key.kind;
+        let set = |pairs: &[(String, String)]| pairs.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+        let parts: [(&str, Vec<String>, Keys); 3] = [
+            ("label", [set(&change.set_labels), change.remove_labels.clone()].concat(), |rule| &rule.labels),
+            ("annotation", [set(&change.set_annotations), change.remove_annotations.clone()].concat(), |rule| {
+                &rule.annotations
+            }),
+            ("finalizer", [change.add_finalizers.clone(), change.remove_finalizers.clone()].concat(), |rule| {
+                &rule.finalizers
+            }),
+        ];
+        for (what, keys, of) in parts {
+            for key in keys {
+                self.key(kind, (what, &key), of)?;
+            }
+        }
+        match change.set_labels.iter().find(|(_, value)| !is_label_value(value)) {
+            Some((key, value)) => denied(format!("label {key}: {:?} is not a label value", printable(value))),
+            None => Ok(()),
+        }
+    }
+
+    fn key(&self, kind: &Kind, (what, key): (&str, &str), of: Keys) -> Result<(), Denied> {
+        if !is_qualified_name(key) {
+            return denied(format!("{what} {:?} is not a qualified name", printable(key)));
+        }
+        if is_host_key(key) {
+            return denied(format!("{what} {key} belongs to the host"));
+        }
+        let has = |rules: &[WriteRule]| {
+            let mut rules = rules.iter().filter(|rule| rule.concerns(Verb::Metadata, kind));
+            rules.any(|rule| of(rule).iter().any(|pattern| matches(pattern, key)))
+        };
+        self.both(has, || format!("metadata of {}: {what} {key}", kind.kind))
+    }
+
+    fn create(&self, document: &Value) -> Result<(), Denied> {
+        let text = |pointer| document.pointer(pointer).and_then(Value::as_str);
+        let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
+            return denied("create: the object has no `apiVersion` or no `kind`".to_owned());
+        };
+        let Some(name) = text("/metadata/name") else {
+            return denied(format!("create of {}: the object has no name", printable(kind)));
+        };
+        // Only the host sets the owner and the identity.
+        for field in ["generateName", "ownerReferences", "uid", "resourceVersion", "finalizers", "managedFields"] {
+            if document.pointer(&format!("/metadata/{field}")).is_some() {
+                return denied(format!("create of {}: leave out metadata.{field}", printable(kind)));
+            }
+        }
+        let keys =
+            ["labels", "annotations"].into_iter().filter_map(|map| document.pointer(&format!("/metadata/{map}")));
+        for key in keys.filter_map(Value::as_object).flat_map(|map| map.keys()) {
+            if is_host_key(key) {
+                return denied(format!("create of {}: {key} belongs to the host", printable(kind)));
+            }
+        }
+        let namespace = text("/metadata/namespace").map(str::to_owned);
+        let key = ObjectKey { kind: Kind::new(api_version, kind), namespace, name: name.to_owned() };
+        if key == *self.target {
+            return denied(format!("create of {}: that is the target", show(&key)));
+        }
+        self.object(Verb::Create, &ObjectRef { key, uid: None })
+    }
+
+    fn patch(&self, object: &ObjectRef, subresource: Option<&str>, patch: &Value) -> Result<(), Denied> {
+        self.object(Verb::Patch, object)?;
+        let kind = &object.key.kind;
+        let Some(fields) = patch.as_object() else {
+            return denied(format!("patch of {}: the patch is not a JSON object", show(&object.key)));
+        };
+        if let Some(field) = ["metadata", "apiVersion", "kind"].into_iter().find(|field| fields.contains_key(*field)) {
+            return denied(format!(
+                "patch of {}: it may not change `{field}`; use a metadata change",
+                show(&object.key)
+            ));
+        }
+        let Some(subresource) = subresource else { return Ok(()) };
+        if !is_dns_label(subresource) {
+            return denied(format!("patch: {:?} is not a subresource", printable(subresource)));
+        }
+        let has = |rules: &[WriteRule]| {
+            let mut rules = rules.iter().filter(|rule| rule.concerns(Verb::Patch, kind));
+            rules.any(|rule| rule.subresources.iter().any(|pattern| matches(pattern, subresource)))
+        };
+        self.both(has, || format!("patch of {}: subresource {subresource}", kind.kind))
+    }
+
+    /// Checks that `verb` is allowed on this kind, and that the job may change this object.
+    fn object(&self, verb: Verb, object: &ObjectRef) -> Result<(), Denied> {
+        let key = &object.key;
+        if !is_api_version(&key.kind.api_version) || !is_kind(&key.kind.kind) {
+            let (api_version, kind) = (printable(&key.kind.api_version), printable(&key.kind.kind));
+            return denied(format!("{}: {api_version:?} {kind:?} is not a kind", verb.word()));
+        }
+        if !is_subdomain(&key.name) {
+            return denied(format!("{}: {:?} is not the name of an object", verb.word(), printable(&key.name)));
+        }
+        if key.kind.api_version.starts_with(HOST_GROUP) || is_job(&key.kind) {
+            return denied(format!("{} of {}: objects of this kind belong to the host", verb.word(), show(key)));
+        }
+        self.both(
+            |rules| rules.iter().any(|rule| rule.concerns(verb, &key.kind)),
+            || format!("{} of {} {}", verb.word(), key.kind.api_version, key.kind.kind),
+        )?;
+        if key.namespace.as_deref().is_some_and(|namespace| namespace != self.namespace) {
+            return denied(format!("{} of {}: the job is in namespace {}", verb.word(), show(key), self.namespace));
+        }
+        if verb == Verb::Create { Ok(()) } else { self.whose(verb, object) }
+    }
+
+    /// Allows, of the target's kind, only the target; of other kinds, no object that another job made, and none of which
+    /// the host does not know that.
+    fn whose(&self, verb: Verb, object: &ObjectRef) -> Result<(), Denied> {
+        let key = &object.key;
+        if key.kind == self.target.kind {
+            if key != self.target {
+                return denied(format!("{} of {}: the target is {}", verb.word(), show(key), show(self.target)));
+            }
+            let other = object.uid.as_deref().is_some_and(|uid| self.target_uid.is_none_or(|recorded| recorded != uid));
+            if other {
+                return denied(format!("{} of {}: it has another UID than the target", verb.word(), show(key)));
+            }
+            return Ok(());
+        }
+        let owners = match (self.seen)(key) {
+            Sighting::Absent => return Ok(()),
+            Sighting::Unread => {
+                let sentence =
+                    format!("{} of {}: the plugin has not seen it; read it with `get` first", verb.word(), show(key));
+                return denied(sentence);
+            }
+            Sighting::Found(owners) => owners,
+        };
+        match owners.iter().find(|owner| is_job(&owner.kind) && owner.uid != self.job_uid) {
+            Some(owner) => denied(format!("{} of {}: it belongs to job {}", verb.word(), show(key), owner.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that it is both asked for and granted; the sentence says which is missing.
+    fn both(&self, has: impl Fn(&[WriteRule]) -> bool, what: impl Fn() -> String) -> Result<(), Denied> {
+        let name = &self.manifest.name;
+        if !has(&self.manifest.writes) {
+            return denied(format!(
+                "{}: the manifest of plugin {name} does not ask for it; add it to its `writes`",
+                what()
+            ));
+        }
+        if !has(&self.grant.writes) {
+            return denied(format!("{}: not granted to plugin {name}; add it to `writes` of its grant", what()));
+        }
+        Ok(())
+    }
+}
+
+fn is_job(kind: &Kind) -> bool {
+    kind.api_version.starts_with(JOB.0) && kind.kind == JOB.1
+}
+
+fn is_host_key(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    domain == HOST_DOMAINS[0]
+        || HOST_DOMAINS.iter().any(|own| domain.strip_suffix(own).is_some_and(|sub| sub.ends_with('.')))
+}
+
+type Keys = fn(&WriteRule) -> &Vec<String>;
+
+fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result<(), Denied> {
+    let touched = proposal.remove_extra.iter().chain(proposal.set_extra.iter().map(|(key, _)| key));
+    for key in touched {
+        if extras::HOST.contains(&key.as_str()) {
+            return denied(format!("extra {key} belongs to the host"));
+        }
+        if key.is_empty() || key.len() > 63 || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b)) {
+            return denied(format!(
+                "extra {:?}: a key has at most 63 letters, digits, `-`, `_`, `.` and `/`",
+                printable(key)
+            ));
+        }
+    }
+    if let Some((key, _)) = proposal.set_extra.iter().find(|(_, value)| value.chars().any(char::is_control)) {
+        return denied(format!("extra {key}: its value has control characters"));
+    }
+    if proposal.set_extra.is_empty() {
+        return Ok(());
+    }
+    let mut after: BTreeMap<&str, &str> = stored.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    for key in &proposal.remove_extra {
+        after.remove(key.as_str());
+    }
+    after.extend(proposal.set_extra.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    let own = after.iter().filter(|(key, _)| !extras::HOST.contains(key));
+    let bytes: usize = own.map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_EXTRA_BYTES {
+        return denied(format!(
+            "the extras of the target would have {bytes} bytes; at most {MAX_EXTRA_BYTES} are stored"
+        ));
+    }
+    Ok(())
+}
+
+fn show(key: &ObjectKey) -> String {
+    format!("{} {}", printable(&key.kind.kind), printable(&key.name))
+}
+
+/// A plugin's text, safe to show: without control characters and cut in length.
+fn printable(text: &str) -> String {
+    text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+#[path = "authorize_tests.rs"]
+mod tests;

@@ -1,0 +1,274 @@
+//! Examples of allowed and refused proposals.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::proposal::PluginEvent;
+
+fn manifest() -> Manifest {
+    let rule =
+        |verb: &str, api: &str, kind: &str| json!({"verb": verb, "apiVersion": api, "kind": kind, "reason": "r"});
+    let mut metadata = rule("metadata", "v1", "Pod");
+    metadata["labels"] = json!(["c.io/*", "oarlock.dev/*", "operating.podopslifecycle.kusionstack.io/*"]);
+    metadata["annotations"] = json!(["c.io/a", "hold.oarlock.dev/*"]);
+    metadata["finalizers"] = json!(["f.io/protected"]);
+    let mut patch = rule("patch", "x.io/v1", "Widget");
+    patch["subresources"] = json!(["status"]);
+    let job = "apps.kusionstack.io/v1alpha1";
+    let writes = json!([
+        metadata,
+        rule("evict", "v1", "Pod"),
+        rule("delete", "v1", "Pod"),
+        patch,
+        rule("create", "x.io/v1", "Widget"),
+        rule("delete", "x.io/v1", "Widget"),
+        rule("create", "x.io/v1", "Ungranted"),
+        rule("delete", job, "OperationJob"),
+        rule("create", "oarlock.dev/v1alpha1", "ActionPlugin")
+    ]);
+    let document =
+        json!({"schema": 1, "name": "p", "version": "1.0.0", "action": "P", "target": ["Pod"], "writes": writes});
+    Manifest::parse(document.to_string().as_bytes()).unwrap()
+}
+
+fn grant() -> Grant {
+    let mut writes = manifest().writes;
+    writes.retain(|rule| rule.kind != "Ungranted");
+    Grant { any_version: true, namespaces: vec!["team-*".into()], writes, ..Grant::default() }
+}
+
+fn widget(key: &ObjectKey) -> Sighting<Vec<Owner>> {
+    let owner = |uid: &str| Owner { kind: Kind::job(), name: uid.into(), uid: uid.into(), controller: true };
+    match key.name.as_str() {
+        "unread" => Sighting::Unread,
+        "theirs" => Sighting::Found(vec![owner("job-2")]),
+        _ => Sighting::Found(vec![owner("job-1")]),
+    }
+}
+
+fn ask_in(namespace: &str, proposal: &Proposal) -> Result<(), String> {
+    let (manifest, grant, target) = (manifest(), grant(), ObjectKey::pod("team-a", "p1"));
+    let stored = BTreeMap::from([("Owner".to_owned(), "o".repeat(2000)), ("Kept".to_owned(), "k".repeat(500))]);
+    let authority = Authority {
+        manifest: &manifest,
+        grant: &grant,
+        namespace,
+        job_uid: "job-1",
+        target: &target,
+        target_uid: Some("u1"),
+        extras: &stored,
+        seen: &widget,
+    };
+    authorize(proposal, &authority).map_err(|denied| denied.to_string())
+}
+
+fn ask(mutation: Mutation) -> Result<(), String> {
+    ask_in("team-a", &Proposal { mutations: vec![mutation], ..Proposal::default() })
+}
+
+fn object(kind: Kind, namespace: &str, name: &str) -> ObjectRef {
+    ObjectRef { key: ObjectKey { kind, namespace: Some(namespace.into()), name: name.into() }, uid: None }
+}
+
+fn target() -> ObjectRef {
+    object(Kind::pod(), "team-a", "p1")
+}
+
+fn widget_ref(name: &str) -> ObjectRef {
+    object(Kind::new("x.io/v1", "Widget"), "team-a", name)
+}
+
+fn evict(pod: ObjectRef) -> Mutation {
+    Mutation::Evict { pod, grace_seconds: None }
+}
+
+fn delete(object: ObjectRef) -> Mutation {
+    Mutation::Delete { object, grace_seconds: None, propagation: None }
+}
+
+fn metadata(edit: impl FnOnce(&mut MetadataChange)) -> Mutation {
+    let mut change = MetadataChange {
+        object: target(),
+        set_labels: vec![],
+        remove_labels: vec![],
+        set_annotations: vec![],
+        remove_annotations: vec![],
+        add_finalizers: vec![],
+        remove_finalizers: vec![],
+        keep: false,
+    };
+    edit(&mut change);
+    Mutation::Metadata(change)
+}
+
+fn label(key: &str) -> Mutation {
+    metadata(|change| change.set_labels.push((key.into(), "v".into())))
+}
+
+fn refused(result: Result<(), String>, word: &str) {
+    let sentence = result.unwrap_err();
+    assert!(sentence.contains(word), "expected {word:?} in {sentence:?}");
+}
+
+#[test]
+fn what_is_asked_for_and_granted_passes() {
+    assert_eq!(ask(evict(target())), Ok(()));
+    assert_eq!(ask(label("c.io/to-replace")), Ok(()));
+    assert_eq!(ask(metadata(|change| change.remove_finalizers.push("f.io/protected".into()))), Ok(()));
+    assert_eq!(
+        ask(Mutation::Create(
+            json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "team-a"}})
+        )),
+        Ok(())
+    );
+    assert_eq!(ask(delete(widget_ref("mine"))), Ok(()));
+    let status = Mutation::Patch {
+        object: widget_ref("mine"),
+        subresource: Some("status".into()),
+        patch: json!({"status": {}}),
+    };
+    assert_eq!(ask(status), Ok(()));
+}
+
+#[test]
+fn a_namespace_that_is_not_granted_gets_nothing() {
+    let change = Proposal { mutations: vec![evict(target())], ..Proposal::default() };
+    refused(ask_in("prod", &change), "namespaces");
+    assert_eq!(ask_in("prod", &Proposal::default()), Ok(()), "what changes nothing needs no grant");
+}
+
+#[test]
+fn only_the_target_is_touched_among_objects_of_its_kind() {
+    refused(ask(evict(object(Kind::pod(), "team-a", "p2"))), "the target is Pod p1");
+    refused(ask(delete(object(Kind::pod(), "team-a", "p2"))), "the target is");
+    let another = ObjectRef { uid: Some("u2".into()), ..target() };
+    refused(ask(evict(another)), "another UID");
+}
+
+#[test]
+fn an_object_of_another_job_or_namespace_is_not_touched() {
+    refused(ask(delete(widget_ref("theirs"))), "belongs to job job-2");
+    refused(ask(delete(object(Kind::new("x.io/v1", "Widget"), "team-b", "w"))), "namespace team-a");
+    let body =
+        json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "kube-system"}});
+    refused(ask(Mutation::Create(body)), "namespace team-a");
+}
+
+#[test]
+fn an_object_that_nobody_read_is_not_touched_but_may_be_made() {
+    refused(ask(delete(widget_ref("unread"))), "read it with `get` first");
+    let body = json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "unread"}});
+    assert_eq!(ask(Mutation::Create(body)), Ok(()));
+}
+
+#[test]
+fn names_that_would_change_the_path_of_a_request_are_refused() {
+    for name in ["p4/status", "..", "../p1", "p1?x", "p1%2f", "", "P1", "p1\n", "a b", "\u{202e}p"] {
+        refused(ask(delete(widget_ref(name))), "not the name of an object");
+    }
+    for api_version in ["x.io/v1/../v2", "x.io/v1/namespaces", "", "x.io/", "../v1"] {
+        refused(ask(delete(object(Kind::new(api_version, "Widget"), "team-a", "w"))), "is not a kind");
+    }
+    let subresource = Mutation::Patch { object: widget_ref("w"), subresource: Some("../x".into()), patch: json!({}) };
+    refused(ask(subresource), "not a subresource");
+}
+
+#[test]
+fn what_the_manifest_or_the_grant_lacks_is_named() {
+    refused(ask(label("d.io/x")), "manifest of plugin p does not ask");
+    refused(ask(delete(object(Kind::new("v1", "Secret"), "team-a", "s"))), "delete of v1 Secret");
+    let body = json!({"apiVersion": "x.io/v1", "kind": "Ungranted", "metadata": {"name": "w"}});
+    refused(ask(Mutation::Create(body)), "not granted to plugin p");
+    let resize = Mutation::Patch { object: widget_ref("w"), subresource: Some("scale".into()), patch: json!({}) };
+    refused(ask(resize), "subresource scale");
+    refused(ask(Mutation::Other { verb: "drain".into() }), "does not carry out `drain`");
+}
+
+#[test]
+fn what_belongs_to_the_host_is_refused_even_where_it_is_granted() {
+    refused(ask(label("oarlock.dev/job-uid")), "belongs to the host");
+    refused(ask(label("operating.podopslifecycle.kusionstack.io/1")), "belongs to the host");
+    let hold = metadata(|change| change.remove_annotations.push("hold.oarlock.dev/job-2".into()));
+    refused(ask(hold), "belongs to the host");
+    refused(
+        ask(delete(object(Kind::new("apps.kusionstack.io/v1alpha1", "OperationJob"), "team-a", "j"))),
+        "belong to the host",
+    );
+    let body = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "p"}});
+    refused(ask(Mutation::Create(body)), "belong to the host");
+}
+
+#[test]
+fn a_created_object_brings_no_owner_no_finalizer_and_no_host_label() {
+    let body = |field: &str, value: Value| {
+        let mut body = json!({"apiVersion": "x.io/v1", "kind": "Widget", "metadata": {"name": "w"}});
+        body["metadata"][field] = value;
+        Mutation::Create(body)
+    };
+    refused(ask(body("ownerReferences", json!([]))), "ownerReferences");
+    refused(ask(body("generateName", json!("w-"))), "generateName");
+    refused(ask(body("labels", json!({"oarlock.dev/job-uid": "x"}))), "belongs to the host");
+    refused(ask(Mutation::Create(json!({"apiVersion": "x.io/v1", "kind": "Widget"}))), "no name");
+    refused(ask(Mutation::Create(json!("text"))), "no `apiVersion`");
+}
+
+#[test]
+fn a_merge_patch_cannot_go_round_the_rules_for_metadata() {
+    for patch in [json!({"metadata": {"labels": {"a": "b"}}}), json!({"kind": "Pod"}), json!([1])] {
+        assert!(ask(Mutation::Patch { object: widget_ref("w"), subresource: None, patch }).is_err());
+    }
+}
+
+#[test]
+fn extras_of_the_host_and_more_than_a_kibibyte_are_refused() {
+    let set = |key: &str, value: String| {
+        ask_in("team-a", &Proposal { set_extra: vec![(key.into(), value)], ..Proposal::default() })
+    };
+    assert_eq!(set("NewPod", "p2".into()), Ok(()));
+    assert_eq!(set("Kept", "x".repeat(1000)), Ok(()));
+    refused(set("NewPod", "x".repeat(600)), "at most 1024");
+    refused(set("NewPod", "x".repeat(10 << 20)), "at most 1024");
+    refused(set("Released", "true".into()), "belongs to the host");
+    refused(set("a b", "x".into()), "letters, digits");
+    refused(set("A", "x\u{1b}[2J".into()), "control characters");
+    let removed = Proposal { remove_extra: vec!["Plan".into()], ..Proposal::default() };
+    refused(ask_in("team-a", &removed), "belongs to the host");
+}
+
+#[test]
+fn the_number_of_mutations_and_events_is_bounded() {
+    let mutations = vec![evict(target()); MAX_MUTATIONS + 1];
+    refused(ask_in("team-a", &Proposal { mutations, ..Proposal::default() }), "65 mutations");
+    let event = PluginEvent { warning: false, reason: "R".into(), message: String::new() };
+    refused(ask_in("team-a", &Proposal { events: vec![event; 17], ..Proposal::default() }), "17 events");
+}
+
+#[test]
+fn one_bad_mutation_refuses_the_good_ones_beside_it() {
+    let mutations = vec![evict(target()), label("d.io/x")];
+    assert!(ask_in("team-a", &Proposal { mutations, ..Proposal::default() }).is_err());
+}
+
+proptest! {
+    #[test]
+    fn a_name_that_passes_needs_no_escaping_in_a_path(name in "\\PC{0,12}", namespace in "\\PC{0,8}") {
+        let key = object(Kind::new("x.io/v1", "Widget"), &namespace, &name);
+        if ask(delete(key)).is_ok() {
+            prop_assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.'));
+            prop_assert!(!name.split('.').any(str::is_empty) && namespace == "team-a");
+        }
+    }
+
+    #[test]
+    fn a_key_passes_only_where_a_granted_pattern_matches_it(key in "(c\\.io|d\\.io|oarlock\\.dev|x\\.oarlock\\.dev)/[a-z]{0,3}") {
+        prop_assert_eq!(ask(label(&key)).is_ok(), key.starts_with("c.io/") && key.len() > 5);
+    }
+
+    #[test]
+    fn a_refusal_can_be_shown_on_a_terminal(name in any::<String>()) {
+        if let Err(sentence) = ask(delete(widget_ref(&name))) {
+            prop_assert!(!sentence.chars().any(char::is_control) && sentence.len() < 1000);
+        }
+    }
+}

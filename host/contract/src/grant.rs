@@ -1,0 +1,368 @@
+//! Requests of plugins and grants of admins, in one form.
+//!
+//! Reads `ActionPlugin` documents and compares them with the requests of a manifest. A pattern may end in `*`. Parsing
+//! is strict: an unknown field is an error.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::manifest::Manifest;
+use crate::object_key::Kind;
+
+/// True if `text` matches `pattern`, which may end in `*`.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => text.starts_with(prefix),
+        None => pattern == text,
+    }
+}
+
+/// True if all that matches `asked` matches `granted` too.
+pub fn covers(granted: &str, asked: &str) -> bool {
+    match (granted.strip_suffix('*'), asked.strip_suffix('*')) {
+        (Some(granted), Some(asked)) => asked.starts_with(granted),
+        (Some(granted), None) => asked.starts_with(granted),
+        (None, Some(_)) => false,
+        (None, None) => granted == asked,
+    }
+}
+
+/// True if the field at `pointer` lies at or below `declared`, which may end in `*`.
+pub fn field_covers(declared: &str, pointer: &str) -> bool {
+    if let Some(prefix) = declared.strip_suffix('*') {
+        return pointer.starts_with(prefix);
+    }
+    pointer.strip_prefix(declared).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A kind and the fields of it that may be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ReadRule {
+    /// `apiVersion` of the objects.
+    pub api_version: String,
+    /// `kind` of the objects.
+    pub kind: String,
+    /// JSON Pointers of fields; none means metadata only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<String>,
+    /// The plugin's reason; a grant needs none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// A verb on a kind, and the parts of it that may be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WriteRule {
+    /// The operation.
+    pub verb: Verb,
+    /// `apiVersion` of the objects.
+    pub api_version: String,
+    /// `kind` of the objects.
+    pub kind: String,
+    /// Keys of labels, for `metadata`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Keys of annotations, for `metadata`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub annotations: Vec<String>,
+    /// Names of finalizers, for `metadata`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
+    /// Names of subresources, for `patch`; none means the object itself only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subresources: Vec<String>,
+    /// The plugin's reason; a grant needs none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// The operation of a mutation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verb {
+    /// Labels, annotations and finalizers.
+    Metadata,
+    /// Creates an object.
+    Create,
+    /// A JSON Merge Patch.
+    Patch,
+    /// Evicts a pod.
+    Evict,
+    /// Deletes an object.
+    Delete,
+    /// Cordons and uncordons a node.
+    Schedulable,
+    /// Taints a node.
+    Taint,
+    /// Drains a node.
+    Drain,
+}
+
+impl Verb {
+    /// The word of the manifest.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Metadata => "metadata",
+            Self::Create => "create",
+            Self::Patch => "patch",
+            Self::Evict => "evict",
+            Self::Delete => "delete",
+            Self::Schedulable => "schedulable",
+            Self::Taint => "taint",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+/// A host task by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskRule {
+    /// `run-on-node`, `collect-logs`, `copy-image`, or another that the host offers.
+    pub name: String,
+    /// The plugin's reason; a grant needs none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Limits on calls, asked for or granted. The host's defaults replace absent ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// Time per call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_milliseconds: Option<u32>,
+    /// Memory of an instance.
+    #[serde(rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<u32>,
+    /// Size of an answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u32>,
+    /// Size of all log lines of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_bytes: Option<u32>,
+    /// Calls of host functions during a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_calls: Option<u32>,
+    /// Targets in `Processing` at once, over all jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub targets_in_flight: Option<u32>,
+}
+
+/// The grant of one plugin: the `spec` of an `ActionPlugin`, and its name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Grant {
+    /// The plugin's name: `metadata.name`.
+    #[serde(skip)]
+    pub name: String,
+    /// True if any version that asks for no more may use it.
+    pub any_version: bool,
+    /// `sha256:...` of the one component that may use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Namespaces of the jobs it may work for.
+    pub namespaces: Vec<String>,
+    /// Objects and fields it may read.
+    pub reads: Vec<ReadRule>,
+    /// Mutations it may propose.
+    pub writes: Vec<WriteRule>,
+    /// Tasks it may ask for.
+    pub tasks: Vec<TaskRule>,
+    /// Limits other than the host's defaults.
+    pub limits: Limits,
+    /// The configuration given to the plugin, a JSON object.
+    pub config: Option<Value>,
+}
+
+/// The grant could not be read from its document.
+#[derive(Debug, Error)]
+pub enum GrantError {
+    /// It is not an ActionPlugin of a version known here.
+    #[error("this is not a grant: expected apiVersion {API_VERSION} and kind {KIND}, found `{api_version}` `{kind}`")]
+    Header {
+        /// Its `apiVersion`.
+        api_version: String,
+        /// Its `kind`.
+        kind: String,
+    },
+    /// It names no plugin.
+    #[error("this grant names no plugin: give it `metadata: {{name: PLUGIN}}`")]
+    Name,
+    /// Its `spec` is not that of an ActionPlugin.
+    #[error("the grant of `{name}` could not be read from its `spec`")]
+    Spec {
+        /// Name of the plugin.
+        name: String,
+        /// The cause.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A value in it is invalid.
+    #[error("the grant of `{name}` is refused: {problem}")]
+    Value {
+        /// Name of the plugin.
+        name: String,
+        /// The problem and its fix.
+        problem: String,
+    },
+}
+
+/// `apiVersion` of grants.
+pub const API_VERSION: &str = "oarlock.dev/v1alpha1";
+/// `kind` of grants.
+pub const KIND: &str = "ActionPlugin";
+
+impl Grant {
+    /// The grant of all that a manifest asks for, in all namespaces and for any version.
+    pub fn of_all(manifest: &Manifest) -> Self {
+        Self {
+            name: manifest.name.clone(),
+            any_version: true,
+            namespaces: vec!["*".to_owned()],
+            reads: manifest.reads.clone(),
+            writes: manifest.writes.clone(),
+            tasks: manifest.tasks.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// The grant that `document`, an `ActionPlugin`, states.
+    pub fn parse(document: &Value) -> Result<Self, GrantError> {
+        let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+        if api_version != API_VERSION || kind != KIND {
+            return Err(GrantError::Header { api_version, kind });
+        }
+        let name = text("/metadata/name");
+        if name.is_empty() {
+            return Err(GrantError::Name);
+        }
+        let spec = document.get("spec").filter(|spec| !spec.is_null()).cloned();
+        let mut grant: Self = serde_json::from_value(spec.unwrap_or_else(|| Value::Object(Default::default())))
+            .map_err(|source| GrantError::Spec { name: name.clone(), source })?;
+        grant.name = name;
+        grant.check().map_err(|problem| GrantError::Value { name: grant.name.clone(), problem })?;
+        Ok(grant)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if let Some(digest) = &self.digest
+            && digest
+                .strip_prefix("sha256:")
+                .is_none_or(|hex| hex.len() != 64 || !hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        {
+            return Err(format!("`digest: {digest}` is not `sha256:` and 64 hexadecimal digits"));
+        }
+        if self.config.as_ref().is_some_and(|config| !config.is_object()) {
+            return Err("`config` must be an object".to_owned());
+        }
+        let reads = self.reads.iter().flat_map(|rule| rule.fields.iter().chain([&rule.api_version, &rule.kind]));
+        let writes = self.writes.iter().flat_map(|rule| {
+            let keys = rule.labels.iter().chain(&rule.annotations).chain(&rule.finalizers).chain(&rule.subresources);
+            keys.chain([&rule.api_version, &rule.kind])
+        });
+        let tasks = self.tasks.iter().map(|task| &task.name);
+        let mut patterns = reads.chain(writes).chain(tasks).chain(&self.namespaces);
+        match patterns.find(|pattern| pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**")) {
+            Some(pattern) => Err(format!("`{pattern}`: a pattern may have one `*`, at its end")),
+            None => Ok(()),
+        }
+    }
+
+    /// True if a job of `namespace` may use the plugin.
+    pub fn allows_namespace(&self, namespace: &str) -> bool {
+        self.namespaces.iter().any(|pattern| matches(pattern, namespace))
+    }
+
+    /// The configuration, `{}` if absent.
+    pub fn config(&self) -> Value {
+        self.config.clone().unwrap_or_else(|| Value::Object(Default::default()))
+    }
+}
+
+impl ReadRule {
+    /// True if it is about `kind`.
+    pub fn concerns(&self, kind: &Kind) -> bool {
+        covers(&self.api_version, &kind.api_version) && covers(&self.kind, &kind.kind)
+    }
+}
+
+impl WriteRule {
+    /// True if it is about `verb` on `kind`.
+    pub fn concerns(&self, verb: Verb, kind: &Kind) -> bool {
+        self.verb == verb && covers(&self.api_version, &kind.api_version) && covers(&self.kind, &kind.kind)
+    }
+}
+
+/// The lines that `grant` lacks for `manifest` in the component of `digest`, as an admin would write them under `spec`.
+/// Empty if every request is granted.
+pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<String> {
+    let nothing = Grant::default();
+    let grant = grant.unwrap_or(&nothing);
+    let mut lines = Vec::new();
+    if !grant.any_version && !grant.digest.as_ref().is_some_and(|granted| granted.eq_ignore_ascii_case(digest)) {
+        lines.push(format!("digest: {digest}   # or anyVersion: true"));
+    }
+    if grant.namespaces.is_empty() {
+        lines.push("namespaces: [\"*\"]   # or those whose jobs may use it".to_owned());
+    }
+    lines.extend(manifest.reads.iter().filter_map(|asked| missing_read(asked, grant)));
+    lines.extend(manifest.writes.iter().filter_map(|asked| missing_write(asked, grant)));
+    let granted = |name: &str| grant.tasks.iter().any(|task| covers(&task.name, name));
+    let tasks = manifest.tasks.iter().filter(|task| !granted(&task.name));
+    lines.extend(tasks.map(|task| format!("tasks: [{{name: {}}}]", task.name)));
+    lines
+}
+
+fn missing_read(asked: &ReadRule, grant: &Grant) -> Option<String> {
+    let kind = Kind::new(&asked.api_version, &asked.kind);
+    let rules: Vec<_> = grant.reads.iter().filter(|rule| rule.concerns(&kind)).collect();
+    let has = |field: &str| {
+        let wanted = field.trim_end_matches('*');
+        rules.iter().any(|rule| rule.fields.iter().any(|f| covers(f, field) || field_covers(f, wanted)))
+    };
+    let fields: Vec<_> = asked.fields.iter().filter(|field| !has(field)).cloned().collect();
+    if !rules.is_empty() && fields.is_empty() {
+        return None;
+    }
+    let listed = list("fields", &fields);
+    Some(format!("reads: [{{apiVersion: {}, kind: {}{listed}}}]", asked.api_version, asked.kind))
+}
+
+fn missing_write(asked: &WriteRule, grant: &Grant) -> Option<String> {
+    let kind = Kind::new(&asked.api_version, &asked.kind);
+    let rules: Vec<_> = grant.writes.iter().filter(|rule| rule.concerns(asked.verb, &kind)).collect();
+    let lacking = |asked: &[String], of: fn(&WriteRule) -> &Vec<String>| -> Vec<String> {
+        let has = |key: &String| rules.iter().any(|rule| of(rule).iter().any(|granted| covers(granted, key)));
+        asked.iter().filter(|key| !has(key)).cloned().collect()
+    };
+    let parts = [
+        ("labels", lacking(&asked.labels, |rule| &rule.labels)),
+        ("annotations", lacking(&asked.annotations, |rule| &rule.annotations)),
+        ("finalizers", lacking(&asked.finalizers, |rule| &rule.finalizers)),
+        ("subresources", lacking(&asked.subresources, |rule| &rule.subresources)),
+    ];
+    if !rules.is_empty() && parts.iter().all(|(_, keys)| keys.is_empty()) {
+        return None;
+    }
+    let listed: String = parts.iter().map(|(name, keys)| list(name, keys)).collect();
+    let verb = asked.verb.word();
+    Some(format!("writes: [{{verb: {verb}, apiVersion: {}, kind: {}{listed}}}]", asked.api_version, asked.kind))
+}
+
+/// `, name: ["a", "b"]`, or nothing; quoted, since a `*` or a `/` at the start means something in YAML.
+fn list(name: &str, entries: &[String]) -> String {
+    if entries.is_empty() {
+        return String::new();
+    }
+    let quoted: Vec<_> = entries.iter().map(|entry| format!("{entry:?}")).collect();
+    format!(", {name}: [{}]", quoted.join(", "))
+}
+
+#[cfg(test)]
+#[path = "grant_tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+//! Examples of granted and missing lines.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn manifest() -> Manifest {
+    Manifest::parse(
+        json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
+            "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status/conditions", "/spec/nodeName"], "reason": "r"},
+                      {"apiVersion": "apps/v1", "kind": "ReplicaSet", "reason": "r"}],
+            "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
+                       {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["c.io/*", "d.io/x"], "reason": "r"}],
+            "tasks": [{"name": "run-on-node", "reason": "r"}]})
+        .to_string()
+        .as_bytes(),
+    )
+    .unwrap()
+}
+
+fn grant(spec: Value) -> Grant {
+    Grant::parse(&json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "replace"}, "spec": spec}))
+        .unwrap()
+}
+
+fn everything() -> Value {
+    json!({"anyVersion": true, "namespaces": ["*"],
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/status", "/spec/node*"]}, {"apiVersion": "apps/*", "kind": "*"}],
+        "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
+                   {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["c.io/*"]},
+                   {"verb": "metadata", "apiVersion": "v1", "kind": "*", "labels": ["d*"]}],
+        "tasks": [{"name": "run-*"}]})
+}
+
+#[test]
+fn several_lines_and_patterns_together_grant_a_request() {
+    assert_eq!(missing(&manifest(), Some(&grant(everything())), DIGEST), Vec::<String>::new());
+}
+
+#[test]
+fn without_a_grant_every_line_is_missing() {
+    let lines = missing(&manifest(), None, DIGEST);
+    assert_eq!(lines.len(), 7);
+    assert_eq!(lines[2], "reads: [{apiVersion: v1, kind: Pod, fields: [\"/status/conditions\", \"/spec/nodeName\"]}]");
+    assert_eq!(lines[4], "writes: [{verb: evict, apiVersion: v1, kind: Pod}]");
+}
+
+#[test]
+fn grant_of_everything_that_a_manifest_asks_for_lacks_nothing() {
+    let all = Grant::of_all(&manifest());
+    assert_eq!(missing(&manifest(), Some(&all), DIGEST), Vec::<String>::new());
+    assert!(all.allows_namespace("any") && all.name == "replace");
+}
+
+#[test]
+fn only_the_keys_that_lack_are_named() {
+    let mut spec = everything();
+    spec["writes"].as_array_mut().unwrap().pop();
+    spec["writes"][1]["labels"] = json!(["c.io/a"]);
+    let lines = missing(&manifest(), Some(&grant(spec)), DIGEST);
+    assert_eq!(lines, ["writes: [{verb: metadata, apiVersion: v1, kind: Pod, labels: [\"c.io/*\", \"d.io/x\"]}]"]);
+}
+
+#[test]
+fn a_grant_for_one_digest_is_not_one_for_another() {
+    let mut spec = everything();
+    spec["anyVersion"] = json!(false);
+    spec["digest"] = json!(DIGEST);
+    assert_eq!(missing(&manifest(), Some(&grant(spec.clone())), DIGEST).len(), 0);
+    let other = DIGEST.replace("0123", "4567");
+    assert_eq!(missing(&manifest(), Some(&grant(spec)), &other), [format!("digest: {other}   # or anyVersion: true")]);
+}
+
+#[test]
+fn what_nobody_understands_is_refused() {
+    let document = |spec| json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "x"}, "spec": spec});
+    for spec in [
+        json!({"anyVersoin": true}),
+        json!({"digest": "sha256:12"}),
+        json!({"config": [1]}),
+        json!({"namespaces": ["a*b"]}),
+        json!({"writes": [{"verb": "evict", "apiVersion": "v1"}]}),
+        json!({"writes": [{"verb": "evict", "apiVersion": "v1", "kind": "P*d"}]}),
+        json!({"writes": [{"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["s*s"]}]}),
+        json!({"reads": [{"apiVersion": "*/v1", "kind": "Pod"}]}),
+        json!({"tasks": [{"name": "*x"}]}),
+    ] {
+        assert!(Grant::parse(&document(spec)).is_err());
+    }
+    assert!(Grant::parse(&json!({"kind": KIND})).is_err());
+    assert!(Grant::parse(&json!({"apiVersion": API_VERSION, "kind": KIND})).is_err());
+}
+
+#[test]
+fn an_empty_spec_grants_nothing() {
+    let empty = Grant::parse(&json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "x"}})).unwrap();
+    assert!(!empty.allows_namespace("default") && empty.reads.is_empty());
+    assert_eq!(empty.config(), json!({}));
+}
+
+proptest! {
+    #[test]
+    fn a_pattern_that_covers_another_matches_all_that_the_other_matches(
+        granted in "[ab]{0,3}\\*?", asked in "[ab]{0,3}\\*?", text in "[ab]{0,5}",
+    ) {
+        prop_assert!(!covers(&granted, &asked) || !matches(&asked, &text) || matches(&granted, &text));
+    }
+}

@@ -1,0 +1,115 @@
+//! The limits of a call, and the sentences in which one that exceeds them is told.
+
+use crate::grant::Limits;
+
+/// The limits of the calls of one plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PluginLimits {
+    /// Running time of a call.
+    pub call_ms: u32,
+    /// Memory of an instance.
+    pub memory_mib: u32,
+    /// Size of an answer.
+    pub output_bytes: u32,
+    /// Size of the log lines of a call.
+    pub log_bytes: u32,
+    /// Calls of host functions, and objects handed over, during a call.
+    pub host_calls: u32,
+}
+
+/// The limits of a plugin that asks for none, and the highest that a plugin gets without a grant. A plugin in Rust
+/// needs a tenth of them.
+pub const DEFAULTS: PluginLimits =
+    PluginLimits { call_ms: 100, memory_mib: 32, output_bytes: 256 * 1024, log_bytes: 16 * 1024, host_calls: 10_000 };
+
+/// The highest limits that a grant can give: the size of the pool's memories, and times after which a round is no
+/// longer short.
+pub const CAPS: PluginLimits = PluginLimits {
+    call_ms: 5_000,
+    memory_mib: 64,
+    output_bytes: 1024 * 1024,
+    log_bytes: 256 * 1024,
+    host_calls: 1_000_000,
+};
+
+impl PluginLimits {
+    /// The least of the request, the grant (else the default) and the cap.
+    pub fn of(asked: &Limits, granted: &Limits, caps: &PluginLimits) -> Self {
+        let least = |asked: Option<u32>, granted: Option<u32>, default: u32, cap: u32| {
+            let class = granted.unwrap_or(default);
+            asked.unwrap_or(class).min(class).min(cap).max(1)
+        };
+        Self {
+            call_ms: least(asked.call_milliseconds, granted.call_milliseconds, DEFAULTS.call_ms, caps.call_ms),
+            memory_mib: least(asked.memory_mib, granted.memory_mib, DEFAULTS.memory_mib, caps.memory_mib),
+            output_bytes: least(asked.output_bytes, granted.output_bytes, DEFAULTS.output_bytes, caps.output_bytes),
+            log_bytes: least(asked.log_bytes, granted.log_bytes, DEFAULTS.log_bytes, caps.log_bytes),
+            host_calls: least(asked.host_calls, granted.host_calls, DEFAULTS.host_calls, caps.host_calls),
+        }
+    }
+
+    /// The sentence for a call that made too many calls of host functions.
+    pub fn too_many_host_calls(&self) -> String {
+        format!("it called the host more than {} times", self.host_calls)
+    }
+
+    /// The sentence for a call whose answer is too large.
+    pub fn too_large_an_answer(&self) -> String {
+        format!("its answer has more than {} bytes", self.output_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number as the page has it: `10,000`.
+    fn grouped(number: u32) -> String {
+        let digits = number.to_string();
+        let (head, tail) = digits.split_at(digits.len() % 3);
+        let groups = tail.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+        let head = (!head.is_empty()).then(|| head.to_owned());
+        head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn the_page_for_authors_has_the_numbers_of_the_host() {
+        let page = include_str!("../../../docs/plugins.md");
+        let schema = crate::manifest::JSON_SCHEMA;
+        let kib =
+            |bytes: u32| if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
+        for (own, most, name, bytes) in [
+            (DEFAULTS.output_bytes, CAPS.output_bytes, "outputBytes", true),
+            (DEFAULTS.log_bytes, CAPS.log_bytes, "logBytes", true),
+            (DEFAULTS.host_calls, CAPS.host_calls, "hostCalls", false),
+        ] {
+            let shown = |number| if bytes { kib(number) } else { grouped(number) };
+            let row = format!("| {} | {} | `{name}` |", shown(own), shown(most));
+            assert!(page.contains(&row), "{row}");
+            assert!(schema.contains(&format!("{own} without a grant, at most {most}.")), "{name}");
+        }
+        let time = format!("| {} ms | {} s | `callMilliseconds` |", DEFAULTS.call_ms, CAPS.call_ms / 1000);
+        let memory = format!("| {} MiB | {} MiB | `memoryMiB` |", DEFAULTS.memory_mib, CAPS.memory_mib);
+        let extras = format!("together | {} bytes |", grouped(crate::authorize::MAX_EXTRA_BYTES as u32));
+        let mutations = format!("| mutations of a proposal | {} |", crate::authorize::MAX_MUTATIONS);
+        let events = format!("| events of a proposal | {} |", crate::authorize::MAX_EVENTS);
+        for row in [time, memory, extras, mutations, events] {
+            assert!(page.contains(&row), "{row}");
+        }
+        assert!(crate::extras::HOST.iter().all(|key| page.contains(&format!("| `{key}` |"))));
+    }
+
+    #[test]
+    fn the_least_of_ask_grant_and_cap_holds() {
+        let of = |asked, granted| {
+            let asked = Limits { call_milliseconds: asked, ..Limits::default() };
+            let granted = Limits { call_milliseconds: granted, ..Limits::default() };
+            PluginLimits::of(&asked, &granted, &CAPS).call_ms
+        };
+        assert_eq!(of(None, None), DEFAULTS.call_ms);
+        assert_eq!(of(Some(50), None), 50);
+        assert_eq!(of(Some(900), None), DEFAULTS.call_ms);
+        assert_eq!(of(Some(900), Some(500)), 500);
+        assert_eq!(of(Some(u32::MAX), Some(u32::MAX)), CAPS.call_ms);
+    }
+}

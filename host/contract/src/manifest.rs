@@ -1,0 +1,330 @@
+//! The manifest of a plugin: facts about it and its requests.
+//!
+//! Parsed from the JSON of the custom section `oarlock.manifest`; errors name the field and the fix. Reading it never
+//! runs the plugin, and it grants nothing.
+
+use semver::Version;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
+use crate::names::{is_api_version, is_dns_label, is_kind, is_plain};
+use crate::object_key::Kind;
+use crate::schema::Schema;
+
+/// Largest manifest.
+pub const MAX_BYTES: usize = 64 * 1024;
+/// The schema version read here.
+pub const SCHEMA: u64 = 1;
+
+/// The JSON Schema of a manifest, for editors. What it accepts, [`Manifest::parse`] may still refuse.
+pub const JSON_SCHEMA: &str = include_str!("manifest.schema.json");
+
+/// A plugin's facts and requests.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Manifest {
+    /// Where an editor finds the JSON Schema of this form; means nothing to the host.
+    #[serde(rename = "$schema", default, skip_serializing)]
+    pub editor_schema: Option<String>,
+    /// Version of this form, 1.
+    pub schema: u64,
+    /// Name of the plugin, a DNS label.
+    pub name: String,
+    /// Its version.
+    pub version: Version,
+    /// The `spec.action` it implements.
+    pub action: String,
+    /// One sentence about the plugin.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Its authors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub authors: Vec<String>,
+    /// Its licence.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub license: String,
+    /// The address of its source.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+    /// The kinds of targets it works on.
+    pub target: Vec<TargetKind>,
+    /// Its use of the PodOpsLifecycle.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
+    /// True if it may start no target on which another job, of whatever plugin, has a hold; `barred` is one too.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// Objects and fields it wants to read.
+    #[serde(default)]
+    pub reads: Vec<ReadRule>,
+    /// Mutations it may propose.
+    #[serde(default)]
+    pub writes: Vec<WriteRule>,
+    /// Host tasks it may ask for.
+    #[serde(default)]
+    pub tasks: Vec<TaskRule>,
+    /// JSON Schema of `spec.parameters`; absent if it takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Value>,
+    /// JSON Schema of the operator's settings; absent if it takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<Value>,
+    /// Limits it asks for.
+    #[serde(default)]
+    pub limits: Limits,
+    /// The two schemas, compiled.
+    #[serde(skip)]
+    schemas: Schemas,
+}
+
+/// A kind of target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetKind {
+    /// A pod.
+    Pod,
+    /// A node.
+    Node,
+}
+
+/// The targets that go through the PodOpsLifecycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifecycle {
+    /// None.
+    #[default]
+    Off,
+    /// All.
+    On,
+    /// Those labelled `kusionstack.io/control=true`.
+    Controlled,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Schemas {
+    parameters: Schema,
+    config: Schema,
+}
+
+impl PartialEq for Manifest {
+    fn eq(&self, other: &Self) -> bool {
+        // The compiled schemas follow from the document.
+        serde_json::to_value(self).ok() == serde_json::to_value(other).ok()
+    }
+}
+
+/// The manifest could not be read.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// It is too long.
+    #[error("the manifest has {bytes} bytes; shorten it to at most {MAX_BYTES}")]
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// It is not a JSON object.
+    #[error("the manifest is not a JSON object: `oarlock plugin schema` prints what it has to be")]
+    NotJson {
+        /// The parse error; `None` if it is JSON but not an object.
+        #[source]
+        source: Option<serde_json::Error>,
+    },
+    /// It is of a schema that this host does not know.
+    #[error(
+        "the manifest has schema {found}, and this host reads schema {SCHEMA}: use a newer host or build the plugin with an older SDK"
+    )]
+    Schema {
+        /// The schema it names.
+        found: String,
+    },
+    /// A field is missing, unknown or of another type; the cause names line and column.
+    #[error("the manifest does not have the fields of schema {SCHEMA}")]
+    Fields {
+        /// The field and the problem.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A field has an invalid value.
+    #[error("the manifest's `{field}` is refused: {problem}")]
+    Field {
+        /// Path of the field.
+        field: String,
+        /// The problem and its fix.
+        problem: String,
+    },
+}
+
+/// Fields with a schema, whose texts are no names.
+const SCHEMAS: [&str; 2] = ["parameters", "config"];
+
+impl Manifest {
+    /// Reads a manifest.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if bytes.len() > MAX_BYTES {
+            return Err(ManifestError::TooLarge { bytes: bytes.len() });
+        }
+        let document: Value =
+            serde_json::from_slice(bytes).map_err(|source| ManifestError::NotJson { source: Some(source) })?;
+        let Some(fields) = document.as_object() else { return Err(ManifestError::NotJson { source: None }) };
+        // Checked first, since a later schema may have fields that would otherwise be called unknown.
+        match fields.get("schema") {
+            Some(schema) if schema.as_u64() == Some(SCHEMA) => {}
+            Some(other) => return Err(ManifestError::Schema { found: other.to_string() }),
+            None => return Err(refused("schema", format!("it is missing; write `\"schema\": {SCHEMA}`"))),
+        }
+        let mut shown = fields.iter().filter(|(name, _)| !SCHEMAS.contains(&name.as_str()));
+        shown.try_for_each(|(name, value)| check_text(name, value))?;
+        let mut manifest: Self = serde_json::from_slice(bytes).map_err(|source| ManifestError::Fields { source })?;
+        manifest.check_names()?;
+        manifest.check_reads()?;
+        manifest.check_writes()?;
+        let schema = |field: &str, schema: Option<&Value>| Schema::compile(schema).map_err(|why| refused(field, why));
+        manifest.schemas = Schemas {
+            parameters: schema("parameters", manifest.parameters.as_ref())?,
+            config: schema("config", manifest.config.as_ref())?,
+        };
+        Ok(manifest)
+    }
+
+    /// True if the plugin declares that it reads the field at `pointer` of `kind`.
+    pub fn declares_read(&self, kind: &Kind, pointer: &str) -> bool {
+        let rules = self.reads.iter().filter(|rule| rule.concerns(kind));
+        rules.flat_map(|rule| &rule.fields).any(|field| field_covers(field, pointer))
+    }
+
+    /// True if the plugin declares that it reads objects of `kind`.
+    pub fn declares_kind(&self, kind: &Kind) -> bool {
+        self.reads.iter().any(|rule| rule.concerns(kind))
+    }
+
+    /// True if the plugin works on targets of `kind`, which is `Pod` or `Node`.
+    pub fn takes(&self, kind: &str) -> bool {
+        self.target.iter().any(|target| target.word() == kind)
+    }
+
+    /// Validates the parameters of a job against the schema; the error names the place.
+    pub fn check_parameters(&self, parameters: &Value) -> Result<(), String> {
+        self.schemas.parameters.check("parameters", parameters)
+    }
+
+    /// Validates the operator's settings against the schema; the error names the place.
+    pub fn check_config(&self, config: &Value) -> Result<(), String> {
+        self.schemas.config.check("config", config)
+    }
+
+    fn check_names(&self) -> Result<(), ManifestError> {
+        if !is_dns_label(&self.name) {
+            let problem = "use a DNS label: at most 63 lower-case letters, digits and `-`, not first or last";
+            return Err(refused("name", format!("{:?}: {problem}", self.name)));
+        }
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if self.action.is_empty() || self.action.len() > 63 || !self.action.chars().all(word) {
+            let problem = "use at most 63 letters, digits and `-`";
+            return Err(refused("action", format!("{:?}: {problem}", self.action)));
+        }
+        if self.target.is_empty() {
+            return Err(refused("target", "it is empty; name `Pod`, `Node` or both".to_owned()));
+        }
+        let unreasoned = self.tasks.iter().position(|task| !is_dns_label(&task.name) || task.reason.is_empty());
+        unreasoned.map_or(Ok(()), |at| Err(refused(format!("tasks[{at}]"), "give it a `name` and a `reason`".into())))
+    }
+
+    fn check_reads(&self) -> Result<(), ManifestError> {
+        for (at, rule) in self.reads.iter().enumerate() {
+            check_kind(&format!("reads[{at}]"), &rule.api_version, &rule.kind, &rule.reason)?;
+            for (n, field) in rule.fields.iter().enumerate() {
+                if !is_pointer(field) {
+                    let problem = format!("{field:?} is not a JSON Pointer such as `/status/conditions`");
+                    return Err(refused(format!("reads[{at}].fields[{n}]"), problem));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_writes(&self) -> Result<(), ManifestError> {
+        for (at, rule) in self.writes.iter().enumerate() {
+            let path = format!("writes[{at}]");
+            check_kind(&path, &rule.api_version, &rule.kind, &rule.reason)?;
+            let keys = rule.labels.len() + rule.annotations.len() + rule.finalizers.len();
+            match rule.verb {
+                Verb::Metadata if keys == 0 => {
+                    return Err(refused(
+                        path,
+                        "name the `labels`, `annotations` or `finalizers` it changes".to_owned(),
+                    ));
+                }
+                Verb::Metadata => {}
+                _ if keys > 0 => {
+                    let problem = "`labels`, `annotations` and `finalizers` belong to the verb `metadata`";
+                    return Err(refused(path, problem.to_owned()));
+                }
+                _ => {}
+            }
+            if let Some(name) = rule.subresources.iter().find(|name| !is_dns_label(name)) {
+                return Err(refused(format!("{path}.subresources"), format!("{name:?} is no name of a subresource")));
+            }
+            if rule.verb != Verb::Patch && !rule.subresources.is_empty() {
+                return Err(refused(path, "`subresources` belong to the verb `patch`".to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TargetKind {
+    /// The word of a job's `spec.targetKind`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+        }
+    }
+}
+
+fn refused(field: impl Into<String>, problem: String) -> ManifestError {
+    ManifestError::Field { field: field.into(), problem }
+}
+
+/// An admin decides by what a manifest says, on a terminal and in lines that he copies: so it is one line each.
+fn check_text(path: &str, value: &Value) -> Result<(), ManifestError> {
+    match value {
+        Value::String(text) if !is_plain(text) => {
+            Err(refused(path, "it has a control character; write plain text, on one line".to_owned()))
+        }
+        Value::Array(values) => {
+            values.iter().enumerate().try_for_each(|(at, value)| check_text(&format!("{path}[{at}]"), value))
+        }
+        Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
+            let name = if is_plain(name) { name } else { "?" };
+            check_text(&format!("{path}.{name}"), value)
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn check_kind(path: &str, api_version: &str, kind: &str, reason: &str) -> Result<(), ManifestError> {
+    if api_version.is_empty() || kind.is_empty() || api_version.contains('*') || kind.contains('*') {
+        let problem = "name one `apiVersion` and one `kind`, without a pattern, for the host has to watch it";
+        return Err(refused(path, problem.to_owned()));
+    }
+    if !is_api_version(api_version) {
+        return Err(refused(format!("{path}.apiVersion"), format!("{api_version:?} is none; write `v1` or `apps/v1`")));
+    }
+    if !is_kind(kind) {
+        return Err(refused(format!("{path}.kind"), format!("{kind:?} is none; write `Pod`, say")));
+    }
+    if reason.trim().is_empty() {
+        return Err(refused(format!("{path}.reason"), "say why the plugin wants it; the admin reads this".to_owned()));
+    }
+    Ok(())
+}
+
+fn is_pointer(text: &str) -> bool {
+    let escaped = text.split('~').skip(1).all(|rest| rest.starts_with('0') || rest.starts_with('1'));
+    text.starts_with('/') && escaped && !text.trim_end_matches('*').contains('*')
+}
+
+#[cfg(test)]
+#[path = "manifest_tests.rs"]
+mod tests;

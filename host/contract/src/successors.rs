@@ -1,0 +1,53 @@
+//! Which object is made in place of a target, by the relation `same-controller`.
+
+/// Most candidates that the relation shows to a plugin.
+pub const CANDIDATES: usize = 16;
+
+/// Time for a controller to make an object in place of a target, in seconds. One that makes none by then has as many as it
+/// wants: it had made one too many before, since the reply to an earlier request was lost, say.
+pub const MADE_BY_THEN_SECONDS: u32 = 10;
+
+/// The kind and the UID of the controller in the extra [`OWNER`](crate::extras::OWNER), which is `kind/name/uid`.
+pub fn controller(owner: &str) -> Option<(&str, &str)> {
+    let (kind, name_and_uid) = owner.split_once('/')?;
+    Some((kind, name_and_uid.rsplit('/').next()?))
+}
+
+/// True if a controller of `kind` makes the new object under the name of the old one.
+pub fn keeps_name(kind: &str) -> bool {
+    kind == "StatefulSet"
+}
+
+/// True if a controller of `kind` makes the new object on the node of the old one.
+pub fn keeps_node(kind: &str) -> bool {
+    kind == "DaemonSet"
+}
+
+/// The objects that were made since the target was asked to go; where there are none, those of its controller's surplus, if
+/// it is time for them. `made_since` yields the free ones from a time on.
+pub fn candidates<T, O>(since: T, surplus_since: Option<T>, made_since: impl Fn(T) -> Vec<O>) -> Vec<O> {
+    let found = made_since(since);
+    match surplus_since.filter(|_| found.is_empty()) {
+        Some(since) => made_since(since),
+        None => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_controller_is_read_from_the_extra_of_the_host() {
+        assert_eq!(controller("ReplicaSet/web/u-1"), Some(("ReplicaSet", "u-1")));
+        assert_eq!(controller("nonsense"), None);
+    }
+
+    #[test]
+    fn surplus_is_shown_only_where_nothing_was_made_since() {
+        let made = |all: &'static [u32]| move |since: u32| all.iter().copied().filter(|at| *at >= since).collect();
+        assert_eq!(candidates(5, Some(1), made(&[2, 7])), [7]);
+        assert_eq!(candidates(5, Some(1), made(&[2])), [2]);
+        assert_eq!(candidates(5, None, made(&[2])), [] as [u32; 0]);
+    }
+}

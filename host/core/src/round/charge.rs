@@ -1,0 +1,60 @@
+//! What a plugin makes the host do, charged to its budget: writes once they were sent, live reads and events once they are
+//! asked for. Source: docs/operationjob.md 3.4.5.
+
+use std::collections::BTreeSet;
+
+use crate::cluster::live_reads::LiveRead;
+use crate::plugin::proposal::PluginEvent;
+use crate::round::context::Round;
+use crate::round::judge::Verdict;
+use crate::round::memory::JobMemory;
+use crate::shared::budgets::Limited;
+use crate::shared::tables::Tables;
+
+/// The plugin whose budget a job uses, also while it does not serve.
+fn payer(round: &Round<'_>, memory: &JobMemory) -> Option<String> {
+    let serving = round.serving().map(|plugin| &plugin.manifest.name);
+    serving.or(memory.state.plugin.as_ref().map(|plugin| &plugin.name)).cloned()
+}
+
+/// Charges the writes whose results came back, and notes until when the plugin is in debt.
+pub(super) fn charge_writes(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
+    let Some(plugin) = payer(round, memory) else { return };
+    let results = memory.results.iter().filter(|result| result.sent.is_some() && result.entry.index.is_some());
+    let sent = results.map(|result| result.done.saturating_add(usize::from(result.stopped.is_some())));
+    let sent = sent.fold(0, usize::saturating_add);
+    tables.budgets.pay(&plugin, Limited::Writes, sent, round.now);
+    memory.debt = tables.budgets.in_debt_until(&plugin, round.now);
+}
+
+/// Counts targets that wait for the plugin's debt.
+pub(super) fn count_waiting(round: &Round<'_>, waiting: usize, memory: &JobMemory, tables: &mut Tables) {
+    if let (Some(plugin), Some((_, what))) = (payer(round, memory), memory.debt) {
+        tables.budgets.note_limited(&plugin, what, waiting);
+    }
+}
+
+/// Charges the live reads and events that the plugin's answers ask for. Events are left out where there is no token.
+pub(super) fn charge_answers(
+    round: &Round<'_>,
+    verdicts: &mut [(u32, Verdict)],
+    memory: &JobMemory,
+    tables: &mut Tables,
+) {
+    let Some(plugin) = payer(round, memory) else { return };
+    let reads: BTreeSet<&LiveRead> = verdicts.iter().flat_map(|(_, verdict)| &verdict.live_reads).collect();
+    tables.budgets.pay(&plugin, Limited::Reads, reads.len(), round.now);
+    // Of a large job only the first hundred are told anyway.
+    for (index, verdict) in verdicts.iter_mut().filter(|_| !memory.state.sharded()) {
+        let attempt = verdict.state.as_ref().map_or(0, |state| state.attempt);
+        let is_new = |event: &PluginEvent| {
+            let note = round.events().about_target(event.clone(), *index, attempt);
+            !memory.told.contains(&note.name)
+        };
+        let new = verdict.events.iter().filter(|event| is_new(event)).count();
+        let mut paid = tables.budgets.pay_for_some(&plugin, Limited::Events, new, round.now);
+        if paid < new {
+            verdict.events.retain(|event| !is_new(event) || paid.checked_sub(1).map(|left| paid = left).is_some());
+        }
+    }
+}

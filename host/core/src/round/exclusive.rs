@@ -1,0 +1,62 @@
+//! Pods of exclusive plugins in a round: who has one before its start is recorded, and who gives it back once its release is
+//! durable. Source: docs/operationjob.md 3.4.3.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::job::key::JobRef;
+use crate::job::state::Progress;
+use crate::round::context::Round;
+use crate::round::memory::JobMemory;
+use crate::round::plan::Plan;
+use crate::shared::tables::Tables;
+use crate::shared::wake_index::TargetId;
+
+fn is_exclusive(round: &Round<'_>) -> bool {
+    round.serving().is_some_and(|plugin| plugin.manifest.exclusive)
+}
+
+fn target(job: &JobRef, index: u32) -> TargetId {
+    (Arc::new(job.clone()), index)
+}
+
+/// Takes the pods of all targets at work, as a term reads them or another plugin comes.
+pub(super) fn take_again(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
+    memory.woken.extend(tables.exclusive.forget(&round.job.key));
+    for index in memory.durable.processing.iter().chain(&memory.releasing).filter(|_| is_exclusive(round)) {
+        if let Some(uid) = memory.latest(*index).and_then(|state| state.uid.as_ref()) {
+            tables.exclusive.take(uid, &target(&round.job, *index));
+        }
+    }
+}
+
+/// Takes the pods of the targets that this round starts. One whose pod another job has does not start: it waits.
+pub(super) fn take_pods(round: &Round<'_>, plan: &mut Plan, memory: &mut JobMemory, tables: &mut Tables) {
+    if !is_exclusive(round) {
+        return;
+    }
+    for index in &plan.turned {
+        let planned = plan.visits.iter().find(|(planned, _)| planned == index).map(|(_, visit)| &visit.state);
+        let starts = planned.or(memory.latest(*index)).filter(|state| state.progress == Progress::Processing);
+        let Some(uid) = starts.and_then(|state| state.uid.clone()) else { continue };
+        if tables.exclusive.take(&uid, &target(&round.job, *index)) || !memory.durable.pending.contains(index) {
+            continue;
+        }
+        plan.visits.retain(|(planned, _)| planned != index);
+        memory.take_back(*index);
+        memory.after_record.remove(index);
+        let known = memory.target(*index);
+        known.waits_for_object = true;
+        known.news = false;
+    }
+}
+
+/// Gives back the pods of those among `indexes` that are not at work any more.
+pub(super) fn give_back(round: &Round<'_>, indexes: &BTreeSet<u32>, memory: &mut JobMemory, tables: &mut Tables) {
+    for index in indexes.iter().filter(|_| is_exclusive(round)) {
+        let starts = memory.latest(*index).is_some_and(|state| state.progress == Progress::Processing);
+        if !starts && !memory.releasing.contains(index) {
+            memory.woken.extend(tables.exclusive.give_back(&round.job.key, *index));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What holds a job back, in two words for a column and in a sentence for its conditions.
+//!
+//! Takes the round and the targets with their decisions; yields the one thing that keeps the whole job from going on. A job
+//! of which some target goes on is not held back. Source: docs/operationjob.md 2.1, 2.6.
+
+use crate::cluster::writes::budget_of;
+use crate::job::progress::{Counts, targets};
+use crate::job::state::{SHARD, TargetState, cut};
+use crate::plugin::lookup::PluginLookup;
+use crate::round::context::Round;
+use crate::round::memory::JobMemory;
+
+/// Extra of KusionStack's API: the pod whose replacement the target itself is.
+const IS_REPLACEMENT_OF: &str = "NotAllowedToReplaceNewPod";
+/// Names of obstacles that are shown; a job can meet as many as it has targets in flight.
+const SHOWN: usize = 2;
+
+/// What keeps a whole job from going on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldBack {
+    /// A word or two, such as `Budget web`.
+    pub(crate) word: String,
+    /// A sentence that names the next step.
+    pub(crate) sentence: String,
+}
+
+impl HeldBack {
+    fn new(word: impl Into<String>, sentence: impl Into<String>) -> Self {
+        Self { word: word.into(), sentence: sentence.into() }
+    }
+}
+
+/// What holds the job back, if all of it waits.
+pub(crate) fn held_back(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBack> {
+    let counts = memory.counts();
+    if counts.progress().terminal() {
+        return None;
+    }
+    if let Err(invalid) = &round.spec {
+        let word = if invalid.reason == "NamespaceNotAllowed" { "Grant" } else { "InvalidSpec" };
+        return Some(HeldBack::new(word, "the spec cannot be acted on; see the condition Valid"));
+    }
+    match round.plugin {
+        PluginLookup::Unknown { .. } => {
+            Some(HeldBack::new("NoPlugin", "no plugin serves the action; see the condition ActionAvailable"))
+        }
+        PluginLookup::NotServing { reason, .. } => {
+            let word = if *reason == "AwaitingGrant" { "Grant" } else { reason };
+            Some(HeldBack::new(word, "the plugin of the action does not serve; see the condition ActionAvailable"))
+        }
+        PluginLookup::Serving(_) if counts.processing == 0 => no_start(round, counts),
+        PluginLookup::Serving(_) => in_flight(memory, counts),
+    }
+}
+
+/// Why nothing starts though nothing is in flight. Where nothing bounds starts, the next round makes some.
+fn no_start(round: &Round<'_>, counts: Counts) -> Option<HeldBack> {
+    let started = counts.total.saturating_sub(counts.pending);
+    let partition = round.valid().and_then(|spec| spec.partition);
+    if partition.is_some_and(|most| started >= most as usize) {
+        return Some(HeldBack::new("Partition", "no target is in flight; raise spec.partition to start more"));
+    }
+    let plugin = round.serving()?;
+    let bounds = [plugin.manifest.limits.targets_in_flight, plugin.grant.limits.targets_in_flight];
+    let shares = plugin.manifest.exclusive || bounds.iter().any(Option::is_some);
+    shares.then(|| {
+        let sentence = format!(
+            "no target is in flight; the next start once other jobs of plugin {} leave room (limits.targetsInFlight) or let \
+             go of their pods",
+            plugin.manifest.name
+        );
+        HeldBack::new("Other jobs", sentence)
+    })
+}
+
+/// The obstacles of the targets in flight, if each of them meets one. Of very many, the first ones speak for all.
+fn in_flight(memory: &JobMemory, counts: Counts) -> Option<HeldBack> {
+    let mut obstacles: Vec<HeldBack> = Vec::new();
+    for index in memory.latest.processing.iter().take(SHARD) {
+        let found = obstacle(memory.latest(*index)?, memory.state.name(*index))?;
+        if !obstacles.iter().any(|known| known.word == found.word) {
+            obstacles.push(found);
+        }
+    }
+    let more = if obstacles.len() > SHOWN { ", ..." } else { "" };
+    let listed = |of: fn(&HeldBack) -> &String, between: &str| {
+        let first: Vec<&str> = obstacles.iter().take(SHOWN).map(|one| of(one).as_str()).collect();
+        format!("{}{more}", first.join(between))
+    };
+    let sentence = format!(
+        "{} in flight, and {}",
+        if counts.processing == 1 { "1 target is".to_owned() } else { format!("{} are", targets(counts.processing)) },
+        listed(|one| &one.sentence, "; ")
+    );
+    Some(HeldBack { word: listed(|one| &one.word, ", "), sentence })
+}
+
+fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
+    if let Some(error) = &target.error {
+        return Some(match error.reason.as_str() {
+            "EvictionBlocked" => match budget_of(&error.message) {
+                Some(budget) => HeldBack::new(
+                    format!("Budget {budget}"),
+                    format!("disruption budget {budget} allows no eviction now"),
+                ),
+                None => {
+                    HeldBack::new("Budget", format!("a disruption budget allows no eviction now: {}", error.message))
+                }
+            },
+            "NamespaceNotAllowed" => HeldBack::new("Grant", error.message.clone()),
+            reason => HeldBack::new(reason, format!("{reason} of {name}: {}", cut(&error.message, 120))),
+        });
+    }
+    target.extra.get(IS_REPLACEMENT_OF).map(|origin| {
+        let sentence = format!("{name} is itself the new pod of {origin}, whose replacement has to end first");
+        HeldBack::new(format!("Replacement of {origin}"), sentence)
+    })
+}

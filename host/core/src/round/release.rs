@@ -1,0 +1,84 @@
+//! The meaning of a plugin's answer to `release`.
+//!
+//! Takes an answer, or the reason why there is none; yields the writes that let go of the target's object. May not keep a
+//! target for its plugin's sake: the host releases it with or without the plugin. Source: docs/operationjob.md 3.11.
+
+use k8s_openapi::jiff::SignedDuration;
+
+use crate::cluster::writes::Write;
+use crate::job::state::{Progress, extras};
+use crate::job::time::after;
+use crate::plugin::proposal::{PluginEvent, Proposal};
+use crate::plugin::visit::Answer;
+use crate::round::calls::PlannedCall;
+use crate::round::judge::{LONGEST_WAIT, TRAPS, Verdict, unchanged, wait_after};
+use crate::round::target_memory::TargetMemory;
+use crate::shared::holds;
+
+impl PlannedCall<'_> {
+    /// Judges an answer to `release`. The host releases the target, with or without the plugin.
+    pub(super) fn released(&self, answer: Answer, known: &mut TargetMemory) -> Verdict {
+        match answer {
+            Answer::Proposed(proposal) => match self.authorized(&proposal, &self.planned.state.extra) {
+                Ok(()) if !proposal.mutations.is_empty() && known.changes.trouble(self.target.round.now).is_some() => {
+                    self.released_alone("it proposed one change after the other", known)
+                }
+                Ok(()) => {
+                    let mut verdict = self.let_go(&proposal);
+                    verdict.events.extend(proposal.events);
+                    verdict
+                }
+                Err(denied) => {
+                    let verdict = self.released_alone(&denied, known);
+                    Verdict { denied: Some(denied), ..verdict }
+                }
+            },
+            Answer::Failed(failure) if failure.retryable && known.release_tries < 5 => {
+                // A user waits for the job to go: the plugin's own wait counts up to the longest of the host.
+                let wait = wait_after(known.release_tries, failure.retry_after_ms);
+                let wait = wait.min(SignedDuration::from_secs(LONGEST_WAIT));
+                known.release_tries = known.release_tries.saturating_add(1);
+                known.check(after(self.target.round.now, wait));
+                known.retry_at = known.check_at;
+                unchanged(self.planned)
+            }
+            Answer::Failed(failure) => self.released_alone(&format!("{}: {}", failure.reason, failure.message), known),
+            Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
+                known.traps = known.traps.saturating_add(1);
+                known.check_at = Some(self.target.round.now);
+                unchanged(self.planned)
+            }
+            Answer::Trapped(trap) => self.released_alone(&trap.message, known),
+            Answer::Reported { .. } => self.let_go(&Proposal::default()),
+        }
+    }
+
+    /// Releases a target without its plugin, with one event.
+    pub(crate) fn released_alone(&self, why: &str, known: &mut TargetMemory) -> Verdict {
+        let mut verdict = self.let_go(&Proposal::default());
+        if !std::mem::replace(&mut known.release_alone, true) {
+            let message = format!("{}: released without the plugin: {why}", self.target.name);
+            verdict.events.push(PluginEvent { warning: true, reason: "ReleaseTargetFailed".into(), message });
+        }
+        verdict
+    }
+
+    /// Undoes the changes that the proposal and the job's hold name. `Released` is recorded once none is left.
+    fn let_go(&self, proposal: &Proposal) -> Verdict {
+        let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
+        let mut writes = self.target.writes(self.planned, proposal);
+        // A proposal that changes the target's metadata goes by the same hold: one patch does both.
+        writes.retain(|write| {
+            held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key)
+        });
+        writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
+        if !writes.is_empty() {
+            return Verdict { writes, ..unchanged(self.planned) };
+        }
+        let mut state = self.planned.state.clone();
+        if state.progress == Progress::Failed {
+            state.extra.insert(extras::RELEASED.to_owned(), "true".to_owned());
+        }
+        Verdict { state: Some(state), ..Verdict::default() }
+    }
+}

@@ -1,0 +1,162 @@
+//! How much a plugin may make the host do: events, live reads and writes, over all its jobs.
+//!
+//! One bucket of tokens for each. What was done is paid afterwards, so that no answer of a plugin is half carried out; a
+//! plugin in debt waits until that is paid off. Source: docs/operationjob.md 3.4.5.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::job::time::after_millis;
+
+/// One thing that is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limited {
+    /// Events that a plugin proposes.
+    Events,
+    /// Live reads that a plugin asks for.
+    Reads,
+    /// Writes that a plugin proposes, as they are sent.
+    Writes,
+}
+
+impl Limited {
+    /// `events`, `reads` or `writes`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+        }
+    }
+
+    /// Tokens that come in a second, and the most that are kept. A job of 10,000 targets that starts 200 in a second, each
+    /// with three writes and three events, stays within them.
+    fn rate(self) -> (i64, i64) {
+        match self {
+            Self::Events => (600, 6_000),
+            Self::Reads => (200, 4_000),
+            Self::Writes => (600, 6_000),
+        }
+    }
+}
+
+/// Tokens of one plugin for one thing, in thousandths.
+#[derive(Clone, Debug)]
+struct Bucket {
+    left: i64,
+    at: Timestamp,
+}
+
+/// The budgets of all plugins, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Budgets {
+    buckets: BTreeMap<String, BTreeMap<Limited, Bucket>>,
+    /// What had to wait or was left out since it was last counted.
+    limited: BTreeMap<(String, Limited), u64>,
+}
+
+impl Budgets {
+    /// Pays for what was done, into debt if need be.
+    pub fn pay(&mut self, plugin: &str, what: Limited, count: usize, now: Timestamp) {
+        if count > 0 {
+            let bucket = self.bucket(plugin, what, now);
+            let cost = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1_000);
+            bucket.left = bucket.left.saturating_sub(cost);
+        }
+    }
+
+    /// Pays for as many of `count` as there are tokens, and returns their number.
+    pub fn pay_for_some(&mut self, plugin: &str, what: Limited, count: usize, now: Timestamp) -> usize {
+        let left = usize::try_from(self.bucket(plugin, what, now).left / 1_000).unwrap_or(0);
+        let paid = count.min(left);
+        self.pay(plugin, what, paid, now);
+        self.note_limited(plugin, what, count.saturating_sub(paid));
+        paid
+    }
+
+    /// The time at which the plugin has no debt of writes or live reads any more, and which of them it is.
+    pub fn in_debt_until(&mut self, plugin: &str, now: Timestamp) -> Option<(Timestamp, Limited)> {
+        let debts = [Limited::Reads, Limited::Writes].into_iter().filter_map(|what| {
+            let debt = self.bucket(plugin, what, now).left.checked_neg().filter(|debt| *debt > 0)?;
+            let (per_second, _) = what.rate();
+            Some((after_millis(now, debt.checked_div(per_second)?.saturating_add(1)), what))
+        });
+        debts.max()
+    }
+
+    /// Notes what had to wait, or was left out.
+    pub fn note_limited(&mut self, plugin: &str, what: Limited, count: usize) {
+        if count > 0 {
+            let noted = self.limited.entry((plugin.to_owned(), what)).or_default();
+            *noted = noted.saturating_add(count as u64);
+        }
+    }
+
+    /// What had to wait or was left out since the last call.
+    pub fn take_limited(&mut self) -> BTreeMap<(String, Limited), u64> {
+        std::mem::take(&mut self.limited)
+    }
+
+    /// The bucket, with the tokens that came by now.
+    fn bucket(&mut self, plugin: &str, what: Limited, now: Timestamp) -> &mut Bucket {
+        let (per_second, most) = what.rate();
+        if !self.buckets.contains_key(plugin) {
+            self.buckets.insert(plugin.to_owned(), BTreeMap::new());
+        }
+        let of_plugin = self.buckets.entry(plugin.to_owned()).or_default();
+        let bucket = of_plugin.entry(what).or_insert(Bucket { left: most.saturating_mul(1_000), at: now });
+        let passed = now.duration_since(bucket.at).as_millis().max(0);
+        let came = i64::try_from(passed).unwrap_or(i64::MAX).saturating_mul(per_second);
+        bucket.left = bucket.left.saturating_add(came).min(most.saturating_mul(1_000));
+        bucket.at = now;
+        bucket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: i64) -> Timestamp {
+        Timestamp::from_millisecond(milliseconds).unwrap()
+    }
+
+    #[test]
+    fn a_job_of_ten_thousand_targets_at_full_rate_is_never_held_up() {
+        let mut budgets = Budgets::default();
+        for second in 0..50 {
+            assert_eq!(budgets.in_debt_until("replace", at(second * 1_000)), None);
+            budgets.pay("replace", Limited::Writes, 600, at(second * 1_000));
+            assert_eq!(budgets.pay_for_some("replace", Limited::Events, 600, at(second * 1_000)), 600);
+        }
+        assert!(budgets.take_limited().is_empty());
+    }
+
+    #[test]
+    fn a_debt_is_over_once_as_many_tokens_have_come() {
+        let mut budgets = Budgets::default();
+        budgets.pay("p", Limited::Writes, 6_000 + 1_200, at(0));
+        let (until, what) = budgets.in_debt_until("p", at(0)).unwrap();
+        assert_eq!((until, what), (at(2_001), Limited::Writes));
+        assert_eq!(budgets.in_debt_until("p", until), None);
+        assert_eq!(budgets.in_debt_until("another", at(0)), None, "each plugin has its own");
+    }
+
+    #[test]
+    fn what_there_is_no_token_for_is_left_out_and_counted() {
+        let mut budgets = Budgets::default();
+        assert_eq!(budgets.pay_for_some("p", Limited::Events, 7_000, at(0)), 6_000);
+        assert_eq!(budgets.pay_for_some("p", Limited::Events, 10, at(5)), 3);
+        assert_eq!(budgets.take_limited(), [(("p".to_owned(), Limited::Events), 1_007)].into());
+        assert!(budgets.take_limited().is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_jumps_neither_fills_a_bucket_twice_nor_empties_it() {
+        let mut budgets = Budgets::default();
+        budgets.pay("p", Limited::Reads, 4_000, at(10_000));
+        assert_eq!(budgets.pay_for_some("p", Limited::Reads, 1, at(0)), 0);
+        assert_eq!(budgets.pay_for_some("p", Limited::Reads, 9_999, Timestamp::MAX), 4_000);
+    }
+}

@@ -1,0 +1,329 @@
+//! The task of one process that takes, renews and gives back the lease.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::params::{GetParams, PostParams};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::lease::{Leadership, LeaseConfig, LeaseError, window};
+use crate::outcome::sentence;
+use crate::transport::call::{ApiCall, RequestError, Transport};
+use crate::transport::path::Resource;
+
+/// The annotation of the lease that tells the processes of one identity apart.
+const PROCESS: &str = "oarlock.dev/process";
+
+/// Stands for election until it is told to resign.
+pub(crate) struct LeaseHolder {
+    transport: Transport,
+    config: LeaseConfig,
+    /// What tells this process from others of its identity.
+    process: String,
+    leadership: watch::Sender<Leadership>,
+    role: Role,
+    /// Requests for the lease fail, for this reason; it was logged.
+    trouble: Option<String>,
+}
+
+enum Role {
+    /// The last view of the lease, and the time since which it is unchanged.
+    Following(Option<Seen>),
+    Leading(Box<Lease>),
+}
+
+#[derive(Clone)]
+struct Seen {
+    version: Option<String>,
+    since: Instant,
+}
+
+impl LeaseHolder {
+    /// A process that does not lead yet.
+    pub(crate) fn new(transport: Transport, config: LeaseConfig, leadership: watch::Sender<Leadership>) -> Self {
+        let process = this_process(transport.clock.local());
+        Self { transport, config, process, leadership, role: Role::Following(None), trouble: None }
+    }
+
+    /// Follows and leads until `resigned`; the latest value of `over` is the last term that is over. A lease that
+    /// is held is renewed at once where `look` says so.
+    pub(crate) async fn run(
+        mut self,
+        mut resigned: oneshot::Receiver<()>,
+        mut over: watch::Receiver<u64>,
+        look: Arc<Notify>,
+    ) -> Result<(), LeaseError> {
+        loop {
+            let Some(wait) = self.step_until(&mut resigned).await? else { break };
+            tokio::select! {
+                () = sleep(wait) => {}
+                Ok(()) = over.changed() => {}
+                () = look.notified() => {}
+                _ = &mut resigned => break,
+            }
+            let now = *self.leadership.borrow();
+            if now.leading && now.term == *over.borrow_and_update() {
+                self.step_down("the host ended its term");
+            }
+        }
+        self.release().await;
+        Ok(())
+    }
+
+    /// A step; `None` once the process resigns. A request that is on the wire by then may still change the lease, so its
+    /// reply is waited for: without it the release would meet a conflict.
+    async fn step_until(&mut self, resigned: &mut oneshot::Receiver<()>) -> Result<Option<Duration>, LeaseError> {
+        let longest = self.transport.timeout;
+        let step = self.step();
+        tokio::pin!(step);
+        tokio::select! {
+            wait = &mut step => return wait.map(Some),
+            _ = resigned => {}
+        }
+        match timeout(longest, step).await {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(_)) | Err(_) => Ok(None),
+        }
+    }
+
+    /// One read or one renewal; yields the wait until the next.
+    async fn step(&mut self) -> Result<Duration, LeaseError> {
+        match &self.role {
+            Role::Leading(lease) => {
+                let lease = Lease::clone(lease);
+                self.renew(lease).await
+            }
+            Role::Following(seen) => {
+                let seen = seen.clone();
+                self.follow(seen).await
+            }
+        }
+    }
+
+    /// Follows closely: a lease that was given back is taken within two seconds.
+    fn poll(&self) -> Duration {
+        self.config.duration / 15
+    }
+
+    async fn follow(&mut self, seen: Option<Seen>) -> Result<Duration, LeaseError> {
+        let lease = match self.read().await {
+            Ok(lease) => lease,
+            Err(error) if error.is(404) => return Ok(self.take(Lease::default()).await),
+            Err(error) => {
+                self.troubled("failed to read the lease; no job goes on while that lasts", &error);
+                return Ok(self.poll());
+            }
+        };
+        self.recovered();
+        self.refuse_namesake(&lease)?;
+        let holder = holder(&lease);
+        if holder.is_empty() || holder == self.config.identity {
+            return Ok(self.take(lease).await);
+        }
+        let version = lease.metadata.resource_version.clone();
+        let since = match seen {
+            Some(seen) if seen.version == version => seen.since,
+            _ => Instant::now(),
+        };
+        let left = duration_of(&lease, self.config.duration).saturating_sub(since.elapsed());
+        if left.is_zero() {
+            tracing::info!(lease = %self.config, holder, "the holder did not renew the lease in time; taking it");
+            return Ok(self.take(lease).await);
+        }
+        self.role = Role::Following(Some(Seen { version, since }));
+        Ok(left.min(self.poll()))
+    }
+
+    /// An error where a process that has led finds its own identity in the lease, written by another process. One that has
+    /// not led yet takes the lease, as it must after a restart, and so ends the other one.
+    fn refuse_namesake(&mut self, lease: &Lease) -> Result<(), LeaseError> {
+        let other = lease.metadata.annotations.as_ref().and_then(|all| all.get(PROCESS));
+        let (Some(other), true) = (other, holder(lease) == self.config.identity) else { return Ok(()) };
+        if *other == self.process || self.leadership.borrow().term == 0 {
+            return Ok(());
+        }
+        self.leadership.send_modify(|now| now.leading = false);
+        Err(LeaseError::TakenByNamesake {
+            lease: self.config.to_string(),
+            identity: self.config.identity.clone(),
+            own: self.process.clone(),
+            other: other.clone(),
+        })
+    }
+
+    /// The time on both clocks of the host.
+    fn now(&self) -> (Instant, Timestamp) {
+        (Instant::now(), self.transport.clock.local())
+    }
+
+    /// Begins a term with `lease`, unless another process is faster.
+    async fn take(&mut self, mut lease: Lease) -> Duration {
+        let now = MicroTime(self.transport.clock.now());
+        let spec = lease.spec.get_or_insert_default();
+        // Raised in each term, so that a process which finds its own identity can tell its own terms apart.
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+        spec.acquire_time = Some(now);
+        let (sent, sent_at) = self.now();
+        match self.write(&mut lease).await {
+            Ok(()) => {
+                let term = self.leadership.borrow().term.saturating_add(1);
+                self.recovered();
+                tracing::info!(lease = %self.config, identity = self.config.identity, term, "took the lease; leading");
+                self.role = Role::Leading(Box::new(lease));
+                self.leadership.send_replace(Leadership { leading: true, term, renewed: sent, renewed_at: sent_at });
+                self.config.duration / 5
+            }
+            Err(error) => {
+                // Another process was faster, or the view was old.
+                if !error.is(409) {
+                    self.troubled(
+                        "failed to take the lease; no job goes on while that lasts: does the namespace exist, and does the host's role allow it (see `oarlock manifests`)?",
+                        &error,
+                    );
+                }
+                self.role = Role::Following(None);
+                self.poll()
+            }
+        }
+    }
+
+    async fn renew(&mut self, mut lease: Lease) -> Result<Duration, LeaseError> {
+        let (sent, sent_at) = self.now();
+        let error = match self.write(&mut lease).await {
+            Ok(()) => {
+                self.role = Role::Leading(Box::new(lease));
+                self.leadership.send_modify(|now| (now.renewed, now.renewed_at) = (sent, sent_at));
+                self.recovered();
+                return Ok(self.config.duration / 5);
+            }
+            Err(error) => error,
+        };
+        if !error.is(409) {
+            self.troubled("failed to renew the lease", &error);
+        }
+        let renewed = self.leadership.borrow().renewed;
+        if renewed.elapsed() >= window(self.config.duration) {
+            return Ok(self.step_down("no renewal succeeded in time"));
+        }
+        // The outcome of an earlier renewal may be unknown: the lease names its holder.
+        Ok(match self.read().await {
+            Ok(now) if self.still_ours(&now, &lease) => {
+                self.role = Role::Leading(Box::new(now));
+                if error.is(409) { Duration::ZERO } else { self.poll() }
+            }
+            Ok(now) => {
+                self.refuse_namesake(&now)?;
+                self.step_down("another process holds it")
+            }
+            Err(error) if error.is(404) => self.step_down("the lease was deleted"),
+            Err(_) => self.poll(),
+        })
+    }
+
+    /// Says what is wrong, once for each reason.
+    fn troubled(&mut self, what: &'static str, error: &RequestError) {
+        let error = sentence(error);
+        if self.trouble.as_ref() != Some(&error) {
+            tracing::warn!(lease = %self.config, error, "{what}");
+            self.trouble = Some(error);
+        }
+    }
+
+    fn recovered(&mut self) {
+        if self.trouble.take().is_some() {
+            tracing::info!(lease = %self.config, "the lease can be read and written again");
+        }
+    }
+
+    fn still_ours(&self, now: &Lease, ours: &Lease) -> bool {
+        let transitions = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        holder(now) == self.config.identity && transitions(now) == transitions(ours)
+    }
+
+    fn step_down(&mut self, why: &str) -> Duration {
+        tracing::warn!(lease = %self.config, identity = self.config.identity, why, "lost the lease");
+        self.role = Role::Following(None);
+        self.leadership.send_modify(|now| now.leading = false);
+        Duration::ZERO
+    }
+
+    async fn release(&mut self) {
+        let Role::Leading(lease) = &self.role else { return };
+        let mut lease = Lease::clone(lease);
+        self.leadership.send_modify(|now| now.leading = false);
+        lease.metadata.annotations.get_or_insert_default().remove(PROCESS);
+        if let Some(spec) = lease.spec.as_mut() {
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = Some(MicroTime(self.transport.clock.now()));
+        }
+        if let Err(error) = self.put(&mut lease).await {
+            tracing::warn!(lease = %self.config, error = %sentence(&error), "failed to give the lease back; it runs out by itself");
+        }
+    }
+
+    fn home(&self) -> Result<kube::core::Request, RequestError> {
+        let resource =
+            Resource { api_version: "coordination.k8s.io/v1".into(), plural: "leases".into(), namespaced: true };
+        let LeaseConfig { namespace, name, .. } = &self.config;
+        let invalid = |error| RequestError::Build(kube::core::request::Error::Validation(sentence(&error)));
+        resource.home(Some(namespace), name).map(kube::core::Request::new).map_err(invalid)
+    }
+
+    async fn read(&self) -> Result<Lease, RequestError> {
+        let request = self.home()?.get(&self.config.name, &GetParams::default());
+        self.transport.fetch(ApiCall { verb: "get", resource: "leases", request }).await
+    }
+
+    /// Writes the lease as held by this process from now on.
+    async fn write(&self, lease: &mut Lease) -> Result<(), RequestError> {
+        let spec: &mut LeaseSpec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(self.config.identity.clone());
+        spec.lease_duration_seconds = Some(i32::try_from(self.config.duration.as_secs()).unwrap_or(i32::MAX).max(1));
+        spec.renew_time = Some(MicroTime(self.transport.clock.now()));
+        lease.metadata.annotations.get_or_insert_default().insert(PROCESS.to_owned(), self.process.clone());
+        self.put(lease).await
+    }
+
+    /// Creates the lease where it has no version yet, and replaces that version otherwise.
+    async fn put(&self, lease: &mut Lease) -> Result<(), RequestError> {
+        let home = self.home()?;
+        let params = PostParams::default();
+        let LeaseConfig { namespace, name, .. } = &self.config;
+        let created = lease.metadata.resource_version.is_none();
+        if created {
+            lease.metadata.name = Some(name.clone());
+            lease.metadata.namespace = Some(namespace.clone());
+        }
+        let body = serde_json::to_vec(lease).map_err(RequestError::Unreadable)?;
+        let (verb, request) = match created {
+            true => ("create", home.create(&params, body)),
+            false => ("update", home.replace(name, &params, body)),
+        };
+        *lease = self.transport.fetch(ApiCall { verb, resource: "leases", request }).await?;
+        Ok(())
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// The duration that the holder wrote into the lease.
+fn duration_of(lease: &Lease, otherwise: Duration) -> Duration {
+    let named = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    named.and_then(|seconds| u64::try_from(seconds).ok()).map_or(otherwise, Duration::from_secs)
+}
+
+/// A name for this process that no other one has, and by which an admin finds it.
+fn this_process(now: Timestamp) -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(1);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let machine = Some(machine.trim()).filter(|name| !name.is_empty()).unwrap_or("an unknown machine");
+    format!("process {}.{number} on {machine}, since {now}", std::process::id())
+}

@@ -1,0 +1,77 @@
+//! The version of the API server, asked for once at the start.
+
+use serde::Deserialize;
+
+use crate::cluster::Cluster;
+use crate::outcome::sentence;
+use crate::transport::call::{ApiCall, RequestError};
+
+/// The oldest minor version of Kubernetes 1 that serves what the host uses.
+const OLDEST: u32 = 33;
+
+/// What is wrong with the API server.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServerProblem {
+    /// It cannot be reached now.
+    #[error("the API server cannot be asked for its version: {0}")]
+    Unreachable(String),
+    /// It answers, and not as an API server does.
+    #[error("what answers there is no Kubernetes API server: {0}; check the address in the kubeconfig")]
+    NoApiServer(String),
+    /// It lacks what the host uses.
+    #[error("the API server has version {0}, and the host needs Kubernetes 1.33 or newer: upgrade the cluster")]
+    TooOld(String),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    major: String,
+    minor: String,
+    git_version: String,
+}
+
+impl Cluster {
+    /// The version of the API server.
+    ///
+    /// # Errors
+    /// Where it cannot be reached, is none, or is too old.
+    pub async fn server_version(&self) -> Result<String, ServerProblem> {
+        let request = http::Request::get("/version").body(Vec::new()).map_err(kube::core::request::Error::BuildRequest);
+        let call = ApiCall { verb: "get", resource: "version", request };
+        match self.link.transport.fetch::<Version>(call).await {
+            Ok(version) => judge(version),
+            Err(error @ RequestError::Unreadable(_)) => Err(ServerProblem::NoApiServer(sentence(&error))),
+            Err(error) if error.is(404) => Err(ServerProblem::NoApiServer(sentence(&error))),
+            Err(error) => Err(ServerProblem::Unreachable(sentence(&error))),
+        }
+    }
+}
+
+fn judge(version: Version) -> Result<String, ServerProblem> {
+    let Version { major, minor, git_version } = version;
+    // Some providers write "33+".
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    match (major.parse::<u32>(), digits.parse::<u32>()) {
+        (Ok(1), Ok(minor)) if minor < OLDEST => Err(ServerProblem::TooOld(git_version)),
+        (Ok(_), Ok(_)) => Ok(git_version),
+        _ => Err(ServerProblem::NoApiServer(format!("its version is {git_version:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(minor: &str) -> Result<String, ServerProblem> {
+        judge(Version { major: "1".into(), minor: minor.into(), git_version: format!("v1.{minor}.0") })
+    }
+
+    #[test]
+    fn a_server_that_is_too_old_is_named_with_what_is_needed() {
+        let error = judged("32+").unwrap_err().to_string();
+        assert!(error.contains("v1.32+.0") && error.contains("1.33 or newer"), "{error}");
+        assert_eq!((judged("33").is_ok(), judged("36+").is_ok()), (true, true));
+        assert!(matches!(judged(""), Err(ServerProblem::NoApiServer(_))));
+    }
+}

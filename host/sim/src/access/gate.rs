@@ -1,0 +1,77 @@
+//! Refuses what no role allows, before anything is looked up: who may not ask is not told what there is.
+
+use http::Method;
+
+use crate::{
+    access::{
+        rbac::{Attributes, Roles},
+        user::{MASTERS, User},
+    },
+    kinds::registry::qualified,
+    server::{
+        cluster::State,
+        routing::{Incoming, ObjectPath, Verb},
+        status::Refusal,
+    },
+};
+
+/// Lets a request pass that its user may make.
+pub(crate) fn pass(
+    state: &State,
+    user: &User,
+    incoming: &Incoming<'_>,
+    path: Option<&ObjectPath>,
+) -> Result<(), Refusal> {
+    if user.is_in(MASTERS) {
+        return Ok(());
+    }
+    let allowed = |wanted: &Attributes<'_>| Roles::of(state).decide(user, wanted).allowed;
+    let Some(path) = path else {
+        let verb = document_verb(incoming.method);
+        let path = incoming.uri.path();
+        if allowed(&Attributes { verb: &verb, path, ..Attributes::default() }) {
+            return Ok(());
+        }
+        let text = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
+        return Err(Refusal::plain(403, "Forbidden", text).with_details(serde_json::json!({})));
+    };
+    let verb = path.verb(incoming)?.as_str();
+    // A namespace is itself in the namespace that it is.
+    let namespace = if path.plural == "namespaces" { &path.name } else { &path.namespace };
+    let wanted = Attributes {
+        verb,
+        group: &path.group,
+        resource: &path.plural,
+        subresource: &path.subresource,
+        namespace,
+        name: &path.name,
+        path: "",
+    };
+    if allowed(&wanted) { Ok(()) } else { Err(refusal(user, &wanted)) }
+}
+
+fn document_verb(method: &Method) -> String {
+    if method == Method::HEAD { Verb::Get.as_str().to_owned() } else { method.as_str().to_lowercase() }
+}
+
+fn refusal(user: &User, wanted: &Attributes<'_>) -> Refusal {
+    let Attributes { verb, group, resource, subresource, namespace, name, .. } = *wanted;
+    let of = qualified(resource, group);
+    let subject = if name.is_empty() { of } else { format!("{of} {name:?}") };
+    let part = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
+    let place = match namespace {
+        "" => "at the cluster scope".to_owned(),
+        namespace => format!("in the namespace {namespace:?}"),
+    };
+    let message = format!(
+        "{subject} is forbidden: User {:?} cannot {verb} resource {part:?} in API group {group:?} {place}",
+        user.name
+    );
+    let mut details = serde_json::Map::new();
+    for (field, value) in [("name", name), ("group", group), ("kind", resource)] {
+        if !value.is_empty() {
+            details.insert(field.to_owned(), value.into());
+        }
+    }
+    Refusal::plain(403, "Forbidden", message).with_details(details.into())
+}

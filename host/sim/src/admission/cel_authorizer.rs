@@ -1,0 +1,247 @@
+//! `authorizer` in CEL: questions about what the user of a request may do, asked step by step and answered by roles.
+
+use std::{any::Any, sync::Arc};
+
+use cel::{
+    DeclarationError, Env, ExecutionError,
+    common::{
+        types::{CelBool, CelString, STRING_TYPE, Type},
+        value::{CowVal, StaticVal, Val},
+    },
+};
+
+use crate::access::{
+    rbac::{Attributes, Decision, Roles},
+    user::User,
+};
+
+static AUTHORIZER: Type = Type::new_unspecified_type("kubernetes.authorization.Authorizer");
+static PATH_CHECK: Type = Type::new_unspecified_type("kubernetes.authorization.PathCheck");
+static GROUP_CHECK: Type = Type::new_unspecified_type("kubernetes.authorization.GroupCheck");
+static RESOURCE_CHECK: Type = Type::new_unspecified_type("kubernetes.authorization.ResourceCheck");
+static DECISION: Type = Type::new_unspecified_type("kubernetes.authorization.Decision");
+
+/// How far a question has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Authorizer,
+    Path,
+    Group,
+    Resource,
+    Decided,
+}
+
+/// A question that is being put together, and in the end its answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    step: Step,
+    roles: Arc<Roles>,
+    user: User,
+    group: String,
+    resource: String,
+    subresource: String,
+    namespace: String,
+    name: String,
+    path: String,
+    answer: Decision,
+}
+
+/// The resource that a request is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Requested<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) resource: &'a str,
+    pub(crate) subresource: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl Question {
+    /// `authorizer`: nothing is asked yet.
+    pub(crate) fn new(roles: Arc<Roles>, user: User) -> Self {
+        let nothing = String::new;
+        Self {
+            step: Step::Authorizer,
+            roles,
+            user,
+            group: nothing(),
+            resource: nothing(),
+            subresource: nothing(),
+            namespace: nothing(),
+            name: nothing(),
+            path: nothing(),
+            answer: Decision::default(),
+        }
+    }
+
+    /// `authorizer.requestResource`.
+    pub(crate) fn about(mut self, requested: Requested<'_>) -> Self {
+        let Requested { group, resource, subresource, namespace, name } = requested;
+        self.step = Step::Resource;
+        [self.group, self.resource, self.subresource, self.namespace, self.name] =
+            [group, resource, subresource, namespace, name].map(str::to_owned);
+        self
+    }
+
+    fn ask(&mut self, verb: &str) {
+        let wanted = Attributes {
+            verb,
+            group: &self.group,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+            path: &self.path,
+        };
+        self.answer = self.roles.decide(&self.user, &wanted);
+        self.step = Step::Decided;
+    }
+}
+
+impl Val for Question {
+    fn get_type(&self) -> &Type {
+        match self.step {
+            Step::Authorizer => &AUTHORIZER,
+            Step::Path => &PATH_CHECK,
+            Step::Group => &GROUP_CHECK,
+            Step::Resource => &RESOURCE_CHECK,
+            Step::Decided => &DECISION,
+        }
+    }
+
+    fn cel_type() -> &'static Type {
+        &AUTHORIZER
+    }
+
+    fn clone_as_boxed<'v>(&self) -> Box<dyn Val + 'v>
+    where
+        Self: 'v,
+    {
+        Box::new(self.clone())
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl StaticVal for Question {}
+
+/// Declares the methods.
+pub(crate) fn extend(env: &mut Env) -> Result<(), DeclarationError> {
+    let text = || vec![STRING_TYPE];
+    let add = |env: &mut Env, name: &str, of: &Type, arguments: Vec<Type>, function| {
+        let id = format!("{}_{name}", of.name());
+        env.add_member_overload(name, &id, of.to_owned(), arguments, function)
+    };
+    add(env, "path", &AUTHORIZER, text(), path)?;
+    add(env, "group", &AUTHORIZER, text(), group)?;
+    add(env, "serviceAccount", &AUTHORIZER, vec![STRING_TYPE, STRING_TYPE], service_account)?;
+    add(env, "resource", &GROUP_CHECK, text(), resource)?;
+    add(env, "subresource", &RESOURCE_CHECK, text(), subresource)?;
+    add(env, "namespace", &RESOURCE_CHECK, text(), namespace)?;
+    add(env, "name", &RESOURCE_CHECK, text(), name)?;
+    // Roles do not know selectors.
+    add(env, "fieldSelector", &RESOURCE_CHECK, text(), unchanged)?;
+    add(env, "labelSelector", &RESOURCE_CHECK, text(), unchanged)?;
+    add(env, "check", &RESOURCE_CHECK, text(), check)?;
+    add(env, "check", &PATH_CHECK, text(), check)?;
+    add(env, "allowed", &DECISION, Vec::new(), allowed)?;
+    add(env, "reason", &DECISION, Vec::new(), reason)?;
+    add(env, "errored", &DECISION, Vec::new(), errored)?;
+    add(env, "error", &DECISION, Vec::new(), error)
+}
+
+type Values<'b, 'v> = Vec<CowVal<'b, 'v>>;
+type Outcome<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
+
+fn question(values: &Values<'_, '_>) -> Result<Question, ExecutionError> {
+    let found = values.first().and_then(|one| one.as_ref().downcast_ref::<Question>()).cloned();
+    found.ok_or(ExecutionError::InvalidArgumentCount { expected: 1, actual: 0 })
+}
+
+fn argument(values: &Values<'_, '_>, place: usize) -> Result<String, ExecutionError> {
+    let found = values.get(place).and_then(|one| one.as_ref().downcast_ref::<CelString<'_>>());
+    let actual = values.len();
+    found.map(|text| text.inner().to_owned()).ok_or(ExecutionError::InvalidArgumentCount { expected: place, actual })
+}
+
+/// The question with one more word in it.
+fn with<'b, 'v>(values: &Values<'_, '_>, change: impl FnOnce(&mut Question, String)) -> Outcome<'b, 'v> {
+    let (mut question, text) = (question(values)?, argument(values, 1)?);
+    change(&mut question, text);
+    Ok(CowVal::owned(question))
+}
+
+fn refused<'b, 'v>(function: &str, message: &str) -> Outcome<'b, 'v> {
+    Err(ExecutionError::FunctionError { function: function.into(), message: message.into() })
+}
+
+fn path<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    if argument(&values, 1)?.trim().is_empty() {
+        return refused("path", "path must not be empty");
+    }
+    with(&values, |question, path| {
+        question.path = if path.starts_with('/') { path } else { format!("/{path}") };
+        question.step = Step::Path;
+    })
+}
+
+fn group<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    with(&values, |question, group| {
+        question.group = group;
+        question.step = Step::Group;
+    })
+}
+
+fn service_account<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    let account = argument(&values, 2)?;
+    with(&values, |question, namespace| question.user = User::account(&namespace, &account))
+}
+
+fn resource<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    if argument(&values, 1)?.trim().is_empty() {
+        return refused("resource", "resource must not be empty");
+    }
+    with(&values, |question, resource| {
+        question.resource = resource;
+        question.step = Step::Resource;
+    })
+}
+
+fn subresource<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    with(&values, |question, subresource| question.subresource = subresource)
+}
+
+fn namespace<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    with(&values, |question, namespace| question.namespace = namespace)
+}
+
+fn name<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    with(&values, |question, name| question.name = name)
+}
+
+fn unchanged<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    with(&values, |_, _| {})
+}
+
+fn check<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    with(&values, |question, verb| question.ask(&verb))
+}
+
+fn allowed<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    Ok(CowVal::owned(CelBool::from(question(&values)?.answer.allowed)))
+}
+
+fn reason<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    Ok(CowVal::owned(CelString::from(question(&values)?.answer.reason)))
+}
+
+/// Roles are in memory, so looking them up does not fail.
+fn errored<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    question(&values).map(|_| CowVal::owned(CelBool::from(false)))
+}
+
+fn error<'b, 'v>(values: Values<'b, 'v>) -> Outcome<'b, 'v> {
+    question(&values).map(|_| CowVal::owned(CelString::from(String::new())))
+}

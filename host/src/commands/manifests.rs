@@ -1,0 +1,91 @@
+//! `oarlock manifests`: prints the documents that a cluster needs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+
+use super::{json, print, read_grants};
+use crate::manifests::{GrantedAccess, KnownKinds, PluginSource, SHIPPED_GRANTS, as_json, deployment, manifests_with};
+
+const EXAMPLES: &str = "\
+Examples:
+  oarlock manifests | kubectl apply -f -
+      namespace, CRDs, admission policy, account and roles, for the shipped plugins; the host then runs anywhere with that
+      account
+  oarlock manifests --grants grants.yaml | kubectl apply -f -
+      the same with the roles that these grants need: reads in every namespace, writes bound to those of each grant
+  oarlock manifests --grants grants.yaml --bind team-a --bind team-b
+      where a grant has `namespaces: [team-*]`, for a role is bound to each namespace by its name
+  kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
+      where a grant names kinds that are not of Kubernetes
+  oarlock manifests --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
+      the host itself, too
+  oarlock manifests --deployment registry.example/oarlock:0.1.0 --plugins-from configmap/oarlock-plugins
+      the same with its plugins in a ConfigMap: kubectl -n oarlock-system create configmap oarlock-plugins --from-file DIR";
+
+/// Arguments of `oarlock manifests`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ManifestsArgs {
+    /// Grants of the plugins, whose roles are printed [default: those of the shipped plugins]
+    #[arg(long, value_name = "FILE")]
+    grants: Option<PathBuf>,
+    /// A namespace that a pattern in the grants means; can be repeated
+    #[arg(long, value_name = "NAMESPACE")]
+    bind: Vec<String>,
+    /// CustomResourceDefinitions of kinds in the grants, as YAML or JSON; can be repeated
+    #[arg(long, value_name = "FILE")]
+    crds: Vec<PathBuf>,
+    /// Print the host as a Deployment of this image, too
+    #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    deployment: Option<String>,
+    /// The plugins of that Deployment: configmap/NAME, pvc/NAME or image/REFERENCE [default: those in its image]
+    #[arg(long, value_name = "SOURCE", requires = "deployment")]
+    plugins_from: Option<PluginSource>,
+    /// Output format; json is one list
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    output: DocumentFormat,
+}
+
+/// The format of documents for a cluster.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DocumentFormat {
+    /// As YAML documents.
+    Yaml,
+    /// As one list in JSON.
+    Json,
+}
+
+/// Prints YAML documents in this format.
+pub(crate) fn print_documents(yaml: &str, format: DocumentFormat) -> anyhow::Result<ExitCode> {
+    match format {
+        DocumentFormat::Yaml => print(yaml),
+        DocumentFormat::Json => print(&json(&as_json(yaml)?)?),
+    }
+}
+
+/// Prints the documents.
+pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
+    let (text, grants) = match &args.grants {
+        Some(path) => read_grants(path)?,
+        None => (SHIPPED_GRANTS.to_owned(), oarlock_wasm::parse_grants(SHIPPED_GRANTS)?),
+    };
+    let mut kinds = KnownKinds::built_in();
+    args.crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
+    let mut printed = manifests_with(&GrantedAccess { grants, kinds, bind: args.bind.clone() })?;
+    if let Some(image) = &args.deployment {
+        printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref())?;
+    }
+    print_documents(&printed, args.output)
+}
+
+fn learn(kinds: &mut KnownKinds, path: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the CustomResourceDefinitions {}", path.display()))?;
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text)
+        .with_context(|| format!("the CustomResourceDefinitions {} are not YAML", path.display()))?;
+    documents.iter().for_each(|document| kinds.add(document));
+    Ok(())
+}

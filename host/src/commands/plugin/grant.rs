@@ -1,0 +1,71 @@
+//! `oarlock plugin grant`: prints the grant of all that a plugin asks for.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use oarlock_core::plugin::grant::{API_VERSION, Grant, KIND};
+use serde_json::{Value, json};
+
+use super::{read, refused};
+use crate::commands::print;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  oarlock plugin grant restart.wasm                                     read it, then append it to grants.yaml
+  oarlock plugin grant restart.wasm --namespace shop >> grants.yaml
+  oarlock plugin grant restart.wasm --any-version > grants.yaml         for a plugin that you build again and again
+
+It grants all that the plugin asks for: read each `reason` first.";
+
+/// Arguments of `oarlock plugin grant`.
+#[derive(Debug, Args)]
+pub(crate) struct GrantArgs {
+    /// A component, <name>.wasm
+    file: PathBuf,
+    /// Grant it to any version that asks for no more, instead of to this very file
+    #[arg(long)]
+    any_version: bool,
+    /// A namespace whose jobs may use the plugin, or a pattern that ends in `*`; may be repeated
+    #[arg(long = "namespace", value_name = "NAMESPACE", default_value = "*")]
+    namespaces: Vec<String>,
+}
+
+/// Prints the grant.
+pub(super) fn run(args: GrantArgs) -> anyhow::Result<ExitCode> {
+    let facts = oarlock_wasm::inspect(&read(&args.file)?).map_err(|rejection| refused(&args.file, &rejection))?;
+    let Some(manifest) = facts.manifest else {
+        bail!("{} has no manifest: write it with the SDK or `oarlock plugin annotate`", args.file.display());
+    };
+    let digest = (!args.any_version).then_some(facts.digest);
+    let grant = Grant {
+        any_version: args.any_version,
+        digest,
+        namespaces: args.namespaces,
+        limits: manifest.limits,
+        ..Grant::of_all(&manifest)
+    };
+    print(&document(&grant)?)
+}
+
+/// A grant as a YAML document that can stand after others.
+pub(super) fn document(grant: &Grant) -> anyhow::Result<String> {
+    let mut spec = serde_json::to_value(grant).context("cannot write the grant")?;
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|_, value| !is_default(value));
+    }
+    let document = json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": grant.name}, "spec": spec});
+    let text = serde_saphyr::to_string(&document).context("cannot write the grant as YAML")?;
+    Ok(format!("---\n{}\n", text.trim_end()))
+}
+
+/// Left out, since it says nothing.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}

@@ -1,0 +1,164 @@
+//! The host as a Deployment, with its grants and the place that its plugins come from.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use serde_saphyr::LitStr;
+
+use super::{HOST_NAMESPACE, ManifestsError, join};
+
+const DEPLOYMENT: &str = include_str!("../../manifests/deployment.yaml");
+/// Where the plugin directory is in a pod of the host.
+const PLUGINS: &str = "/plugins";
+/// The places in the text at which a volume is added.
+const MOUNTS: &str = "        volumeMounts:\n";
+const VOLUMES: &str = "      volumes:\n";
+
+/// The place that the plugins of a Deployment come from, other than its image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginSource {
+    /// A ConfigMap of the host's namespace, at most 1 MiB.
+    ConfigMap(String),
+    /// A PersistentVolumeClaim of the host's namespace.
+    Claim(String),
+    /// An image with the files at its root, mounted as a volume.
+    Image(String),
+}
+
+impl FromStr for PluginSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+        let source = match text.split_once('/') {
+            Some(("configmap", rest)) => name(rest).map(Self::ConfigMap),
+            Some(("pvc", rest)) => name(rest).map(Self::Claim),
+            Some(("image", rest)) => name(rest).map(Self::Image),
+            _ => None,
+        };
+        source.ok_or_else(|| "give configmap/NAME, pvc/NAME or image/REFERENCE".to_owned())
+    }
+}
+
+impl PluginSource {
+    fn volume(&self) -> Value {
+        match self {
+            Self::ConfigMap(name) => json!({"name": "plugins", "configMap": {"name": name}}),
+            Self::Claim(name) => {
+                json!({"name": "plugins", "persistentVolumeClaim": {"claimName": name, "readOnly": true}})
+            }
+            Self::Image(reference) => json!({"name": "plugins", "image": {"reference": reference}}),
+        }
+    }
+}
+
+/// The host as a Deployment of `image`, with `grants`, the text of a grants file, as a ConfigMap, and what keeps it running
+/// and to itself. Without `plugins` it has those in its image.
+///
+/// # Errors
+/// If the text cannot be put into YAML.
+pub fn deployment(image: &str, grants: &str, plugins: Option<&PluginSource>) -> Result<String, ManifestsError> {
+    // A JSON value is YAML too, whatever characters a name has.
+    let mut text = DEPLOYMENT.replace("image: IMAGE", &format!("image: {}", json!(image)));
+    if let Some(source) = plugins {
+        let mount = json!({"name": "plugins", "mountPath": PLUGINS, "readOnly": true});
+        text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
+        text = text.replace(VOLUMES, &format!("{VOLUMES}      - {}\n", source.volume()));
+    }
+    Ok(join(&[&grants_map(grants)?, &text]))
+}
+
+/// A ConfigMap with the grants as people wrote them, lines and comments.
+fn grants_map(grants: &str) -> Result<String, ManifestsError> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ConfigMap<'a> {
+        api_version: &'a str,
+        kind: &'a str,
+        metadata: Value,
+        data: BTreeMap<&'a str, LitStr<'a>>,
+    }
+    let metadata =
+        json!({"name": "oarlock-grants", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "oarlock"}});
+    let data = BTreeMap::from([("grants.yaml", LitStr(grants))]);
+    let map = ConfigMap { api_version: "v1", kind: "ConfigMap", metadata, data };
+    serde_saphyr::to_string(&map).map_err(|error| ManifestsError::Yaml(Box::new(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifests::SHIPPED_GRANTS;
+
+    /// All documents; the first two are the ConfigMap of the grants and the Deployment.
+    fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
+        let source = plugins.map(|text| text.parse().unwrap());
+        let text = deployment(image, grants, source.as_ref()).unwrap();
+        serde_saphyr::from_multiple(&text).unwrap()
+    }
+
+    #[test]
+    fn the_deployment_takes_any_image_name_and_mounts_the_grants() {
+        let documents = printed("registry.example:5000/a b:\"1\"", SHIPPED_GRANTS, None);
+        let (grants, deployment) = (&documents[0], &documents[1]);
+        assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example:5000/a b:\"1\"");
+        assert_eq!(grants["data"]["grants.yaml"], SHIPPED_GRANTS);
+        assert_eq!(grants["metadata"]["namespace"], HOST_NAMESPACE);
+        let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.iter().all(|volume| volume["name"] != "plugins"), "{volumes:?}");
+    }
+
+    #[test]
+    fn the_grants_can_be_read_in_what_is_printed() {
+        let text = deployment("x", SHIPPED_GRANTS, None).unwrap();
+        assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
+        for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
+            let grants = &printed("x", odd, None)[0];
+            // A block drops blank lines at its end, which say nothing in YAML.
+            assert_eq!(grants["data"]["grants.yaml"].as_str().map(str::trim_end), Some(odd.trim_end()));
+        }
+    }
+
+    #[test]
+    fn plugins_come_from_a_config_map_a_claim_or_an_image() {
+        for (source, volume) in [
+            ("configmap/p", json!({"name": "plugins", "configMap": {"name": "p"}})),
+            ("pvc/p", json!({"name": "plugins", "persistentVolumeClaim": {"claimName": "p", "readOnly": true}})),
+            ("image/r.example/a/b:1", json!({"name": "plugins", "image": {"reference": "r.example/a/b:1"}})),
+        ] {
+            let documents = printed("x", SHIPPED_GRANTS, Some(source));
+            let pod = &documents[1]["spec"]["template"]["spec"];
+            assert!(pod["volumes"].as_array().unwrap().contains(&volume), "{pod}");
+            let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+            let at = mounts.iter().find(|mount| mount["name"] == "plugins").unwrap();
+            assert_eq!((at["mountPath"].as_str(), at["readOnly"].as_bool()), (Some(PLUGINS), Some(true)));
+            let arguments = pod["containers"][0]["args"].as_array().unwrap();
+            assert!(arguments.contains(&json!(format!("--plugins={PLUGINS}"))), "the host reads that directory");
+        }
+        for wrong in ["", "p", "configmap/", "secret/p"] {
+            assert!(wrong.parse::<PluginSource>().unwrap_err().contains("configmap/NAME"));
+        }
+    }
+
+    #[test]
+    fn the_deployment_comes_with_a_budget_a_priority_a_policy_and_replicas_apart() {
+        let documents = printed("oarlock:1", SHIPPED_GRANTS, None);
+        let named: Vec<_> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
+        assert_eq!(named, ["ConfigMap", "Deployment", "PodDisruptionBudget", "PriorityClass", "NetworkPolicy"]);
+        let labels = &documents[1]["spec"]["template"]["metadata"]["labels"];
+        let spec = &documents[1]["spec"]["template"]["spec"];
+        assert_eq!(spec["priorityClassName"], documents[3]["metadata"]["name"]);
+        let selected = [
+            &documents[1]["spec"]["selector"]["matchLabels"],
+            &documents[2]["spec"]["selector"]["matchLabels"],
+            &documents[4]["spec"]["podSelector"]["matchLabels"],
+            &spec["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"],
+            &spec["topologySpreadConstraints"][1]["labelSelector"]["matchLabels"],
+        ];
+        assert!(selected.iter().all(|selected| *selected == labels), "{selected:?}");
+        let port = &documents[4]["spec"]["ingress"][0]["ports"][0]["port"];
+        assert_eq!(*port, spec["containers"][0]["ports"][0]["name"]);
+    }
+}

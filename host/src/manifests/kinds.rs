@@ -1,0 +1,134 @@
+//! The resource names of kinds, which roles are written in.
+//!
+//! They are never guessed: those of Kubernetes come from its own definitions, all others from CustomResourceDefinitions.
+
+use k8s_openapi::api;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope, Resource};
+use serde_json::Value;
+
+/// One kind as roles name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedKind {
+    /// Its group, empty for the core group.
+    pub(crate) group: String,
+    kind: String,
+    /// The plural in paths, such as `pods`.
+    pub(crate) plural: String,
+    /// True where its objects live in namespaces.
+    pub(crate) namespaced: bool,
+}
+
+/// The kinds whose resource names are known.
+#[derive(Clone, Debug)]
+pub struct KnownKinds {
+    all: Vec<NamedKind>,
+}
+
+impl KnownKinds {
+    /// The kinds of Kubernetes and those of Oarlock.
+    pub fn built_in() -> Self {
+        let mut known = Self { all: kubernetes() };
+        oarlock_api::CRDS.iter().filter_map(|text| serde_saphyr::from_str(text).ok()).for_each(|crd| known.add(&crd));
+        known
+    }
+
+    /// Adds the kind that a CustomResourceDefinition defines, or those of a list of them. Other documents are left alone.
+    pub fn add(&mut self, document: &Value) {
+        if let Some(items) = document.get("items").and_then(Value::as_array) {
+            return items.iter().for_each(|item| self.add(item));
+        }
+        let text = |pointer| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        if text("/kind") == "CustomResourceDefinition" {
+            let (group, kind, plural) = (text("/spec/group"), text("/spec/names/kind"), text("/spec/names/plural"));
+            self.all.push(NamedKind { group, kind, plural, namespaced: text("/spec/scope") == "Namespaced" });
+        }
+    }
+
+    /// The kind of this group, which is empty for the core group.
+    pub(crate) fn find(&self, group: &str, kind: &str) -> Option<&NamedKind> {
+        self.all.iter().find(|known| known.group == group && known.kind == kind)
+    }
+}
+
+fn namespaced<K: Resource<Scope = NamespaceResourceScope>>() -> NamedKind {
+    NamedKind { namespaced: true, ..named::<K>() }
+}
+
+fn cluster<K: Resource<Scope = ClusterResourceScope>>() -> NamedKind {
+    named::<K>()
+}
+
+fn named<K: Resource>() -> NamedKind {
+    let (group, kind, plural) = (K::GROUP.to_owned(), K::KIND.to_owned(), K::URL_PATH_SEGMENT.to_owned());
+    NamedKind { group, kind, plural, namespaced: false }
+}
+
+fn kubernetes() -> Vec<NamedKind> {
+    vec![
+        namespaced::<api::core::v1::Pod>(),
+        namespaced::<api::core::v1::ConfigMap>(),
+        namespaced::<api::core::v1::Secret>(),
+        namespaced::<api::core::v1::Service>(),
+        namespaced::<api::core::v1::ServiceAccount>(),
+        namespaced::<api::core::v1::PersistentVolumeClaim>(),
+        namespaced::<api::core::v1::ReplicationController>(),
+        namespaced::<api::core::v1::Endpoints>(),
+        namespaced::<api::core::v1::LimitRange>(),
+        namespaced::<api::core::v1::ResourceQuota>(),
+        namespaced::<api::core::v1::PodTemplate>(),
+        cluster::<api::core::v1::Node>(),
+        cluster::<api::core::v1::Namespace>(),
+        cluster::<api::core::v1::PersistentVolume>(),
+        namespaced::<api::apps::v1::Deployment>(),
+        namespaced::<api::apps::v1::ReplicaSet>(),
+        namespaced::<api::apps::v1::StatefulSet>(),
+        namespaced::<api::apps::v1::DaemonSet>(),
+        namespaced::<api::apps::v1::ControllerRevision>(),
+        namespaced::<api::batch::v1::Job>(),
+        namespaced::<api::batch::v1::CronJob>(),
+        namespaced::<api::autoscaling::v2::HorizontalPodAutoscaler>(),
+        namespaced::<api::policy::v1::PodDisruptionBudget>(),
+        namespaced::<api::coordination::v1::Lease>(),
+        namespaced::<api::events::v1::Event>(),
+        namespaced::<api::discovery::v1::EndpointSlice>(),
+        namespaced::<api::networking::v1::Ingress>(),
+        namespaced::<api::networking::v1::NetworkPolicy>(),
+        namespaced::<api::rbac::v1::Role>(),
+        namespaced::<api::rbac::v1::RoleBinding>(),
+        cluster::<api::rbac::v1::ClusterRole>(),
+        cluster::<api::rbac::v1::ClusterRoleBinding>(),
+        cluster::<api::storage::v1::StorageClass>(),
+        cluster::<api::storage::v1::VolumeAttachment>(),
+        cluster::<api::scheduling::v1::PriorityClass>(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_kinds_of_kubernetes_and_of_oarlock_are_known_and_no_name_is_guessed() {
+        let known = KnownKinds::built_in();
+        let plural = |group, kind| known.find(group, kind).map(|found| (found.plural.as_str(), found.namespaced));
+        assert_eq!(plural("", "Pod"), Some(("pods", true)));
+        assert_eq!(plural("", "Node"), Some(("nodes", false)));
+        assert_eq!(plural("networking.k8s.io", "NetworkPolicy"), Some(("networkpolicies", true)));
+        assert_eq!(plural("oarlock.dev", "OperationRecord"), Some(("operationrecords", true)));
+        assert_eq!(plural("example.com", "Widget"), None);
+    }
+
+    #[test]
+    fn a_kind_is_learned_from_its_definition_alone_or_in_a_list() {
+        let widget = json!({"kind": "CustomResourceDefinition", "spec": {"group": "example.com", "scope": "Cluster",
+            "names": {"kind": "Widget", "plural": "widgetry"}}});
+        for document in [widget.clone(), json!({"kind": "List", "items": [{"kind": "Pod"}, widget]})] {
+            let mut known = KnownKinds::built_in();
+            known.add(&document);
+            let found = known.find("example.com", "Widget").unwrap();
+            assert_eq!((found.plural.as_str(), found.namespaced), ("widgetry", false));
+        }
+    }
+}

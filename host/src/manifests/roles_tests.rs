@@ -1,0 +1,113 @@
+//! Tests of the roles of grants.
+
+use super::*;
+
+/// The roles of grants with these specs, by name, and their bindings as `kind namespace/name`.
+fn access(specs: &[(&str, Value)]) -> GrantedAccess {
+    let grant = |(name, spec): &(&str, Value)| {
+        let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": name}, "spec": spec});
+        Grant::parse(&document).unwrap()
+    };
+    GrantedAccess { grants: specs.iter().map(grant).collect(), kinds: KnownKinds::built_in(), bind: Vec::new() }
+}
+
+/// Each document on a line: a binding by its namespace, a role by its rules.
+fn shown(access: &GrantedAccess) -> Vec<String> {
+    let documents = access.documents().unwrap();
+    let line = |document: RoleDocument| {
+        let text = |pointer: &str| document.content.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let name = text("/metadata/name").trim_start_matches("oarlock-plugin-").to_owned();
+        let Some(rules) = document.content.get("rules").and_then(Value::as_array) else {
+            return format!("{} {name} {}", text("/kind"), text("/metadata/namespace")).trim_end().to_owned();
+        };
+        let words = |rule: &Value, field: &str| {
+            let list = rule[field].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+            list.collect::<Vec<_>>().join(",")
+        };
+        let rule = |rule: &Value| format!("{} {}", words(rule, "resources"), words(rule, "verbs"));
+        format!("{name}: {}", rules.iter().map(rule).collect::<Vec<_>>().join("; "))
+    };
+    documents.into_iter().map(line).collect()
+}
+
+#[test]
+fn reads_count_everywhere_and_writes_where_the_grant_does() {
+    let granted = access(&[(
+        "replace",
+        json!({"namespaces": ["a", "b"], "reads": [{"apiVersion": "apps/v1", "kind": "Deployment"}], "writes": [
+            {"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
+            {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["x"]}]}),
+    )]);
+    assert_eq!(
+        shown(&granted),
+        [
+            "replace-reads: deployments get,list,watch",
+            "ClusterRoleBinding replace-reads",
+            "replace-writes: pods/eviction create; pods patch",
+            "RoleBinding replace-writes a",
+            "RoleBinding replace-writes b",
+        ]
+    );
+}
+
+#[test]
+fn each_verb_becomes_what_the_host_does_for_it() {
+    let granted = access(&[(
+        "all",
+        json!({"namespaces": ["*"], "writes": [
+            {"verb": "create", "apiVersion": "batch/v1", "kind": "Job"},
+            {"verb": "delete", "apiVersion": "v1", "kind": "ConfigMap"},
+            {"verb": "patch", "apiVersion": "apps/v1", "kind": "Deployment", "subresources": ["scale"]},
+            {"verb": "metadata", "apiVersion": "v1", "kind": "Node", "labels": ["x"]},
+            {"verb": "drain", "apiVersion": "v1", "kind": "Node"}]}),
+    )]);
+    assert_eq!(
+        shown(&granted),
+        [
+            "all-cluster-writes: nodes patch",
+            "ClusterRoleBinding all-cluster-writes",
+            "all-writes: configmaps delete; pods patch; deployments,deployments/scale patch; jobs get,create",
+            "ClusterRoleBinding all-writes",
+        ]
+    );
+    let documents = granted.documents().unwrap();
+    assert!(documents.iter().any(|document| document.comment.contains("a Job reaches every Secret")));
+}
+
+#[test]
+fn a_grant_without_a_namespace_needs_no_role() {
+    let granted = access(&[("none", json!({"reads": [{"apiVersion": "v1", "kind": "Secret"}]}))]);
+    assert_eq!(shown(&granted), Vec::<String>::new());
+}
+
+#[test]
+fn a_pattern_of_namespaces_is_bound_to_those_that_are_named() {
+    let mut granted = access(&[("x", json!({"namespaces": ["team-*", "other"]}))]);
+    let refused = granted.documents().err().unwrap().to_string();
+    assert!(refused.contains("`team-*`") && refused.contains("--bind NAMESPACE"), "{refused}");
+    granted.bind = vec!["team-b".into(), "team-a".into()];
+    let bound: Vec<_> = shown(&granted).into_iter().filter(|line| line.starts_with("RoleBinding")).collect();
+    assert_eq!(bound, ["other", "team-a", "team-b"].map(|name| format!("RoleBinding x-writes {name}")));
+    granted.bind = vec!["team-a".into(), "tema-b".into()];
+    let refused = granted.documents().err().unwrap().to_string();
+    assert_eq!(refused, "`--bind tema-b`: no grant counts in that namespace");
+}
+
+#[test]
+fn what_no_role_can_say_is_refused_with_the_fix() {
+    let refused = |name: &str, reads: Value| {
+        access(&[(name, json!({"namespaces": ["*"], "reads": [reads]}))]).documents().err().unwrap().to_string()
+    };
+    assert!(refused("x", json!({"apiVersion": "v1", "kind": "*"})).contains("needs each by its name"));
+    assert!(refused("x", json!({"apiVersion": "*", "kind": "Pod"})).contains("needs each by its name"));
+    assert!(refused("x", json!({"apiVersion": "example.com/v1", "kind": "Widget"})).contains("--crds FILE"));
+    assert!(refused("x", json!({"apiVersion": "v1", "kind": "Pods"})).contains("names Pods of v1"));
+    assert!(refused("Not A Name", json!({"apiVersion": "v1", "kind": "Pod"})).contains("no plugin has that name"));
+}
+
+#[test]
+fn any_version_of_a_group_is_one_role() {
+    let granted =
+        access(&[("x", json!({"namespaces": ["a"], "reads": [{"apiVersion": "apps/*", "kind": "Deployment"}]}))]);
+    assert_eq!(shown(&granted).first().map(String::as_str), Some("x-reads: deployments get,list,watch"));
+}

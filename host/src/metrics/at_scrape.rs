@@ -1,0 +1,155 @@
+//! What the Cluster port knows by the time of a scrape: requests, watches, events and the lease.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use oarlock_kube::lease::Leadership;
+use oarlock_kube::transport::requests::{LATENCY_BOUNDS, Tally};
+use oarlock_kube::{Cluster, Requests};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::sync::watch;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    resource: String,
+    verb: String,
+    code: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    api_version: String,
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    outcome: &'static str,
+}
+
+/// What is measured at a scrape, as soon as it is known.
+#[derive(Default)]
+pub(super) struct Sources {
+    pub(super) cluster: OnceLock<Cluster>,
+    pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
+
+/// The watches, the events and the lease.
+#[derive(Debug)]
+pub(super) struct Port(pub(super) Arc<Sources>);
+
+impl Collector for Port {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let leadership = self.0.leadership.get().map(|leadership| *leadership.borrow());
+        if let Some(now) = leadership.filter(|now| now.leading) {
+            let help = "Time since the last renewal of the lease was sent; absent where this process does not lead";
+            let family = encoder.encode_descriptor("lease_age_seconds", help, None, MetricType::Gauge)?;
+            ConstGauge::new(now.renewed.elapsed().as_secs_f64()).encode(family)?;
+        }
+        let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
+        encode_watches(cluster, &mut encoder)?;
+        let help = "Events by what became of them: emitted, failed (refused or tried in vain) or dropped";
+        let mut family = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
+        let counts = cluster.events();
+        for (outcome, count) in [("emitted", counts.emitted), ("failed", counts.failed), ("dropped", counts.dropped)] {
+            ConstCounter::new(count).encode(family.encode_family(&EventLabels { outcome })?)?;
+        }
+        let help = "Writes to targets that may be on the wire now: fewer than 32 after the API server was busy";
+        let family = encoder.encode_descriptor("writes_allowed", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(cluster.writes_allowed()).unwrap_or(i64::MAX)).encode(family)
+    }
+}
+
+fn encode_watches(cluster: &Cluster, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut health = cluster.health();
+    // While a wider declaration is being listed, the watch that was there before counts.
+    health.dedup_by(|newer, shown| newer.kind == shown.kind);
+    let watches: Vec<_> = health
+        .into_iter()
+        .map(|health| {
+            let labels = KindLabels { api_version: health.kind.api_version.clone(), kind: health.kind.kind.clone() };
+            (labels, health)
+        })
+        .collect();
+    let help = "Time since the watch of a kind was last heard of";
+    let mut family = encoder.encode_descriptor("watch_age_seconds", help, None, MetricType::Gauge)?;
+    for (labels, health) in &watches {
+        let heard = health.heard.as_ref().map(Duration::as_secs_f64);
+        if let Some(heard) = heard {
+            ConstGauge::new(heard).encode(family.encode_family(labels)?)?;
+        }
+    }
+    let help = "Lists of a kind: the first, and one for each watch that could not go on";
+    let mut family = encoder.encode_descriptor("watch_lists", help, None, MetricType::Counter)?;
+    for (labels, health) in &watches {
+        ConstCounter::new(health.lists).encode(family.encode_family(labels)?)?;
+    }
+    let help = "1 where a kind is listed, or is not served; 0 while what is known of it is incomplete";
+    let mut family = encoder.encode_descriptor("watch_synced", help, None, MetricType::Gauge)?;
+    for (labels, health) in &watches {
+        ConstGauge::new(i64::from(health.synced)).encode(family.encode_family(labels)?)?;
+    }
+    Ok(())
+}
+
+/// The requests to the API server.
+pub(super) struct ApiRequests(pub(super) Arc<Requests>);
+
+/// Those of them that change the cluster, by number alone.
+pub(super) struct Writes(pub(super) Arc<Requests>);
+
+impl fmt::Debug for ApiRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiRequests").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Writes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writes").finish_non_exhaustive()
+    }
+}
+
+impl Collector for ApiRequests {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests to the API server, by resource, verb and answer";
+        let mut family =
+            encoder.encode_descriptor("api_request_duration_seconds", help, None, MetricType::Histogram)?;
+        for (labels, tally) in calls(&self.0) {
+            let slower = tally.count.saturating_sub(tally.buckets.iter().sum());
+            let buckets: Vec<(f64, u64)> =
+                LATENCY_BOUNDS.into_iter().zip(tally.buckets).chain([(f64::MAX, slower)]).collect();
+            let mut encoder = family.encode_family(&labels)?;
+            encoder.encode_histogram::<NoLabelSet>(tally.seconds, tally.count, &buckets, None)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Writes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests that change the cluster, by answer";
+        let mut family = encoder.encode_descriptor("writes", help, None, MetricType::Counter)?;
+        for (labels, tally) in calls(&self.0).filter(|(l, _)| !["get", "list", "watch"].contains(&l.verb.as_str())) {
+            ConstCounter::new(tally.count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn calls(requests: &Requests) -> impl Iterator<Item = (CallLabels, Tally)> {
+    requests.snapshot().into_iter().map(|(labels, tally)| {
+        (CallLabels { resource: labels.resource, verb: labels.verb.to_owned(), code: labels.code }, tally)
+    })
+}

@@ -1,0 +1,108 @@
+//! What a scrape shows.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use oarlock_core::cluster::object::Kind;
+
+use crate::metrics::*;
+
+fn key(name: &str) -> JobKey {
+    JobKey { namespace: "default".into(), name: name.into() }
+}
+
+fn figures(progress: &str, in_flight: usize) -> JobFigures {
+    JobFigures { action: "Replace".into(), progress: progress.into(), in_flight, ..JobFigures::default() }
+}
+
+#[test]
+fn the_gauges_are_the_sum_of_the_jobs_as_last_seen() {
+    let metrics = Metrics::new(&Arc::default());
+    metrics.job_is(&key("a"), Some(figures("Processing", 3)));
+    metrics.job_is(&key("b"), Some(figures("Processing", 2)));
+    metrics.job_is(&key("a"), Some(figures("Succeeded", 0)));
+    let text = metrics.text();
+    assert!(text.contains("oarlock_operationjob_targets_in_flight 2\n"), "{text}");
+    assert!(text.contains(r#"oarlock_operationjob_jobs{action="Replace",progress="Processing"} 1"#), "{text}");
+    assert!(text.contains(r#"oarlock_operationjob_jobs{action="Replace",progress="Succeeded"} 1"#), "{text}");
+    metrics.job_is(&key("a"), None);
+    metrics.no_jobs();
+    let text = metrics.text();
+    assert!(text.contains("oarlock_operationjob_targets_in_flight 0\n") && !text.contains("progress="), "{text}");
+}
+
+#[test]
+fn what_a_plugin_was_held_back_from_is_counted() {
+    let metrics = Metrics::new(&Arc::default());
+    metrics.limited("p", "events", 2);
+    metrics.limited("p", "events", 3);
+    let text = metrics.text();
+    assert!(text.contains(r#"oarlock_plugin_limited_total{plugin="p",what="events"} 5"#), "{text}");
+}
+
+#[test]
+fn a_plugin_that_invents_reasons_makes_no_series_without_end() {
+    let metrics = Metrics::new(&Arc::default());
+    for number in 0..10_000 {
+        let reason = format!("Invented{number}");
+        metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Failed", reason: &reason, took: None });
+    }
+    let text = metrics.text();
+    assert!(text.lines().count() < 250, "{} lines", text.lines().count());
+    assert!(text.contains(r#"reason="Other"} 9936"#), "{text}");
+}
+
+/// The names in docs/operationjob.md: each stands in backticks, perhaps with its labels.
+fn documented(section: &str, prefix: &str) -> Vec<String> {
+    let text = include_str!("../../../docs/operationjob.md");
+    let from = text.find(&format!("- **{section}**")).unwrap();
+    let text = text.get(from..).unwrap();
+    let text = text.lines().enumerate().take_while(|(at, line)| *at == 0 || line.starts_with("  "));
+    let text = text.map(|(_, line)| line).collect::<Vec<_>>().join(" ");
+    let quoted = text.split('`').skip(1).step_by(2).filter(|word| !word.ends_with('_'));
+    quoted.map(|word| prefix.to_owned() + word.split('{').next().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_name_of_the_documentation_is_served() {
+    let sim = oarlock_sim::Cluster::new(oarlock_sim::Options::default());
+    let client = kube::Client::new(sim.service(), "default");
+    let crds = kube::Api::<CustomResourceDefinition>::all(client.clone());
+    for crd in oarlock_api::CRDS {
+        crds.create(&kube::api::PostParams::default(), &serde_saphyr::from_str(crd).unwrap()).await.unwrap();
+    }
+    let clock = Arc::new(k8s_openapi::jiff::Timestamp::now);
+    let (cluster, _events) = Cluster::open(oarlock_kube::Setup { client, clock, identity: "host".into() });
+    let metrics = Metrics::new(cluster.requests());
+    metrics.shows_port(&cluster);
+    let lease = oarlock_kube::lease::LeaseConfig {
+        namespace: "default".into(),
+        name: "oarlock".into(),
+        identity: "host".into(),
+        duration: Duration::from_secs(15),
+    };
+    let election = oarlock_kube::lease::LeaderElector::stand(&cluster, lease);
+    election.leadership().wait_for(|now| now.leading).await.unwrap();
+    metrics.shows_lease(election.leadership());
+    let pods = [(Kind::pod(), Default::default())];
+    cluster.declare(oarlock_kube::watch::watches::WatchedKinds { kinds: pods.into(), ..Default::default() }).await;
+    cluster.synced(&[Kind::pod()]).await;
+    metrics.plugins_are([("replace".to_owned(), "Serving".to_owned())]);
+    metrics.job_is(&key("a"), Some(figures("Pending", 0)));
+    let took = Some(Duration::from_secs(1));
+    metrics.target_ended(&EndedTarget { action: "Replace", outcome: "Succeeded", reason: "", took });
+    metrics.visited("replace", VisitOutcome::Denied, Duration::from_millis(1));
+    metrics.limited("replace", "events", 1);
+    let text = metrics.text();
+    let mut names = documented("8.4", "oarlock_operationjob_");
+    names.extend(documented("8.5", "oarlock_"));
+    names.extend(documented("8.6", ""));
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let sample = |line: &str| {
+            let rest = line.strip_prefix(&name)?;
+            let rest = rest.strip_prefix("_count").unwrap_or(rest);
+            rest.starts_with(['{', ' ']).then_some(())
+        };
+        assert!(text.lines().find_map(sample).is_some(), "{name} is missing in\n{text}");
+    }
+    assert!(text.contains(r#"outcome="Denied"} 1"#) && text.ends_with("# EOF\n"), "{text}");
+}

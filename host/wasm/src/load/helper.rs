@@ -1,0 +1,216 @@
+//! Has components vetted and compiled in a process of its own.
+//!
+//! Takes a component; yields its manifest or its code, or a rejection. A file that makes the compiler panic, run for
+//! ever or use too much memory ends the helper process and not the host.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::load::compile::{DONE, HelperTask, REJECTED, compile_component, not_compiled, vet_component};
+use crate::memory::MemoryShares;
+use crate::rejection::Rejection;
+
+/// The longest that the helper may run or wait.
+const HELPER_WAIT: Duration = Duration::from_secs(120);
+/// Most compiled code of one component.
+const MAX_CODE_BYTES: u64 = 128 << 20;
+/// Most bytes of a manifest in the reply, of a rejection, and of what the helper says of its failure.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
+const MAX_REJECTION_BYTES: u64 = 64 << 10;
+const MAX_ERROR_BYTES: u64 = 16 << 10;
+
+/// A component to compile.
+pub(crate) struct Compiling<'a> {
+    pub engine: &'a wasmtime::Engine,
+    pub bytes: &'a [u8],
+    pub memory: MemoryShares,
+}
+
+/// The process that vets and compiles.
+#[derive(Clone, Debug)]
+pub enum CompileWith {
+    /// A helper process: this program with these arguments, the word of a [`HelperTask`] and the bytes that it may
+    /// allocate, which end in [`compile_worker`](crate::compile_worker).
+    Helper {
+        /// The program.
+        program: PathBuf,
+        /// Its arguments.
+        arguments: Vec<OsString>,
+    },
+    /// This process, without limits: for tests, and components of one's own.
+    InProcess,
+}
+
+impl CompileWith {
+    /// The running program with the hidden subcommand `plugin compile-worker`.
+    ///
+    /// # Errors
+    ///
+    /// If the path of the program is unknown.
+    pub fn this_binary() -> io::Result<Self> {
+        let arguments = vec!["plugin".into(), "compile-worker".into()];
+        Ok(Self::Helper { program: std::env::current_exe()?, arguments })
+    }
+
+    /// The manifest of a component whose interface is as it has to be.
+    pub(crate) fn vet(&self, bytes: &[u8], memory: MemoryShares) -> Result<Vec<u8>, Rejection> {
+        if let Self::InProcess = self {
+            return vet_component(bytes);
+        }
+        let mut manifest = Vec::new();
+        self.help(HelperTask::Vet, (bytes, memory), &mut manifest, MAX_MANIFEST_BYTES)?;
+        Ok(manifest)
+    }
+
+    /// Writes the code of a component `into` something.
+    pub(crate) fn compile(&self, what: &Compiling<'_>, into: &mut (impl Write + Send)) -> Result<(), Rejection> {
+        let Compiling { engine, bytes, memory } = *what;
+        if let Self::InProcess = self {
+            let code = compile_component(engine, bytes)?;
+            return into.write_all(&code).map_err(|error| not_kept(&error));
+        }
+        self.help(HelperTask::Compile, (bytes, memory), into, MAX_CODE_BYTES)
+    }
+
+    fn help(
+        &self,
+        task: HelperTask,
+        (bytes, memory): (&[u8], MemoryShares),
+        into: &mut (impl Write + Send),
+        limit: u64,
+    ) -> Result<(), Rejection> {
+        let Self::Helper { program, arguments } = self else { return Ok(()) };
+        let mut command = Command::new(program);
+        command.args(arguments).arg(task.word());
+        command.args(memory.helper().map(|bytes| bytes.to_string()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // It reads a file that anybody may have dropped, and needs nothing else of the host's.
+        command.env_clear().current_dir("/");
+        let child = command.spawn().map_err(|error| {
+            let sentence =
+                format!("the helper {} could not be started: {error}; the host tries again", program.display());
+            Rejection::for_now("CompilerUnavailable", sentence)
+        })?;
+        through(child, bytes, into, limit).map_err(|broken| broken.rejection(memory))
+    }
+}
+
+/// A reply of the helper.
+enum HelperReply {
+    Done,
+    TooLarge,
+    Rejected(Rejection),
+    NotWritten(io::Error),
+    /// It is none: the helper ended before.
+    Broken,
+}
+
+/// The reason why there is no result.
+enum NoResult {
+    /// The helper or the host says why.
+    Rejected(Rejection),
+    /// It was ended, by a limit.
+    Ended(ExitStatus, Vec<u8>),
+}
+
+impl NoResult {
+    fn rejection(self, memory: MemoryShares) -> Rejection {
+        match self {
+            Self::Rejected(rejection) => rejection,
+            Self::Ended(status, stderr) => {
+                let (why, share) = (reason_of(&stderr), memory.of_helper());
+                let sentence = format!(
+                    "the compiler was ended ({status}; {why}) for using too much time or memory{share}; make the \
+                     component smaller"
+                );
+                Rejection::new("CompileLimitExceeded", sentence.replace("or; make", "or make"))
+            }
+        }
+    }
+}
+
+fn through(mut child: Child, bytes: &[u8], into: &mut (impl Write + Send), limit: u64) -> Result<(), NoResult> {
+    let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (done, ended) = mpsc::channel();
+    std::thread::scope(|scope| {
+        // A helper that ended early reads no more; its output on standard error is read below.
+        scope.spawn(move || input.map(|mut input| input.write_all(bytes)));
+        let reply = scope.spawn(move || {
+            let reply = output.map_or(HelperReply::Broken, |output| read_reply(output, into, limit));
+            // The receiver is gone only where the helper was ended.
+            let _ = done.send(());
+            reply
+        });
+        let stderr = scope.spawn(move || errors.map(|errors| read(errors, MAX_ERROR_BYTES)).unwrap_or_default());
+        let late = ended.recv_timeout(HELPER_WAIT).is_err();
+        if late {
+            // This fails only if the helper ended by itself meanwhile.
+            let _ = child.kill();
+        }
+        let (reply, stderr) = (reply.join().unwrap_or(HelperReply::Broken), stderr.join().unwrap_or_default());
+        match (reply, child.wait()) {
+            // It was ended by the end of its output.
+            (HelperReply::TooLarge, _) => Err(NoResult::Rejected(Rejection::new(
+                "CompileLimitExceeded",
+                format!("it compiles to more than {} MiB of code; make the component smaller", limit >> 20),
+            ))),
+            (HelperReply::NotWritten(error), _) => Err(NoResult::Rejected(not_kept(&error))),
+            (HelperReply::Rejected(rejection), _) => Err(NoResult::Rejected(rejection)),
+            (HelperReply::Done, Ok(status)) if status.success() && !late => Ok(()),
+            (_, Ok(status)) if late || status.code().is_none() => Err(NoResult::Ended(status, stderr)),
+            _ => Err(NoResult::Rejected(not_compiled(reason_of(&stderr)))),
+        }
+    })
+}
+
+fn not_kept(error: &io::Error) -> Rejection {
+    let sentence =
+        format!("its code cannot be written to the cache: {error}; make room there, and the host tries again");
+    Rejection::for_now("CacheFailed", sentence)
+}
+
+/// Reads the reply of a helper, and ends the helper where that is more than the limit by reading no more.
+fn read_reply(mut output: ChildStdout, into: &mut impl Write, limit: u64) -> HelperReply {
+    let mut kind = [0];
+    match output.read_exact(&mut kind).map(|()| kind[0]) {
+        Ok(DONE) => copy(&mut output.take(limit.saturating_add(1)), into, limit),
+        Ok(REJECTED) => serde_json::from_slice(&read(output, MAX_REJECTION_BYTES))
+            .map_or(HelperReply::Broken, HelperReply::Rejected),
+        _ => HelperReply::Broken,
+    }
+}
+
+fn copy(from: &mut impl Read, into: &mut impl Write, limit: u64) -> HelperReply {
+    let mut copied = 0_u64;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let part = match from.read(&mut buffer) {
+            Ok(0) => return if copied > limit { HelperReply::TooLarge } else { HelperReply::Done },
+            Ok(count) => buffer.get(..count).unwrap_or_default(),
+            Err(_) => return HelperReply::Broken,
+        };
+        copied = copied.saturating_add(part.len() as u64);
+        if let Err(error) = into.write_all(part) {
+            return HelperReply::NotWritten(error);
+        }
+    }
+}
+
+fn read(from: impl Read, limit: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // A read error shows in the helper's exit status too.
+    let _ = from.take(limit).read_to_end(&mut bytes);
+    bytes
+}
+
+fn reason_of(stderr: &[u8]) -> &str {
+    std::str::from_utf8(stderr)
+        .map(str::trim)
+        .ok()
+        .filter(|reason| !reason.is_empty())
+        .unwrap_or("the compiler gave no reason")
+}

@@ -1,0 +1,158 @@
+//! Takes a visit and a proposal and yields the visit that follows once the host
+//! has made it. May not refuse anything: the call that proposed it did.
+
+use oarlock_contract::extras::EVICTED_AT;
+use serde_json::{Map, Value, json};
+
+use super::hold::Marks;
+use super::relation::NAMESPACE;
+use super::sample::{child, put};
+use super::scene::key_of;
+use super::visit::Visit;
+use crate::instant::format_instant;
+use crate::wit::{Deletion, Eviction, MergePatch, Mutation, ObjectRef};
+use crate::{HOLD_PREFIX, Proposal};
+
+/// The grace period of a Pod that names none, in seconds.
+const GRACE_SECONDS: u32 = 30;
+
+impl Visit {
+    /// The visit that follows once the host has made `proposal`: its extras
+    /// are stored, and its mutations are made, as far as this kit can make
+    /// them. Tasks and what is done to Nodes are left out, events too. A Pod
+    /// that was asked to go is still there, terminating; say that it is gone
+    /// with [`Visit::gone`], and how time passes with [`Visit::now_ms`].
+    pub fn after(&self, proposal: &Proposal) -> Self {
+        let mut next = self.clone();
+        next.target.note_start(&next.live);
+        let proposal = &proposal.0;
+        proposal.remove_extra.iter().for_each(|key| drop(next.target.extras.remove(key)));
+        next.target.extras.extend(proposal.set_extra.iter().cloned());
+        proposal.mutations.iter().for_each(|mutation| next.make(mutation));
+        next.target.call_try = 1;
+        next
+    }
+
+    /// Has the target's object be gone.
+    pub fn gone(mut self) -> Self {
+        self.target.note_start(&self.live);
+        if let Some(object) = self.target.object.take() {
+            let key = key_of(&object);
+            self.watched.retain(|other| key_of(other) != key);
+            self.live.retain(|other| key_of(other) != key);
+        }
+        self
+    }
+
+    fn make(&mut self, mutation: &Mutation) {
+        match mutation {
+            Mutation::Metadata(change) => {
+                let own = self.target.object.as_ref().is_some_and(|target| names(&change.object, target));
+                let change = crate::wit::MetadataChange { keep: change.keep || !own, ..change.clone() };
+                let job = self.job.uid.clone();
+                self.edit(&change.object, |object| {
+                    Marks::of(object, &format!("{HOLD_PREFIX}{job}")).make(&change, object)
+                });
+            }
+            Mutation::Create(text) => self.create(text),
+            Mutation::Patch(MergePatch { object, patch, .. }) => {
+                let patch = serde_json::from_str(patch).unwrap_or_default();
+                self.edit(object, |object| merge(object, &patch));
+            }
+            Mutation::Evict(Eviction { pod, grace_period_seconds }) => self.ask_to_go(pod, *grace_period_seconds),
+            Mutation::Delete(Deletion { object, grace_period_seconds, .. }) => {
+                self.ask_to_go(object, *grace_period_seconds);
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes an object wherever it is seen, and raises its version.
+    fn edit(&mut self, named: &ObjectRef, change: impl Fn(&mut Value)) {
+        let all = self.watched.iter_mut().chain(&mut self.live).chain(&mut self.target.object);
+        for object in all.filter(|object| names(named, object)) {
+            change(object);
+            let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default();
+            let next = version.parse::<u64>().unwrap_or_default().saturating_add(1);
+            put(child(object, &["metadata"]), "resourceVersion", json!(next.to_string()));
+        }
+    }
+
+    /// Adds the object with what the host and the API server add, unless one of its name is there.
+    fn create(&mut self, text: &str) {
+        let Ok(mut object) = serde_json::from_str::<Value>(text) else { return };
+        let name = key_of(&object).name;
+        let metadata = child(&mut object, &["metadata"]);
+        put(metadata, "namespace", json!(NAMESPACE));
+        put(metadata, "uid", json!(format!("uid-of-{name}")));
+        put(metadata, "resourceVersion", json!("1"));
+        put(metadata, "creationTimestamp", json!(format_instant(self.job.now_ms)));
+        let owner = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "name": "job",
+            "uid": self.job.uid, "controller": true});
+        put(metadata, "ownerReferences", json!([owner]));
+        let key = key_of(&object);
+        if self.live.iter().all(|other| key_of(other) != key) {
+            self.watched.push(object.clone());
+            self.live.push(object);
+        }
+    }
+
+    /// A Pod gets time to go; another object goes at once, unless a finalizer keeps it.
+    fn ask_to_go(&mut self, named: &ObjectRef, grace_seconds: Option<u32>) {
+        let now = self.job.now_ms;
+        let stays = |object: &Value| {
+            let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+            named.kind == "Pod" || finalizers.is_some_and(|list| !list.is_empty())
+        };
+        self.watched.retain(|object| !names(named, object) || stays(object));
+        self.live.retain(|object| !names(named, object) || stays(object));
+        let own = grace_seconds.filter(|_| named.kind == "Pod");
+        self.edit(named, |object| {
+            let of_pod = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
+            let default = if named.kind == "Pod" { of_pod.unwrap_or(GRACE_SECONDS.into()) } else { 0 };
+            let grace = own.map_or(default, u64::from);
+            let metadata = child(object, &["metadata"]);
+            if metadata.get("deletionTimestamp").is_none() {
+                put(
+                    metadata,
+                    "deletionTimestamp",
+                    json!(format_instant(now.saturating_add(grace.saturating_mul(1000)))),
+                );
+                put(metadata, "deletionGracePeriodSeconds", json!(grace));
+            }
+        });
+        if self.target.object.as_ref().is_some_and(|target| names(named, target)) {
+            self.target.extras.entry(EVICTED_AT.to_owned()).or_insert_with(|| format_instant(now));
+        }
+    }
+}
+
+/// Whether a reference means this object.
+fn names(named: &ObjectRef, object: &Value) -> bool {
+    let key = key_of(object);
+    let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+    key.kind.api_version == named.api_version
+        && key.kind.kind == named.kind
+        && key.namespace == named.namespace
+        && key.name == named.name
+        && named.uid.as_deref().is_none_or(|wanted| Some(wanted) == uid)
+}
+
+/// A JSON Merge Patch (RFC 7396).
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(target) = target else { return };
+    for (key, value) in fields {
+        if value.is_null() {
+            target.remove(key);
+        } else {
+            merge(target.entry(key.as_str()).or_insert(Value::Null), value);
+        }
+    }
+}
