@@ -10,6 +10,7 @@ pub mod extras;
 pub mod grant;
 pub mod limits;
 pub mod manifest;
+pub mod marks;
 pub mod names;
 pub mod object_key;
 pub mod proposal;

@@ -4,7 +4,7 @@
 use oarlock_contract::extras::EVICTED_AT;
 use serde_json::{Map, Value, json};
 
-use super::hold::Marks;
+use super::hold::Hold;
 use super::relation::NAMESPACE;
 use super::sample::{child, put};
 use super::scene::key_of;
@@ -51,7 +51,7 @@ impl Visit {
                 let change = crate::wit::MetadataChange { keep: change.keep || !own, ..change.clone() };
                 let job = self.job.uid.clone();
                 self.edit(&change.object, |object| {
-                    Marks::of(object, &format!("{HOLD_PREFIX}{job}")).make(&change, object)
+                    Hold::of(object, &format!("{HOLD_PREFIX}{job}"), change.keep).make(&change, object)
                 });
             }
             Mutation::Create(text) => self.create(text),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::cluster::object::{HOLD, Object, ObjectKey, Owner};
+use oarlock_contract::marks::HOLD;
+
+use crate::cluster::object::{Object, ObjectKey, Owner};
 use crate::cluster::store::Indexed;
 
 /// Namespace and name.

@@ -37,9 +37,6 @@ pub struct Object {
     pub fields: Fields,
 }
 
-/// Prefix of the annotation that lists a job's holds on an object; the UID of the job follows.
-pub const HOLD: &str = "hold.oarlock.dev/";
-
 impl Object {
     /// The object in `document`, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
     /// `fallback` is its kind if the document, as an item of a list, does not name it. `None` if it lacks a name or a

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::object::{HOLD, Object, ObjectKey, Strings};
+use oarlock_contract::marks::{HOLD, Marks, listed};
+
+use crate::cluster::object::{Object, ObjectKey, Strings};
 use crate::cluster::writes::Write;
 use crate::plugin::proposal::MetadataChange;
 
@@ -39,20 +41,13 @@ pub fn holders(object: &Object) -> impl Iterator<Item = &str> {
 }
 
 fn marks(object: &Object, key: &str) -> BTreeSet<String> {
-    object.annotations.get(key).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
-}
-
-fn foreign(object: &Object, own: &str) -> BTreeSet<String> {
-    let others = object.annotations.keys().filter(|key| key.starts_with(HOLD) && *key != own);
-    others.flat_map(|key| marks(object, key)).collect()
+    object.annotations.get(key).map(listed).unwrap_or_default()
 }
 
 /// The metadata of an object while a change is worked out.
 struct Draft<'a> {
     object: &'a Object,
-    own: BTreeSet<String>,
-    others: BTreeSet<String>,
-    keep: bool,
+    marks: Marks,
     labels: Map<String, Value>,
     annotations: Map<String, Value>,
     finalizers: Vec<String>,
@@ -63,26 +58,11 @@ impl<'a> Draft<'a> {
         let key = annotation(job_uid);
         Self {
             object,
-            own: marks(object, &key),
-            others: foreign(object, &key),
-            keep,
+            marks: Marks::of(object.annotations.iter(), &key, keep),
             labels: Map::new(),
             annotations: Map::new(),
             finalizers: object.finalizers.clone(),
         }
-    }
-
-    /// Notes that a mark is set. The job owns it if it was absent, or if another job's hold lists it.
-    fn take(&mut self, mark: String, was_there: bool) {
-        if !self.keep && (!was_there || self.others.contains(&mark)) {
-            self.own.insert(mark);
-        }
-    }
-
-    /// Notes that the job gives up a mark. Returns true if the mark is to be removed.
-    fn let_go(&mut self, mark: &str) -> bool {
-        let ours = self.own.remove(mark);
-        (ours || self.keep) && !self.others.contains(mark)
     }
 
     fn set_finalizer(&mut self, name: &str) {
@@ -92,14 +72,14 @@ impl<'a> Draft<'a> {
             return;
         }
         let was_there = self.finalizers.iter().any(|f| f == name);
-        self.take(format!("finalizer:{name}"), was_there);
+        self.marks.take(format!("finalizer:{name}"), was_there);
         if !was_there {
             self.finalizers.push(name.to_owned());
         }
     }
 
     fn remove_finalizer(&mut self, name: &str) {
-        if self.let_go(&format!("finalizer:{name}")) {
+        if self.marks.let_go(&format!("finalizer:{name}")) {
             self.finalizers.retain(|f| f != name);
         }
     }
@@ -109,7 +89,7 @@ impl<'a> Draft<'a> {
             if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
         let old = held.get(key);
         let changed = old != Some(value);
-        self.take(format!("{word}:{key}"), old.is_some());
+        self.marks.take(format!("{word}:{key}"), old.is_some());
         if changed {
             let draft = if label { &mut self.labels } else { &mut self.annotations };
             draft.insert(key.to_owned(), json!(value));
@@ -120,20 +100,15 @@ impl<'a> Draft<'a> {
         let (held, word) =
             if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
         let there = held.contains_key(key);
-        if self.let_go(&format!("{word}:{key}")) && there {
+        if self.marks.let_go(&format!("{word}:{key}")) && there {
             let draft = if label { &mut self.labels } else { &mut self.annotations };
             draft.insert(key.to_owned(), Value::Null);
         }
     }
 
-    /// The job's list of marks; `None` once it has none.
-    fn list(&self) -> Option<String> {
-        (!self.own.is_empty()).then(|| json!(self.own).to_string())
-    }
-
     /// The object once the patch is made, still at the version it was seen at.
     fn outcome(&self, job_uid: &str) -> Object {
-        let hold = (annotation(job_uid), self.list().map_or(Value::Null, Value::String));
+        let hold = (annotation(job_uid), self.marks.list().map_or(Value::Null, Value::String));
         let annotations = self.annotations.iter().map(|(key, value)| (key.clone(), value.clone())).chain([hold]);
         Object {
             labels: merged(&self.object.labels, self.labels.clone()),
@@ -147,7 +122,7 @@ impl<'a> Draft<'a> {
     fn patch(mut self, job_uid: &str) -> Option<Value> {
         let key = annotation(job_uid);
         let before = self.object.annotations.get(&key);
-        let after = self.list();
+        let after = self.marks.list();
         if let Some(patch) = self.terminating_patch(&key, after.as_deref()) {
             return Some(patch);
         }
@@ -235,22 +210,22 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
         return None;
     }
     let mut draft = Draft::new(object, job_uid, false);
-    for mark in draft.own.clone() {
+    for mark in draft.marks.own.clone() {
         match mark.split_once(':') {
             Some(("label", key)) => draft.remove(true, key),
             Some(("annotation", key)) => draft.remove(false, key),
             Some(("finalizer", name)) => draft.remove_finalizer(name),
-            _ => drop(draft.own.remove(&mark)),
+            _ => drop(draft.marks.own.remove(&mark)),
         }
     }
-    draft.own.clear();
+    draft.marks.own.clear();
     draft.patch(job_uid)
 }
 
 /// The patch that bars `object` as a successor of any target of the job. `None` if it is barred already.
 pub fn bar(object: &Object, job_uid: &str) -> Option<Value> {
     let mut draft = Draft::new(object, job_uid, false);
-    draft.own.insert(BARRED.to_owned());
+    draft.marks.own.insert(BARRED.to_owned());
     draft.patch(job_uid)
 }
 
