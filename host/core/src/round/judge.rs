@@ -15,7 +15,7 @@ use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, cut, ended, extras};
 use crate::job::time::after;
 use crate::plugin::authorize::{Authority, authorize};
-use crate::plugin::proposal::{CallFailure, Mutation, PluginEvent, Proposal, Report, State};
+use crate::plugin::proposal::{CallFailure, Mutation, PluginError, PluginEvent, Proposal, Report, State};
 use crate::plugin::visit::{Answer, Call, Trap};
 use crate::round::calls::PlannedCall;
 use crate::round::refresh::{note_claims, stored_claims};
@@ -165,23 +165,33 @@ impl PlannedCall<'_> {
                 let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
             }
-            State::Failed(error) => {
-                let extra = next.extra.clone();
-                let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
-                let failed = PlannedCall { target: self.target.clone(), planned };
-                let mut verdict = failed.failing(&error.reason, error.message, known);
-                match known.failure.as_mut() {
-                    Some(failure) => {
-                        verdict.events.clone_from(&operate.events);
-                        failure.extra = Some(extra);
-                        failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
-                        known.live_reads.extend(self.read_for(proposal));
-                    }
-                    None => (verdict.writes, verdict.events) = (writes, events),
-                }
-                verdict
-            }
+            State::Failed(error) => self.proposed_failure([operate, proposal], error, next, (writes, events), known),
         }
+    }
+
+    /// A failure that the plugin reports: what it stores and proposes beside it follows once the failure is recorded.
+    fn proposed_failure(
+        &self,
+        [operate, proposal]: [&Proposal; 2],
+        error: PluginError,
+        next: TargetState,
+        (writes, events): (Vec<Write>, Vec<PluginEvent>),
+        known: &mut TargetMemory,
+    ) -> Verdict {
+        let extra = next.extra.clone();
+        let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
+        let failed = PlannedCall { target: self.target.clone(), planned };
+        let mut verdict = failed.failing(&error.reason, error.message, known);
+        match known.failure.as_mut() {
+            Some(failure) => {
+                verdict.events.clone_from(&operate.events);
+                failure.extra = Some(extra);
+                failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
+                known.live_reads.extend(self.read_for(proposal));
+            }
+            None => (verdict.writes, verdict.events) = (writes, events),
+        }
+        verdict
     }
 
     /// True if the grant was narrowed, so that nothing may be changed in the job's namespace.
