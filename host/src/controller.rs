@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_kube::lease::{LeaderElector, LeaseError};
+use oarlock_core::job::key::JobKey;
+use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
 use oarlock_kube::watch::watches::WatchEvent;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
@@ -72,30 +73,8 @@ impl Controller {
     /// Leads for one term.
     async fn lead(&mut self, election: &LeaderElector, number: u64, stop: &CancellationToken) {
         let fence = election.fence();
-        let ports = self.ports.clone();
-        let (mut lead, mut results) = Lead::begin(ports.clone(), fence.clone());
-        let ready = async {
-            // Only a plugin's own jobs wait for the kinds that it declares.
-            ports.cluster.synced(&[Kind::pod()]).await;
-            loop {
-                match ports.cluster.list_jobs().await {
-                    Ok(jobs) => return jobs,
-                    Err(error) => tracing::warn!(term = number, error, "failed to list the jobs; trying again"),
-                }
-                sleep(LIST_AGAIN).await;
-            }
-        };
-        tokio::pin!(ready);
-        let jobs = loop {
-            tokio::select! {
-                () = stop.cancelled() => return lead.end().await,
-                () = fence.closed() => return lead.end().await,
-                () = ports.heart.beat() => {}
-                jobs = &mut ready => break jobs,
-                // However long that takes, changes do not pile up.
-                Some(event) = self.events.recv() => lead.hear(event),
-            }
-        };
+        let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
+        let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
         self.ports.metrics.leads(true);
         lead.expect(jobs);
         lead.sweep();
@@ -116,7 +95,7 @@ impl Controller {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = &mut closed => {}
-                () = ports.heart.beat() => {}
+                () = self.ports.heart.beat() => {}
                 Some(event) = self.events.recv() => lead.hear(event),
                 Some(result) = results.recv() => lead.take(result),
                 () = lead.round_ended() => {}
@@ -131,5 +110,38 @@ impl Controller {
         lead.end().await;
         self.ports.metrics.leads(false);
         tracing::info!(term = number, "the term of leadership ended");
+    }
+
+    /// The jobs that there are when the term begins, once the pods are known; none if the term ends before.
+    async fn first_jobs(
+        &mut self,
+        lead: &mut Lead,
+        fence: &Fence,
+        number: u64,
+        stop: &CancellationToken,
+    ) -> Option<Vec<JobKey>> {
+        let ports = self.ports.clone();
+        let ready = async {
+            // Only a plugin's own jobs wait for the kinds that it declares.
+            ports.cluster.synced(&[Kind::pod()]).await;
+            loop {
+                match ports.cluster.list_jobs().await {
+                    Ok(jobs) => return jobs,
+                    Err(error) => tracing::warn!(term = number, error, "failed to list the jobs; trying again"),
+                }
+                sleep(LIST_AGAIN).await;
+            }
+        };
+        tokio::pin!(ready);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return None,
+                () = fence.closed() => return None,
+                () = ports.heart.beat() => {}
+                jobs = &mut ready => return Some(jobs),
+                // However long that takes, changes do not pile up.
+                Some(event) = self.events.recv() => lead.hear(event),
+            }
+        }
     }
 }
