@@ -23,9 +23,16 @@ const FAST_SECONDS: f64 = 0.1;
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// The entries on the wire, by namespace.
-#[derive(Default)]
 pub(crate) struct Shares {
     namespaces: HashMap<String, Share>,
+    /// When the forgotten ones were last swept out.
+    swept: Instant,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self { namespaces: HashMap::new(), swept: Instant::now() }
+    }
 }
 
 struct Share {
@@ -74,7 +81,8 @@ impl Shares {
     pub(crate) fn leave(&mut self, namespace: &str) {
         let Some(share) = self.namespaces.get_mut(namespace) else { return };
         share.on_the_wire = share.on_the_wire.saturating_sub(1);
-        if share.on_the_wire == 0 {
+        if self.swept.elapsed() >= REMEMBERED {
+            self.swept = Instant::now();
             let recent = |share: &Share| share.replied.is_some_and(|at| at.elapsed() < REMEMBERED);
             self.namespaces.retain(|_, share| share.on_the_wire > 0 || recent(share));
         }
