@@ -46,16 +46,6 @@ pub(crate) struct Question {
     answer: Decision,
 }
 
-/// The resource that a request is for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Requested<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) resource: &'a str,
-    pub(crate) subresource: &'a str,
-    pub(crate) namespace: &'a str,
-    pub(crate) name: &'a str,
-}
-
 impl Question {
     /// `authorizer`: nothing is asked yet.
     pub(crate) fn new(roles: Arc<Roles>, user: User) -> Self {
@@ -75,8 +65,8 @@ impl Question {
     }
 
     /// `authorizer.requestResource`.
-    pub(crate) fn about(mut self, requested: Requested<'_>) -> Self {
-        let Requested { group, resource, subresource, namespace, name } = requested;
+    pub(crate) fn about(mut self, requested: Attributes<'_>) -> Self {
+        let Attributes { group, resource, subresource, namespace, name, .. } = requested;
         self.step = Step::Resource;
         [self.group, self.resource, self.subresource, self.namespace, self.name] =
             [group, resource, subresource, namespace, name].map(str::to_owned);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::{
-    access::{rbac::Roles, user::User},
-    admission::{
-        cel_authorizer::{Question, Requested},
-        cel_eval::Variables,
+    access::{
+        rbac::{Attributes, Roles},
+        user::User,
     },
+    admission::{cel_authorizer::Question, cel_eval::Variables},
     kinds::registry::Kind,
     object::{self, at, str_at},
     selectors::LabelSelector,
@@ -216,12 +216,13 @@ impl<'a> Attempt<'a> {
     fn bind_authorizer(&self, scope: &mut Variables<'_>) {
         let nothing = Question::new(Arc::clone(&self.roles), self.user.clone());
         let subject = self.operation.subject();
-        let requested = nothing.clone().about(Requested {
+        let requested = nothing.clone().about(Attributes {
             group: &self.kind.group,
             resource: &self.kind.plural,
             subresource: self.operation.subresource,
             namespace: object::namespace(subject),
             name: object::name(subject),
+            ..Attributes::default()
         });
         scope.bind_question("authorizer", nothing);
         scope.bind_question("authorizer.requestResource", requested);
