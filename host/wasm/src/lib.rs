@@ -35,7 +35,7 @@ mod load {
     pub(crate) mod directory;
     pub(crate) mod events;
     pub(crate) mod grants;
-    pub(crate) mod helper;
+    pub(crate) mod helper_process;
     pub(crate) mod inspect;
     pub(crate) mod loader;
     pub(crate) mod stamp;
@@ -63,7 +63,7 @@ pub use load::annotate::annotate;
 pub use load::cache::{CacheError, default_cache_dir};
 pub use load::compile::{CompileWorkerError, HelperTask, compile_worker};
 pub use load::grants::{GrantsError, parse_grants};
-pub use load::helper::CompileWith;
+pub use load::helper_process::CompileWith;
 pub use load::inspect::{Inspection, MANIFEST_SECTION, Section, digest, inspect};
 pub use load::vet::MAX_BYTES;
 pub use oarlock_contract::limits::{CAPS, DEFAULTS, PluginLimits};

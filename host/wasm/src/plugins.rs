@@ -18,7 +18,7 @@ use crate::follow::{Follower, follow_grants};
 use crate::load::cache::{Cache, CacheError};
 use crate::load::directory::Directory;
 use crate::load::grants::{GrantsError, GrantsFile};
-use crate::load::helper::CompileWith;
+use crate::load::helper_process::CompileWith;
 use crate::load::loader::Loader;
 use crate::load::vet;
 use crate::memory::MemoryShares;

@@ -17,7 +17,7 @@ use oarlock_core::plugin::proposal::Registration;
 use wasmtime::component::Component;
 
 use crate::load::cache::{Cache, EntryKind};
-use crate::load::helper::{CompileWith, Compiling};
+use crate::load::helper_process::{CompileWith, Compiling};
 use crate::load::inspect::manifest_refused;
 use crate::memory::MemoryShares;
 use crate::plugin::{Compiled, Plugin, Vetted};
