@@ -6,6 +6,7 @@
 pub mod host;
 pub mod line;
 pub mod mishap;
+pub mod points;
 pub mod process;
 pub mod script;
 pub mod sweep;
@@ -21,15 +22,15 @@ use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Interceptor, WriteRecord};
 use oarlock_sim::world::{LedgerCheck, Pause, Scope, SetKey, Version, labels};
 use oarlock_wasm::Plugins;
-use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::components::{GRANTS, component};
 use crate::crash::host::Mortal;
 use crate::crash::line::{Line, Lives, Wire};
 use crate::crash::mishap::{Mishap, Wish};
-use crate::crash::script::{Script, Trouble};
+use crate::crash::script::{NOBODY, Plot, Script};
 use crate::jobs::{Told, replace};
+use crate::oracle;
 use crate::rig::{Ground, Rig, published};
 use crate::scenarios::identities;
 
@@ -88,6 +89,8 @@ pub struct Stage {
     interceptor: Interceptor,
     lives: Lives,
     host: Option<Mortal>,
+    /// How many hosts there were.
+    hosts: usize,
     mishap: Mishap,
     wishes: Option<UnboundedReceiver<Wish>>,
     /// The target that somebody made anew.
@@ -108,23 +111,30 @@ impl Stage {
         let names = rig.pod_names(script.mode.app()).await?;
         let targets = identities(&rig, &names).await?;
         let lives = Lives::default();
-        let interceptor = Interceptor::new(Plan::new(script.trouble.and_then(|trouble| trouble.fault(&lives)))?, &[]);
+        let interceptor = Interceptor::new(Plan::new(script.trouble.map(|trouble| trouble.fault(&lives)))?, &[]);
         let (mishap, wishes) = Mishap::new();
-        let (host, anew) = (None, None);
+        if script.plot == Plot::NeverServes {
+            rig.world.hold(Pause::Readiness, Scope::World);
+        }
+        let (host, anew, wishes, hosts) = (None, None, Some(wishes), 0);
         let mut stage =
-            Self { script, plugins, rig, set, interceptor, lives, host, mishap, wishes: Some(wishes), anew, targets };
+            Self { script, plugins, rig, set, interceptor, lives, host, hosts, mishap, wishes, anew, targets };
         stage.start_host()?;
         Ok(stage)
     }
 
     fn start_host(&mut self) -> anyhow::Result<()> {
         let Ground::Sim(cluster) = &self.rig.ground else { anyhow::bail!("these runs are on the in-memory API") };
-        let mishap = matches!(self.script.trouble, Some(Trouble::Namesake)).then(|| self.mishap.clone());
-        let wire = Wire::new(cluster.service(), self.interceptor.clone(), mishap);
+        let mishap = (self.script.plot == Plot::Namesake).then(|| self.mishap.clone());
+        let server = self.script.plot.delays().map_or_else(|| cluster.service(), |delays| cluster.delayed(delays));
+        let wire = Wire::new(server, self.interceptor.clone(), mishap);
         let line = Line { life: self.lives.begin(), wire, variant: self.script.variant.clone() };
         let cluster = cluster.clone();
-        self.host =
-            Some(Mortal::start(Client::new(line, "default"), Arc::new(move || cluster.now()), self.plugins.clone()));
+        // The same name for every life, so that a restart costs no lease time, unless somebody else takes over.
+        let number = if self.script.plot == Plot::Failover { self.hosts } else { 0 };
+        self.hosts += 1;
+        let (client, clock) = (Client::new(line, "default"), Arc::new(move || cluster.now()));
+        self.host = Some(Mortal::start(&format!("host-{number}"), client, clock, self.plugins.clone()));
         Ok(())
     }
 
@@ -141,10 +151,11 @@ impl Stage {
     /// # Errors
     /// If the job cannot be created or no other host can be started.
     pub async fn play(mut self) -> anyhow::Result<Outcome> {
-        let names: Vec<String> = self.targets.iter().map(|(name, _)| name.clone()).collect();
-        self.rig.create_job(JOB, replace(&names, json!({}))).await?;
+        let plot = self.script.plot;
+        self.rig.create_job(JOB, replace(&plot.names(&self.targets), plot.spec())).await?;
         let mut wishes = self.wishes.take().context("a stage is played once")?;
         let (mut crashed, mut deleted) = (false, false);
+        let delete_at = if let Plot::Deleted { at } = plot { at } else { u64::MAX };
         let ended = loop {
             let life = self.lives.present();
             tokio::select! {
@@ -152,7 +163,7 @@ impl Stage {
                     crashed = true;
                     self.restart().await?;
                 }
-                () = self.interceptor.reached(self.script.delete_at.unwrap_or(u64::MAX)), if !deleted => {
+                () = self.interceptor.reached(delete_at), if !deleted => {
                     deleted = true;
                     self.rig.delete_job(JOB).await?;
                 }
@@ -162,7 +173,6 @@ impl Stage {
                     let _killed_meanwhile = done.send(()).is_err();
                 }
                 ended = self.ended(deleted) => break ended,
-                () = self.slow_pods() => {}
             }
         };
         let mut breaches: Vec<String> = ended.err().into_iter().map(|error| format!("{error:#}")).collect();
@@ -172,19 +182,10 @@ impl Stage {
         Ok(Outcome { writes, crashed, breaches })
     }
 
-    /// Resolves once pods become ready again, where that was held back.
-    async fn slow_pods(&self) {
-        let Some(Trouble::SlowPods(time)) = self.script.trouble else { return std::future::pending().await };
-        self.rig.world.hold(Pause::Readiness, Scope::World);
-        tokio::time::sleep(time).await;
-        self.rig.world.release(Pause::Readiness, Scope::World);
-        std::future::pending().await
-    }
-
     async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill_host().await?;
-        if let Some(Trouble::Crash { down, .. }) = self.script.trouble {
-            tokio::time::sleep(down).await;
+        if let Some(trouble) = self.script.trouble {
+            tokio::time::sleep(trouble.down()).await;
         }
         self.start_host()
     }
@@ -222,20 +223,20 @@ impl Stage {
 
     async fn judge(&self, deleted: bool) -> anyhow::Result<Vec<String>> {
         let mut breaches = Vec::new();
-        let job = self.rig.jobs().get_opt(JOB).await?;
-        match &job {
-            Some(job) if job.progress() == "Succeeded" => {}
+        match self.rig.jobs().get_opt(JOB).await? {
             None if deleted => {}
-            Some(job) => breaches.extend(failures(job, self.anew.as_deref())),
+            Some(job) => breaches.extend(ended_wrong(&job, self.script.plot, self.anew.as_deref())),
             None => breaches.push("the job is gone".to_owned()),
         }
         let verdict = self.rig.world.ledger().verdict(&self.targets);
-        let right = if deleted { harmless(&verdict) } else { verdict.is_clean() };
+        let broken_off = deleted || self.script.plot == Plot::NeverServes;
+        let right = if broken_off { harmless(&verdict) } else { verdict.is_clean() };
         if !right {
             breaches.push(format!("S1: {verdict}"));
         }
+        self.rig.world.release(Pause::Readiness, Scope::World);
         let settled = self.rig.world.settled(&self.set, SETTLED).await;
-        if !(deleted && self.rests_in_pairs().await?) {
+        if !(broken_off && self.rests_in_pairs().await?) {
             breaches.extend(settled.err().map(|error| format!("S1: {error}")));
         }
         let left = self.rig.leftovers().await?;
@@ -243,25 +244,35 @@ impl Stage {
             breaches.push(format!("L3: left behind: {left:?}"));
         }
         breaches.extend(evicted_twice(&self.interceptor.records()));
-        breaches.extend(sweep::sweep(self.rig.history(), &self.rig.namespace, JOB));
+        breaches.extend(oracle::judge(self.rig.history(), &self.rig.namespace, &oracle::Meddling::default()));
         Ok(breaches)
     }
 }
 
-/// What a job that did not succeed says. A target that somebody made anew may honestly have been lost.
+/// What an ended job says that this plot does not explain. A target that somebody made anew may honestly have been lost.
 #[must_use]
-pub fn failures(job: &DynamicObject, anew: Option<&str>) -> Option<String> {
+pub fn ended_wrong(job: &DynamicObject, plot: Plot, anew: Option<&str>) -> Option<String> {
+    let right = |name: &str| match (plot, job.target(name).as_str()) {
+        (Plot::NeverServes, end) => end == "Failed/DeadlineExceeded",
+        (_, "Succeeded") => name != NOBODY,
+        (_, "Failed/PodNotFound") => anew == Some(name) || name == NOBODY,
+        (_, _) => false,
+    };
     let told = job.targets();
-    let lost = |name: &str| anew == Some(name) && job.target(name) == "Failed/PodNotFound";
-    let failed = told.iter().filter(|(name, target)| target["progress"] != "Succeeded" && !lost(name));
-    let failed: Vec<String> = failed.map(|(_, target)| target.to_string()).collect();
-    let ended = !job.progress().is_empty() && failed.is_empty();
-    (!ended).then(|| format!("S3: the job is {:?}, and these targets did not succeed: {failed:?}", job.progress()))
+    let wrong: Vec<String> =
+        told.iter().filter(|(name, _)| !right(name)).map(|(_, target)| target.to_string()).collect();
+    let failed = told.keys().any(|name| job.target(name) != "Succeeded");
+    let progress = if failed { "Failed" } else { "Succeeded" };
+    let ended = job.progress() == progress && wrong.is_empty();
+    (!ended).then(|| {
+        format!("S3: the job is {:?}, and these targets did not end as they should: {wrong:?}", job.progress())
+    })
 }
 
 /// Whether a job that was broken off took nothing but its targets, each at most once. A new pod that was made for a
 /// target may go with the replacement that was given up.
-fn harmless(verdict: &LedgerCheck) -> bool {
+#[must_use]
+pub fn harmless(verdict: &LedgerCheck) -> bool {
     let made = |lost: &(String, String)| verdict.targets.iter().any(|target| target.replacements.contains(lost));
     verdict.others_lost.iter().all(made) && verdict.targets.iter().all(|target| target.times_gone <= 1)
 }

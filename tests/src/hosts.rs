@@ -13,6 +13,7 @@ use oarlock::controller::Controller;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_bed::accounts::Account;
+use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::time::after;
 use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
 use oarlock_kube::{Cluster, Setup};
@@ -23,14 +24,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::components::{self, GRANTS, component};
 use crate::rig::{Ground, Rig, lease_name};
-use crate::wire::Wire;
+use crate::wire;
 
 /// How a host is begun.
 pub struct Begin {
     /// Its name in the lease.
     pub identity: String,
     /// What it speaks through.
-    pub wire: Wire,
+    pub wire: Interceptor,
     /// How far its clock is ahead of the API server's.
     pub ahead: SignedDuration,
     /// The components that are published in it, by name.
@@ -51,7 +52,7 @@ pub struct Running {
     /// Its ports.
     pub host: Arc<Ports>,
     /// What it speaks through.
-    pub wire: Wire,
+    pub wire: Interceptor,
 }
 
 impl Running {
@@ -66,7 +67,7 @@ impl Rig {
     pub fn host_named(&self, identity: &str) -> Begin {
         Begin {
             identity: identity.to_owned(),
-            wire: Wire::new(&self.namespace),
+            wire: wire::interceptor(),
             ahead: self.clock_ahead,
             plugins: vec!["replace"],
             grants: GRANTS.to_owned(),
@@ -88,7 +89,7 @@ impl Rig {
     /// If a component is missing or refused.
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
         let Begin { identity, wire, ahead, plugins: names, grants, lease } = begin;
-        let client = wire.client(self.host_client().await?);
+        let client = wire::client(self.host_client().await?, wire.clone(), &self.namespace);
         let clock: oarlock_kube::transport::clock::Clock = match &self.ground {
             Ground::Sim(cluster) => {
                 let cluster = cluster.clone();
@@ -136,7 +137,7 @@ impl Rig {
     pub async fn kill_host(&mut self, identity: &str) -> anyhow::Result<()> {
         let at = self.running.iter().position(|running| running.identity == identity).context("no such host runs")?;
         let Running { task, cluster, wire, .. } = self.running.remove(at);
-        wire.cut();
+        wire.cut(true);
         task.abort();
         let panicked = task.await.err().is_some_and(|error| error.is_panic());
         anyhow::ensure!(!panicked, "the host panicked");

@@ -14,6 +14,14 @@ pub fn resource() -> ApiResource {
     )
 }
 
+/// The resource of OperationRecord.
+pub fn records() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "OperationRecord"),
+        "operationrecords",
+    )
+}
+
 /// A Replace job on these targets, with further fields of the spec.
 pub fn replace(targets: &[String], more: Value) -> Value {
     let mut spec =

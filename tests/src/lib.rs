@@ -7,8 +7,8 @@ pub mod components;
 /// Hosts that are killed, and what must be true then.
 pub mod crash;
 pub mod hosts;
-pub mod invariants;
 pub mod jobs;
+pub mod oracle;
 pub mod rig;
 pub mod scenarios;
 pub mod variants;

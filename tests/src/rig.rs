@@ -14,17 +14,21 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
+use oarlock_bed::interception::Interceptor;
 use oarlock_sim::world::{self, History, Seedbed, World};
 use oarlock_wasm::Plugins;
 use serde_json::{Value, json};
 
 use crate::hosts::Running;
-use crate::invariants::breaches;
 use crate::jobs::{self, Told};
-use crate::wire::Wire;
+use crate::oracle::{self, Meddling};
 
 /// How long a scenario waits for anything: far longer than it takes, for it only ends tests that fail.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a scenario that lets time pass waits for on a real control plane: long enough to see what comes at once, as is what
+/// nobody wants.
+const MOST_REAL_TIME: Duration = Duration::from_secs(3);
 
 /// Which cluster a rig stands on.
 pub enum Ground {
@@ -49,11 +53,12 @@ pub struct Rig {
     /// Hosts that run.
     pub(crate) running: Vec<Running>,
     /// The wires of all hosts there were.
-    pub(crate) wires: Vec<Wire>,
+    pub(crate) wires: Vec<Interceptor>,
     /// How far the clocks of usual hosts are ahead of the API server's.
     pub clock_ahead: SignedDuration,
     history: History,
-    meddled: bool,
+    /// What the scenario wrote itself.
+    meddling: Meddling,
 }
 
 impl Rig {
@@ -91,12 +96,24 @@ impl Rig {
 
     async fn stand(ground: Ground, client: Client, namespace: &str, world: World) -> anyhow::Result<Self> {
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
-        let kinds = vec![jobs::resource(), kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&())];
+        let pods = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
+        let kinds = vec![jobs::resource(), jobs::records(), pods];
         let history = History::record(&client, kinds);
         let namespace = namespace.to_owned();
         let (running, wires) = (Vec::new(), Vec::new());
         let clock_ahead = SignedDuration::ZERO;
-        Ok(Self { ground, client, namespace, world, seedbed, running, wires, clock_ahead, history, meddled: false })
+        Ok(Self {
+            ground,
+            client,
+            namespace,
+            world,
+            seedbed,
+            running,
+            wires,
+            clock_ahead,
+            history,
+            meddling: Meddling::default(),
+        })
     }
 
     /// Ends the scenario: stops hosts and looks over everything that happened.
@@ -107,11 +124,9 @@ impl Rig {
         while !self.running.is_empty() {
             self.stop_host().await?;
         }
-        let versions: Vec<_> =
-            self.history.versions().into_iter().filter(|version| version.namespace == self.namespace).collect();
-        let found = breaches(&versions, self.meddled);
+        let found = oracle::judge(&self.history, &self.namespace, &self.meddling);
         anyhow::ensure!(found.is_empty(), "never may this happen:\n{}", found.join("\n"));
-        let empty: Vec<_> = self.wires.iter().flat_map(Wire::writes).filter(|sent| sent.empty).collect();
+        let empty: Vec<_> = self.wires.iter().flat_map(Interceptor::records).filter(|sent| sent.empty).collect();
         anyhow::ensure!(empty.is_empty(), "writes that changed nothing: {empty:?}");
         Ok(())
     }
@@ -123,14 +138,23 @@ impl Rig {
 
     /// The scenario writes statuses itself or kills the server: what its history shows of statuses is not judged.
     pub fn meddles(&mut self) {
-        self.meddled = true;
+        self.meddling.statuses = true;
     }
 
-    /// Lets virtual time pass; real time is never waited for.
+    /// Takes the finalizers off a job, which may go then while it still holds something.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn strip(&mut self, job: &str) -> Result<(), kube::Error> {
+        self.meddling.stripped.insert(job.to_owned());
+        let body = json!({"metadata": {"finalizers": null}});
+        self.jobs().patch(job, &PatchParams::default(), &Patch::Merge(body)).await.map(drop)
+    }
+
+    /// Lets virtual time pass; of real time only a little is waited for.
     pub async fn pass(&self, time: Duration) {
-        if let Ground::Sim(_) = self.ground {
-            tokio::time::sleep(time).await;
-        }
+        let most = if let Ground::Sim(_) = self.ground { Duration::MAX } else { MOST_REAL_TIME };
+        tokio::time::sleep(time.min(most)).await;
     }
 
     /// From now on the admission policy lets everything pass in this namespace, as before it was installed.
@@ -233,8 +257,8 @@ impl Rig {
         let writes: Vec<String> = self
             .wires
             .iter()
-            .flat_map(Wire::writes)
-            .map(|sent| format!("{} {} {:?}", sent.method, sent.path, sent.status))
+            .flat_map(Interceptor::records)
+            .map(|sent| format!("{} {} {:?}", sent.verb, sent.path, sent.status))
             .collect();
         let writes = writes.get(writes.len().saturating_sub(30)..).unwrap_or_default();
         format!("ledger:\n{}\nevents:\n{}\nwrites:\n{}", ledger.join("\n"), events.join("\n"), writes.join("\n"))

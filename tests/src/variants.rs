@@ -5,6 +5,8 @@
 
 pub mod belief;
 pub mod identity;
+pub mod invention;
+pub mod neglect;
 pub mod order;
 
 use bytes::Bytes;

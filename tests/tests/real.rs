@@ -153,3 +153,45 @@ async fn an_api_server_that_was_killed_and_came_back_costs_nothing() -> anyhow::
     let _alone = UNDISTURBED.write().await;
     run("server-killed", the_server_is_killed).await
 }
+
+/// How long the API server stands still: longer than a lease is renewed, shorter than it counts.
+const FROZEN: std::time::Duration = std::time::Duration::from_secs(6);
+
+/// One failure after the other, each while evictions are under way.
+async fn the_servers_fail_under_load(rig: &mut Rig) -> anyhow::Result<()> {
+    rig.meddles();
+    let set = rig.seedbed.deployment("web", 60).await?;
+    rig.world.settled(&set, std::time::Duration::from_secs(120)).await?;
+    let names = rig.pod_names("web").await?;
+    let pods = identities(rig, &names).await?;
+    rig.start_host().await?;
+    rig.create_job("l", replace(&names, json!({"partition": 15}))).await?;
+    let plane = server(rig)?;
+    for (failure, partition) in [("the server stands still", 30), ("its store is killed", 45), ("it is killed", 60)] {
+        rig.until("l", failure, |job| job.count("processing") + job.count("succeeded") >= partition - 15).await?;
+        rig.edit_job("l", json!({ "partition": partition })).await?;
+        match partition {
+            30 => {
+                plane.freeze_api_server()?;
+                tokio::time::sleep(FROZEN).await;
+                plane.thaw_api_server()?;
+            }
+            45 => {
+                plane.kill_store();
+                plane.start_store().await?;
+            }
+            _ => {
+                plane.kill_api_server();
+                plane.start_api_server().await?;
+            }
+        }
+    }
+    rig.until("l", "ended", |job| job.progress() == "Succeeded").await?;
+    all_replaced(rig, &pods).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_fail_under_load_cost_nothing() -> anyhow::Result<()> {
+    let _alone = UNDISTURBED.write().await;
+    run("load", the_servers_fail_under_load).await
+}

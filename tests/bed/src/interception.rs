@@ -34,7 +34,7 @@ pub struct WriteRecord {
     pub number: u64,
     /// `POST`, `PUT`, `PATCH` or `DELETE`.
     pub verb: Method,
-    /// Path and query.
+    /// Its path, without the query.
     pub path: String,
     /// The status that the *server* answered with; absent if it was never asked or has not answered yet.
     pub status: Option<StatusCode>,
@@ -245,7 +245,7 @@ impl Interceptor {
         let record = WriteRecord {
             number,
             verb: request.method().clone(),
-            path: request.uri().to_string(),
+            path: request.uri().path().to_owned(),
             status: None,
             empty: false,
             arrived: counting.began.elapsed(),

@@ -29,6 +29,30 @@ pub struct Order {
 }
 
 impl Order {
+    /// This becomes of each such request, before it is sent.
+    #[must_use]
+    pub fn all(method: Method, part: &str, then: Then) -> Self {
+        Self { method, part: part.to_owned(), says: String::new(), times: None, when: When::BeforeSend, then }
+    }
+
+    /// This becomes of the next such request alone, before it is sent.
+    #[must_use]
+    pub fn next(method: Method, part: &str, then: Then) -> Self {
+        Self { times: Some(1), ..Self::all(method, part, then) }
+    }
+
+    /// Only requests whose body contains `says` are concerned.
+    #[must_use]
+    pub fn saying(self, says: &str) -> Self {
+        Self { says: says.to_owned(), ..self }
+    }
+
+    /// It happens once the server has answered.
+    #[must_use]
+    pub fn after_commit(self) -> Self {
+        Self { when: When::AfterCommit, ..self }
+    }
+
     fn concerns(&self, request: &Request<Bytes>) -> bool {
         let uri = request.uri();
         let path = || uri.path_and_query().map_or(uri.path(), http::uri::PathAndQuery::as_str);

@@ -17,9 +17,6 @@ use oarlock_wasm::Plugins;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The same for every life of the host, so that a restart costs no lease time.
-const IDENTITY: &str = "host-0";
-
 /// A running host.
 pub struct Mortal {
     task: JoinHandle<Result<(), LeaseError>>,
@@ -27,16 +24,17 @@ pub struct Mortal {
 }
 
 impl Mortal {
-    /// Starts a host that speaks through `client`.
+    /// Starts a host of this name that speaks through `client`.
     #[must_use]
-    pub fn start(client: Client, clock: Clock, plugins: Plugins) -> Self {
-        let (cluster, news) = Cluster::open(Setup { client, clock, identity: IDENTITY.to_owned() });
+    pub fn start(identity: &str, client: Client, clock: Clock, plugins: Plugins) -> Self {
+        let identity = identity.to_owned();
+        let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let host = Arc::new(Ports::new(cluster.clone(), plugins, metrics));
         let candidacy = LeaseConfig {
             namespace: "oarlock-system".to_owned(),
             name: "oarlock".to_owned(),
-            identity: IDENTITY.to_owned(),
+            identity,
             duration: Duration::from_secs(15),
         };
         let election = LeaderElector::stand(&cluster, candidacy);

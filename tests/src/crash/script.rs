@@ -7,11 +7,18 @@ use std::time::Duration;
 
 use http::StatusCode;
 use oarlock_bed::faults::{Fault, Then, When};
+use oarlock_sim::Delays;
 use oarlock_sim::world::SetKey;
+use serde_json::{Value, json};
 
 use crate::crash::line::Lives;
 use crate::rig::Rig;
 use crate::variants::Variant;
+
+/// Longer than the world needs to finish whatever it was doing when the host was killed.
+const LONG: Duration = Duration::from_secs(5);
+/// Deadline of targets whose new pods never serve: they have been created long before.
+const DEADLINE: u64 = 20;
 
 /// The two ways of Replace, and the workload that each is shown on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,32 +55,119 @@ impl Mode {
     }
 }
 
-/// What goes wrong.
-#[derive(Clone, Copy, Debug)]
-pub enum Trouble {
-    /// The host is killed at this write, and nobody is there for some time.
-    Crash {
-        /// Number of the write, from one.
-        at: u64,
-        /// The moment within it.
-        when: When,
-        /// How long no host runs then.
-        down: Duration,
-    },
-    /// The server does this write, and the host sees a broken connection.
-    LostReply {
-        /// Number of the write, from one.
-        at: u64,
-    },
-    /// The server does this write, and the host hears that it took too long.
-    GatewayTimeout {
+/// How the job goes where nothing goes wrong between host and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plot {
+    /// All pods are replaced.
+    Success,
+    /// One more target does not exist.
+    Missing,
+    /// No new pod ever serves, and each target ends by its deadline.
+    NeverServes,
+    /// Somebody deletes the job at this write.
+    Deleted {
         /// Number of the write, from one.
         at: u64,
     },
     /// Before the first write to a pod arrives, somebody makes that pod anew under its name.
     Namesake,
-    /// New pods take this long until they are ready.
-    SlowPods(Duration),
+    /// Whoever comes after a host that was killed has another name, and waits for the lease.
+    Failover,
+    /// Requests of the host overtake each other, and its watches lag.
+    Late {
+        /// All delays come from it.
+        seed: u64,
+    },
+}
+
+/// A target that does not exist.
+pub const NOBODY: &str = "nobody";
+
+impl Plot {
+    /// What the spec says beyond its targets.
+    #[must_use]
+    pub fn spec(self) -> Value {
+        if self == Self::NeverServes { json!({"activeDeadlineSeconds": DEADLINE}) } else { json!({}) }
+    }
+
+    /// How late everything is for the host.
+    #[must_use]
+    pub fn delays(self) -> Option<Delays> {
+        let Self::Late { seed } = self else { return None };
+        Some(Delays { seed, request: Duration::from_millis(40), watch: Duration::from_millis(900) })
+    }
+
+    /// The names that the job gets for its pods.
+    #[must_use]
+    pub fn names(self, pods: &[(String, String)]) -> Vec<String> {
+        let nobody = (self == Self::Missing).then(|| NOBODY.to_owned());
+        pods.iter().map(|(name, _)| name.clone()).chain(nobody).collect()
+    }
+}
+
+/// What goes wrong with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The host is killed.
+    Kill(When),
+    /// The server does it, and the host sees a broken connection.
+    LostReply,
+    /// The server does it, and the host hears that it took too long.
+    TimedOut,
+    /// The server never sees it, and the host hears that its view is old.
+    Conflict,
+    /// The server never sees it, and the host hears that it is too busy.
+    Busy,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Kill(When::BeforeSend),
+        Self::Kill(When::AfterCommit),
+        Self::Kill(When::AfterReply),
+        Self::LostReply,
+        Self::TimedOut,
+        Self::Conflict,
+        Self::Busy,
+    ];
+
+    /// The fault that it is, where `killer` kills the host.
+    #[must_use]
+    pub fn fault(self, at: u64, killer: oarlock_bed::faults::Killer) -> Fault {
+        let (when, then) = match self {
+            Self::Kill(when) => (when, Then::Kill(killer)),
+            Self::LostReply => (When::AfterCommit, Then::DropConnection),
+            Self::TimedOut => (When::AfterCommit, Then::Refuse(StatusCode::GATEWAY_TIMEOUT)),
+            Self::Conflict => (When::BeforeSend, Then::Refuse(StatusCode::CONFLICT)),
+            Self::Busy => (When::BeforeSend, Then::Refuse(StatusCode::TOO_MANY_REQUESTS)),
+        };
+        Fault { at, when, then }
+    }
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Number of the write, from one.
+    pub at: u64,
+    /// What.
+    pub kind: Kind,
+}
+
+impl Trouble {
+    /// The fault that it is to the line between host and server.
+    #[must_use]
+    pub fn fault(self, lives: &Lives) -> Fault {
+        self.kind.fault(self.at, lives.killer())
+    }
+
+    /// How long nobody is there after a kill: every other time until everything has happened.
+    #[must_use]
+    pub fn down(self) -> Duration {
+        let turn = self.at / 2 + u64::from(self.kind == Kind::Kill(When::AfterCommit));
+        if turn.is_multiple_of(2) { Duration::ZERO } else { LONG }
+    }
 }
 
 /// What happens.
@@ -83,33 +177,25 @@ pub struct Script {
     pub mode: Mode,
     /// How many.
     pub targets: usize,
+    /// How the job goes.
+    pub plot: Plot,
     /// What goes wrong, if anything does.
     pub trouble: Option<Trouble>,
-    /// The write at which somebody deletes the job.
-    pub delete_at: Option<u64>,
     /// A known-bad host; one that is right otherwise.
     pub variant: Option<Arc<dyn Variant>>,
-}
-
-impl Trouble {
-    /// The fault that it is to the line between host and server.
-    #[must_use]
-    pub fn fault(self, lives: &Lives) -> Option<Fault> {
-        match self {
-            Self::Crash { at, when, .. } => Some(Fault { at, when, then: Then::Kill(lives.killer()) }),
-            Self::LostReply { at } => Some(Fault { at, when: When::AfterCommit, then: Then::DropConnection }),
-            Self::GatewayTimeout { at } => {
-                Some(Fault { at, when: When::AfterCommit, then: Then::Refuse(StatusCode::GATEWAY_TIMEOUT) })
-            }
-            Self::Namesake | Self::SlowPods(_) => None,
-        }
-    }
 }
 
 impl Script {
     /// A run without any trouble.
     #[must_use]
-    pub fn of(mode: Mode, targets: usize) -> Self {
-        Self { mode, targets, trouble: None, delete_at: None, variant: None }
+    pub fn of(mode: Mode, plot: Plot, targets: usize) -> Self {
+        Self { mode, targets, plot, trouble: None, variant: None }
+    }
+
+    /// What a reader calls it.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let Self { mode, targets, plot, .. } = self;
+        format!("{mode:?} of {targets}, {plot:?}")
     }
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::{all_replaced, holds, is_held, names, settled_collaset};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::{Latch, Order};
 
 const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";
 const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
@@ -170,7 +171,11 @@ pub async fn one_of_two_jobs_lets_go_and_the_other_still_gets_its_new_pod(rig: &
 pub async fn the_old_pod_stays_until_its_new_pod_is_stored(rig: &mut Rig) -> anyhow::Result<()> {
     let pod = marked(rig).await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(http::Method::PATCH, "/operationjobs/a/status", Fate::Refused(http::StatusCode::INTERNAL_SERVER_ERROR));
+    wire.order(Order::all(
+        http::Method::PATCH,
+        "/operationjobs/a/status",
+        Then::Refuse(http::StatusCode::INTERNAL_SERVER_ERROR),
+    ));
     rig.world.release(Pause::Creation, Scope::World);
     rig.until_pod(&pod.0, "terminating", is_leaving).await?;
     rig.pass(std::time::Duration::from_secs(20)).await;
@@ -188,8 +193,7 @@ pub async fn holds_of_a_job_that_vanished_are_let_go(rig: &mut Rig) -> anyhow::R
     let (name, uid) = marked(rig).await?;
     rig.kill_host("host").await?;
     rig.delete_job("a").await?;
-    let body = json!({"metadata": {"finalizers": null}});
-    rig.jobs().patch("a", &PatchParams::default(), &Patch::Merge(body)).await?;
+    rig.strip("a").await?;
     rig.until_gone("a").await?;
     rig.start_host().await?;
     rig.pass(std::time::Duration::from_secs(1300)).await;
@@ -204,12 +208,12 @@ pub async fn the_sweep_for_a_job_that_vanished_holds_up_no_other(rig: &mut Rig) 
     let (name, _) = marked(rig).await?;
     rig.kill_host("host").await?;
     rig.delete_job("a").await?;
-    rig.jobs().patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
+    rig.strip("a").await?;
     rig.until_gone("a").await?;
     rig.world.release(Pause::Creation, Scope::World);
     let begin = rig.host_named("host");
     let wire = begin.wire.clone();
-    wire.order(http::Method::PATCH, &format!("/pods/{name}"), Fate::Held);
+    wire.order(Order::all(http::Method::PATCH, &format!("/pods/{name}"), Then::Hold(Latch::default())));
     rig.start(begin).await?;
     rig.pass(std::time::Duration::from_secs(1300)).await;
     ensure!(wire.caught() > 0, "the sweep has begun");
@@ -229,7 +233,7 @@ pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> a
     rig.create_job("o", replace(target, json!({"activeDeadlineSeconds": 4}))).await?;
     rig.until_pod(&name, "kept", |pod| is_held(pod) && is_kept(pod)).await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(http::Method::PATCH, &format!("/pods/{name}"), Fate::Held);
+    wire.order(Order::all(http::Method::PATCH, &format!("/pods/{name}"), Then::Hold(Latch::default())));
     let job = rig.until_progress("o", "Failed").await?;
     ensure!(
         job.target(&name) == "Failed/DeadlineExceeded" && !job.data.to_string().contains("Released"),

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use super::{all_replaced, is_held, names, settled_collaset, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::interception::WriteRecord;
+use oarlock_bed::orders::{Latch, Order};
 
 /// A14: whatever the deadline, a job stays as long as its time to live says, and no longer.
 pub async fn an_ended_job_is_deleted_once_its_time_to_live_is_over(rig: &mut Rig) -> anyhow::Result<()> {
@@ -32,14 +34,13 @@ pub async fn a_time_to_live_that_was_raised_at_the_last_moment_counts(rig: &mut 
     let pods = settled_deployment(rig, 1).await?;
     rig.start_host().await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(Method::DELETE, "/operationjobs/t", Fate::Held);
+    wire.order(Order::all(Method::DELETE, "/operationjobs/t", Then::Hold(Latch::default())));
     rig.create_job("t", replace(&names(&pods), json!({"TTLSecondsAfterFinished": 1}))).await?;
     patiently("the delete is under way", async || Ok(wire.caught() > 0)).await?;
     rig.edit_job("t", json!({"TTLSecondsAfterFinished": 86_400})).await?;
     wire.lift();
-    let refused =
-        |sent: &crate::wire::Sent| sent.method == Method::DELETE && sent.status == Some(http::StatusCode::CONFLICT);
-    patiently("the delete is refused", async || Ok(wire.writes().iter().any(refused))).await?;
+    let refused = |sent: &WriteRecord| sent.verb == Method::DELETE && sent.status == Some(http::StatusCode::CONFLICT);
+    patiently("the delete is refused", async || Ok(wire.records().iter().any(refused))).await?;
     rig.pass(Duration::from_secs(60)).await;
     rig.until_progress("t", "Succeeded").await?;
     Ok(())
@@ -109,15 +110,15 @@ pub async fn an_ended_job_causes_no_write(rig: &mut Rig) -> anyhow::Result<()> {
     let conditions = |job: &kube::api::DynamicObject| (job.condition("Stalled"), job.condition("Reconciling"));
     let job = rig.until_progress("e", "Succeeded").await?;
     ensure!(conditions(&job).0.starts_with("False/") && conditions(&job).1.starts_with("False/"), "{:?}", job.data);
-    let before = rig.running()?.wire.writes().len();
+    let before = rig.running()?.wire.records().len();
     churn(rig, &set).await?;
     rig.pass(Duration::from_secs(1300)).await;
-    let writes = rig.running()?.wire.writes();
+    let writes = rig.running()?.wire.records();
     ensure!(writes.len() == before, "{:?}", writes.get(before..));
     rig.restart_host().await?;
     patiently("the new host leads", async || Ok(rig.running()?.leads())).await?;
     churn(rig, &set).await?;
-    ensure!(rig.running()?.wire.writes().is_empty(), "{:?}", rig.running()?.wire.writes());
+    ensure!(rig.running()?.wire.records().is_empty(), "{:?}", rig.running()?.wire.records());
     rig.until("e", "as it was", |now| now.metadata.resource_version == job.metadata.resource_version).await?;
     Ok(())
 }

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use super::{SETTLED, all_replaced, is_held, names, settled, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::interception::Interceptor;
+use oarlock_bed::orders::Order;
 
 fn new_pods(job: &kube::api::DynamicObject) -> BTreeSet<String> {
     let named = |detail: &Value| Some(detail.pointer("/extraInfo/NewPod")?.as_str()?.to_owned());
@@ -67,8 +69,8 @@ pub async fn a_bare_pod_is_left_alone_unless_it_is_to_be_marked(rig: &mut Rig) -
     rig.until_nothing_is_left().await
 }
 
-fn patches(wire: &crate::wire::Wire, part: &str) -> usize {
-    wire.writes().iter().filter(|sent| sent.method == http::Method::PATCH && sent.path.ends_with(part)).count()
+fn patches(wire: &Interceptor, part: &str) -> usize {
+    wire.records().iter().filter(|sent| sent.verb == http::Method::PATCH && sent.path.ends_with(part)).count()
 }
 
 /// At least so many pods of `web` must stay available.
@@ -226,8 +228,9 @@ pub async fn what_replaced_a_target_is_nobody_elses_once_its_job_is_gone(rig: &m
     let pods = settled_deployment(rig, 2).await?;
     let [first, second] = [&pods.get(..1), &pods.get(1..)].map(|pods| names(pods.unwrap_or_default()));
     rig.start_host().await?;
-    let refused = Fate::Refused(http::StatusCode::TOO_MANY_REQUESTS);
-    rig.running()?.wire.order(http::Method::POST, &format!("{}/eviction", second.join("")), refused);
+    let refused = Then::Refuse(http::StatusCode::TOO_MANY_REQUESTS);
+    let eviction = format!("{}/eviction", second.join(""));
+    rig.running()?.wire.order(Order::all(http::Method::POST, &eviction, refused));
     rig.create_job("b", replace(&second, json!({}))).await?;
     rig.until("b", "in flight", |job| job.count("processing") == 1).await?;
     rig.create_job("a", replace(&first, json!({}))).await?;

@@ -14,7 +14,8 @@ use super::deadlines::{has_ended, lasted};
 use super::{SETTLED, all_replaced, identities, is_held, names, settled, settled_collaset, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::{Ground, Rig};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::Order;
 
 /// The largest grace period that the API server takes, and one whose sum with a time wraps around.
 const LONG: [i64; 2] = [i64::MAX, 1_000_000_000_000];
@@ -28,7 +29,7 @@ pub async fn pods_that_never_ran_are_replaced_by_a_host_whose_clock_is_ahead(rig
     rig.clock_ahead = SignedDuration::from_millis(1_500);
     let begin = rig.host_named("host");
     for method in [Method::GET, Method::POST, Method::PUT, Method::PATCH] {
-        begin.wire.order(method, "", Fate::Answered(Duration::from_millis(1_500)));
+        begin.wire.order(Order::all(method, "", Then::Delay(Duration::from_millis(1_500))).after_commit());
     }
     rig.start(begin).await?;
     let spec = json!({"parameters": {"gracePeriodSeconds": 0}, "activeDeadlineSeconds": 60});

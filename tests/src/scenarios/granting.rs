@@ -13,7 +13,8 @@ use super::{all_replaced, names, settled_collaset};
 use crate::components::{GRANTS, component, replace_with};
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::{Latch, Order};
 
 /// Within this a job takes up what a change allows it.
 const SOON: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ pub async fn a_plugin_that_wants_another_field_of_pods_rests_no_other(rig: &mut 
     rig.create_job("r", replace(&first, json!({}))).await?;
     rig.until_progress("r", "Succeeded").await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(Method::GET, "/pods", Fate::Held);
+    wire.order(Order::all(Method::GET, "/pods", Then::Hold(Latch::default())));
     let component = replace_with(|manifest| {
         manifest.insert("name".to_owned(), json!("wider"));
         manifest.insert("action".to_owned(), json!("Wider"));

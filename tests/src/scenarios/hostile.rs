@@ -11,7 +11,8 @@ use super::{all_replaced, names, settled_collaset};
 use crate::hosts::Begin;
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::{Latch, Order};
 
 /// The grants of the fixtures.
 const GRANTS: &str = include_str!("../../hostile/grants.yaml");
@@ -87,7 +88,7 @@ pub async fn a_plugin_in_a_hurry_is_visited_less_and_less_often(rig: &mut Rig) -
 pub async fn a_plugin_that_never_converges_is_visited_less_and_less_often(rig: &mut Rig) -> anyhow::Result<()> {
     rig.seedbed.bare_pod("a").await?;
     let begin = with_hostile(rig);
-    begin.wire.order(Method::PATCH, "/pods/a", Fate::Answered(Duration::from_millis(50)));
+    begin.wire.order(Order::all(Method::PATCH, "/pods/a", Then::Delay(Duration::from_millis(50))).after_commit());
     rig.start(begin).await?;
     let spec = json!({"action": "Hostile", "targets": [{"name": "a"}], "activeDeadlineSeconds": 200,
         "parameters": {"do": "another-label-in-operate"}});
@@ -117,7 +118,7 @@ pub async fn a_plugin_whose_kinds_are_being_listed_keeps_no_other_job_waiting(ri
     rig.create_job("x", json!({"action": "Reader", "targets": [{"name": "a"}]})).await?;
     let mut begin = with_hostile(rig);
     begin.plugins.push("reader");
-    begin.wire.order(Method::GET, "/configmaps", Fate::Held);
+    begin.wire.order(Order::all(Method::GET, "/configmaps", Then::Hold(Latch::default())));
     let wire = begin.wire.clone();
     rig.start(begin).await?;
     rig.create_job("r", replace(&names(&pods), json!({}))).await?;

@@ -13,7 +13,9 @@ use crate::components::{GRANTS, replace_with};
 use crate::hosts::Begin;
 use crate::jobs::{Told, replace};
 use crate::rig::Rig;
-use crate::wire::{Fate, Wire};
+use oarlock_bed::faults::Then;
+use oarlock_bed::interception::Interceptor;
+use oarlock_bed::orders::Order;
 
 /// A host with the Replace plugin, its manifest changed.
 async fn start_with(rig: &mut Rig, change: impl FnOnce(&mut Map<String, Value>)) -> anyhow::Result<()> {
@@ -21,7 +23,11 @@ async fn start_with(rig: &mut Rig, change: impl FnOnce(&mut Map<String, Value>))
 }
 
 /// The same, on this wire.
-async fn start_on(rig: &mut Rig, wire: Wire, change: impl FnOnce(&mut Map<String, Value>)) -> anyhow::Result<()> {
+async fn start_on(
+    rig: &mut Rig,
+    wire: Interceptor,
+    change: impl FnOnce(&mut Map<String, Value>),
+) -> anyhow::Result<()> {
     let mut begin = Begin { wire, ..rig.host_named("host") };
     begin.plugins.clear();
     rig.start(begin).await?;
@@ -106,7 +112,7 @@ pub async fn of_two_jobs_that_begin_on_one_pod_at_once_an_exclusive_plugin_takes
     }
     // Both are planned before the record of either is durable.
     let wire = rig.host_named("host").wire;
-    wire.order(Method::PATCH, "/operationjobs/", Fate::Answered(Duration::from_millis(50)));
+    wire.order(Order::all(Method::PATCH, "/operationjobs/", Then::Delay(Duration::from_millis(50))).after_commit());
     start_on(rig, wire, |manifest| drop(manifest.insert("exclusive".to_owned(), json!(true)))).await?;
     begun(rig, &target.join("")).await?;
     rig.pass(Duration::from_secs(120)).await;

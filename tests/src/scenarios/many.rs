@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
@@ -106,11 +105,7 @@ pub async fn ten_thousand_targets_are_paused_and_deleted_soon_after_they_began(r
 
 /// The OperationRecords of the namespace.
 pub(crate) fn records(rig: &Rig) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk_with_plural(
-        &GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "OperationRecord"),
-        "operationrecords",
-    );
-    Api::namespaced_with(rig.client.clone(), &rig.namespace, &resource)
+    Api::namespaced_with(rig.client.clone(), &rig.namespace, &crate::jobs::records())
 }
 
 /// The details of the targets of a record.

@@ -11,19 +11,20 @@ use super::ending::begun;
 use super::{all_replaced, names, settled_collaset, settled_deployment};
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::{Latch, Order};
 
 /// The host starts first, the API server comes later.
 pub async fn a_host_that_starts_without_its_api_server_waits_for_it(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_deployment(rig, 2).await?;
     let begin = rig.host_named("host");
     let wire = begin.wire.clone();
-    wire.cut();
+    wire.cut(true);
     rig.start(begin).await?;
     rig.create_job("s", replace(&names(&pods), json!({}))).await?;
     rig.pass(Duration::from_secs(120)).await;
-    ensure!(wire.writes().is_empty() && !rig.running()?.leads(), "nothing was heard");
-    wire.mend();
+    ensure!(wire.records().is_empty() && !rig.running()?.leads(), "nothing was heard");
+    wire.cut(false);
     rig.until_progress("s", "Succeeded").await?;
     all_replaced(rig, &pods).await
 }
@@ -40,11 +41,11 @@ pub async fn an_outage_in_the_middle_costs_nothing(rig: &mut Rig) -> anyhow::Res
         begun(rig, name).await?;
     }
     let wire = rig.running()?.wire.clone();
-    wire.cut();
+    wire.cut(true);
     rig.world.release(Pause::Creation, Scope::World);
     patiently("the host has stepped down", async || Ok(!rig.running()?.leads())).await?;
     rig.pass(Duration::from_secs(120)).await;
-    wire.mend();
+    wire.cut(false);
     rig.until_progress("o", "Succeeded").await?;
     all_replaced(rig, &pods).await
 }
@@ -69,12 +70,12 @@ pub async fn an_eviction_that_commits_late_is_told_as_it_was(rig: &mut Rig) -> a
     let pods = settled_deployment(rig, 1).await?;
     rig.start_host().await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(Method::POST, "/eviction", Fate::Late(Duration::from_secs(12)));
+    wire.order(Order::all(Method::POST, "/eviction", Then::Late(Duration::from_secs(12))));
     rig.create_job("l", replace(&names(&pods), json!({"activeDeadlineSeconds": 8}))).await?;
     patiently("the eviction is under way", async || Ok(wire.caught() > 0)).await?;
     let job = rig.until("l", "ended", |job| ["Succeeded", "Failed"].contains(&job.progress())).await?;
     patiently("the late eviction arrived", async || {
-        Ok(wire.writes().iter().any(|sent| sent.path.ends_with("/eviction")))
+        Ok(wire.records().iter().any(|sent| sent.path.ends_with("/eviction") && sent.status.is_some()))
     })
     .await?;
     if job.progress() == "Succeeded" {
@@ -97,16 +98,16 @@ pub async fn an_eviction_of_an_earlier_term_comes_too_late(rig: &mut Rig) -> any
     begin.lease = Duration::from_secs(6);
     rig.start(begin).await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(Method::POST, "/eviction", Fate::Late(Duration::from_secs(25)));
+    wire.order(Order::all(Method::POST, "/eviction", Then::Late(Duration::from_secs(25))));
     rig.create_job("l", replace(&names(&pods), json!({}))).await?;
     patiently("the eviction is under way", async || Ok(wire.caught() > 0)).await?;
-    wire.order(Method::PUT, "/leases/", Fate::Refused(http::StatusCode::INTERNAL_SERVER_ERROR));
+    wire.order(Order::all(Method::PUT, "/leases/", Then::Refuse(http::StatusCode::INTERNAL_SERVER_ERROR)));
     patiently("the lease is lost", async || Ok(!rig.running()?.leads())).await?;
     wire.lift();
     patiently("the lease is won back", async || Ok(rig.running()?.leads())).await?;
     rig.delete_job("l").await?;
     rig.until_gone("l").await?;
-    let arrived = || wire.writes().into_iter().find(|sent| sent.path.ends_with("/eviction"));
+    let arrived = || wire.records().into_iter().find(|sent| sent.path.ends_with("/eviction") && sent.status.is_some());
     ensure!(arrived().is_none(), "the job was gone first");
     patiently("the late eviction arrived", async || Ok(arrived().is_some())).await?;
     ensure!(arrived().and_then(|sent| sent.status) == Some(http::StatusCode::CONFLICT), "{:?}", arrived());
@@ -128,14 +129,14 @@ pub async fn a_mark_of_a_leader_that_was_superseded_comes_too_late(rig: &mut Rig
     let mut second = rig.host_named("second");
     second.lease = Duration::from_secs(6);
     rig.start(second).await?;
-    wire.order(Method::PATCH, "/pods/", Fate::Late(Duration::from_secs(40)));
+    wire.order(Order::all(Method::PATCH, "/pods/", Then::Late(Duration::from_secs(40))));
     rig.create_job("m", replace(&names(&pods), json!({}))).await?;
     patiently("the mark is under way", async || Ok(wire.caught() > 0)).await?;
-    wire.order(Method::PUT, "/leases/", Fate::Refused(http::StatusCode::INTERNAL_SERVER_ERROR));
+    wire.order(Order::all(Method::PUT, "/leases/", Then::Refuse(http::StatusCode::INTERNAL_SERVER_ERROR)));
     patiently("the second leads", async || Ok(rig.running()?.leads())).await?;
     rig.delete_job("m").await?;
     rig.until_gone("m").await?;
-    let arrived = || wire.writes().into_iter().find(|sent| sent.path.contains("/pods/"));
+    let arrived = || wire.records().into_iter().find(|sent| sent.path.contains("/pods/") && sent.status.is_some());
     ensure!(arrived().is_none(), "the job was gone first");
     patiently("the late mark arrived", async || Ok(arrived().is_some())).await?;
     ensure!(arrived().and_then(|sent| sent.status) == Some(http::StatusCode::CONFLICT), "{:?}", arrived());
@@ -154,7 +155,7 @@ pub async fn what_was_held_back_while_renewals_hung_is_made_in_the_next_term(rig
     for name in all.iter().take(1) {
         begun(rig, name).await?;
     }
-    wire.order(Method::PUT, "/leases/", Fate::Held);
+    wire.order(Order::all(Method::PUT, "/leases/", Then::Hold(Latch::default())));
     patiently("a renewal hangs", async || Ok(wire.caught() > 0)).await?;
     let hung = tokio::time::Instant::now();
     for (name, number) in all.iter().skip(1).zip(0..) {
@@ -210,7 +211,7 @@ async fn good_beside_bad(rig: &mut Rig, code: StatusCode) -> anyhow::Result<()> 
     }
     let begin = rig.host_named("host");
     let wire = begin.wire.clone();
-    wire.order(Method::PATCH, "/operationjobs/bad/status", Fate::Refused(code));
+    wire.order(Order::all(Method::PATCH, "/operationjobs/bad/status", Then::Refuse(code)));
     rig.start(begin).await?;
     rig.until_progress("good", "Succeeded").await?;
     ensure!(wire.caught() > 0, "the other job was tried");

@@ -13,7 +13,9 @@ use super::hostile::with_hostile;
 use super::{all_replaced, names, settled_collaset};
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::interception::WriteRecord;
+use oarlock_bed::orders::{Latch, Order};
 
 /// The next round of this job panics.
 fn sabotage(rig: &Rig, job: &str) -> anyhow::Result<()> {
@@ -58,7 +60,7 @@ pub async fn a_reply_that_comes_after_a_panic_is_not_lost(rig: &mut Rig) -> anyh
     rig.seedbed.bare_pod("a").await?;
     rig.start(with_hostile(rig)).await?;
     let wire = rig.running()?.wire.clone();
-    wire.order(Method::PATCH, "/pods/a", Fate::Held);
+    wire.order(Order::all(Method::PATCH, "/pods/a", Then::Hold(Latch::default())));
     let spec = json!({"action": "Hostile", "targets": [{"name": "a"}], "activeDeadlineSeconds": 60});
     rig.create_job("p", spec).await?;
     patiently("the write is under way", async || Ok(wire.caught() > 0)).await?;
@@ -79,7 +81,7 @@ pub async fn a_deadline_is_kept_after_a_panic_while_a_write_was_lost(rig: &mut R
     rig.seedbed.bare_pod("a").await?;
     rig.start_host().await?;
     let wire = rig.running()?.wire.clone();
-    wire.order_next(Method::PATCH, "/pods/a", "", Fate::Late(Duration::from_secs(45)));
+    wire.order(Order::next(Method::PATCH, "/pods/a", Then::Late(Duration::from_secs(45))));
     let spec = json!({"parameters": {"strategy": "CollaSet"}, "activeDeadlineSeconds": 15});
     rig.create_job("p", replace(&["a".to_owned()], spec)).await?;
     patiently("the write is under way", async || Ok(wire.caught() > 0)).await?;
@@ -90,8 +92,7 @@ pub async fn a_deadline_is_kept_after_a_panic_while_a_write_was_lost(rig: &mut R
     let target = job.targets().get("a").cloned().unwrap_or_default();
     ensure!(job.target("a") == "Failed/DeadlineExceeded", "{target}");
     ensure!((15..=17).contains(&super::deadlines::lasted(&target)?), "{target}");
-    let late =
-        |sent: &crate::wire::Sent| sent.path.ends_with("/pods/a") && sent.status == Some(http::StatusCode::CONFLICT);
-    patiently("the late write comes too late", async || Ok(wire.writes().iter().any(late))).await?;
+    let late = |sent: &WriteRecord| sent.path.ends_with("/pods/a") && sent.status == Some(http::StatusCode::CONFLICT);
+    patiently("the late write comes too late", async || Ok(wire.records().iter().any(late))).await?;
     rig.until_nothing_is_left().await
 }

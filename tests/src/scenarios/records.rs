@@ -13,7 +13,8 @@ use super::many::{details, records};
 use super::{all_replaced, names, settled_collaset};
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::{Latch, Order};
 
 /// More targets than a status holds.
 const MANY: usize = 300;
@@ -21,26 +22,26 @@ const UID: &str = "oarlock.dev/job-uid";
 
 /// A54: somebody else wrote the job meanwhile.
 pub async fn a_last_status_write_that_conflicts_is_made_again(rig: &mut Rig) -> anyhow::Result<()> {
-    ends_although(rig, Fate::Refused(StatusCode::CONFLICT)).await
+    ends_although(rig, Then::Refuse(StatusCode::CONFLICT)).await
 }
 
 /// A54: the server fails.
 pub async fn a_last_status_write_that_the_server_fails_is_made_again(rig: &mut Rig) -> anyhow::Result<()> {
-    ends_although(rig, Fate::Refused(StatusCode::INTERNAL_SERVER_ERROR)).await
+    ends_although(rig, Then::Refuse(StatusCode::INTERNAL_SERVER_ERROR)).await
 }
 
 /// A54: the write was made, and its answer is lost.
 pub async fn a_last_status_write_without_an_answer_is_found_made(rig: &mut Rig) -> anyhow::Result<()> {
-    ends_although(rig, Fate::Late(Duration::ZERO)).await
+    ends_although(rig, Then::Late(Duration::ZERO)).await
 }
 
 /// A54: the request is lost; what arrives long after comes too late.
 pub async fn a_last_status_write_that_never_arrived_is_made_again(rig: &mut Rig) -> anyhow::Result<()> {
-    ends_although(rig, Fate::Late(Duration::from_secs(60))).await
+    ends_although(rig, Then::Late(Duration::from_secs(60))).await
 }
 
 /// The last status write of a job that succeeds and of one that fails meets this fate.
-async fn ends_although(rig: &mut Rig, fate: Fate) -> anyhow::Result<()> {
+async fn ends_although(rig: &mut Rig, then: Then) -> anyhow::Result<()> {
     let good: Vec<String> = (0..MANY).map(|number| format!("p{number}")).collect();
     for name in &good {
         rig.seedbed.bare_pod(name).await?;
@@ -48,7 +49,8 @@ async fn ends_although(rig: &mut Rig, fate: Fate) -> anyhow::Result<()> {
     rig.start(with_hostile(rig)).await?;
     let wire = rig.running()?.wire.clone();
     for job in ["good", "bad"] {
-        wire.order_next(Method::PATCH, &format!("/operationjobs/{job}/status"), "\"endTime\"", fate);
+        let last = Order::next(Method::PATCH, &format!("/operationjobs/{job}/status"), then.clone());
+        wire.order(last.saying("\"endTime\""));
     }
     let more = json!({"TTLSecondsAfterFinished": 20});
     let targets: Vec<_> = good.iter().map(|name| json!({ "name": name })).collect();
@@ -188,11 +190,10 @@ pub async fn no_pod_is_marked_while_the_status_says_less_than_the_records(rig: &
     rig.world.hold(Pause::Creation, Scope::World);
     let begin = rig.host_named("host");
     let wire = begin.wire.clone();
-    for fate in [Fate::Refused(StatusCode::INTERNAL_SERVER_ERROR), Fate::Held] {
-        wire.order_next(Method::PATCH, "/operationjobs/many/status", "\"0-299\"", fate);
+    for then in [Then::Refuse(StatusCode::INTERNAL_SERVER_ERROR), Then::Hold(Latch::default())] {
+        wire.order(Order::next(Method::PATCH, "/operationjobs/many/status", then).saying("\"0-299\""));
     }
     // A held request goes on once no order is left: this one is never met.
-    wire.order(Method::PUT, "/nothing", Fate::Held);
     rig.start(begin).await?;
     let targets = names(&pods);
     rig.create_job("many", replace(&targets, json!({}))).await?;
@@ -205,7 +206,7 @@ pub async fn no_pod_is_marked_while_the_status_says_less_than_the_records(rig: &
     let in_flight = last.map_or(0, |last| last + 1);
     ensure!(in_flight < MANY, "the held status is not stored: {:?}", stored.data);
     let later: Vec<String> = targets.iter().skip(in_flight).map(|name| format!("/pods/{name}")).collect();
-    let marked = wire.writes().iter().filter(|sent| later.iter().any(|path| sent.path.ends_with(path))).count();
+    let marked = wire.records().iter().filter(|sent| later.iter().any(|path| sent.path.ends_with(path))).count();
     ensure!(marked == 0, "{marked} pods were marked though the status does not have their targets in flight");
     wire.lift();
     rig.until("many", "all in flight", |job| job.count("processing") == MANY).await?;

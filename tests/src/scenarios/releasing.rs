@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use http::{Method, StatusCode};
-use kube::api::{Patch, PatchParams};
 use oarlock_sim::world::{Pause, Scope};
 use serde_json::json;
 
@@ -12,7 +11,8 @@ use super::ending::begun;
 use super::{names, settled_collaset};
 use crate::jobs::{Told, replace};
 use crate::rig::{Rig, patiently};
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::Order;
 
 /// A34: the API server refuses to let one of five go.
 pub async fn a_release_that_is_refused_keeps_no_other_waiting(rig: &mut Rig) -> anyhow::Result<()> {
@@ -25,7 +25,7 @@ pub async fn a_release_that_is_refused_keeps_no_other_waiting(rig: &mut Rig) -> 
     }
     let wire = rig.running()?.wire.clone();
     let (refused, _) = pods.first().context("five pods")?;
-    wire.order(Method::PATCH, &format!("/pods/{refused}"), Fate::Refused(StatusCode::FORBIDDEN));
+    wire.order(Order::all(Method::PATCH, &format!("/pods/{refused}"), Then::Refuse(StatusCode::FORBIDDEN)));
     let released = |job: &kube::api::DynamicObject| job.data.to_string().matches("Released").count();
     let job = rig.until("r", "four released", |job| released(job) == 4).await?;
     ensure!(job.progress() == "Failed" && job.data.pointer("/status/endTime").is_some(), "{:?}", job.data);
@@ -53,10 +53,10 @@ pub async fn a_job_whose_finalizer_was_taken_off_leaves_nothing(rig: &mut Rig) -
     }
     let has = |job: &kube::api::DynamicObject| job.metadata.finalizers.as_ref().is_some_and(|list| !list.is_empty());
     rig.until("f", "protected", has).await?;
-    take_off(rig).await?;
+    rig.strip("f").await?;
     // It is put back, at most once a minute; where it is taken off again at once, the job goes without it.
     rig.until("f", "protected again", has).await?;
-    take_off(rig).await?;
+    rig.strip("f").await?;
     rig.delete_job("f").await?;
     rig.until_gone("f").await?;
     rig.pass(Duration::from_secs(1300)).await;
@@ -68,10 +68,4 @@ pub async fn a_job_whose_finalizer_was_taken_off_leaves_nothing(rig: &mut Rig) -
         Ok(pod.metadata.finalizers.is_none() && pod.metadata.annotations.is_none_or(|all| all.is_empty()))
     })
     .await
-}
-
-async fn take_off(rig: &Rig) -> anyhow::Result<()> {
-    let body = json!({"metadata": {"finalizers": null}});
-    rig.jobs().patch("f", &PatchParams::default(), &Patch::Merge(body)).await?;
-    Ok(())
 }

@@ -94,7 +94,7 @@ pub async fn of_two_hosts_one_acts_and_the_other_takes_over(rig: &mut Rig) -> an
     rig.start(second).await?;
     rig.create_job("two", replace(&names(&pods), json!({"partition": 2}))).await?;
     rig.until("two", "half done", |job| job.count("succeeded") == 2).await?;
-    ensure!(!rig.running()?.leads() && rig.running()?.wire.writes().is_empty(), "the second only watches");
+    ensure!(!rig.running()?.leads() && rig.running()?.wire.records().is_empty(), "the second only watches");
     rig.world.hold(Pause::Creation, Scope::World);
     rig.edit_job("two", json!({"partition": 4})).await?;
     for (name, _) in pods.get(2..).unwrap_or_default() {

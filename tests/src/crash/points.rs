@@ -1,0 +1,133 @@
+//! The points of a sweep: each script with each kind of trouble at each write that decides something.
+//!
+//! Takes the scripts; plays each without trouble, so that "each write" is a fact; yields the points in an order in which any
+//! beginning of the list has something of every script and every kind. May not choose a point by what it is about.
+
+use oarlock_bed::faults::When;
+use oarlock_bed::interception::WriteRecord;
+
+use super::script::{Kind, Mode, Plot, Script, Trouble};
+use super::{Outcome, run};
+
+/// Targets of a script: few, so that a run is short, and enough to overlap.
+const TARGETS: usize = 6;
+/// How many orders of requests and watches there are for each way of replacing.
+const SEEDS: u64 = 40;
+/// More than one record holds.
+const RECORDED: usize = 260;
+
+/// One run of a sweep.
+#[derive(Clone)]
+pub struct Point {
+    /// What happens.
+    pub script: Script,
+    /// R1: the writes that it may have.
+    pub most: usize,
+}
+
+/// The writes of an outcome that decide something.
+pub fn acts(outcome: &Outcome) -> impl Iterator<Item = &WriteRecord> {
+    outcome.writes.iter().filter(|write| decides(write))
+}
+
+/// An event is best effort, and the lease is renewed whatever happens.
+fn decides(write: &WriteRecord) -> bool {
+    !["/leases", "/events"].iter().any(|plural| write.path.contains(plural))
+}
+
+/// The scripts, each without trouble. A deletion comes once for each write of a run that goes well, and delays besides.
+fn scripts() -> Vec<Script> {
+    use Mode::{CollaSet, Evict, EvictSameName};
+    use Plot::{Failover, Missing, Namesake, NeverServes, Success};
+    let few = [
+        (CollaSet, Success),
+        (Evict, Success),
+        (EvictSameName, Success),
+        (Evict, Missing),
+        (CollaSet, NeverServes),
+        (Evict, NeverServes),
+        (CollaSet, Namesake),
+        (Evict, Namesake),
+        (CollaSet, Failover),
+        (Evict, Failover),
+    ];
+    few.into_iter().map(|(mode, plot)| Script::of(mode, plot, TARGETS)).collect()
+}
+
+/// All points.
+///
+/// # Errors
+/// If a script that nothing happens to does not go as it should.
+pub fn all() -> anyhow::Result<Vec<Point>> {
+    let mut points = Vec::new();
+    for script in scripts() {
+        let calm = calm(&script)?;
+        points.extend(troubled(&script, &calm));
+        if script.plot == Plot::Success {
+            points.extend(deleted(&script, &calm));
+            points.extend(late(&script, &calm));
+        }
+    }
+    Ok(spread(points))
+}
+
+/// Points of a job of so many targets that they are in records.
+///
+/// # Errors
+/// If it does not go as it should where nothing happens to it.
+pub fn recorded() -> anyhow::Result<Vec<Point>> {
+    let script = Script::of(Mode::Evict, Plot::Success, RECORDED);
+    Ok(spread(troubled(&script, &calm(&script)?)))
+}
+
+fn calm(script: &Script) -> anyhow::Result<Outcome> {
+    let outcome = run(script.clone())?;
+    anyhow::ensure!(outcome.breaches.is_empty(), "{}, without trouble: {:#?}", script.title(), outcome.breaches);
+    Ok(outcome)
+}
+
+fn troubled(script: &Script, calm: &Outcome) -> Vec<Point> {
+    let most = 2 * acts(calm).count();
+    let kills = |kind: &Kind| matches!(kind, Kind::Kill(_));
+    let kinds = || Kind::ALL.into_iter().filter(|kind| script.plot != Plot::Failover || kills(kind));
+    let each = acts(calm).flat_map(|write| kinds().map(|kind| Trouble { at: write.number, kind }));
+    each.map(|trouble| Point { script: Script { trouble: Some(trouble), ..script.clone() }, most }).collect()
+}
+
+/// Deleted at each write: alone, and with the host killed at the same one, so that it finds the job deleted when it is back.
+fn deleted(script: &Script, calm: &Outcome) -> Vec<Point> {
+    let most = 3 * acts(calm).count();
+    let kills = When::ALL.map(Kind::Kill).into_iter().cycle();
+    let each = acts(calm).zip(kills).flat_map(|(write, kind)| {
+        let at = write.number;
+        [None, Some(Trouble { at, kind })].map(|trouble| (Plot::Deleted { at }, trouble))
+    });
+    each.map(|(plot, trouble)| Point { script: Script { plot, trouble, ..script.clone() }, most }).collect()
+}
+
+/// Everything is late for the host: alone, and with trouble at some write.
+fn late(script: &Script, calm: &Outcome) -> Vec<Point> {
+    let writes = acts(calm).map(|write| write.number).collect::<Vec<_>>();
+    let kinds = Kind::ALL.into_iter().cycle().zip(writes.into_iter().cycle());
+    let each = (1..=SEEDS).zip(kinds).flat_map(|(seed, (kind, at))| {
+        [None, Some(Trouble { at, kind })].map(|trouble| (Plot::Late { seed }, trouble))
+    });
+    // Each visit that is decided on an old view and refused costs a write more.
+    let most = 4 * acts(calm).count();
+    each.map(|(plot, trouble)| Point { script: Script { plot, trouble, ..script.clone() }, most }).collect()
+}
+
+/// The same points in steps of about the golden ratio, which leave no part of the list behind.
+fn spread(points: Vec<Point>) -> Vec<Point> {
+    let count = points.len();
+    let mut step = (count * 1000 / 1618).max(1);
+    while gcd(step, count) > 1 {
+        step += 1;
+    }
+    let at = |turn: usize| points.get(turn * step % count.max(1)).cloned();
+    (0..count).filter_map(at).collect()
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,184 @@
+//! What must hold at every version of all jobs, records and pods of a namespace, whatever crashed, lagged or was lost.
+//!
+//! Takes the history of a run; yields each version that broke a property (S1 to S3, S5 to S7, L3), and each gap in which
+//! one could hide. Source: docs/operationjob.md 9. Judges by what the API server stored alone. May not know when a host was
+//! killed, nor what it meant to do.
+
+mod pods;
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oarlock_sim::world::{History, Version};
+use serde_json::Value;
+
+use self::told::{Target, details, lines};
+
+/// Who else wrote what only the host should write, so that a rule about it says nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Meddling {
+    /// Somebody wrote statuses or records, or versions are missing since the server was killed: what depends on each
+    /// version of a status is not judged.
+    pub statuses: bool,
+    /// Jobs whose finalizer somebody took off: they may go and leave something behind for a while.
+    pub stripped: BTreeSet<String>,
+}
+
+/// What is wrong in the history of a namespace.
+#[must_use]
+pub fn judge(history: &History, namespace: &str, meddling: &Meddling) -> Vec<String> {
+    let mut found = breaches(&history.versions(), namespace, meddling);
+    if !meddling.statuses {
+        found.extend(history.gaps().iter().map(|gap| format!("the history has a gap: {gap}")));
+    }
+    found
+}
+
+fn breaches(versions: &[Version], namespace: &str, meddling: &Meddling) -> Vec<String> {
+    let mut seen = Seen { meddling, jobs: BTreeMap::new(), pods: BTreeMap::new(), served: BTreeSet::new() };
+    let mut found = Vec::new();
+    for version in versions.iter().filter(|version| version.namespace == namespace) {
+        let wrong = seen.enter(version);
+        let about = |wrong| format!("at {} {} {}: {wrong}", version.resource_version, version.plural, version.name);
+        found.extend(wrong.into_iter().map(about));
+    }
+    found
+}
+
+/// A job, as far as it was durable at a moment.
+struct Job {
+    name: String,
+    /// Whether its action is the one whose effect is known here.
+    replaces: bool,
+    epoch: i64,
+    /// Whether its targets are in records.
+    in_records: bool,
+    targets: BTreeMap<String, Target>,
+    /// Progress, start and end of a job that has ended.
+    end: Option<[Value; 3]>,
+}
+
+/// Everything that was durable at a moment.
+struct Seen<'a> {
+    meddling: &'a Meddling,
+    /// Jobs by UID.
+    jobs: BTreeMap<String, Job>,
+    /// The last version of each pod by name, also of one that is gone.
+    pods: BTreeMap<String, Version>,
+    /// UIDs of the pods that have served.
+    served: BTreeSet<String>,
+}
+
+impl Seen<'_> {
+    fn enter(&mut self, version: &Version) -> Vec<String> {
+        match version.plural.as_str() {
+            "pods" => {
+                let wrong = if self.meddling.statuses { Vec::new() } else { self.pod(version) };
+                if pods::serves(version) {
+                    self.served.insert(version.uid.clone());
+                }
+                self.pods.insert(version.name.clone(), version.clone());
+                wrong
+            }
+            "operationjobs" if version.is_end => self.gone(version),
+            "operationjobs" => self.job(version),
+            "operationrecords" if !version.is_end => self.record(version),
+            _ => Vec::new(),
+        }
+    }
+
+    /// L3: whoever goes holds nothing any more.
+    fn gone(&mut self, version: &Version) -> Vec<String> {
+        self.jobs.remove(&version.uid);
+        if self.meddling.stripped.contains(&version.name) {
+            return Vec::new();
+        }
+        let held = self.pods.values().filter(|pod| !pod.is_end && pods::holders(pod).contains(&version.uid.as_str()));
+        let left: Vec<&str> = held.map(|pod| pod.name.as_str()).collect();
+        if left.is_empty() { Vec::new() } else { vec![format!("L3: the job is gone and still holds {left:?}")] }
+    }
+
+    fn job(&mut self, version: &Version) -> Vec<String> {
+        let empty = || Job {
+            name: version.name.clone(),
+            replaces: version.at("/spec/action") == "Replace",
+            epoch: 0,
+            in_records: false,
+            targets: BTreeMap::new(),
+            end: None,
+        };
+        let mut job = self.jobs.remove(&version.uid).unwrap_or_else(empty);
+        let mut wrong = Vec::new();
+        let epoch = version.at("/status/epoch").as_i64().unwrap_or(0);
+        if epoch < job.epoch {
+            wrong.push(format!("S6: its epoch fell from {} to {epoch}", job.epoch));
+        }
+        let end = ["progress", "startTime", "endTime"].map(|field| version.at(&format!("/status/{field}")).clone());
+        if job.end.as_ref().is_some_and(|before| *before != end) {
+            wrong.push(format!("S2: what an ended job says of itself changed to {end:?}"));
+        }
+        job.in_records |= version.at("/status/records").is_object();
+        if !job.in_records {
+            let told = details(version);
+            let lost = job.targets.iter().filter(|(name, old)| old.is_terminal() && !told.contains_key(*name));
+            wrong.extend(lost.map(|(name, _)| format!("S2: the outcome of {name} is lost")));
+            wrong.extend(self.targets(&mut job, told));
+        }
+        (job.epoch, job.end) = (epoch, end[2].is_string().then_some(end));
+        self.jobs.insert(version.uid.clone(), job);
+        self.unless_meddled(wrong)
+    }
+
+    fn record(&mut self, version: &Version) -> Vec<String> {
+        let uid = version.at("/job/uid").as_str().unwrap_or_default().to_owned();
+        let Some(mut job) = self.jobs.remove(&uid) else { return Vec::new() };
+        job.in_records = true;
+        let wrong = self.targets(&mut job, lines(version));
+        self.jobs.insert(uid, job);
+        self.unless_meddled(wrong)
+    }
+
+    fn unless_meddled(&self, wrong: Vec<String>) -> Vec<String> {
+        if self.meddling.statuses { Vec::new() } else { wrong }
+    }
+
+    /// S2, S3: an outcome stays, and a success was seen. S1: no two targets have the same new pod.
+    fn targets(&self, job: &mut Job, told: BTreeMap<String, Target>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut news = false;
+        for (name, now) in told {
+            let before = job.targets.get(&name);
+            if let Some(before) = before.filter(|before| before.is_terminal()) {
+                if before.progress != now.progress {
+                    let (before, now) = (&before.progress, &now.progress);
+                    wrong.push(format!("S3: the outcome of {name} changed from {before} to {now}"));
+                }
+            } else if now.progress == "Succeeded" && job.replaces {
+                wrong.extend(self.unseen(&name, &now));
+            }
+            news |= before.map_or("", |before| before.new_pod.as_str()) != now.new_pod;
+            job.targets.insert(name, now);
+        }
+        if news {
+            let all = || job.targets.values().map(|target| target.new_pod.as_str()).filter(|pod| !pod.is_empty());
+            if all().collect::<BTreeSet<_>>().len() < all().count() {
+                wrong.push("S1: two targets have the same new pod".to_owned());
+            }
+        }
+        wrong
+    }
+
+    /// S3: a pod was replaced once it is gone and its new one has served.
+    fn unseen(&self, name: &str, target: &Target) -> Option<String> {
+        if self.pods.get(name).is_some_and(|pod| !pod.is_end && pod.uid == target.uid) {
+            return Some(format!("S3: {name} is said to have succeeded, and its pod is there"));
+        }
+        let new = self.pods.get(&target.new_pod).filter(|pod| pod.uid != target.uid);
+        let served = new.is_some_and(|pod| self.served.contains(&pod.uid));
+        let why = || format!("S3: {name} is said to have succeeded, and no new pod has served: {:?}", target.new_pod);
+        (!served).then(why)
+    }
+}
+
+#[cfg(test)]
+mod tests;

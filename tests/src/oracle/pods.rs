@@ -1,0 +1,95 @@
+//! What may happen to a pod, given what was durable before.
+//!
+//! Takes a version of a pod and the one before; yields what is wrong with the step between them.
+
+use std::collections::BTreeSet;
+
+use oarlock_sim::world::{Version, labels};
+use serde_json::Value;
+
+use super::{Job, Seen};
+
+/// Keeps an origin until its new pod is recorded.
+const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
+const HOLD: &str = "hold.oarlock.dev/";
+/// What a hold lists on a pod that is nobody's target: it only says who may not take that pod.
+const BARRED: &str = "[\"barred\"]";
+
+impl Seen<'_> {
+    /// S5, S7: nothing happens to a pod before it is durably a target in flight, under this very UID, and S3: nothing after
+    /// its outcome. S7 again: no guard goes before what it waits for is durable.
+    pub(super) fn pod(&self, pod: &Version) -> Vec<String> {
+        let before = self.pods.get(&pod.name).filter(|before| before.uid == pod.uid && !before.is_end);
+        let mut wrong = Vec::new();
+        let known: BTreeSet<&str> = before.map(holders).into_iter().flatten().collect();
+        for uid in holders(pod).into_iter().filter(|uid| !known.contains(uid)) {
+            let Some(job) = self.jobs.get(uid) else { continue };
+            if stored(job, pod) != "Processing" {
+                wrong.push(format!("S7: held while its target of {} is stored as {:?}", job.name, stored(job, pod)));
+            }
+        }
+        let begun = |job: &Job| !matches!(stored(job, pod), "" | "Pending");
+        if is_evicted(pod) && !before.is_some_and(is_evicted) && !self.jobs.values().any(begun) {
+            wrong.push("S5: evicted while no job has it stored as a target in flight, by UID".to_owned());
+        }
+        wrong.extend(before.into_iter().flat_map(|before| self.let_go(before, pod)));
+        wrong
+    }
+
+    /// S7: what keeps an origin goes only once its new pod is durable, its target has ended, or its job is gone.
+    fn let_go(&self, before: &Version, pod: &Version) -> Vec<String> {
+        let unguarded = kept(before) && (pod.is_end || !kept(pod));
+        let mark = label(labels::TO_REPLACE);
+        let unmarked = !pod.is_end && before.at(&mark) != pod.at(&mark);
+        if !unguarded && !unmarked {
+            return Vec::new();
+        }
+        let holds = holders(before).into_iter().filter_map(|uid| self.jobs.get(uid));
+        let owes = |job: &&Job| {
+            let target = job.targets.get(&pod.name).filter(|target| target.uid == pod.uid);
+            target.is_some_and(|target| !target.is_terminal() && target.new_pod.is_empty())
+        };
+        // A second job may hold a pod that the first lets go for good reasons; the pod stays marked for it.
+        holds.filter(owes).map(|job| format!("S7: let go before {} had stored its new pod", job.name)).collect()
+    }
+}
+
+/// The progress that a job has stored of this very pod.
+fn stored<'a>(job: &'a Job, pod: &Version) -> &'a str {
+    job.targets.get(&pod.name).filter(|target| target.uid == pod.uid).map_or("", |target| &target.progress)
+}
+
+/// UIDs of the jobs that hold a pod, those apart that only bar others from it.
+pub(super) fn holders(pod: &Version) -> Vec<&str> {
+    let annotations = pod.at("/metadata/annotations").as_object().into_iter().flatten();
+    let held = annotations.filter(|(_, marks)| marks.as_str().is_some_and(|marks| marks != BARRED));
+    held.filter_map(|(key, _)| key.strip_prefix(HOLD)).collect()
+}
+
+/// Whether a pod serves.
+pub(super) fn serves(pod: &Version) -> bool {
+    if pod.is_end || !pod.at("/metadata/deletionTimestamp").is_null() {
+        return false;
+    }
+    if !pod.at(&label(labels::INSTANCE_ID)).is_null() {
+        return !pod.at(&label(labels::SERVICE_AVAILABLE)).is_null();
+    }
+    condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
+fn is_evicted(pod: &Version) -> bool {
+    condition(pod, labels::DISRUPTION_TARGET).is_some_and(|found| found["reason"] == labels::EVICTED_BY_API)
+}
+
+fn condition<'a>(pod: &'a Version, kind: &str) -> Option<&'a Value> {
+    pod.at("/status/conditions").as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
+fn kept(pod: &Version) -> bool {
+    pod.at("/metadata/finalizers").as_array().is_some_and(|all| all.iter().any(|one| one == PROTECTED))
+}
+
+/// The JSON pointer of a label.
+fn label(key: &str) -> String {
+    format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1"))
+}

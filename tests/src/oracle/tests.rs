@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+
+fn version(number: u64, plural: &str, uid: &str, object: Value) -> Version {
+    let (namespace, name) = ("d".to_owned(), uid.to_owned());
+    let (plural, uid) = (plural.to_owned(), uid.to_owned());
+    Version { resource_version: number, plural, namespace, name, uid, object: Arc::new(object), is_end: false }
+}
+
+fn told(progress: &str, more: Value) -> Value {
+    let mut target = json!({"name": "p", "uid": "p", "progress": progress});
+    target.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    target
+}
+
+fn job(number: u64, progress: &str, more: Value) -> Version {
+    let object = json!({"spec": {"action": "Replace"}, "status": {"targetDetails": [told(progress, more)]}});
+    version(number, "operationjobs", "j", object)
+}
+
+fn held(number: u64, finalizers: Value) -> Version {
+    let metadata = json!({"annotations": {"hold.oarlock.dev/j": "[]"}, "finalizers": finalizers});
+    version(number, "pods", "p", json!({ "metadata": metadata }))
+}
+
+fn found(versions: &[Version]) -> Vec<String> {
+    breaches(versions, "d", &Meddling::default())
+}
+
+const GUARD: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
+
+#[test]
+fn a_hold_before_the_intent_is_a_breach_and_after_it_is_none() {
+    let (pending, started) = (job(1, "Pending", json!({})), job(2, "Processing", json!({})));
+    assert_eq!(found(&[pending.clone(), held(3, json!([]))]).len(), 1);
+    assert_eq!(found(&[pending, started, held(3, json!([]))]), Vec::<String>::new());
+}
+
+#[test]
+fn an_intent_in_a_record_counts_like_one_in_the_status() {
+    let large = |number| {
+        version(
+            number,
+            "operationjobs",
+            "j",
+            json!({"spec": {"action": "Replace"}, "status": {"records": {"count": 1}}}),
+        )
+    };
+    let record = |number, progress: &str| {
+        let lines = [told(progress, json!({})).to_string()];
+        version(number, "operationrecords", "j-0", json!({"job": {"uid": "j"}, "targets": lines}))
+    };
+    assert_eq!(found(&[large(1), record(2, "Pending"), held(3, json!([]))]).len(), 1);
+    assert_eq!(found(&[large(1), record(2, "Processing"), held(3, json!([]))]), Vec::<String>::new());
+    assert_eq!(found(&[large(1), record(2, "Failed"), record(3, "Succeeded")]).len(), 1);
+}
+
+#[test]
+fn letting_go_before_the_new_pod_is_stored_is_a_breach_also_where_the_pod_goes_with_it() {
+    let (started, stored) =
+        (job(1, "Processing", json!({})), job(3, "Processing", json!({"extraInfo": {"NewPod": "n"}})));
+    let (kept, free) = (held(2, json!([GUARD])), held(4, json!([])));
+    let gone = Version { is_end: true, ..free.clone() };
+    assert_eq!(found(&[started.clone(), kept.clone(), free.clone()]).len(), 1);
+    assert_eq!(found(&[started.clone(), kept.clone(), gone]).len(), 1);
+    assert_eq!(found(&[started, kept, stored, free]), Vec::<String>::new());
+}
+
+#[test]
+fn an_outcome_that_changes_or_is_lost_is_a_breach() {
+    assert_eq!(found(&[job(1, "Failed", json!({})), job(2, "Processing", json!({}))]).len(), 1);
+    assert_eq!(found(&[job(1, "Failed", json!({})), version(2, "operationjobs", "j", json!({}))]).len(), 1);
+}
+
+#[test]
+fn a_success_without_a_new_pod_that_served_is_a_breach() {
+    let new = |status: &str| {
+        version(2, "pods", "n", json!({"status": {"conditions": [{"type": "Ready", "status": status}]}}))
+    };
+    let done = job(3, "Succeeded", json!({"extraInfo": {"NewPod": "n"}}));
+    assert_eq!(found(&[job(1, "Processing", json!({})), new("False"), done.clone()]).len(), 1);
+    assert_eq!(found(&[job(1, "Processing", json!({})), new("True"), done]), Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_goes_and_still_holds_a_pod_is_a_breach_unless_its_finalizer_was_taken_off() {
+    let run = [job(1, "Processing", json!({})), held(2, json!([])), Version { is_end: true, ..job(3, "", json!({})) }];
+    assert_eq!(found(&run).len(), 1);
+    let meddling = Meddling { stripped: ["j".to_owned()].into(), ..Meddling::default() };
+    assert_eq!(breaches(&run, "d", &meddling), Vec::<String>::new());
+}
+
+#[test]
+fn two_targets_with_one_new_pod_are_a_breach() {
+    let target =
+        |name: &str| json!({"name": name, "uid": name, "progress": "Processing", "extraInfo": {"NewPod": "n"}});
+    let job = json!({"status": {"targetDetails": [target("a"), target("b")]}});
+    assert_eq!(found(&[version(1, "operationjobs", "j", job)]).len(), 1);
+}
+
+#[test]
+fn an_epoch_that_falls_is_a_breach() {
+    let job = |number, epoch: i64| version(number, "operationjobs", "j", json!({"status": {"epoch": epoch}}));
+    assert_eq!(found(&[job(1, 2), job(2, 2), job(3, 1)]).len(), 1);
+}

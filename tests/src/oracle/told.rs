@@ -1,0 +1,39 @@
+//! What a job has told of its targets, in its status or in its records.
+//!
+//! Takes versions; yields the facts that the oracle judges by. What cannot be read tells nothing.
+
+use std::collections::BTreeMap;
+
+use oarlock_sim::world::Version;
+use serde_json::Value;
+
+/// A target as it was stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) progress: String,
+    pub(super) uid: String,
+    /// Name of the pod that replaces it.
+    pub(super) new_pod: String,
+}
+
+impl Target {
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self.progress.as_str(), "Succeeded" | "Failed")
+    }
+
+    fn of(told: &Value) -> (String, Self) {
+        let text = |pointer: &str| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (text("/name"), Self { progress: text("/progress"), uid: text("/uid"), new_pod: text("/extraInfo/NewPod") })
+    }
+}
+
+/// The targets in a job's status.
+pub(super) fn details(job: &Version) -> BTreeMap<String, Target> {
+    job.at("/status/targetDetails").as_array().into_iter().flatten().map(Target::of).collect()
+}
+
+/// The targets in a record.
+pub(super) fn lines(record: &Version) -> BTreeMap<String, Target> {
+    let lines = record.at("/targets").as_array().into_iter().flatten().filter_map(Value::as_str);
+    lines.filter_map(|line| Some(Target::of(&serde_json::from_str(line).ok()?))).collect()
+}
