@@ -18,6 +18,7 @@ use oarlock_bed::proxy::Proxy;
 use oarlock_sim::world::{Pause, Scope};
 use oarlock_tests::crash::process::HostProcess;
 use oarlock_tests::crash::script::{Kind, Mode, Plot};
+use oarlock_tests::crash::sweep::is_soak;
 use oarlock_tests::crash::{ended_wrong, evicted_twice, harmless};
 use oarlock_tests::jobs::replace;
 use oarlock_tests::oracle::{self, Meddling};
@@ -32,6 +33,8 @@ const QUIET: Duration = Duration::from_secs(10);
 const KILLS: usize = 30;
 /// Fewer points, kills among them, show too little.
 const POINTS: usize = 60;
+/// The same for a soak.
+const SOAKED: usize = 130;
 /// The write at which the job that is deleted is.
 const DELETED: u64 = 120;
 /// Best effort, and the lease is renewed for ever: neither is a point.
@@ -101,11 +104,28 @@ impl Side {
 
 /// What happens, and where: at the first writes of all, then at about every eighth, a kill and something else in turns.
 fn plan(host: &HostProcess) -> anyhow::Result<Plan> {
+    let most = if is_soak() { 100 } else { 45 };
     let (kills, others): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|kind| matches!(kind, Kind::Kill(_)));
     let kills =
-        [1, 2, 3, 5, 8].into_iter().chain((1..200).map(|number| 8 + 16 * number)).zip(kills.into_iter().cycle());
-    let others = (1..200).map(|number| 16 * number).zip(others.into_iter().cycle());
+        [1, 2, 3, 5, 8].into_iter().chain((1..most).map(|number| 8 + 16 * number)).zip(kills.into_iter().cycle());
+    let others = (1..most).map(|number| 16 * number).zip(others.into_iter().cycle());
     Plan::new(kills.chain(others).map(|(at, kind)| kind.fault(at, host.killer())))
+}
+
+/// The writes by what they wrote, and what became of them.
+fn kinds(writes: &[WriteRecord]) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for write in writes {
+        let path = write.path.split('/').rev().take(3).collect::<Vec<_>>();
+        let resource = match path.as_slice() {
+            [last @ ("status" | "eviction"), _, plural] => format!("{plural}/{last}"),
+            [_, plural, _] => (*plural).to_owned(),
+            _ => write.path.clone(),
+        };
+        let status = write.status.map_or("unanswered".to_owned(), |status| status.as_u16().to_string());
+        *kinds.entry(format!("{} {resource} {status}", write.verb)).or_insert(0) += 1;
+    }
+    kinds
 }
 
 /// The faults that were met, and how often. A write of a process that was dead by then meets one too, so these are more
@@ -188,12 +208,14 @@ async fn four_hundred_pods_are_replaced_once_each_though_the_host_is_killed_thir
     let (kills, moments) = (host.kills(), moments(&writes));
     let points: usize = moments.values().sum();
     println!(
-        "{} writes, {kills} kills, {points} points, {moments:?}; planted {planted:.0?}, ended {ended:.0?}, all {:.0?}",
+        "{} writes, {kills} kills, {points} points, {moments:?}; planted {planted:.0?}, ended {ended:.0?}, all {:.0?}\n{:#?}",
         writes.len(),
-        began.elapsed()
+        began.elapsed(),
+        kinds(&writes)
     );
     anyhow::ensure!(breaches.is_empty(), "{}", breaches.join("\n"));
-    let enough = kills >= KILLS && points >= POINTS && moments.len() == Kind::ALL.len();
+    let floor = if is_soak() { SOAKED } else { POINTS };
+    let enough = kills >= KILLS && points >= floor && moments.len() == Kind::ALL.len();
     anyhow::ensure!(enough, "too few kills or points: {kills}, {points}, {moments:?}");
     Ok(())
 }

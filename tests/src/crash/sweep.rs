@@ -31,7 +31,7 @@ struct Tally {
 /// Names each point that failed, or that there are fewer points than the floor.
 pub fn sweep(what: &str, points: &[Point], floor: usize, time: Duration) -> anyhow::Result<()> {
     let (began, next, tally) = (Instant::now(), AtomicUsize::new(0), Mutex::new(Tally::default()));
-    let soak = std::env::var_os(SOAK_VARIABLE).is_some();
+    let soak = is_soak();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         for _ in 0..cores {
@@ -54,6 +54,12 @@ pub fn sweep(what: &str, points: &[Point], floor: usize, time: Duration) -> anyh
     anyhow::ensure!(tally.failures.is_empty(), "{what}:\n{}", tally.failures.join("\n"));
     anyhow::ensure!(tally.points >= floor, "{what}: {} points are too few, {floor} are asked", tally.points);
     Ok(())
+}
+
+/// Whether this run is to show everything.
+#[must_use]
+pub fn is_soak() -> bool {
+    std::env::var_os(SOAK_VARIABLE).is_some()
 }
 
 /// Whether the host was killed, and what did not hold.

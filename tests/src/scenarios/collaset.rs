@@ -71,6 +71,16 @@ pub async fn marks_go_although_the_plugin_is_gone(rig: &mut Rig) -> anyhow::Resu
     Ok(())
 }
 
+/// A18: the same where the file is removed under a running host, which keeps the version for its jobs in flight.
+pub async fn marks_go_although_the_plugin_was_withdrawn(rig: &mut Rig) -> anyhow::Result<()> {
+    marked(rig).await?;
+    rig.running()?.host.plugins.withdraw("replace").await;
+    rig.delete_job("a").await?;
+    rig.until_gone("a").await?;
+    ensure!(rig.leftovers().await?.is_empty(), "{:?}", rig.leftovers().await?);
+    Ok(())
+}
+
 /// A20: the finalizer goes from a pod that is going already.
 pub async fn a_terminating_pod_is_let_go_when_its_job_is_deleted(rig: &mut Rig) -> anyhow::Result<()> {
     let (name, uid) = marked(rig).await?;
@@ -224,8 +234,8 @@ pub async fn the_sweep_for_a_job_that_vanished_holds_up_no_other(rig: &mut Rig) 
     rig.until_nothing_is_left().await
 }
 
-/// A47: the outcome was recorded, and the host was killed before it could let go of a pod that is going.
-pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> anyhow::Result<()> {
+/// The target ended by its deadline, and the host was killed before it could let go of its pod.
+async fn owed(rig: &mut Rig) -> anyhow::Result<(String, String)> {
     let (name, uid) = settled_collaset(rig, 1).await?.into_iter().next().context("a CollaSet of one has a pod")?;
     rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
@@ -241,14 +251,40 @@ pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> a
         job.data
     );
     rig.kill_host("host").await?;
-    rig.pods().delete(&name, &DeleteParams::default()).await?;
-    rig.until_pod(&name, "terminating and kept", |pod| is_leaving(pod) && is_kept(pod)).await?;
-    rig.start_host().await?;
+    Ok((name, uid))
+}
+
+/// The pod is going, and goes.
+async fn goes(rig: &Rig, name: &str, uid: &str) -> anyhow::Result<()> {
     let gone = |pods: &[std::sync::Arc<k8s_openapi::api::core::v1::Pod>]| {
-        pods.iter().all(|pod| pod.metadata.uid.as_deref() != Some(&uid))
+        pods.iter().all(|pod| pod.metadata.uid.as_deref() != Some(uid))
     };
     rig.world.until("the pod to go", super::SETTLED, gone).await?;
     let job = rig.until("o", "released", |job| job.data.to_string().contains("Released")).await?;
-    ensure!(job.target(&name) == "Failed/DeadlineExceeded", "{:?}", job.data);
+    ensure!(job.target(name) == "Failed/DeadlineExceeded", "{:?}", job.data);
     rig.until_nothing_is_left().await
+}
+
+/// A47: the pod is deleted before the next host comes.
+pub async fn a_release_that_a_killed_host_still_owed_is_done(rig: &mut Rig) -> anyhow::Result<()> {
+    let (name, uid) = owed(rig).await?;
+    rig.pods().delete(&name, &DeleteParams::default()).await?;
+    rig.until_pod(&name, "terminating and kept", |pod| is_leaving(pod) && is_kept(pod)).await?;
+    rig.start_host().await?;
+    goes(rig, &name, &uid).await
+}
+
+/// A47: the pod is deleted while the next host lets go of it, and that host does not hear of it.
+pub async fn a_release_that_is_owed_is_done_although_the_view_of_the_pod_is_old(rig: &mut Rig) -> anyhow::Result<()> {
+    let (name, uid) = owed(rig).await?;
+    let begin = rig.host_named("host");
+    let wire = begin.wire.clone();
+    wire.freeze("pods");
+    let latch = wire.hold_next(http::Method::PATCH, &format!("/pods/{name}"));
+    rig.start(begin).await?;
+    latch.caught().await;
+    rig.pods().delete(&name, &DeleteParams::default()).await?;
+    rig.until_pod(&name, "terminating and kept", |pod| is_leaving(pod) && is_kept(pod)).await?;
+    latch.release();
+    goes(rig, &name, &uid).await
 }

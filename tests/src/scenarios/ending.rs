@@ -46,6 +46,23 @@ pub async fn a_time_to_live_that_was_raised_at_the_last_moment_counts(rig: &mut 
     Ok(())
 }
 
+/// A43: the host has not heard that somebody raised the time to live, and strikes by what it knows.
+pub async fn a_time_to_live_that_was_raised_unseen_counts(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 1).await?;
+    rig.start_host().await?;
+    let wire = rig.running()?.wire.clone();
+    rig.create_job("u", replace(&names(&pods), json!({"TTLSecondsAfterFinished": 5}))).await?;
+    rig.until_progress("u", "Succeeded").await?;
+    wire.freeze("operationjobs");
+    rig.edit_job("u", json!({"TTLSecondsAfterFinished": 86_400})).await?;
+    let refused = |sent: &WriteRecord| sent.verb == Method::DELETE && sent.status == Some(http::StatusCode::CONFLICT);
+    patiently("the delete is refused", async || Ok(wire.records().iter().any(refused))).await?;
+    wire.thaw();
+    rig.pass(Duration::from_secs(60)).await;
+    rig.until_progress("u", "Succeeded").await?;
+    Ok(())
+}
+
 /// The deadline is each target's own; what it leaves behind is nothing.
 pub async fn a_target_whose_time_is_over_fails_and_leaves_nothing(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 3).await?;

@@ -6,15 +6,15 @@ use std::time::Duration;
 use anyhow::ensure;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use oarlock_sim::world::Effect;
+use oarlock_bed::faults::Then;
+use oarlock_bed::interception::Interceptor;
+use oarlock_bed::orders::Order;
+use oarlock_sim::world::{Effect, Pause, Scope};
 use serde_json::{Value, json};
 
 use super::{SETTLED, all_replaced, is_held, names, settled, settled_deployment};
 use crate::jobs::{Told, replace};
-use crate::rig::Rig;
-use oarlock_bed::faults::Then;
-use oarlock_bed::interception::Interceptor;
-use oarlock_bed::orders::Order;
+use crate::rig::{Ground, Rig};
 
 fn new_pods(job: &kube::api::DynamicObject) -> BTreeSet<String> {
     let named = |detail: &Value| Some(detail.pointer("/extraInfo/NewPod")?.as_str()?.to_owned());
@@ -25,10 +25,17 @@ fn new_pods(job: &kube::api::DynamicObject) -> BTreeSet<String> {
 pub async fn twenty_pods_of_one_replica_set_get_twenty_different_new_pods(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.replica_set("web", 20).await?;
     let pods = settled(rig, &set, "web").await?;
+    rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;
     rig.create_job("all", replace(&names(&pods), json!({}))).await?;
+    rig.world.until("all to be evicted", super::SETTLED, |all| all.is_empty()).await?;
+    rig.world.release(Pause::Creation, Scope::World);
+    let released = tokio::time::Instant::now();
     let job = rig.until_progress("all", "Succeeded").await?;
     ensure!(new_pods(&job).len() == 20, "{:?}", new_pods(&job));
+    // A target that had lost its claim to another would find its pod by the plugin's own check, ten seconds later.
+    let took = released.elapsed();
+    ensure!(matches!(rig.ground, Ground::Real(_)) || took < std::time::Duration::from_secs(10), "{took:?}");
     all_replaced(rig, &pods).await
 }
 
@@ -133,7 +140,6 @@ pub async fn a_pod_that_was_scaled_up_meanwhile_is_nobodys_new_pod(rig: &mut Rig
 
 /// The ReplicaSet has one pod too many when it loses the target, and so makes no other: that one has taken its place.
 pub async fn a_pod_too_many_takes_the_place_of_a_target_that_none_was_made_for(rig: &mut Rig) -> anyhow::Result<()> {
-    use oarlock_sim::world::{Pause, Scope};
     let set = rig.seedbed.replica_set("web", 2).await?;
     let pods = settled(rig, &set, "web").await?;
     budget(rig, 2).await?;
@@ -207,7 +213,6 @@ pub async fn a_namesake_that_came_later_is_never_touched(rig: &mut Rig) -> anyho
 
 /// The Deployment goes after the eviction and before it made a new pod: none will come.
 pub async fn a_target_whose_deployment_is_gone_does_not_wait_for_its_deadline(rig: &mut Rig) -> anyhow::Result<()> {
-    use oarlock_sim::world::{Pause, Scope};
     let pods = settled_deployment(rig, 1).await?;
     rig.world.hold(Pause::Creation, Scope::World);
     rig.start_host().await?;

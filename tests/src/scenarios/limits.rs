@@ -142,3 +142,19 @@ pub async fn a_plugin_for_nodes_takes_no_pods(rig: &mut Rig) -> anyhow::Result<(
     rig.until_gone("n").await?;
     rig.until_nothing_is_left().await
 }
+
+/// A5: the plugin asks for a parameter that the job does not give.
+pub async fn a_parameter_that_is_required_and_missing_is_named(rig: &mut Rig) -> anyhow::Result<()> {
+    let pods = settled_collaset(rig, 1).await?;
+    let required = |manifest: &mut Map<String, Value>| {
+        let schema = manifest.get_mut("parameters").and_then(Value::as_object_mut);
+        schema.into_iter().for_each(|schema| drop(schema.insert("required".to_owned(), json!(["strategy"]))));
+    };
+    start_with(rig, required).await?;
+    rig.create_job("q", replace(&names(&pods), json!({}))).await?;
+    let job = rig.until("q", "refused", |job| job.condition("Valid") == "False/ParametersInvalid").await?;
+    ensure!(job.condition_message("Valid").contains("strategy"), "{}", job.condition_message("Valid"));
+    rig.delete_job("q").await?;
+    rig.until_gone("q").await?;
+    rig.until_nothing_is_left().await
+}
