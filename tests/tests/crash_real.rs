@@ -104,7 +104,7 @@ impl Side {
 
 /// What happens, and where: at the first writes of all, then at about every eighth, a kill and something else in turns.
 fn plan(host: &HostProcess) -> anyhow::Result<Plan> {
-    let most = if is_soak() { 100 } else { 45 };
+    let most = if is_soak() { 100 } else { 55 };
     let (kills, others): (Vec<Kind>, Vec<Kind>) = Kind::ALL.into_iter().partition(|kind| matches!(kind, Kind::Kill(_)));
     let kills =
         [1, 2, 3, 5, 8].into_iter().chain((1..most).map(|number| 8 + 16 * number)).zip(kills.into_iter().cycle());
