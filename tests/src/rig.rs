@@ -4,27 +4,29 @@
 //! be started and stopped. In memory everything is in one process under tokio's paused time; on the real control plane
 //! time is real. May not know what a scenario is about.
 
+mod furnishing;
+mod questions;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::SignedDuration;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use oarlock_bed::accounts::Account;
-use oarlock_bed::control_plane::{self, ControlPlane};
-use oarlock_bed::install::{self, Way};
+use oarlock_bed::control_plane::ControlPlane;
+use oarlock_bed::install::Way;
 use oarlock_bed::interception::Interceptor;
 use oarlock_sim::world::{self, History, Seedbed, World};
-use oarlock_wasm::Plugins;
 use serde_json::{Value, json};
 
+pub(crate) use self::furnishing::lease_name;
+use self::furnishing::{UNCHECKED, furnish, may_lead};
+pub use self::furnishing::{published, real_plane};
+pub use self::questions::patiently;
 use crate::hosts::Running;
-use crate::jobs::{self, Told};
+use crate::jobs;
 use crate::oracle::{self, Meddling};
-
-/// How long a scenario waits for anything: far longer than it takes, for it only ends tests that fail.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a scenario that lets time pass waits for on a real control plane: long enough to see what comes at once, as is what
 /// nobody wants.
@@ -214,232 +216,4 @@ impl Rig {
         let list = self.pods().list(&ListParams::default().labels(&format!("app={app}"))).await?;
         Ok(list.items.iter().filter_map(|pod| pod.metadata.name.clone()).collect())
     }
-
-    /// Waits until `job` is as `which` wants it.
-    ///
-    /// # Errors
-    /// Shows the job as it is when patience ends.
-    pub async fn until(
-        &self,
-        name: &str,
-        what: &str,
-        which: impl Fn(&DynamicObject) -> bool,
-    ) -> anyhow::Result<DynamicObject> {
-        let mut seen = None;
-        let waited = patiently(what, async || {
-            seen = self.jobs().get_opt(name).await?;
-            Ok(seen.as_ref().is_some_and(&which))
-        })
-        .await;
-        match (waited, seen) {
-            (Ok(()), Some(job)) => Ok(job),
-            (waited, seen) => {
-                let shown = seen.map(|job| serde_json::to_string_pretty(&job)).transpose()?;
-                let shown = shown.unwrap_or_else(|| "gone".to_owned());
-                anyhow::bail!(
-                    "{name} is {shown}\n{:#}\n{}",
-                    waited.err().unwrap_or_else(|| anyhow::anyhow!("gone")),
-                    self.told().await
-                )
-            }
-        }
-    }
-
-    /// Ledger and events, for whoever has to find out why a scenario failed.
-    async fn told(&self) -> String {
-        let ledger: Vec<String> =
-            self.world.ledger().entries().iter().rev().take(40).rev().map(ToString::to_string).collect();
-        let events = self.events().await.unwrap_or_default();
-        let events: Vec<String> = events
-            .iter()
-            .map(|event| format!("{} {}", word(event.reason.as_ref()), word(event.note.as_ref())))
-            .collect();
-        let writes: Vec<String> = self
-            .wires
-            .iter()
-            .flat_map(Interceptor::records)
-            .map(|sent| format!("{} {} {:?}", sent.verb, sent.path, sent.status))
-            .collect();
-        let writes = writes.get(writes.len().saturating_sub(30)..).unwrap_or_default();
-        format!("ledger:\n{}\nevents:\n{}\nwrites:\n{}", ledger.join("\n"), events.join("\n"), writes.join("\n"))
-    }
-
-    /// Waits until the job has this progress.
-    ///
-    /// # Errors
-    /// Shows the job as it is when patience ends.
-    pub async fn until_progress(&self, name: &str, progress: &str) -> anyhow::Result<DynamicObject> {
-        self.until(name, progress, |job| job.progress() == progress).await
-    }
-
-    /// Waits until the job is gone.
-    ///
-    /// # Errors
-    /// If it is still there when patience ends.
-    pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
-        patiently("the job is gone", async || Ok(self.jobs().get_opt(name).await?.is_none())).await
-    }
-
-    /// Waits until the pod is as `which` wants it.
-    ///
-    /// # Errors
-    /// If it is not when patience ends.
-    pub async fn until_pod(
-        &self,
-        name: &str,
-        what: &str,
-        which: impl Fn(&DynamicObject) -> bool,
-    ) -> anyhow::Result<()> {
-        let pods: Api<DynamicObject> = Api::namespaced_with(
-            self.client.clone(),
-            &self.namespace,
-            &kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()),
-        );
-        patiently(what, async || Ok(pods.get_opt(name).await?.as_ref().is_some_and(&which))).await
-    }
-
-    /// Waits until nothing of ours is left on any pod.
-    ///
-    /// # Errors
-    /// Names what is left when patience ends.
-    pub async fn until_nothing_is_left(&self) -> anyhow::Result<()> {
-        let waited = patiently("nothing is left", async || Ok(self.leftovers().await?.is_empty())).await;
-        anyhow::ensure!(waited.is_ok(), "left behind: {:?}", self.leftovers().await?);
-        Ok(())
-    }
-
-    /// The events of the namespace, oldest first as the server lists them.
-    ///
-    /// # Errors
-    /// What the API server says.
-    pub async fn events(&self) -> anyhow::Result<Vec<Event>> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
-        Ok(events.list(&ListParams::default()).await?.items)
-    }
-
-    /// How often a reason was told.
-    ///
-    /// # Errors
-    /// What the API server says.
-    pub async fn told_times(&self, reason: &str) -> anyhow::Result<usize> {
-        let events = self.events().await?;
-        Ok(events.iter().filter(|event| event.reason.as_deref() == Some(reason)).count())
-    }
-
-    /// Waits until a reason was told so often.
-    ///
-    /// # Errors
-    /// If it was not when patience ends.
-    pub async fn until_told(&self, reason: &str, times: usize) -> anyhow::Result<()> {
-        let what = format!("{reason} is told {times} times");
-        let waited = patiently(&what, async || Ok(self.told_times(reason).await? >= times)).await;
-        anyhow::ensure!(waited.is_ok(), "never: {what}\n{}", self.told().await);
-        Ok(())
-    }
-
-    /// What is left of ours on any pod of the namespace: holds, finalizers, replace labels.
-    ///
-    /// # Errors
-    /// What the API server says.
-    pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
-        let mut left = Vec::new();
-        for pod in self.pods().list(&ListParams::default()).await? {
-            let meta = &pod.metadata;
-            let name = meta.name.clone().unwrap_or_default();
-            let annotations = meta
-                .annotations
-                .iter()
-                .flatten()
-                .map(|(key, _)| key)
-                .filter(|key| key.starts_with("hold.oarlock.dev/"));
-            let finalizers = meta.finalizers.iter().flatten().filter(|key| key.contains("operationjob.kusionstack.io"));
-            let labels = meta
-                .labels
-                .iter()
-                .flatten()
-                .map(|(key, _)| key)
-                .filter(|key| *key == "collaset.kusionstack.io/to-replace");
-            left.extend(annotations.chain(finalizers).chain(labels).map(|mark| format!("{name}: {mark}")));
-        }
-        Ok(left)
-    }
-}
-
-/// These components, compiled and published under these grants. Clones share what was compiled, so that many hosts, one
-/// after the other, cost one compilation.
-///
-/// # Errors
-/// If the engine does not start or the grants cannot be read.
-pub async fn published(components: &[Vec<u8>], grants: &str) -> anyhow::Result<Plugins> {
-    let plugins = Plugins::start(oarlock_wasm::Options::in_memory()).await?;
-    plugins.set_grants(oarlock_wasm::parse_grants(grants)?).await;
-    for (number, bytes) in components.iter().enumerate() {
-        plugins.publish(&format!("plugin-{number}"), bytes.clone()).await;
-    }
-    Ok(plugins)
-}
-
-/// A real control plane with everything installed that `oarlock manifests` prints.
-///
-/// # Errors
-/// If it cannot be built or started: that is a failure, never a skip.
-pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<ControlPlane>> {
-    let plane = control_plane::start(options).await?;
-    furnish(&plane.client(Account::Admin).await?, Way::Apply).await?;
-    Ok(Arc::new(plane))
-}
-
-/// Namespaces with this label are spared by the admission policy, so that a scenario can store what predates it.
-const UNCHECKED: &str = "scenarios.test/unchecked";
-
-async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
-    let mut documents = install::documents(&oarlock::manifests()?)?;
-    for document in &mut documents {
-        if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
-            && let Some(spec) = document.get_mut("spec").and_then(Value::as_object_mut)
-        {
-            let spared = json!({"matchExpressions": [{"key": UNCHECKED, "operator": "DoesNotExist"}]});
-            spec.insert("matchResources".to_owned(), json!({"namespaceSelector": spared}));
-        }
-    }
-    install::install(client, &documents, way).await
-}
-
-/// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.
-async fn may_lead(client: &Client, namespace: &str) -> anyhow::Result<()> {
-    let lease = lease_name(namespace);
-    for mut document in install::documents(&oarlock::manifests()?)? {
-        let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut put = |pointer: &str| document.pointer_mut(pointer).map(|found| *found = json!(lease)).is_some();
-        let named = match kind.as_str() {
-            "Role" => put("/metadata/name") && put("/rules/0/resourceNames/0"),
-            "RoleBinding" => put("/metadata/name") && put("/roleRef/name"),
-            _ => continue,
-        };
-        anyhow::ensure!(named, "the {kind} of the lease has another shape");
-        install::apply(client, &document).await?;
-    }
-    Ok(())
-}
-
-/// The lease of the hosts of a scenario.
-pub(crate) fn lease_name(namespace: &str) -> String {
-    format!("oarlock-{namespace}")
-}
-
-fn word(text: Option<&String>) -> &str {
-    text.map(String::as_str).unwrap_or_default()
-}
-
-/// Asks until the answer is yes.
-///
-/// # Errors
-/// What the question met, or `what` never was.
-pub async fn patiently(what: &str, mut question: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
-    let begun = tokio::time::Instant::now();
-    while !question().await? {
-        anyhow::ensure!(begun.elapsed() <= PATIENCE, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
 }

@@ -1,0 +1,75 @@
+//! What a cluster has before a scenario begins: all that `oarlock manifests` prints, and plugins.
+//!
+//! Takes a cluster as it comes; yields it furnished. May alter of the manifests only what keeps scenarios apart that share a
+//! control plane.
+
+use std::sync::Arc;
+
+use kube::Client;
+use oarlock_bed::accounts::Account;
+use oarlock_bed::control_plane::{self, ControlPlane};
+use oarlock_bed::install::{self, Way};
+use oarlock_wasm::Plugins;
+use serde_json::{Value, json};
+
+/// These components, compiled and published under these grants. Clones share what was compiled, so that many hosts, one
+/// after the other, cost one compilation.
+///
+/// # Errors
+/// If the engine does not start or the grants cannot be read.
+pub async fn published(components: &[Vec<u8>], grants: &str) -> anyhow::Result<Plugins> {
+    let plugins = Plugins::start(oarlock_wasm::Options::in_memory()).await?;
+    plugins.set_grants(oarlock_wasm::parse_grants(grants)?).await;
+    for (number, bytes) in components.iter().enumerate() {
+        plugins.publish(&format!("plugin-{number}"), bytes.clone()).await;
+    }
+    Ok(plugins)
+}
+
+/// A real control plane with everything installed that `oarlock manifests` prints.
+///
+/// # Errors
+/// If it cannot be built or started: that is a failure, never a skip.
+pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<ControlPlane>> {
+    let plane = control_plane::start(options).await?;
+    furnish(&plane.client(Account::Admin).await?, Way::Apply).await?;
+    Ok(Arc::new(plane))
+}
+
+/// Namespaces with this label are spared by the admission policy, so that a scenario can store what predates it.
+pub(super) const UNCHECKED: &str = "scenarios.test/unchecked";
+
+pub(super) async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
+    let mut documents = install::documents(&oarlock::manifests()?)?;
+    for document in &mut documents {
+        if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
+            && let Some(spec) = document.get_mut("spec").and_then(Value::as_object_mut)
+        {
+            let spared = json!({"matchExpressions": [{"key": UNCHECKED, "operator": "DoesNotExist"}]});
+            spec.insert("matchResources".to_owned(), json!({"namespaceSelector": spared}));
+        }
+    }
+    install::install(client, &documents, way).await
+}
+
+/// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.
+pub(super) async fn may_lead(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let lease = lease_name(namespace);
+    for mut document in install::documents(&oarlock::manifests()?)? {
+        let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut put = |pointer: &str| document.pointer_mut(pointer).map(|found| *found = json!(lease)).is_some();
+        let named = match kind.as_str() {
+            "Role" => put("/metadata/name") && put("/rules/0/resourceNames/0"),
+            "RoleBinding" => put("/metadata/name") && put("/roleRef/name"),
+            _ => continue,
+        };
+        anyhow::ensure!(named, "the {kind} of the lease has another shape");
+        install::apply(client, &document).await?;
+    }
+    Ok(())
+}
+
+/// The lease of the hosts of a scenario.
+pub(crate) fn lease_name(namespace: &str) -> String {
+    format!("oarlock-{namespace}")
+}
