@@ -18,7 +18,7 @@ use crate::plugin::{Compiled, Vetted};
 use crate::plugin_set::{Outcome, PluginEntry, PluginSet};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
-use crate::status::FirstScan;
+use crate::status::{FirstScan, PluginState};
 
 /// The plugins of a host, with the means to load more.
 pub(crate) struct Registry {
@@ -240,9 +240,13 @@ impl Registry {
         let before = self.snapshot.load_full();
         let after = set.publish(&before);
         for status in after.list.iter().filter(|status| !before.list.contains(status)) {
-            let (source, state, reason) = (&status.source, status.state, &status.reason);
-            if state == crate::status::PluginState::Rejected {
+            let (state, reason) = (status.state, &status.reason);
+            // A replaced version has no file.
+            let source = Some(&status.source).filter(|source| !source.is_empty());
+            if state == PluginState::Rejected {
                 tracing::warn!(plugin = status.name, source, ?state, reason, "{}", status.message);
+            } else if reason == "Settling" {
+                tracing::debug!(source, ?state, reason, "{}", status.message);
             } else {
                 tracing::info!(plugin = status.name, source, ?state, reason, "{}", status.message);
             }
