@@ -20,4 +20,4 @@ COPY --from=build /image/ /
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/oarlock"]
-CMD ["host", "--plugins", "/plugins", "--listen", "0.0.0.0:8080", "--log-format", "json"]
+CMD ["host", "--plugins", "/plugins", "--listen", ":8080", "--log-format", "json"]
