@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
 
+mod advice;
 mod lonely;
 mod new_plugin;
 
@@ -92,9 +93,43 @@ fn a_file_that_is_no_plugin_is_refused_with_the_reason() {
 }
 
 #[test]
+fn what_the_host_would_not_look_at_is_said_and_a_pipe_is_not_waited_for() {
+    let folder = empty_folder("odd-files");
+    let (upper, pipe) = (folder.join("REPLACE.WASM"), folder.join("pipe.wasm"));
+    std::fs::copy(component("replace.wasm"), &upper).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let grants = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/replace/grant.yaml");
+    let upper = oarlock(&["plugin", "vet", &upper.display().to_string(), "--grants", grants]);
+    assert_eq!(upper.status.code(), Some(1));
+    assert!(text(&upper.stderr).contains("rename it to <name>.wasm"), "{}", text(&upper.stderr));
+    for command in ["inspect", "vet", "grant"] {
+        let ended = oarlock(&["plugin", command, &pipe.display().to_string()]);
+        assert!(text(&ended.stderr).contains("is not a file"), "{command}: {}", text(&ended.stderr));
+    }
+}
+
+#[test]
+fn a_manifest_is_written_into_a_component_and_a_wrong_one_is_refused() {
+    let folder = empty_folder("annotate");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let manifest = r#"{"schema": 1, "name": "other", "version": "3.2.1", "action": "Other", "target": ["Pod"]}"#;
+    std::fs::write(path("manifest.json"), manifest).unwrap();
+    let made =
+        oarlock(&["plugin", "annotate", &component("no_manifest.wasm"), &path("manifest.json"), &path("o.wasm")]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let seen = text(&oarlock(&["plugin", "inspect", &path("o.wasm")]).stdout);
+    assert!(seen.contains("other 3.2.1"), "{seen}");
+    std::fs::write(path("manifest.json"), "{").unwrap();
+    let refused = oarlock(&["plugin", "annotate", &path("o.wasm"), &path("manifest.json"), &path("o.wasm")]);
+    assert!(text(&refused.stderr).contains("manifest.json: ManifestInvalid"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn arguments_that_cannot_be_read_exit_with_2_and_a_filter_with_1() {
     assert_eq!(oarlock(&["host"]).status.code(), Some(2));
     assert_eq!(oarlock(&["no-such-command"]).status.code(), Some(2));
+    assert_eq!(oarlock(&["host", "--plugins", "p", "--identity", ""]).status.code(), Some(2));
+    assert_eq!(oarlock(&["host", "--plugins", "p", "--listen", "8080"]).status.code(), Some(2));
     let refused = oarlock(&["--log", "=,=", "crds"]);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
     let no_level = oarlock(&["--log", "warning", "crds"]);
