@@ -138,6 +138,12 @@ fn arguments_that_cannot_be_read_exit_with_2_and_a_filter_with_1() {
 }
 
 #[test]
+fn a_kubeconfig_that_is_not_there_is_said_once() {
+    let ended = oarlock(&["host", "--plugins", ".", "--listen", "127.0.0.1:0", "--kubeconfig", "/there/is/none"]);
+    assert_eq!(text(&ended.stderr).matches("No such file").count(), 1, "{}", text(&ended.stderr));
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_oarlock"))
         .arg("manifests")
