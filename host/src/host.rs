@@ -14,6 +14,7 @@ use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -80,6 +81,7 @@ impl Host {
         let ready = vec![
             ("cache", cache_probe(cluster.clone())),
             ("grants", grants_probe(plugins.clone())),
+            ("lease", lease_probe(election.unreached())),
             ("plugins", plugins_probe(plugins.clone())),
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
@@ -171,6 +173,12 @@ fn cache_probe(cluster: Cluster) -> Probe {
         }
         Ok(())
     })
+}
+
+/// Ready once the lease was read or taken: a host that can do neither will never lead. One that was reached may be out of
+/// reach again while the API server is.
+fn lease_probe(unreached: watch::Receiver<Option<String>>) -> Probe {
+    Box::new(move || unreached.borrow().clone().map_or(Ok(()), Err))
 }
 
 /// Ready unless the file of grants was refused from the start. One that is refused later takes nothing away, and a host

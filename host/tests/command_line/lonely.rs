@@ -143,7 +143,7 @@ fn health_is_served_while_plugins_are_being_compiled() {
     let live = ask(&address, "/livez");
     assert!(live.starts_with("HTTP/1.1 200"), "{live}");
     let ready = ask(&address, "/readyz");
-    assert!(ready.contains("[-] plugins: "), "{ready}");
+    assert!(ready.contains("[-] plugins: ") && ready.contains("[-] lease: "), "{ready}");
     host.stops_when_told(lines);
 }
 
