@@ -47,7 +47,7 @@ pub(crate) struct HostArgs {
     /// waits until the lease of its predecessor has expired.
     #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = NonEmptyStringValueParser::new())]
     identity: Option<String>,
-    /// Namespace of the lease
+    /// Namespace of the lease; the hosts of a cluster share it, for of two that do not, both lead
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
     /// Time between two complete reads of everything, in case a change was missed

@@ -84,10 +84,18 @@ impl EventBuilder<'_> {
             told.push(self.note(event, &format!("tenth {tenth}")));
         }
         if ends && after.progress() == Progress::Succeeded {
-            told.push(self.about_job(false, "Completed", format!("{} of {} succeeded", after.succeeded, targets(after.total))));
+            told.push(self.about_job(
+                false,
+                "Completed",
+                format!("{} of {} succeeded", after.succeeded, targets(after.total)),
+            ));
         }
         if ends && after.progress() == Progress::Failed {
-            told.push(self.about_job(true, "JobFailed", format!("{} of {} failed", after.failed, targets(after.total))));
+            told.push(self.about_job(
+                true,
+                "JobFailed",
+                format!("{} of {} failed", after.failed, targets(after.total)),
+            ));
         }
         told
     }
