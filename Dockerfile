@@ -4,7 +4,7 @@
 #   oarlock manifests --deployment oarlock | kubectl apply -f -
 
 # Alpine's own target links statically against musl. The compiler is the one that rust-toolchain.toml pins.
-FROM rust:1.95-alpine AS build
+FROM rust:1.95.0-alpine AS build
 RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .
@@ -20,4 +20,4 @@ COPY --from=build /image/ /
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/oarlock"]
-CMD ["host", "--plugins", "/plugins", "--listen", "0.0.0.0:8080", "--log-format", "json"]
+CMD ["host", "--plugins", "/plugins", "--listen", ":8080", "--log-format", "json"]

@@ -12,6 +12,7 @@ use oarlock_core::round::plan::Plan;
 use oarlock_core::shared::tables::lock;
 use tokio::time::Instant;
 
+use crate::log_share::Line;
 use crate::metrics::VisitOutcome;
 use crate::ports::Ports;
 use crate::term::Term;
@@ -79,19 +80,23 @@ fn denial(verdict: &Verdict) -> Option<Trouble> {
     verdict.denied.clone().map(|denied| (VisitOutcome::Denied, denied))
 }
 
-/// Counts a visit, and logs one that is not as it should be.
+/// Counts a visit, and logs one that is not as it should be, as far as its plugin has a share of the log left.
 fn note(ports: &Ports, round: &Round<'_>, target: &str, trouble: Option<Trouble>, took: Duration) {
     let plugin = round.serving().map_or("", |plugin| plugin.manifest.name.as_str());
     let outcome = trouble.as_ref().map_or(VisitOutcome::Answered, |(outcome, _)| *outcome);
     ports.metrics.visited(plugin, outcome, took);
     let (job, took_ms) = (&round.job.key, took.as_millis());
-    match trouble {
-        None => tracing::debug!(%job, target, plugin, took_ms, "visited"),
-        Some((VisitOutcome::Failed, why)) => {
-            tracing::info!(%job, target, plugin, why, took_ms, "the plugin reports a failure");
-        }
-        Some((outcome, why)) => {
-            tracing::warn!(%job, target, plugin, ?outcome, why, took_ms, "the plugin broke its bounds");
-        }
+    let Some((_, why)) = trouble else {
+        return tracing::debug!(%job, target, plugin, took_ms, "visited");
+    };
+    let (left_out, others) = match ports.log_share.of(plugin, outcome, Instant::now()) {
+        Line::LeftOut => return,
+        Line::Full { left_out } => (Some(left_out).filter(|number| *number > 0), None),
+        Line::Last => (None, Some("left out for some seconds; plugin_visits_total counts them")),
+    };
+    if outcome == VisitOutcome::Failed {
+        tracing::info!(%job, target, plugin, why, took_ms, left_out, others, "the plugin reports a failure");
+    } else {
+        tracing::warn!(%job, target, plugin, ?outcome, why, took_ms, left_out, others, "the plugin broke its bounds");
     }
 }

@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -125,13 +126,33 @@ impl Health {
     }
 }
 
+/// Reads an address: `127.0.0.1:8080`, `localhost:8080`, or `:8080` for each address of the machine.
+///
+/// # Errors
+///
+/// Says what an address looks like, or why the name has none.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let all = text.strip_prefix(':').map(|port| format!("[::]:{port}"));
+    let mut found = all.as_deref().unwrap_or(text).to_socket_addrs().map_err(|error| {
+        format!("{error}: write ADDRESS:PORT, such as 127.0.0.1:8080, or :8080 for each address of the machine")
+    })?;
+    found.next().ok_or_else(|| format!("{text} has no address"))
+}
+
 /// Binds the address, so that one in use is reported before anything else starts.
 ///
 /// # Errors
 ///
 /// Names the address and the fix.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, HealthError> {
-    TcpListener::bind(address).await.map_err(|cause| HealthError::Listen { address, cause })
+    let bound = match TcpListener::bind(address).await {
+        // A machine without IPv6.
+        Err(error) if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && error.kind() != ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|cause| HealthError::Listen { address, cause })
 }
 
 /// Answers on `listener` until `stop` ends: one request for each connection, a bounded number at once.
@@ -206,6 +227,16 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[tokio::test]
+    async fn an_address_may_have_a_name_or_stand_for_every_address() {
+        assert!(parse_address("localhost:0").unwrap().ip().is_loopback());
+        assert_eq!(parse_address("127.0.0.1:8080").unwrap(), ([127, 0, 0, 1], 8080).into());
+        let everywhere = listen(parse_address(":0").unwrap()).await.unwrap();
+        let port = everywhere.local_addr().unwrap().port();
+        assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok());
+        assert!(parse_address("8080").unwrap_err().contains("write ADDRESS:PORT"));
     }
 
     #[tokio::test]

@@ -13,7 +13,8 @@ use oarlock_core::cluster::object::Kind;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::{Cluster, Setup};
-use oarlock_wasm::{CAPS, CompileWith, FirstScan, Plugins, PluginsError};
+use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
+use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +78,12 @@ impl Host {
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
         let candidacy = LeaseConfig { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
-        let ready = vec![("cache", cache_probe(cluster.clone())), ("plugins", plugins_probe(plugins.clone()))];
+        let ready = vec![
+            ("cache", cache_probe(cluster.clone())),
+            ("grants", grants_probe(plugins.clone())),
+            ("lease", lease_probe(election.unreached())),
+            ("plugins", plugins_probe(plugins.clone())),
+        ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let health = Arc::new(Health::of(ready, ports.heart.clone()));
@@ -169,6 +175,21 @@ fn cache_probe(cluster: Cluster) -> Probe {
     })
 }
 
+/// Ready once the lease was read or taken: a host that can do neither will never lead. One that was reached may be out of
+/// reach again while the API server is.
+fn lease_probe(unreached: watch::Receiver<Option<String>>) -> Probe {
+    Box::new(move || unreached.borrow().clone().map_or(Ok(()), Err))
+}
+
+/// Ready unless the file of grants was refused from the start. One that is refused later takes nothing away, and a host
+/// that is not ready would.
+fn grants_probe(plugins: Plugins) -> Probe {
+    Box::new(move || match plugins.grants_state() {
+        GrantsState::Unusable(why) => Err(format!("nothing is granted: {why}")),
+        GrantsState::Unread | GrantsState::InForce | GrantsState::Refused(_) => Ok(()),
+    })
+}
+
 /// Ready once each file of the plugin directory was loaded or rejected.
 fn plugins_probe(plugins: Plugins) -> Probe {
     Box::new(move || match *plugins.first_scan().borrow() {
@@ -207,6 +228,8 @@ async fn count_plugins(ports: Arc<Ports>) {
         let list = ports.plugins.list();
         let states = list.iter().map(|status| (status.name.as_deref().unwrap_or(&status.source), status.state));
         ports.metrics.plugins_are(states.map(|(name, state)| (name.to_owned(), format!("{state:?}"))));
+        let refused = matches!(ports.plugins.grants_state(), GrantsState::Unusable(_) | GrantsState::Refused(_));
+        ports.metrics.grants_refused(refused);
         if changes.changed().await.is_err() {
             return;
         }

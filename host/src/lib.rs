@@ -8,6 +8,7 @@ pub mod controller;
 pub mod health;
 pub mod host;
 mod lead;
+mod log_share;
 pub mod manifests;
 pub mod metrics;
 pub mod ports;

@@ -14,8 +14,15 @@ fn main() -> ExitCode {
     match oarlock::commands::run(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
-            error.chain().skip(1).for_each(|cause| eprintln!("  because: {cause}"));
+            let mut said = error.to_string();
+            eprintln!("error: {said}");
+            for cause in error.chain().skip(1).map(ToString::to_string) {
+                // Libraries repeat the cause in the message.
+                if !said.contains(&cause) {
+                    eprintln!("  because: {cause}");
+                }
+                said = cause;
+            }
             ExitCode::FAILURE
         }
     }

@@ -121,6 +121,7 @@ pub struct Metrics {
     writes_waiting: Gauge,
     plugins: Family<PluginLabels, Gauge>,
     limited: Family<LimitLabels, Counter>,
+    grants_refused: Gauge,
     leading: Gauge,
     known: Mutex<Known>,
 }
@@ -130,6 +131,7 @@ struct Known {
     jobs: HashMap<JobKey, JobFigures>,
     actions: BTreeSet<String>,
     reasons: BTreeSet<String>,
+    plugins: BTreeSet<String>,
 }
 
 impl Metrics {
@@ -163,6 +165,7 @@ impl Metrics {
             writes_waiting: Gauge::default(),
             plugins: Family::default(),
             limited: Family::default(),
+            grants_refused: Gauge::default(),
             leading: Gauge::default(),
             known: Mutex::default(),
         };
@@ -179,6 +182,8 @@ impl Metrics {
         registry.register_collector(Box::new(ApiRequests(requests.clone())));
         registry.register("leading", "1 while this process leads, else 0", self.leading.clone());
         registry.register("plugins", "Plugin files by name and state", self.plugins.clone());
+        let refused = "1 while the file of grants is refused as it stands, else 0";
+        registry.register("grants_refused", refused, self.grants_refused.clone());
         let limited = "Events of a plugin left out, and waits of its targets, since it asked for too much";
         registry.register("plugin_limited", limited, self.limited.clone());
         let jobs = registry.sub_registry_with_prefix("operationjob");
@@ -289,6 +294,7 @@ impl Metrics {
     /// Counts a visit of this plugin.
     pub fn visited(&self, plugin: &str, outcome: VisitOutcome, took: Duration) {
         self.visits.inc();
+        let plugin = few(&mut self.known().plugins, plugin);
         self.plugin_visits.note(plugin, outcome, took);
     }
 
@@ -328,20 +334,26 @@ impl Metrics {
         self.status_bytes.observe(bytes as f64);
     }
 
-    /// Replaces the states of the plugins: pairs of name and state. The admin bounds their number, by the files in the
-    /// plugin directory.
+    /// Replaces the states of the plugins: pairs of name and state.
     pub fn plugins_are(&self, plugins: impl IntoIterator<Item = (String, String)>) {
         self.plugins.clear();
+        // Those of now: a directory whose files come and go uses up no words.
+        let mut names = BTreeSet::new();
         for (name, state) in plugins {
+            let name = few(&mut names, &name);
             self.plugins.get_or_create_owned(&PluginLabels { name, state }).inc();
         }
     }
 
-    /// Counts what a plugin was held back from: `events`, `reads` or `writes`. The admin bounds the number of plugins.
+    /// Sets whether the file of grants is refused as it stands.
+    pub fn grants_refused(&self, refused: bool) {
+        self.grants_refused.set(i64::from(refused));
+    }
+
+    /// Counts what a plugin was held back from: `events`, `reads` or `writes`.
     pub fn limited(&self, plugin: &str, what: &str, times: u64) {
-        self.limited
-            .get_or_create_owned(&LimitLabels { plugin: plugin.to_owned(), what: what.to_owned() })
-            .inc_by(times);
+        let plugin = few(&mut self.known().plugins, plugin);
+        self.limited.get_or_create_owned(&LimitLabels { plugin, what: what.to_owned() }).inc_by(times);
     }
 
     /// Sets the leadership of this process.

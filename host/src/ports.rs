@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Heartbeat;
+use crate::log_share::LogShare;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
 
 /// The two ports and the metrics.
@@ -38,6 +39,8 @@ pub struct Ports {
     pub metrics: Arc<Metrics>,
     /// The heartbeat of the controller.
     pub heart: Arc<Heartbeat>,
+    /// What each plugin's troubles may take of the log.
+    pub(crate) log_share: LogShare,
     /// Digests of the plugins whose kinds and fields are watched.
     declared: Mutex<BTreeSet<String>>,
     /// Rises when the set of plugins that may be run has changed.
@@ -51,7 +54,8 @@ impl Ports {
     pub fn new(cluster: Cluster, plugins: Plugins, metrics: Arc<Metrics>) -> Self {
         metrics.shows_port(&cluster);
         let (declared, listed, sabotaged) = (Mutex::default(), watch::Sender::new(0), Mutex::default());
-        Self { cluster, plugins, metrics, heart: Arc::default(), declared, listed, sabotaged }
+        let (heart, log_share) = (Arc::default(), LogShare::default());
+        Self { cluster, plugins, metrics, heart, log_share, declared, listed, sabotaged }
     }
 
     /// Changes when the set of plugins that may be run has changed.

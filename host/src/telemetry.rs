@@ -56,7 +56,9 @@ pub fn start(filter: &str, format: LogFormat) -> Result<(), TelemetryError> {
     }
     let parsed =
         EnvFilter::try_new(filter).map_err(|cause| TelemetryError::ParseFilter { filter: filter.to_owned(), cause })?;
-    let lines = tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr);
+    // A line that cannot be written is lost: to say so on standard error would panic, since that is what is closed.
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr).log_internal_errors(false);
     let installed = match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).try_init(),
         LogFormat::Json => lines.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init(),

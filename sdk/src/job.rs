@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 
 use crate::object::parse;
-use crate::{Failure, ReadError, Result, backend};
+use crate::{Failure, ObjectRef, ReadError, Result, backend};
 
 /// One job: an action asked for once, on a list of targets.
 #[derive(Debug)]
@@ -15,6 +15,12 @@ impl Job {
     #[must_use]
     pub fn namespace(&self) -> String {
         self.0.namespace()
+    }
+
+    /// Names an object in the namespace of the job.
+    #[must_use]
+    pub fn local(&self, api_version: &str, kind: &str, name: &str) -> ObjectRef {
+        ObjectRef::new(api_version, kind, Some(self.namespace()), name)
     }
 
     /// The name of the job.

@@ -1,5 +1,5 @@
-//! Takes objects built in a test and yields what an action answers, without
-//! WebAssembly and without a host. May not be kinder than the host: manifest,
+//! Tests of an action without WebAssembly and without a host: objects that a
+//! test builds go in, and what the action answers comes out. Manifest,
 //! parameters, reads, answers and limits are checked by the host's own code.
 //! Only the limits on time and memory are not there.
 //!

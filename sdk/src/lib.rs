@@ -1,6 +1,5 @@
-//! Takes an author's `Action` and yields a plugin: one WebAssembly component
-//! with its manifest inside. May not show WIT or generated code to the author,
-//! nor behave otherwise natively than in the host.
+//! An [`Action`] in Rust becomes a plugin: one WebAssembly component with its
+//! manifest inside.
 #![doc = include_str!("../README.md")]
 
 mod action;

@@ -1,5 +1,5 @@
-//! Takes what a plugin wants to tell whoever runs it and yields lines in the
-//! host's log. May not change a result: the host may shorten or drop lines.
+//! Lines in the host's log, for whoever runs the plugin. The host may shorten or
+//! drop them, and they change no result.
 
 use crate::backend;
 

@@ -107,7 +107,11 @@ impl Unmatched<'_> {
         self.by(RelationKey::OwnerIsTarget)
     }
 
-    /// The object has the controller that the target had when it started.
+    /// The object has the controller that the target had when it started, and
+    /// was created since the target was asked to go (since its start, where it
+    /// was not). At most 16, oldest first, without those that other targets
+    /// took. So it finds successors, and not all siblings: for these match a
+    /// label.
     #[must_use]
     pub fn same_controller(self) -> Relation {
         self.by(RelationKey::SameController)

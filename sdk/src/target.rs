@@ -63,7 +63,8 @@ impl Target {
     }
 
     /// The object itself; `None` where the API server has confirmed that it is
-    /// gone.
+    /// gone, also where another has its name since, as a new pod of a
+    /// StatefulSet has.
     #[must_use]
     pub fn object(&self) -> Option<Object> {
         self.0.object().map(Object::new)

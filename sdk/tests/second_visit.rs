@@ -83,8 +83,8 @@ fn a_mark_is_a_hold_and_letting_go_of_it_takes_it_off() {
 
 /// What a look-up of the Widget finds after a proposal, as JSON.
 fn widget_after(proposal: &Proposal, before: Visit) -> Option<serde_json::Value> {
-    let found = before.after(proposal).read::<Renew, _>(|_, _| {
-        let name = ObjectRef::new("x.io/v1", "Widget", Some("default".to_owned()), "w");
+    let found = before.after(proposal).read::<Renew, _>(|job, _| {
+        let name = job.local("x.io/v1", "Widget", "w");
         Ok(get(&name, Freshness::Live)?.map(|widget| widget.json()).transpose()?)
     });
     assert!(found.is_ok(), "{found:?}");

@@ -164,12 +164,24 @@ impl Rig {
     /// # Errors
     /// If it still refuses when patience ends.
     pub async fn lift_admission(&self) -> anyhow::Result<()> {
+        self.admit_all(true).await
+    }
+
+    /// From now on the admission policy is there again.
+    ///
+    /// # Errors
+    /// If it still lets everything pass when patience ends.
+    pub async fn restore_admission(&self) -> anyhow::Result<()> {
+        self.admit_all(false).await
+    }
+
+    async fn admit_all(&self, all: bool) -> anyhow::Result<()> {
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
-        let label = json!({"metadata": {"labels": {UNCHECKED: "true"}}});
+        let label = json!({"metadata": {"labels": {UNCHECKED: all.then_some("true")}}});
         namespaces.patch(&self.namespace, &PatchParams::default(), &Patch::Merge(label)).await?;
         let probe = PostParams { dry_run: true, ..PostParams::default() };
         let job = DynamicObject::new("probe", &jobs::resource()).within(&self.namespace);
-        patiently("the policy lets everything pass", async || Ok(self.jobs().create(&probe, &job).await.is_ok())).await
+        patiently("the policy is as wanted", async || Ok(self.jobs().create(&probe, &job).await.is_ok() == all)).await
     }
 
     /// The OperationJobs of the namespace.

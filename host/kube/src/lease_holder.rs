@@ -29,6 +29,8 @@ pub(crate) struct LeaseHolder {
     role: Role,
     /// Requests for the lease fail, for this reason; it was logged.
     trouble: Option<String>,
+    /// The reason why the lease was neither read nor taken so far; `None` for good once it was.
+    unreached: watch::Sender<Option<String>>,
 }
 
 enum Role {
@@ -47,7 +49,13 @@ impl LeaseHolder {
     /// A process that does not lead yet.
     pub(crate) fn new(transport: Transport, config: LeaseConfig, leadership: watch::Sender<Leadership>) -> Self {
         let process = this_process(transport.clock.local());
-        Self { transport, config, process, leadership, role: Role::Following(None), trouble: None }
+        let unreached = watch::Sender::new(Some("it was not read yet".to_owned()));
+        Self { transport, config, process, leadership, role: Role::Following(None), trouble: None, unreached }
+    }
+
+    /// The reason why the lease was neither read nor taken so far; `None` for good once it was.
+    pub(crate) fn unreached(&self) -> watch::Receiver<Option<String>> {
+        self.unreached.subscribe()
     }
 
     /// Follows and leads until `resigned`; the latest value of `over` is the last term that is over. A lease that
@@ -230,11 +238,13 @@ impl LeaseHolder {
         let error = sentence(error);
         if self.trouble.as_ref() != Some(&error) {
             tracing::warn!(lease = %self.config, error, "{what}");
+            self.unreached.send_if_modified(|known| known.as_mut().map(|known| known.clone_from(&error)).is_some());
             self.trouble = Some(error);
         }
     }
 
     fn recovered(&mut self) {
+        self.unreached.send_if_modified(|known| known.take().is_some());
         if self.trouble.take().is_some() {
             tracing::info!(lease = %self.config, "the lease can be read and written again");
         }

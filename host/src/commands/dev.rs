@@ -50,7 +50,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
     /// Address that serves /livez, /readyz and /metrics
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
     listen: SocketAddr,
 }
 

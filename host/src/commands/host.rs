@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use oarlock_kube::transport::client::{Source, connect};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -44,9 +45,9 @@ pub(crate) struct HostArgs {
     ///
     /// A process that finds its own name in the lease leads at once, so that a restart costs no time. Without a name it
     /// waits until the lease of its predecessor has expired.
-    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = NonEmptyStringValueParser::new())]
     identity: Option<String>,
-    /// Namespace of the lease
+    /// Namespace of the lease; the hosts of a cluster share it, for of two that do not, both lead
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     namespace: String,
     /// Time between two complete reads of everything, in case a change was missed
@@ -59,8 +60,8 @@ pub(crate) struct HostArgs {
     /// A quarter is the plugins', and three eighths are the compiler's. What needs more is refused by name.
     #[arg(long, value_name = "SIZE", value_parser = memory::parse)]
     memory_limit: Option<u64>,
-    /// Address that serves /livez, /readyz and /metrics
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Reads and writes files only; it never talks to a cluster.
 
+mod annotate;
 mod grant;
 mod new;
 
@@ -13,6 +14,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
 use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
+use serde_json::Value;
 
 use super::{in_runtime, json, print, read_grants};
 
@@ -40,6 +42,9 @@ pub(crate) enum PluginCommand {
     /// Print the grant of all that a plugin asks for
     #[command(after_help = grant::EXAMPLES)]
     Grant(grant::GrantArgs),
+    /// Write a manifest into a component, for languages whose linker cannot
+    #[command(after_help = annotate::EXAMPLES)]
+    Annotate(annotate::AnnotateArgs),
     /// Print the JSON Schema of a plugin's manifest, for editors
     #[command(after_help = "Example:\n  oarlock plugin schema > manifest.schema.json")]
     Schema,
@@ -100,6 +105,7 @@ pub(crate) fn run(command: PluginCommand) -> anyhow::Result<ExitCode> {
     match command {
         PluginCommand::New(args) => new::run(&args),
         PluginCommand::Grant(args) => grant::run(args),
+        PluginCommand::Annotate(args) => annotate::run(&args),
         PluginCommand::Schema => print(JSON_SCHEMA),
         PluginCommand::Inspect(args) => inspect(&args),
         PluginCommand::Vet(args) => in_runtime(vet(args)),
@@ -135,16 +141,29 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
         Output::Text => print(&verdict_text(&args.file, &verdict))?,
         Output::Json => print(&json(&verdict)?)?,
     };
+    if !is_seen(&args.file) {
+        bail!("the host does not look at {}: rename it to <name>.wasm, in lower case", args.file.display());
+    }
     Ok(if verdict.status.state == PluginState::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let size = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?.len();
+    let metadata = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
+    if !metadata.is_file() {
+        bail!("{} is not a file: name a component, <name>.wasm", file.display());
+    }
+    let size = metadata.len();
     if size > oarlock_wasm::MAX_BYTES {
         let (has, most) = (size >> 20, oarlock_wasm::MAX_BYTES >> 20);
         bail!("{} has {has} MiB; a plugin has at most {most}", file.display());
     }
     std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+/// True for a name that the host looks at in its plugin directory.
+fn is_seen(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".wasm") && !name.starts_with('.')
 }
 
 fn refused(file: &Path, rejection: &Rejection) -> anyhow::Error {
@@ -177,6 +196,9 @@ fn facts_text(facts: &Inspection) -> String {
         Some(manifest) => {
             line("plugin", &format!("{} {}", manifest.name, manifest.version));
             line("action", &manifest.action);
+            if !manifest.description.is_empty() {
+                line("does", &manifest.description);
+            }
         }
     }
     line("digest", &facts.digest);
@@ -190,6 +212,7 @@ fn facts_text(facts: &Inspection) -> String {
     if let Some(manifest) = &facts.manifest {
         text.push_str("\nrequests\n");
         text.push_str(&requests_text(manifest));
+        text.push_str(&schemas_text(manifest));
     }
     text
 }
@@ -215,6 +238,29 @@ fn requests_text(manifest: &Manifest) -> String {
     let lines: Vec<String> =
         reads.chain(writes).chain(tasks).map(|(line, reason)| format!("  {line}\n      {reason}\n")).collect();
     if lines.is_empty() { "  nothing\n".to_owned() } else { lines.concat() }
+}
+
+/// What its jobs may set in `spec.parameters`, and an admin in `config` of its grant: each setting with its description.
+fn schemas_text(manifest: &Manifest) -> String {
+    let schemas = [("parameters", &manifest.parameters), ("config", &manifest.config)];
+    let given = schemas.into_iter().filter_map(|(what, schema)| Some((what, schema.as_ref()?)));
+    given.map(|(what, schema)| format!("\n{what}\n{}", settings_text(schema))).collect()
+}
+
+fn settings_text(schema: &Value) -> String {
+    let Some(settings) = schema.get("properties").and_then(Value::as_object) else {
+        return format!("  {schema}\n");
+    };
+    let described = settings.iter().map(|(name, setting)| {
+        let mut rules = setting.clone();
+        let description = rules.as_object_mut().and_then(|rules| rules.remove("description"));
+        let description = description.as_ref().and_then(Value::as_str).unwrap_or_default();
+        format!(
+            "  {name}: {rules}\n{}",
+            if description.is_empty() { String::new() } else { format!("      {description}\n") }
+        )
+    });
+    described.collect()
 }
 
 #[cfg(test)]
@@ -247,5 +293,24 @@ mod tests {
             "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/b"], "reason": "to mark it"}]}"#;
         let text = requests_text(&Manifest::parse(manifest).unwrap());
         assert_eq!(text, "  metadata v1 Pod; labels a/b\n      to mark it\n");
+    }
+
+    #[test]
+    fn parameters_and_settings_are_told_with_their_descriptions() {
+        let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"],
+            "parameters": {"type": "object", "properties": {"wait": {"type": "integer", "description": "In seconds."}}},
+            "config": {"type": "object"}}"#;
+        let text = schemas_text(&Manifest::parse(manifest).unwrap());
+        let wanted =
+            "\nparameters\n  wait: {\"type\":\"integer\"}\n      In seconds.\n\nconfig\n  {\"type\":\"object\"}\n";
+        assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn the_host_looks_at_lower_case_wasm_files_that_are_not_hidden() {
+        assert!(is_seen(Path::new("a/b.wasm")));
+        for name in ["a/B.WASM", "a/b", "a/.b.wasm", ".."] {
+            assert!(!is_seen(Path::new(name)), "{name}");
+        }
     }
 }

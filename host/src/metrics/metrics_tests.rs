@@ -50,6 +50,24 @@ fn a_plugin_that_invents_reasons_makes_no_series_without_end() {
     assert!(text.contains(r#"reason="Other"} 9936"#), "{text}");
 }
 
+#[test]
+fn plugins_that_come_and_go_make_no_series_without_end() {
+    let metrics = Metrics::new(&Arc::default());
+    for number in 0..1_000 {
+        let name = format!("plugin-{number}");
+        metrics.visited(&name, VisitOutcome::Trapped, Duration::from_millis(1));
+        metrics.limited(&name, "events", 1);
+    }
+    metrics.plugins_are((0..1_000).map(|number| (format!("{number}.wasm"), "Rejected".to_owned())));
+    let text = metrics.text();
+    let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+    assert_eq!((series("oarlock_plugin_limited_total{"), series("oarlock_plugins{")), (65, 65), "{text}");
+    assert!(text.contains(r#"oarlock_plugin_limited_total{plugin="Other",what="events"} 936"#), "{text}");
+    assert!(text.contains(r#"oarlock_plugins{name="Other",state="Rejected"} 936"#), "{text}");
+    metrics.plugins_are([("new".to_owned(), "Serving".to_owned())]);
+    assert!(metrics.text().contains(r#"oarlock_plugins{name="new",state="Serving"} 1"#));
+}
+
 /// The names in docs/operationjob.md: each stands in backticks, perhaps with its labels.
 fn documented(section: &str, prefix: &str) -> Vec<String> {
     let text = include_str!("../../../docs/operationjob.md");

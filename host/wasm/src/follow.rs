@@ -18,7 +18,7 @@ use crate::load::grants::{GrantsFile, GrantsLook};
 use crate::load::loader::Effort;
 use crate::registry::Registry;
 use crate::rejection::causes;
-use crate::status::FirstScan;
+use crate::status::{FirstScan, GrantsState};
 
 /// Scans after which a file that is still being written counts as one that will be dropped later: two seconds.
 const FIRST_SCANS: u32 = 20;
@@ -49,7 +49,14 @@ pub(crate) async fn follow_grants(registry: Arc<Registry>, file: GrantsFile, kno
             GrantsLook::Changed(Ok(grants)) => registry.set_grants(grants).await,
             GrantsLook::Changed(Err(error)) => {
                 let (path, error) = (path.display(), causes(&error));
-                tracing::error!(%path, %error, "failed to read the grants; the previous grants stay in force");
+                match registry.refuse_grants(error.clone()) {
+                    GrantsState::Refused(_) => {
+                        tracing::error!(%path, %error, "failed to read the grants; the previous grants stay in force");
+                    }
+                    _ => {
+                        tracing::error!(%path, %error, "failed to read the grants; the file grants nothing until that is mended")
+                    }
+                }
             }
         }
         known.send_if_modified(|known| !unsettled && !std::mem::replace(known, true));

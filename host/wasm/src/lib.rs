@@ -72,4 +72,4 @@ pub use plugins::{Options, Plugins, PluginsError};
 pub use rejection::Rejection;
 pub use run::engine::EngineError;
 pub use run::session::Session;
-pub use status::{FirstScan, PluginState, PluginStatus};
+pub use status::{FirstScan, GrantsState, PluginState, PluginStatus};

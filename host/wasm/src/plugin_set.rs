@@ -182,12 +182,21 @@ impl PluginSet {
         self.draining.sweep()
     }
 
+    /// True if there is a file of the plugin of this name.
+    fn has(&self, name: &str) -> bool {
+        self.entries.values().any(|entry| entry.vetted.as_ref().is_some_and(|vetted| vetted.manifest.name == name))
+    }
+
     fn list(&self, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
         let mut list: Vec<_> =
             self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, serving)).collect();
         for (_, draining) in self.draining.iter() {
             let plugin = &draining.plugin;
-            let state = (PluginState::Draining, "Replaced", "it serves jobs that began with it");
+            let state = if self.has(&plugin.manifest().name) {
+                (PluginState::Draining, "Replaced", "it serves jobs that began with it")
+            } else {
+                (PluginState::Draining, "Removed", "its file was removed; it serves jobs that began with it")
+            };
             list.push(PluginStatus::of_plugin("", plugin.manifest(), plugin.digest()).with(state));
         }
         list
@@ -262,7 +271,9 @@ impl PluginEntry {
             }
             Outcome::Loaded(Admission::Awaiting(missing)) => {
                 status.missing = missing.clone();
-                let sentence = format!("its grant lacks: {}", missing.join("; "));
+                let lines = missing.iter().map(|line| line.split("   #").next().unwrap_or_default());
+                let lines = lines.collect::<Vec<_>>().join("; ");
+                let sentence = format!("its grant lacks (`oarlock plugin grant FILE` prints a whole one): {lines}");
                 status.with((PluginState::AwaitingGrant, "GrantMissing", &sentence))
             }
             Outcome::Loaded(Admission::Ready(plugin)) => with_election(status, plugin, serving),

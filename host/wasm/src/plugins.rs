@@ -26,7 +26,7 @@ use crate::plugin::Declared;
 use crate::registry::Registry;
 use crate::run::engine::{Engine, EngineError};
 use crate::run::session::Session;
-use crate::status::{FirstScan, PluginStatus};
+use crate::status::{FirstScan, GrantsState, PluginStatus};
 
 /// Options for finding and running plugins.
 #[derive(Clone, Debug)]
@@ -180,6 +180,11 @@ impl Plugins {
     /// The progress of the first scan of the plugin directory; done from the start where there is none.
     pub fn first_scan(&self) -> watch::Receiver<FirstScan> {
         self.registry.first_scan()
+    }
+
+    /// The state of the file of grants; `changes` rises with it.
+    pub fn grants_state(&self) -> GrantsState {
+        self.registry.grants_state()
     }
 
     /// Loads a component that has no file under the name `source`, and replaces the one of that name.

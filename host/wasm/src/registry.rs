@@ -18,7 +18,7 @@ use crate::plugin::{Compiled, Vetted};
 use crate::plugin_set::{Outcome, PluginEntry, PluginSet};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
-use crate::status::FirstScan;
+use crate::status::{FirstScan, GrantsState, PluginState};
 
 /// The plugins of a host, with the means to load more.
 pub(crate) struct Registry {
@@ -27,6 +27,7 @@ pub(crate) struct Registry {
     snapshot: ArcSwap<Snapshot>,
     changes: watch::Sender<u64>,
     first_scan: watch::Sender<FirstScan>,
+    grants_state: watch::Sender<GrantsState>,
     /// Set by each lookup. Where this process follows there are none, and replaced versions are kept for its term.
     looked_up: AtomicBool,
     /// Told when a file was granted that is not compiled yet.
@@ -41,6 +42,7 @@ impl Registry {
             snapshot: ArcSwap::default(),
             changes: watch::Sender::new(0),
             first_scan: watch::Sender::new(first_scan),
+            grants_state: watch::Sender::new(GrantsState::Unread),
             looked_up: AtomicBool::new(false),
             granted: Notify::new(),
         }
@@ -65,6 +67,18 @@ impl Registry {
     /// How far the first scan of the plugin directory is.
     pub(crate) fn first_scan(&self) -> watch::Receiver<FirstScan> {
         self.first_scan.subscribe()
+    }
+
+    /// The state of the file of grants.
+    pub(crate) fn grants_state(&self) -> GrantsState {
+        self.grants_state.borrow().clone()
+    }
+
+    /// Notes that the file of grants was refused. Returns the state that follows.
+    pub(crate) fn refuse_grants(&self, why: String) -> GrantsState {
+        self.grants_state.send_modify(|state| *state = state.refused(why));
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        self.grants_state()
     }
 
     /// Notes that the first scan is so far, if it was not yet.
@@ -166,6 +180,9 @@ impl Registry {
             published = set.granted_bytes();
         })
         .await;
+        if self.grants_state.send_replace(GrantsState::InForce) != GrantsState::InForce {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
         for (source, bytes) in published {
             self.load(&source, bytes, Effort::Helper).await;
         }
@@ -240,9 +257,13 @@ impl Registry {
         let before = self.snapshot.load_full();
         let after = set.publish(&before);
         for status in after.list.iter().filter(|status| !before.list.contains(status)) {
-            let (source, state, reason) = (&status.source, status.state, &status.reason);
-            if state == crate::status::PluginState::Rejected {
+            let (state, reason) = (status.state, &status.reason);
+            // A replaced version has no file.
+            let source = Some(&status.source).filter(|source| !source.is_empty());
+            if state == PluginState::Rejected {
                 tracing::warn!(plugin = status.name, source, ?state, reason, "{}", status.message);
+            } else if reason == "Settling" {
+                tracing::debug!(source, ?state, reason, "{}", status.message);
             } else {
                 tracing::info!(plugin = status.name, source, ?state, reason, "{}", status.message);
             }

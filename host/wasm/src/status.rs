@@ -29,6 +29,29 @@ pub enum FirstScan {
     Done,
 }
 
+/// The state of the file of grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrantsState {
+    /// It was not read yet.
+    Unread,
+    /// It is in force as it stands.
+    InForce,
+    /// It was refused, for this reason, and nothing is granted: none was read before.
+    Unusable(String),
+    /// It was refused, for this reason, and the grants that were read before stay in force.
+    Refused(String),
+}
+
+impl GrantsState {
+    /// The state after the file was refused.
+    pub(crate) fn refused(&self, why: String) -> Self {
+        match self {
+            Self::Unread | Self::Unusable(_) => Self::Unusable(why),
+            Self::InForce | Self::Refused(_) => Self::Refused(why),
+        }
+    }
+}
+
 /// The status of one plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use oarlock_sdk::{
-    Failure, Freshness, Job, Object, ObjectRef, Proposal, ReadError, Report, Result, get, parse_instant,
+    Failure, Freshness, Job, Object, ObjectRef, Owner, Proposal, ReadError, Report, Result, get, parse_instant,
 };
 
 use crate::{Case, MODE, NEW_POD, OWNER, SUCCESSORS};
@@ -16,6 +16,8 @@ use crate::{Case, MODE, NEW_POD, OWNER, SUCCESSORS};
 const EVICTED_AT: &str = "EvictedAt";
 /// Annotation: the kubelet of a node made the pod, from a file there.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Kinds of `apps` that make a new pod for each that goes. The manifest reads them.
+const KINDS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
 /// How long the controller is given before its absence is suspected, in milliseconds. A ReplicaSet makes the new pod
 /// at once, so the look that it would cost is spared nearly always.
 const PATIENCE: u64 = 10_000;
@@ -36,8 +38,9 @@ pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
         let message = format!("Pod {} is a mirror of a static pod: change the file on its node instead.", pod.name());
         return Err(Failure::permanent("NotReplaceable", message));
     }
-    if pod.controller()?.is_none() {
-        return Err(no_controller(&pod.name()));
+    let Some(owner) = pod.controller()? else { return Err(no_controller(&pod.name())) };
+    if owner.group() != "apps" || !KINDS.contains(&owner.kind.as_str()) {
+        return Err(not_replaceable(&pod.name(), owner));
     }
     if pod.is_terminating() {
         return Ok(proposal);
@@ -49,6 +52,17 @@ pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
 fn no_controller(name: &str) -> Failure {
     let message = format!("Pod {name} has no controller, so nothing would create a new one: it was left alone.");
     Failure::permanent("NoController", message)
+}
+
+/// A pod of a Job, say, has done a part of its work, and is one that its controller need not make again.
+fn not_replaceable(name: &str, owner: &Owner) -> Failure {
+    let message = format!(
+        "Pod {name} belongs to {} {}; eviction replaces pods of a {} alone, so it was left alone.",
+        owner.kind,
+        owner.name,
+        KINDS.join(", ")
+    );
+    Failure::permanent("NotReplaceable", message)
 }
 
 /// Waits until the pod is gone, takes a pod for the new one, and waits until that serves.
@@ -123,8 +137,7 @@ fn wait(case: &Case<'_>) -> Result<Report> {
 fn controller(job: &Job, owner: &str) -> Option<(ObjectRef, String)> {
     let mut parts = owner.splitn(3, '/');
     let (kind, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let declared = matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet");
-    declared.then(|| (ObjectRef::new("apps/v1", kind, Some(job.namespace()), name), uid.to_owned()))
+    KINDS.contains(&kind).then(|| (ObjectRef::new("apps/v1", kind, Some(job.namespace()), name), uid.to_owned()))
 }
 
 /// How much of `span` milliseconds since `start` is left; `None` once they are over.

@@ -3,6 +3,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use oarlock_sdk::log::info;
 use oarlock_sdk::{Change, Failure, Freshness, Job, Mutation, ObjectRef, Proposal, Result, Target, get};
@@ -75,6 +76,8 @@ pub(crate) enum Deed {
     Json,
     /// Answers by chance.
     Chance,
+    /// Tells the time.
+    Clock,
     /// Sets another value of a label at each visit.
     Mind,
     /// Fails, not to be tried again.
@@ -92,7 +95,7 @@ pub(crate) enum Deed {
 }
 
 /// Each misdeed and its word.
-const WORDS: [(&str, Deed); 33] = [
+const WORDS: [(&str, Deed); 34] = [
     ("trap", Deed::Trap),
     ("loop", Deed::Loop),
     ("memory-bomb", Deed::Memory),
@@ -119,6 +122,7 @@ const WORDS: [(&str, Deed); 33] = [
     ("unknown-mutation", Deed::Other),
     ("garbled-json", Deed::Json),
     ("nondeterministic", Deed::Chance),
+    ("clock", Deed::Clock),
     ("another-label", Deed::Mind),
     ("fail", Deed::Fail),
     ("retry", Deed::Retry),
@@ -196,6 +200,7 @@ impl Deed {
             Self::Other => nothing.mutation(Mutation::Other(("stop-the-world".to_owned(), "{}".to_owned()))),
             Self::Json => nothing.create("{\"kind\":").patch(pod, "[1, 2"),
             Self::Chance => chance(&pod),
+            Self::Clock => nothing.extra("Clock", clock()),
             Self::Mind => nothing.change(Change::of(pod).set_label("hostile.test/mind", job.now_ms().to_string())),
             Self::Fail => return Err(Failure::permanent("Hostile", "It was told to fail.")),
             Self::Retry => return Err(Failure::retryable("Hostile", "It was told to try for ever.")),
@@ -283,6 +288,14 @@ fn garbled() -> String {
 fn chance(pod: &ObjectRef) -> Proposal {
     let lot = RandomState::new().hash_one(0);
     Proposal::new().extra("Lot", lot.to_string()).change(label(pod, usize::try_from(lot % 1000).unwrap_or(0)))
+}
+
+/// Milliseconds since 1970, and the nanoseconds that passed during some work.
+fn clock() -> String {
+    let begun = Instant::now();
+    (0..10_000).for_each(|number| drop(black_box(number)));
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{} {}", since.as_millis(), begun.elapsed().as_nanos())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use anyhow::ensure;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::admission::refused;
 use super::{SETTLED, all_replaced, identities};
 use crate::jobs::{self, Told, replace};
 use crate::rig::Rig;
@@ -77,12 +78,13 @@ pub async fn stored_jobs_that_break_a_rule_are_invalid_and_the_others_go_on(rig:
     Ok(())
 }
 
-/// What this version does not do yet is refused by name, not ignored.
+/// What this version does not do yet is refused by name, not ignored: by admission, and by the host where a job was stored
+/// before, in the same words.
 pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) -> anyhow::Result<()> {
     rig.seedbed.bare_pod("a").await?;
-    rig.lift_admission().await?;
     rig.start_host().await?;
     let asked = [
+        ("selector", json!({"labelSelector": {"matchLabels": {"app": "a"}}})),
         ("parallelism", json!(1)),
         ("maxUnavailable", json!("10%")),
         ("failurePolicy", json!({"type": "FailFast"})),
@@ -91,15 +93,17 @@ pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) ->
         ("dryRun", json!(true)),
         ("targetKind", json!("Node")),
     ];
+    let words = |field: &str| format!("spec.{field}: not supported by this version; remove from the spec");
+    for (field, value) in &asked {
+        let answer = rig.create_job("new", replace(&["a".to_owned()], json!({*field: value}))).await;
+        refused(answer, &[&words(field)])?;
+    }
+    rig.lift_admission().await?;
     for (field, value) in asked {
         let name = format!("x-{}", field.to_lowercase());
         rig.create_job(&name, replace(&["a".to_owned()], json!({field: value}))).await?;
         let job = rig.until(&name, "refused", |job| job.condition("Valid").starts_with("False/")).await?;
-        ensure!(
-            job.condition_message("Valid").contains(&format!("spec.{field}")),
-            "{}",
-            job.condition_message("Valid")
-        );
+        ensure!(job.condition_message("Valid") == words(field), "{}", job.condition_message("Valid"));
         ensure!(job.targets().values().all(|target| target.get("uid").is_none()), "nothing starts: {:?}", job.data);
         rig.delete_job(&name).await?;
         rig.until_gone(&name).await?;
@@ -107,6 +111,24 @@ pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) ->
     let pod = rig.pods().get("a").await?;
     ensure!(pod.metadata.deletion_timestamp.is_none() && pod.metadata.annotations.is_none(), "untouched: {pod:?}");
     Ok(())
+}
+
+/// A job that was stored before a rule is repaired by an edit that keeps the rule, and by no other.
+pub async fn a_stored_job_goes_on_once_what_is_not_supported_is_removed(rig: &mut Rig) -> anyhow::Result<()> {
+    let set = rig.seedbed.stateful_set("db", 1).await?;
+    rig.world.settled(&set, SETTLED).await?;
+    rig.lift_admission().await?;
+    let asked = json!({"maxUnavailable": 1, "paused": true});
+    rig.create_job("old", replace(&["db-0".to_owned()], asked)).await?;
+    rig.restore_admission().await?;
+    rig.start_host().await?;
+    let words = "spec.maxUnavailable, spec.paused: not supported by this version; remove from the spec";
+    rig.until("old", "invalid", |job| job.condition_message("Valid") == words).await?;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"seen": "true"}}}));
+    rig.jobs().patch("old", &PatchParams::default(), &label).await?;
+    refused(rig.edit_job("old", json!({"partition": 1})).await, &[words])?;
+    rig.edit_job("old", json!({"maxUnavailable": null, "paused": null})).await?;
+    rig.until_progress("old", "Succeeded").await.map(drop)
 }
 
 /// Parameters must fit what the plugin says it takes.

@@ -52,6 +52,8 @@ pub async fn conditions_and_events_tell_the_story_of_a_job(rig: &mut Rig) -> any
         rig.until_told(reason, times).await?;
         ensure!(rig.told_times(reason).await? == times, "{reason} is told {} times", rig.told_times(reason).await?);
     }
+    let told = |event: &k8s_openapi::api::events::v1::Event| event.note.as_deref() == Some("1 of 3 targets failed");
+    ensure!(rig.events().await?.iter().any(told), "the end in a sentence");
     for event in rig.events().await? {
         ensure!(event.reporting_controller.as_deref() == Some("operationjob-controller"), "{event:?}");
         ensure!(event.regarding.and_then(|job| job.name).as_deref() == Some("story"), "regards the job");

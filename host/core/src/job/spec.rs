@@ -82,26 +82,25 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
 }
 
 /// Rejects extensions that are in the schema but that this version does not honour: refusing beats acting without them.
+/// Admission has the same list, in the same words.
 fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
-    if spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod") {
-        return invalid("TargetKindNotSupported", "spec.targetKind: this version acts on Pods only");
-    }
-    let given = [
-        ("selector", spec.selector.is_some()),
-        ("parallelism", spec.parallelism.is_some()),
-        ("maxUnavailable", spec.max_unavailable.is_some()),
-        ("failurePolicy", spec.failure_policy.is_some()),
-        ("retryPolicy", spec.retry_policy.is_some()),
-        ("paused", spec.paused == Some(true)),
-        ("dryRun", spec.dry_run == Some(true)),
+    let other_kind = spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod");
+    let asked = [
+        ("spec.selector", spec.selector.is_some()),
+        ("spec.parallelism", spec.parallelism.is_some()),
+        ("spec.maxUnavailable", spec.max_unavailable.is_some()),
+        ("spec.failurePolicy", spec.failure_policy.is_some()),
+        ("spec.retryPolicy", spec.retry_policy.is_some()),
+        ("spec.paused", spec.paused == Some(true)),
+        ("spec.dryRun", spec.dry_run == Some(true)),
+        ("spec.targetKind", other_kind),
     ];
-    match given.iter().find(|(_, given)| *given) {
-        Some((field, _)) => invalid(
-            "InvalidValue",
-            format!("spec.{field}: not supported by this version of the host; remove the field"),
-        ),
-        None => Ok(()),
+    let asked: Vec<&str> = asked.into_iter().filter(|(_, asked)| *asked).map(|(field, _)| field).collect();
+    if asked.is_empty() {
+        return Ok(());
     }
+    let reason = if other_kind { "TargetKindNotSupported" } else { "InvalidValue" };
+    invalid(reason, format!("{}: not supported by this version; remove from the spec", asked.join(", ")))
 }
 
 fn numbers(spec: &OperationJobSpec) -> Result<(), Invalid> {
@@ -208,6 +207,21 @@ mod tests {
             assert_eq!(refused.reason, reason, "{value}");
             assert!(refused.message.contains(field), "{}", refused.message);
         }
+    }
+
+    #[test]
+    fn all_fields_that_are_not_supported_are_named_at_once() {
+        let target = json!([{"name": "a"}]);
+        let asked = json!({
+            "action": "Replace", "targets": target, "parallelism": 2, "failurePolicy": {"type": "Pause"}, "paused": true,
+        });
+        let refused = spec(asked).unwrap_err();
+        let words =
+            "spec.parallelism, spec.failurePolicy, spec.paused: not supported by this version; remove from the spec";
+        assert_eq!((refused.reason, refused.message.as_str()), ("InvalidValue", words));
+        let idle =
+            json!({"action": "Replace", "targets": target, "paused": false, "dryRun": false, "targetKind": "Pod"});
+        assert!(spec(idle).is_ok());
     }
 
     #[test]

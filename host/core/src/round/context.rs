@@ -128,6 +128,13 @@ impl<'a> Round<'a> {
         target.start.filter(|_| delay > 0).map(|start| after_seconds(start, delay))
     }
 
+    /// Says that no target can begin before its deadline, where the spec asks for that.
+    pub fn endless_delay(&self) -> Option<String> {
+        let delay = self.valid()?.delay_seconds;
+        let too_long = delay >= deadline_seconds(self.object.spec.as_ref());
+        too_long.then(|| format!(" (operationDelaySeconds, {delay} s, is no shorter)"))
+    }
+
     /// The time in whole seconds, as statuses have it.
     pub fn second(&self) -> Timestamp {
         whole(self.now)

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::cluster::writes::EventNote;
 use crate::job::key::JobRef;
-use crate::job::progress::Counts;
+use crate::job::progress::{Counts, targets};
 use crate::job::state::{Progress, SHARD, TargetState};
 use crate::plugin::proposal::PluginEvent;
 use crate::round::context::Round;
@@ -84,10 +84,18 @@ impl EventBuilder<'_> {
             told.push(self.note(event, &format!("tenth {tenth}")));
         }
         if ends && after.progress() == Progress::Succeeded {
-            told.push(self.about_job(false, "Completed", format!("all {} targets succeeded", after.total)));
+            told.push(self.about_job(
+                false,
+                "Completed",
+                format!("{} of {} succeeded", after.succeeded, targets(after.total)),
+            ));
         }
         if ends && after.progress() == Progress::Failed {
-            told.push(self.about_job(true, "JobFailed", format!("{} of {} targets failed", after.failed, after.total)));
+            told.push(self.about_job(
+                true,
+                "JobFailed",
+                format!("{} of {} failed", after.failed, targets(after.total)),
+            ));
         }
         told
     }

@@ -214,7 +214,7 @@ impl Target<'_> {
         let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));
         let message = format!(
             "deadline of {seconds} s exceeded{}; changes already requested may still take effect",
-            waited.unwrap_or_default()
+            waited.or_else(|| self.round.endless_delay()).unwrap_or_default()
         );
         let error = error("DeadlineExceeded", message);
         // The wait that it was in, perhaps as long as its plugin asked for, no longer counts.

@@ -121,6 +121,18 @@ fn a_delay_that_is_raised_does_not_hold_back_a_target_that_was_operated() {
 }
 
 #[test]
+fn a_delay_that_outlasts_the_deadline_is_named_in_the_error() {
+    let mut bench = Bench::of_one(&json!({"operationDelaySeconds": 100, "activeDeadlineSeconds": 3}));
+    for _ in 0..5 {
+        bench.settle(&mut waiting);
+        bench.later(2);
+    }
+    assert_eq!(bench.word(0), "Failed/DeadlineExceeded");
+    let error = bench.memory.state.targets[0].error.as_ref().unwrap();
+    assert!(error.message.contains("(operationDelaySeconds, 100 s, is no shorter)"), "{}", error.message);
+}
+
+#[test]
 fn a_delay_that_is_raised_stretches_no_wait_of_a_target_that_an_earlier_term_operated() {
     let mut bench = Bench::of_one(&json!({}));
     bench.settle(&mut mark_and_look);

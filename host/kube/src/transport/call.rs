@@ -3,6 +3,7 @@
 //! A [`RequestError`] keeps apart the server's refusals and the requests whose outcome is unknown. Nothing is repeated here:
 //! the caller decides on a fresh view.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,12 +53,26 @@ pub(crate) struct Refusal {
     pub(crate) retry_after: Option<u32>,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Status { reason, message, .. } = &self.status;
+        write!(f, "the API server answered {} {reason}", self.code)?;
+        if message != reason {
+            write!(f, ": {message}")?;
+        }
+        if self.code == 401 {
+            write!(f, "; the user of the kubeconfig, or the service account, has no credentials that it accepts")?;
+        }
+        Ok(())
+    }
+}
+
 /// The reason why there is no good reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     #[error("the request could not be built and was not sent")]
     Build(#[source] kube::core::request::Error),
-    #[error("the API server answered {} {}: {}", .0.code, .0.status.reason, .0.status.message)]
+    #[error("{0}")]
     Refused(Box<Refusal>),
     #[error("no reply came within {0:?}")]
     TimedOut(Duration),
@@ -172,4 +187,20 @@ fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, RequestEr
     });
     let retry_after = headers.get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
     Err(RequestError::Refused(Box::new(Refusal { code, status, retry_after })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_without_repetition_and_missing_credentials_with_what_to_look_at() {
+        let refusal = |code, reason: &str, message: &str| {
+            let status = Status { reason: reason.to_owned(), message: message.to_owned(), ..Status::default() };
+            RequestError::Refused(Box::new(Refusal { code, status, retry_after: None })).to_string()
+        };
+        assert_eq!(refusal(404, "NotFound", "no p"), "the API server answered 404 NotFound: no p");
+        let unauthorized = refusal(401, "Unauthorized", "Unauthorized");
+        assert!(unauthorized.starts_with("the API server answered 401 Unauthorized; the user of the kubeconfig"));
+    }
 }

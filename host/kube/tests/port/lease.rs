@@ -238,3 +238,24 @@ async fn a_leader_whose_machine_was_suspended_is_fenced_before_it_sends_anything
     slept.store(60, Ordering::Relaxed);
     assert!(!elector.fence().allows());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_never_reached_says_why_until_it_is_taken() {
+    let scene = Scene::bare().await;
+    let config = LeaseConfig {
+        namespace: "later".into(),
+        name: "oarlock".into(),
+        identity: "host-0".into(),
+        duration: Duration::from_secs(15),
+    };
+    let elector = LeaderElector::stand(&scene.cluster, config);
+    let mut unreached = elector.unreached();
+    let says = |known: &Option<String>| known.as_ref().is_some_and(|why| why.contains("\"later\" not found"));
+    tokio::time::timeout(Duration::from_secs(120), unreached.wait_for(says)).await.unwrap().unwrap();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}});
+    let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(scene.admin.clone());
+    let namespace = serde_json::from_value(namespace).unwrap();
+    namespaces.create(&kube::api::PostParams::default(), &namespace).await.unwrap();
+    leads(&elector).await;
+    assert_eq!(*unreached.borrow(), None);
+}

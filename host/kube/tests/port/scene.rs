@@ -29,7 +29,7 @@ pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
     pub(crate) events: UnboundedReceiver<WatchEvent>,
     /// Its requests never fail.
-    admin: kube::Client,
+    pub(crate) admin: kube::Client,
 }
 
 impl Scene {

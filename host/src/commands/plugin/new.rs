@@ -17,6 +17,26 @@ use crate::commands::print;
 const CARGO: &str = include_str!("../../../../sdk/examples/quarantine/Cargo.toml");
 const MANIFEST: &str = include_str!("../../../../sdk/examples/quarantine/manifest.json");
 const SOURCE: &str = include_str!("../../../../sdk/examples/quarantine/src/lib.rs");
+/// The compiler that everything here is built with, and the target of plugins.
+const TOOLCHAIN: &str = include_str!("../../../../rust-toolchain.toml");
+/// A pod and a job on it: the pod needs no workload, and its name is known.
+const TRY: &str = "\
+# A pod, and a job on it: `kubectl apply -f try.yaml`, on `oarlock dev` or a cluster to play with.
+apiVersion: v1
+kind: Pod
+metadata: {name: try-quarantine}
+spec:
+  containers:
+  - {name: pause, image: registry.k8s.io/pause:3.10}
+---
+apiVersion: apps.kusionstack.io/v1alpha1
+kind: OperationJob
+metadata: {name: try-quarantine}
+spec:
+  action: Quarantine
+  targets:
+  - name: try-quarantine
+";
 /// The dependency on the SDK, as the example has it.
 const SDK: &str = "oarlock-sdk = { path = \"../..\" }";
 /// The SDK in the checkout that this binary was built from; a released binary is far from it.
@@ -28,10 +48,7 @@ Examples:
   oarlock plugin new restart-it --sdk ~/src/oarlock/sdk
   oarlock plugin new restart-it --sdk https://git.example.com/oarlock.git
 
-then, in the new folder:
-  cargo test
-  cargo build --release --target wasm32-wasip2
-  oarlock dev --plugins target/wasm32-wasip2/release --grants grants.yaml";
+What to do in the new folder is printed then.";
 
 /// Arguments of `oarlock plugin new`.
 #[derive(Debug, Args)]
@@ -68,11 +85,16 @@ pub(super) fn run(args: &NewArgs) -> anyhow::Result<ExitCode> {
 
   cd {name}
   cargo test
-  rustup target add wasm32-wasip2
   cargo build --release --target wasm32-wasip2
-  oarlock dev --plugins target/wasm32-wasip2/release --grants grants.yaml
+  oarlock dev --plugins target/wasm32-wasip2/release --grants grants.yaml --kubeconfig-out dev.kubeconfig
 
-What it asks for is in manifest.json, and what is granted in grants.yaml; `oarlock plugin grant FILE` prints the latter anew.
+and, in a second terminal in the same folder, a job on a pod, as try.yaml has both:
+
+  export KUBECONFIG=dev.kubeconfig
+  kubectl apply -f try.yaml
+  kubectl get opj -w
+
+What the plugin asks for is in manifest.json, and what is granted in grants.yaml; `oarlock plugin grant FILE` prints the latter anew.
 "
     ))
 }
@@ -107,8 +129,16 @@ fn files(name: &str, sdk: &str) -> anyhow::Result<Vec<(&'static str, String)>> {
         // Any version: the digest is another one after each build.
         ("grants.yaml", grant::document(&Grant::of_all(&parsed))?),
         ("manifest.json", manifest),
-        (".gitignore", "/target\n".to_owned()),
+        ("rust-toolchain.toml", toolchain()),
+        ("try.yaml", named(TRY)),
+        (".gitignore", "/target\n/dev.kubeconfig\n".to_owned()),
     ])
+}
+
+/// The compiler of Oarlock itself, with the target of plugins: rustup installs both at the first build.
+fn toolchain() -> String {
+    let lines = TOOLCHAIN.lines().filter(|line| !line.starts_with('#'));
+    lines.fold("# What Oarlock is built with.\n".to_owned(), |text, line| text + line + "\n")
 }
 
 fn capitalised(word: &str) -> String {
@@ -129,6 +159,12 @@ mod tests {
         let text = |wanted: &str| &files.iter().find(|(path, _)| *path == wanted).unwrap().1;
         assert!(text("Cargo.toml").contains("/somewhere/sdk") && !text("Cargo.toml").contains("../.."));
         assert!(text("src/lib.rs").contains("export!(TagIt, manifest"));
+        let [pod, job]: [serde_json::Value; 2] =
+            serde_saphyr::from_multiple(text("try.yaml")).unwrap().try_into().unwrap();
+        assert_eq!(
+            (&job["spec"]["action"], &job["spec"]["targets"][0]["name"]),
+            (&"TagIt".into(), &pod["metadata"]["name"])
+        );
         let grants = oarlock_wasm::parse_grants(text("grants.yaml")).unwrap();
         let manifest = Manifest::parse(text("manifest.json").as_bytes()).unwrap();
         assert_eq!(oarlock_core::plugin::grant::missing(&manifest, grants.first(), "any"), Vec::<String>::new());

@@ -70,14 +70,21 @@ impl Directory {
                 continue;
             }
             let path = entry.path();
-            // Follows links, as a mounted ConfigMap consists of them.
-            let Ok(metadata) = fs::metadata(&path) else { continue };
+            // Follows links, as a mounted ConfigMap consists of them. One that leads nowhere is seen itself.
+            let followed = fs::metadata(&path);
+            let Ok(metadata) = followed.as_ref().map(Clone::clone).or_else(|_| fs::symlink_metadata(&path)) else {
+                continue;
+            };
             present.insert(name.clone());
             let stamp = Stamp::of(&metadata);
             if self.seen.get(&name) == Some(&stamp) && !retry.contains(&name) {
                 continue;
             }
-            if let Err(rejection) = self.check_place(&path, &metadata) {
+            let place = match followed {
+                Ok(_) => self.check_place(&path, &metadata),
+                Err(error) => Err(broken_link(&error)),
+            };
+            if let Err(rejection) = place {
                 self.seen.insert(name.clone(), stamp);
                 scan.rejected.push((name, rejection));
             } else if renamed.contains(OsStr::new(&name)) || self.is_settled(&name, &metadata) {
@@ -124,4 +131,8 @@ impl Directory {
     fn is_settled(&mut self, name: &str, metadata: &Metadata) -> bool {
         self.settling.entry(name.to_owned()).or_default().is_over(Some(metadata), SETTLE)
     }
+}
+
+fn broken_link(error: &std::io::Error) -> Rejection {
+    Rejection::new("BrokenLink", format!("it is a link that leads nowhere: {error}; copy the file here instead"))
 }

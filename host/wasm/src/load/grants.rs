@@ -118,6 +118,8 @@ impl GrantsFile {
                 look
             }
             Err(source) => {
+                // Once it can be read again, it is news whatever it says.
+                self.read = None;
                 let (text, path) = (source.to_string(), self.path.clone());
                 if self.unreadable.replace(text.clone()) == Some(text) {
                     return GrantsLook::Unchanged;

@@ -12,26 +12,26 @@ use crate::compiling::scratch;
 use crate::components::{all_of, component, found, options, with_manifest};
 
 /// A plugin directory and the grants beside it.
-struct Place {
-    dir: PathBuf,
-    grants: PathBuf,
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    pub(crate) grants: PathBuf,
 }
 
 impl Place {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let root = scratch(name);
         let place = Self { dir: root.join("plugins"), grants: root.join("grants.yaml") };
         fs::create_dir(&place.dir).unwrap();
         place
     }
 
-    fn granted(name: &str) -> Self {
+    pub(crate) fn granted(name: &str) -> Self {
         let place = Self::new(name);
         place.grant();
         place
     }
 
-    fn grant(&self) {
+    pub(crate) fn grant(&self) {
         fs::write(&self.grants, grants(&["replace"])).unwrap();
     }
 
@@ -40,14 +40,14 @@ impl Place {
     }
 
     /// A host that has scanned the directory once.
-    async fn host(&self) -> Plugins {
+    pub(crate) async fn host(&self) -> Plugins {
         let plugins = Plugins::start(self.options()).await.unwrap();
         scanned(&plugins, FirstScan::Done).await;
         plugins
     }
 
     /// As `mv` does it.
-    fn put(&self, name: &str, bytes: &[u8]) {
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let partial = self.dir.join(".partial");
         fs::write(&partial, bytes).unwrap();
         fs::rename(partial, self.dir.join(name)).unwrap();
@@ -75,7 +75,7 @@ async fn scanned(plugins: &Plugins, wanted: FirstScan) {
 }
 
 /// Waits until the statuses of the plugins are as wanted.
-async fn until(plugins: &Plugins, wanted: impl Fn(&[PluginStatus]) -> bool) -> Vec<PluginStatus> {
+pub(crate) async fn until(plugins: &Plugins, wanted: impl Fn(&[PluginStatus]) -> bool) -> Vec<PluginStatus> {
     let mut changes = plugins.changes();
     let waiting = async {
         loop {
@@ -132,11 +132,11 @@ impl Slow {
     }
 }
 
-fn one(state: PluginState) -> impl Fn(&[PluginStatus]) -> bool {
+pub(crate) fn one(state: PluginState) -> impl Fn(&[PluginStatus]) -> bool {
     move |list| matches!(list, [status] if status.state == state)
 }
 
-fn reason(word: &str) -> impl Fn(&[PluginStatus]) -> bool {
+pub(crate) fn reason(word: &str) -> impl Fn(&[PluginStatus]) -> bool {
     move |list| list.iter().any(|status| status.reason == word)
 }
 
@@ -148,7 +148,8 @@ async fn a_dropped_file_serves_and_a_removed_one_retires() {
     fs::write(place.dir.join("replace.wasm"), component("replace")).unwrap();
     until(&plugins, one(PluginState::Serving)).await;
     fs::remove_file(place.dir.join("replace.wasm")).unwrap();
-    until(&plugins, one(PluginState::Draining)).await;
+    let list = until(&plugins, one(PluginState::Draining)).await;
+    assert_eq!((list[0].reason.as_str(), list[0].source.as_str()), ("Removed", ""));
     assert!(found(&plugins, "Replace", None).is_err());
 }
 

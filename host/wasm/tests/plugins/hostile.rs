@@ -11,7 +11,7 @@ use oarlock_core::plugin::visit::{Answer, Call};
 use oarlock_wasm::{PluginStatus, Plugins};
 use serde_json::{Value, json};
 
-use crate::components::{all_of, component, options, serving, trap, visit};
+use crate::components::{NOW_MS, all_of, component, options, serving, trap, visit};
 
 const FUNCTIONS: [(&str, Call); 3] =
     [("operate", Call::OperateThenProgress), ("progress", Call::Progress), ("release", Call::Release)];
@@ -217,6 +217,14 @@ async fn a_repeated_call_draws_the_same_lot() {
     let mut again = visit("Hostile", Call::Release, parameters);
     again.target.attempt = 2;
     assert_ne!(plugins.wave(&info.digest).unwrap().call(again).await, first);
+}
+
+#[tokio::test]
+async fn every_clock_of_a_plugin_stands_still_at_the_time_of_its_visit() {
+    let (plugins, info) = serving("hostile").await;
+    let parameters = json!({"do": "clock-in-release"});
+    let Answer::Proposed(proposal) = asked(&plugins, &info, parameters, Call::Release).await else { panic!() };
+    assert_eq!(proposal.set_extra, [("Clock".to_owned(), format!("{NOW_MS} 0"))]);
 }
 
 #[tokio::test]

@@ -74,6 +74,16 @@ fn pod_without_controller_is_left_alone() {
 }
 
 #[test]
+fn pod_of_a_controller_that_may_make_no_other_is_left_alone_and_the_kind_is_named() {
+    for (api_version, kind) in [("batch/v1", "Job"), ("v1", "ReplicationController"), ("other.io/v1", "ReplicaSet")] {
+        let failure = operate(Visit::to(&pod("old").controller(api_version, kind, "owner"))).unwrap_err();
+        assert!(!failure.is_retryable());
+        assert_eq!(failure.reason(), "NotReplaceable");
+        assert!(failure.message().contains(&format!("belongs to {kind} owner")), "{}", failure.message());
+    }
+}
+
+#[test]
 fn mirror_pod_is_not_replaceable() {
     let mirror = pod("old").controller("v1", "Node", "node-1").annotation("kubernetes.io/config.mirror", "abc");
     assert_eq!(operate(Visit::to(&mirror)).unwrap_err().reason(), "NotReplaceable");

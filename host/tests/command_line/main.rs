@@ -1,0 +1,219 @@
+//! The binary as a user meets it: exit codes, what goes where, and the demo from end to end.
+//!
+//! Takes the built binary and built components (`cargo xtask plugins`); runs real processes in real time. May not look
+//! inside: what it knows is what is printed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
+
+mod advice;
+mod lonely;
+mod new_plugin;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Where `cargo xtask plugins` leaves components.
+fn components() -> PathBuf {
+    let target = || {
+        let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        named.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")))
+    };
+    let folder = std::env::var_os("OARLOCK_COMPONENTS").map(PathBuf::from);
+    let folder = folder.unwrap_or_else(|| target().join("wasm32-wasip2").join("release"));
+    assert!(folder.join("replace.wasm").is_file(), "no components in {}: run `cargo xtask plugins`", folder.display());
+    folder
+}
+
+fn component(name: &str) -> String {
+    components().join(name).display().to_string()
+}
+
+fn oarlock(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oarlock"));
+    command.args(arguments).env_remove("OARLOCK_LOG").env_remove("KUBECONFIG").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// An empty folder for one test.
+fn empty_folder(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _absent = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn the_demo_replaces_every_target_once_shows_the_gate_and_ends_by_itself() {
+    let folder = components().display().to_string();
+    let ended = oarlock(&["demo", "--fast", "--plugins-from", &folder]);
+    let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
+    assert!(ended.status.success(), "{shown}\n{errors}");
+    for words in ["kind: Secret", "MutationDenied", "6 of 6 targets went once and were replaced once"] {
+        assert!(shown.contains(words), "{words:?} is missing in\n{shown}\n{errors}");
+    }
+    assert!(!shown.contains('\x1b'), "control characters in what is no terminal:\n{shown}");
+}
+
+#[test]
+fn a_demo_without_plugins_names_the_command_that_builds_them() {
+    let ended = oarlock(&["demo", "--plugins-from", env!("CARGO_MANIFEST_DIR")]);
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(text(&ended.stderr).contains("replace.wasm") && text(&ended.stderr).contains("cargo xtask demo"));
+}
+
+#[test]
+fn vet_exits_by_what_the_host_would_say() {
+    let replace = component("replace.wasm");
+    let grants = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/replace/grant.yaml");
+    let granted = oarlock(&["plugin", "vet", &replace, "--grants", grants]);
+    assert!(granted.status.success(), "{}{}", text(&granted.stdout), text(&granted.stderr));
+
+    let bare = oarlock(&["plugin", "vet", &replace, "-o", "json"]);
+    assert_eq!(bare.status.code(), Some(1));
+    let verdict: serde_json::Value = serde_json::from_slice(&bare.stdout).unwrap();
+    assert_eq!(verdict["status"]["state"], "AwaitingGrant");
+    assert!(verdict["status"]["missing"].as_array().is_some_and(|lines| !lines.is_empty()), "{verdict}");
+}
+
+#[test]
+fn a_file_that_is_no_plugin_is_refused_with_the_reason() {
+    for (file, reason) in [("Cargo.toml", "NotWebAssembly"), ("there-is-none.wasm", "there-is-none.wasm")] {
+        let path = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
+        for command in ["inspect", "vet"] {
+            let ended = oarlock(&["plugin", command, &path]);
+            let said = text(&ended.stdout) + &text(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(1), "{command} {file}: {said}");
+            assert!(said.contains(reason), "{command} {file}: {said}");
+        }
+    }
+}
+
+#[test]
+fn what_the_host_would_not_look_at_is_said_and_a_pipe_is_not_waited_for() {
+    let folder = empty_folder("odd-files");
+    let (upper, pipe) = (folder.join("REPLACE.WASM"), folder.join("pipe.wasm"));
+    std::fs::copy(component("replace.wasm"), &upper).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let grants = concat!(env!("CARGO_MANIFEST_DIR"), "/../plugins/replace/grant.yaml");
+    let upper = oarlock(&["plugin", "vet", &upper.display().to_string(), "--grants", grants]);
+    assert_eq!(upper.status.code(), Some(1));
+    assert!(text(&upper.stderr).contains("rename it to <name>.wasm"), "{}", text(&upper.stderr));
+    for command in ["inspect", "vet", "grant"] {
+        let ended = oarlock(&["plugin", command, &pipe.display().to_string()]);
+        assert!(text(&ended.stderr).contains("is not a file"), "{command}: {}", text(&ended.stderr));
+    }
+}
+
+#[test]
+fn a_manifest_is_written_into_a_component_and_a_wrong_one_is_refused() {
+    let folder = empty_folder("annotate");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let manifest = r#"{"schema": 1, "name": "other", "version": "3.2.1", "action": "Other", "target": ["Pod"]}"#;
+    std::fs::write(path("manifest.json"), manifest).unwrap();
+    let made =
+        oarlock(&["plugin", "annotate", &component("no_manifest.wasm"), &path("manifest.json"), &path("o.wasm")]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let seen = text(&oarlock(&["plugin", "inspect", &path("o.wasm")]).stdout);
+    assert!(seen.contains("other 3.2.1"), "{seen}");
+    std::fs::write(path("manifest.json"), "{").unwrap();
+    let refused = oarlock(&["plugin", "annotate", &path("o.wasm"), &path("manifest.json"), &path("o.wasm")]);
+    assert!(text(&refused.stderr).contains("manifest.json: ManifestInvalid"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn arguments_that_cannot_be_read_exit_with_2_and_a_filter_with_1() {
+    assert_eq!(oarlock(&["host"]).status.code(), Some(2));
+    assert_eq!(oarlock(&["no-such-command"]).status.code(), Some(2));
+    assert_eq!(oarlock(&["host", "--plugins", "p", "--identity", ""]).status.code(), Some(2));
+    assert_eq!(oarlock(&["host", "--plugins", "p", "--listen", "8080"]).status.code(), Some(2));
+    let refused = oarlock(&["--log", "=,=", "crds"]);
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
+    let no_level = oarlock(&["--log", "warning", "crds"]);
+    assert_eq!((no_level.status.code(), no_level.stdout.len()), (Some(1), 0));
+    assert!(text(&no_level.stderr).contains("\"warning\" is no level"), "{}", text(&no_level.stderr));
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_there_is_said_once() {
+    let ended = oarlock(&["host", "--plugins", ".", "--listen", "127.0.0.1:0", "--kubeconfig", "/there/is/none"]);
+    assert_eq!(text(&ended.stderr).matches("No such file").count(), 1, "{}", text(&ended.stderr));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_oarlock"))
+        .arg("manifests")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert!(child.wait().unwrap().success(), "{errors}");
+}
+
+#[test]
+fn completions_know_every_command_in_every_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = oarlock(&["completions", shell]);
+        let script = text(&ended.stdout);
+        assert!(
+            ended.status.success() && script.contains("manifests") && script.contains("inspect"),
+            "{shell}: {script}"
+        );
+    }
+}
+
+#[test]
+fn what_prints_documents_prints_them_as_one_json_list_too() {
+    for arguments in [&["crds", "-o", "json"][..], &["manifests", "--deployment", "x", "-o", "json"]] {
+        let ended = oarlock(arguments);
+        let list: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+        assert_eq!(list["kind"], "List");
+        assert!(list["items"].as_array().is_some_and(|items| items.len() >= 2), "{list}");
+    }
+}
+
+#[test]
+fn manifests_that_cannot_be_written_say_what_to_do() {
+    let folder = std::env::temp_dir().join(format!("oarlock-grants-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("grants.yaml");
+    let header = "apiVersion: oarlock.dev/v1alpha1\nkind: ActionPlugin\nmetadata: {name: x}\n";
+    std::fs::write(&file, format!("{header}spec: {{namespaces: [team-*]}}\n")).unwrap();
+    let path = file.display().to_string();
+    for (arguments, words) in [
+        (vec!["manifests", "--grants", &path], "--bind NAMESPACE"),
+        (vec!["manifests", "--grants", "there-is-none.yaml"], "there-is-none.yaml"),
+        (vec!["manifests", "--plugins-from", "configmap/p"], "--deployment"),
+        (vec!["manifests", "--deployment", "x", "--plugins-from", "p"], "configmap/NAME"),
+        (vec!["manifests", "--deployment", ""], "--deployment"),
+    ] {
+        let ended = oarlock(&arguments);
+        assert!(
+            !ended.status.success() && text(&ended.stderr).contains(words),
+            "{arguments:?}: {}",
+            text(&ended.stderr)
+        );
+    }
+    let bound = oarlock(&["manifests", "--grants", &path, "--bind", "team-a"]);
+    assert!(text(&bound.stdout).contains("namespace: team-a"), "{}", text(&bound.stderr));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_whole_grant_is_printed_that_the_host_takes_as_it_is() {
+    let greedy = component("greedy.wasm");
+    let printed = oarlock(&["plugin", "grant", &greedy, "--any-version"]);
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let shown = text(&printed.stdout);
+    for words in ["kind: ActionPlugin", "name: greedy", "anyVersion: true", "reason:"] {
+        assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
+    }
+}
