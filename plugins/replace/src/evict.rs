@@ -16,6 +16,8 @@ use crate::{Case, MODE, NEW_POD, OWNER, SUCCESSORS};
 const EVICTED_AT: &str = "EvictedAt";
 /// Annotation: the kubelet of a node made the pod, from a file there.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Kinds of `apps` that create a pod for one that went, and that the manifest reads.
+const CONTROLLERS: [&str; 3] = ["ReplicaSet", "StatefulSet", "DaemonSet"];
 /// How long the controller is given before its absence is suspected, in milliseconds. A ReplicaSet makes the new pod
 /// at once, so the look that it would cost is spared nearly always.
 const PATIENCE: u64 = 10_000;
@@ -36,8 +38,14 @@ pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
         let message = format!("Pod {} is a mirror of a static pod: change the file on its node instead.", pod.name());
         return Err(Failure::permanent("NotReplaceable", message));
     }
-    if pod.controller()?.is_none() {
-        return Err(no_controller(&pod.name()));
+    let Some(owner) = pod.controller()? else { return Err(no_controller(&pod.name())) };
+    let makes_another = owner.group() == "apps" && CONTROLLERS.contains(&owner.kind.as_str());
+    if !begun && !makes_another {
+        let (name, kind) = (pod.name(), &owner.kind);
+        let message = format!(
+            "Pod {name} is controlled by a {kind}, of which nobody knows whether it creates a new one: it was left alone."
+        );
+        return Err(Failure::permanent("NotReplaceable", message));
     }
     if pod.is_terminating() {
         return Ok(proposal);

@@ -80,6 +80,15 @@ fn mirror_pod_is_not_replaceable() {
 }
 
 #[test]
+fn pod_of_a_controller_that_replaces_nothing_is_left_alone() {
+    for (api_version, kind) in [("batch/v1", "Job"), ("v1", "Pod"), ("example.com/v1", "ReplicaSet")] {
+        let failure = operate(Visit::to(&pod("old").controller(api_version, kind, "x"))).unwrap_err();
+        assert_eq!(failure.reason(), "NotReplaceable", "{kind}");
+        assert!(failure.message().contains(kind) && !failure.is_retryable(), "{failure}");
+    }
+}
+
+#[test]
 fn pod_that_goes_already_is_adopted() {
     let mode = Proposal::new().extra("Mode", "Evict");
     assert_eq!(operate(Visit::to(&old().deleted(LATER))).unwrap(), mode);
