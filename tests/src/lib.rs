@@ -4,11 +4,13 @@
 //! are written once against it and run on both.
 
 pub mod components;
+pub mod costly;
 /// Hosts that are killed, and what must be true then.
 pub mod crash;
 pub mod hosts;
 pub mod invariants;
 pub mod jobs;
+pub mod misfits;
 pub mod rig;
 pub mod scenarios;
 pub mod variants;
