@@ -1,7 +1,7 @@
 # The host and the shipped plugins in one static image that runs as nobody.
 #
 #   docker build -t oarlock .
-#   oarlock manifests --deployment oarlock | kubectl apply -f -
+#   docker run --rm oarlock manifests --deployment oarlock --pin /plugins/replace.wasm | kubectl apply -f -
 
 # Alpine's own target links statically against musl. The compiler is the one that rust-toolchain.toml pins.
 FROM rust:1.95.0-alpine AS build
@@ -13,7 +13,7 @@ RUN cargo build --release --locked -p oarlock --no-default-features --features j
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
  && cp target/release/oarlock /image/ \
  && cp target/wasm32-wasip2/release/replace.wasm /image/plugins/ \
- && cp plugins/replace/grant.yaml /image/grants.yaml
+ && /image/oarlock plugin grant /image/plugins/replace.wasm > /image/grants.yaml
 
 FROM scratch
 COPY --from=build /image/ /

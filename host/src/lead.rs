@@ -1,6 +1,6 @@
 //! One term of leadership at work: starts rounds, a few jobs at once, and stores their results.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -23,12 +23,9 @@ use tracing::Instrument;
 use crate::ports::{Ports, error_chain};
 use crate::queue::{Inbox, Queue};
 use crate::round::{Next, RoundError, round};
+use crate::running::{Places, RunningRounds};
 use crate::term::Term;
 
-/// Jobs whose rounds run at once. Rounds are short, and writes are bounded elsewhere.
-const ROUNDS_AT_ONCE: usize = 8;
-/// Of these, rounds of jobs of one action: a slow plugin leaves the others their places.
-const ROUNDS_OF_AN_ACTION: usize = ROUNDS_AT_ONCE / 2;
 /// Longest time that rounds may take to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
 
@@ -50,8 +47,8 @@ pub(crate) struct Lead {
     term: Arc<Term>,
     queue: Queue,
     rounds: JoinSet<Finished>,
-    /// The job of each round that runs, for when it panics, and its action.
-    running: HashMap<Id, (JobKey, Option<String>)>,
+    /// Those rounds' jobs, also for when one panics.
+    running: RunningRounds,
     orphans: Orphans,
     cleaning: JoinSet<()>,
 }
@@ -66,7 +63,7 @@ impl Lead {
             term,
             queue: Queue::default(),
             rounds: JoinSet::new(),
-            running: HashMap::new(),
+            running: RunningRounds::default(),
             orphans: Orphans::default(),
             cleaning: JoinSet::new(),
         };
@@ -88,24 +85,16 @@ impl Lead {
         }
     }
 
-    /// The due time of the next round, while one more may run.
+    /// The due time of the next round that may begin, or the time at which a round that runs gives up its place.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let full = self.full_actions();
-        self.queue.next(|key| self.ports.has_place(key, &full)).filter(|_| self.rounds.len() < ROUNDS_AT_ONCE)
+        let places = self.running.places(Instant::now());
+        let next = || self.queue.next(|key| self.has_place(&places, key));
+        let due = if places.is_full { None } else { next() };
+        due.into_iter().chain(places.next).min()
     }
 
-    /// The actions of which no further job may have a round now.
-    fn full_actions(&self) -> Vec<String> {
-        let mut rounds: HashMap<&String, usize> = HashMap::new();
-        for action in self.running.values().filter_map(|(_, action)| action.as_ref()) {
-            let rounds = rounds.entry(action).or_default();
-            *rounds = rounds.saturating_add(1);
-        }
-        rounds
-            .into_iter()
-            .filter(|(_, rounds)| *rounds >= ROUNDS_OF_AN_ACTION)
-            .map(|(action, _)| action.clone())
-            .collect()
+    fn has_place(&self, places: &Places, key: &JobKey) -> bool {
+        places.has_room(key) && self.ports.has_place(key, &places.full_actions)
     }
 
     /// Removes holds whose job is gone, in the background.
@@ -208,20 +197,25 @@ impl Lead {
 
     /// Starts the rounds that are due.
     pub(crate) fn start_due(&mut self) {
-        while self.rounds.len() < ROUNDS_AT_ONCE {
-            let full = self.full_actions();
-            let next = self.queue.take(Instant::now(), |key| self.ports.has_place(key, &full));
-            let Some((key, memory, inbox)) = next else { return };
+        loop {
+            let places = self.running.places(Instant::now());
+            if places.is_full {
+                break;
+            }
+            let next = self
+                .queue
+                .take(Instant::now(), |key| places.has_room(key) && self.ports.has_place(key, &places.full_actions));
+            let Some((key, memory, inbox)) = next else { break };
             // Here, so that a change that is heard from now on makes the job due, and does not wait for a result.
             inbox.results.iter().for_each(|result| self.term.outbox.taken(result));
             let (ports, term) = (self.ports.clone(), self.term.clone());
             let span = tracing::info_span!("round", job = %key);
-            let of_round = (key.clone(), self.ports.cluster.action(&key));
+            let (of, action) = (key.clone(), self.ports.cluster.action(&key));
             let started = self.rounds.spawn(run_round(ports, term, key, memory, inbox).instrument(span));
-            self.running.insert(started.id(), of_round);
+            self.running.begin(started.id(), of, action);
         }
         let writes = self.term.outbox.queue(|queue| queue.all_waiting());
-        self.ports.metrics.queues_are(self.rounds.len(), self.queue.due(Instant::now()), writes);
+        self.ports.metrics.queues_are(self.running.len(), self.queue.due(Instant::now()), writes);
     }
 
     /// Resolves once a round has ended and its result is stored; never while none runs.
@@ -236,7 +230,7 @@ impl Lead {
     fn finish(&mut self, ended: Result<(Id, Finished), JoinError>) {
         let Finished { key, mut memory, outcome } = match ended {
             Ok((id, finished)) => {
-                self.running.remove(&id);
+                self.running.end(id);
                 finished
             }
             Err(error) => return self.panicked(&error),
@@ -288,7 +282,7 @@ impl Lead {
     /// Handles a panic of a round: its job continues with an empty memory, and no other is affected.
     fn panicked(&mut self, error: &JoinError) {
         self.ports.metrics.panicked();
-        let Some((key, _)) = self.running.remove(&error.id()) else { return };
+        let Some(key) = self.running.end(error.id()) else { return };
         let wait = self.queue.failed(&key, Box::default(), None);
         // Its claims may not be known.
         self.keep_no_neighbour_waiting(&key, wait, NEIGHBOURS_WAIT_UNREAD);

@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod ports;
 pub mod queue;
 pub mod round;
+mod running;
 pub mod telemetry;
 pub mod term;
 

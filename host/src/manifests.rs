@@ -3,6 +3,7 @@
 
 mod deployment;
 mod kinds;
+mod pinned;
 mod roles;
 
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use thiserror::Error;
 
 pub use deployment::{PluginSource, deployment};
 pub use kinds::KnownKinds;
+pub use pinned::{PinError, pinned};
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};
 
@@ -20,7 +22,8 @@ const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const USERS: &str = include_str!("../manifests/users.yaml");
 
-/// The grants of the shipped plugins, as a grants file.
+/// The grants of the shipped plugins, as a grants file. They are for any component of those names: [`pinned`] makes them for
+/// one.
 pub const SHIPPED_GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
 
 /// The documents cannot be written.
@@ -51,20 +54,32 @@ pub fn crds() -> String {
 /// If the shipped grants are invalid, which a test excludes.
 pub fn manifests() -> Result<String, ManifestsError> {
     let grants = oarlock_wasm::parse_grants(SHIPPED_GRANTS).map_err(ManifestsError::Grants)?;
-    manifests_with(&GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() })
+    manifests_with(&GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() }, PodPolicies::Printed)
+}
+
+/// Whether the admission policies of pods are printed. They cost the API server some time at each create and update of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodPolicies {
+    /// They are.
+    Printed,
+    /// They are left out.
+    LeftOut,
 }
 
 /// All documents that a cluster needs before the host runs there with these grants, in the order in which to apply them:
-/// namespace, CRDs, admission policy with its binding, account and roles.
+/// namespace, CRDs, admission policy of jobs with its binding, account and roles, and the policies of pods.
 ///
 /// # Errors
 /// Names what no role can say, with the fix.
-pub fn manifests_with(access: &GrantedAccess) -> Result<String, ManifestsError> {
+pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<String, ManifestsError> {
     let [job, record] = oarlock_api::CRDS;
     let granted = access.documents().map_err(ManifestsError::Roles)?;
     let granted: Vec<String> = granted.iter().map(yaml).collect::<Result<_, _>>()?;
-    let fixed = [NAMESPACE, job, record, oarlock_api::ADMISSION, ROLES, USERS];
-    Ok(join(&fixed.into_iter().chain(granted.iter().map(String::as_str)).collect::<Vec<_>>()))
+    let fixed = [NAMESPACE, job, record, oarlock_api::JOB_ADMISSION, ROLES, USERS];
+    let granted = granted.iter().map(String::as_str);
+    // Last, since a host that runs already is to have the rights that they ask for.
+    let policies = (policies == PodPolicies::Printed).then_some(oarlock_api::POD_ADMISSION);
+    Ok(join(&fixed.into_iter().chain(granted).chain(policies).collect::<Vec<_>>()))
 }
 
 fn yaml(document: &RoleDocument) -> Result<String, ManifestsError> {
@@ -120,6 +135,11 @@ mod tests {
                 "ClusterRoleBinding",
                 "ClusterRole",
                 "ClusterRoleBinding",
+                // Of holds on pods, and of what the host may change of pods.
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
             ]
         );
         assert!(documents.iter().all(|document| document["metadata"]["name"].is_string()));

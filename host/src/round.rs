@@ -61,8 +61,7 @@ pub async fn round(ports: &Ports, term: &Term, key: &JobKey, memory: &mut JobMem
     let refreshed = refresh(memory, &job, &observed);
     match refreshed {
         Refresh::NeedsRecords => return Ok(Next::WithRecords),
-        Refresh::Superseded => return Ok(term.end()),
-        // Who may edit a status may not end a term: only the lease says who leads.
+        // Who may edit a status or a record may not end a term: only the lease says who leads.
         Refresh::Overtaken if !term.fence.confirm().await => return Ok(Next::At(None)),
         Refresh::Unchanged | Refresh::Reloaded | Refresh::Overtaken => {}
     }

@@ -34,11 +34,4 @@ impl Term {
         let quiet = self.outbox.queue(|queue| queue.withdraw_key(key));
         if quiet { Next::Gone } else { Next::At(None) }
     }
-
-    /// Ends the term because another process leads: nothing more is sent in it.
-    pub fn end(&self) -> Next {
-        tracing::warn!("an OperationRecord has a higher epoch: another process leads");
-        self.fence.close();
-        Next::At(None)
-    }
 }

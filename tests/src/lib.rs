@@ -4,10 +4,12 @@
 //! are written once against it and run on both.
 
 pub mod components;
+pub mod costly;
 /// Hosts that are killed, and what must be true then.
 pub mod crash;
 pub mod hosts;
 pub mod jobs;
+pub mod misfits;
 pub mod oracle;
 pub mod rig;
 pub mod scenarios;

@@ -9,9 +9,10 @@ use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectRulesReview, SelfSubjectRulesReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
 };
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, DynamicObject, PostParams};
-use oarlock::manifests::{GrantedAccess, KnownKinds, manifests_with};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::audit::Audit;
 use oarlock_bed::control_plane::{self, ControlPlane};
@@ -39,7 +40,8 @@ fn grants() -> String {
 /// What `oarlock manifests --grants` prints.
 fn documents() -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(&grants())?;
-    install::documents(&manifests_with(&GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() })?)
+    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    install::documents(&manifests_with(&access, PodPolicies::Printed)?)
 }
 
 /// A control plane that has the namespaces and these documents.
@@ -154,7 +156,7 @@ const EVERYWHERE: &[&str] = &[
     "apps/statefulsets watch",
     "events.k8s.io/events create",
 ];
-const GRANTED: &[&str] = &["/pods patch", "/pods/eviction create"];
+const GRANTED: &[&str] = &["/pods patch", "/pods/eviction create", "oarlock.dev/holds update"];
 const ELSEWHERE: &[&str] = &[];
 /// The lease of this host, and those that the rigs' own roles name.
 const AT_HOME: &[&str] = &[
@@ -226,6 +228,8 @@ async fn nothing_dangerous(admin: &Client) -> anyhow::Result<()> {
         "delete /pods granted",
         "deletecollection /pods granted",
         "patch /pods other",
+        "update oarlock.dev/holds other",
+        "patch oarlock.dev/podspecs granted",
         "patch /pods kube-system",
         "create /pods/eviction other",
         "create /pods/exec granted",
@@ -359,6 +363,54 @@ async fn whoever_may_view_or_edit_a_namespace_may_view_or_edit_its_jobs() -> any
         ensure!(!visitor(line).await?, "who may edit may {line}");
     }
     Ok(())
+}
+
+/// A pod, patched by an account; what the server says against it.
+async fn patched(plane: &ControlPlane, account: Account, name: &str, body: Value) -> anyhow::Result<Option<String>> {
+    let pods: Api<Pod> = Api::namespaced(plane.client(account).await?, NAMESPACES[0]);
+    match pods.patch(name, &PatchParams::default(), &Patch::Merge(body)).await {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message)),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+fn hold(list: &str) -> Value {
+    json!({"metadata": {"annotations": {"hold.oarlock.dev/00000000-0000-0000-0000-000000000000": list}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_hold() -> anyhow::Result<()> {
+    let plane = plane().await?;
+    let admin = plane.client(Account::Admin).await?;
+    let rig = Rig::real(plane.clone(), NAMESPACES[0]).await?;
+    rig.seedbed.bare_pod("a").await?;
+    bind(&admin, "edit").await?;
+    patiently("whoever may edit may patch pods", async || {
+        may(&admin, Account::Visitor, words("patch /pods granted")).await
+    })
+    .await?;
+    let by = async |account: Account, body: Value| patched(&plane, account, "a", body).await;
+    let deadline = |seconds: i64| json!({"spec": {"activeDeadlineSeconds": seconds}});
+    patiently("both policies are in force", async || {
+        let (host, visitor) = (by(Account::Host, deadline(9_000)).await?, by(Account::Visitor, hold("[]")).await?);
+        Ok(host.is_some() && visitor.is_some())
+    })
+    .await?;
+    let refused = by(Account::Host, deadline(8_000)).await?.unwrap_or_default();
+    ensure!(refused.contains("only labels, annotations and finalizers of pods"), "{refused}");
+    let owned = json!([{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "u"}]);
+    let refused = by(Account::Host, json!({"metadata": {"ownerReferences": owned}})).await?.unwrap_or_default();
+    ensure!(refused.contains("only labels, annotations and finalizers of pods"), "{refused}");
+    ensure!(by(Account::Visitor, deadline(8_000)).await?.is_none(), "others change what they may");
+    ensure!(by(Account::Host, hold("[\"label:a\"]")).await?.is_none(), "the host holds a pod");
+    let refused = by(Account::Visitor, hold("[\"finalizer:x\"]")).await?.unwrap_or_default();
+    ensure!(refused.contains("only the host of OperationJobs adds or changes hold.oarlock.dev/*"), "{refused}");
+    ensure!(by(Account::Visitor, json!({"metadata": {"labels": {"a": "b"}}})).await?.is_none(), "a held pod is edited");
+    let gone = json!({"metadata": {"annotations": null}});
+    ensure!(by(Account::Visitor, gone).await?.is_none(), "and a hold is taken off");
+    ensure!(by(Account::Admin, hold("[]")).await?.is_none(), "an admin may do everything");
+    rig.finish().await
 }
 
 #[test]

@@ -27,4 +27,8 @@ pub const OPERATION_RECORD_API_VERSION: &str = "oarlock.dev/v1alpha1";
 /// The CustomResourceDefinitions, one YAML document each, in the order in which to apply them.
 pub const CRDS: [&str; 2] = [include_str!("../crds/operationjob.yaml"), include_str!("../crds/operationrecord.yaml")];
 /// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.
-pub const ADMISSION: &str = include_str!("../crds/admission.yaml");
+pub const JOB_ADMISSION: &str = include_str!("../crds/admission.yaml");
+/// The ValidatingAdmissionPolicies of pods, each with its binding: to apply once the host has its roles.
+pub const POD_ADMISSION: &str = include_str!("../crds/pods.yaml");
+/// All of them.
+pub const ADMISSION: &str = concat!(include_str!("../crds/admission.yaml"), "---\n", include_str!("../crds/pods.yaml"));

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
 use super::{json, print, read_grants};
-use crate::manifests::{GrantedAccess, KnownKinds, PluginSource, SHIPPED_GRANTS, as_json, deployment, manifests_with};
+use crate::manifests::{
+    GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment, manifests_with, pinned,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,9 +22,9 @@ Examples:
       where a grant has `namespaces: [team-*]`, for a role is bound to each namespace by its name
   kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
       where a grant names kinds that are not of Kubernetes
-  oarlock manifests --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
-      the host itself, too
-  oarlock manifests --deployment registry.example/oarlock:0.1.0 --plugins-from configmap/oarlock-plugins
+  oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm | kubectl apply -f -
+      the host itself, too; its grants are for this file alone, which in the image is /plugins/replace.wasm
+  oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm --plugins-from configmap/oarlock-plugins
       the same with its plugins in a ConfigMap: kubectl -n oarlock-system create configmap oarlock-plugins --from-file DIR";
 
 /// Arguments of `oarlock manifests`.
@@ -38,9 +40,15 @@ pub(crate) struct ManifestsArgs {
     /// CustomResourceDefinitions of kinds in the grants, as YAML or JSON; can be repeated
     #[arg(long, value_name = "FILE")]
     crds: Vec<PathBuf>,
+    /// Leave out the admission policies of pods, which cost the API server some time at each create and update of a pod
+    #[arg(long)]
+    no_pod_policies: bool,
     /// Print the host as a Deployment of this image, too
     #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     deployment: Option<String>,
+    /// A component that the grants are for, in place of any of its name; can be repeated
+    #[arg(long, value_name = "FILE", requires = "deployment")]
+    pin: Vec<PathBuf>,
     /// The plugins of that Deployment: configmap/NAME, pvc/NAME or image/REFERENCE [default: those in its image]
     #[arg(long, value_name = "SOURCE", requires = "deployment")]
     plugins_from: Option<PluginSource>,
@@ -74,11 +82,28 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     };
     let mut kinds = KnownKinds::built_in();
     args.crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
-    let mut printed = manifests_with(&GrantedAccess { grants, kinds, bind: args.bind.clone() })?;
+    let policies = if args.no_pod_policies { PodPolicies::LeftOut } else { PodPolicies::Printed };
+    let mut printed = manifests_with(&GrantedAccess { grants, kinds, bind: args.bind.clone() }, policies)?;
     if let Some(image) = &args.deployment {
+        if args.grants.is_none() && args.pin.is_empty() {
+            bail!(
+                "the shipped grants are for any file that calls itself `replace`: add `--pin FILE` with the replace.wasm of \
+                 the image, which has it as /plugins/replace.wasm, or give grants of your own by `--grants FILE`"
+            );
+        }
+        let text = args.pin.iter().try_fold(text, |text, file| pin(&text, file))?;
         printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref())?;
     }
     print_documents(&printed, args.output)
+}
+
+/// The grants, for this component alone where they are for its plugin.
+fn pin(grants: &str, file: &Path) -> anyhow::Result<String> {
+    let named = || format!("cannot pin the grants to {}", file.display());
+    let bytes = std::fs::read(file).with_context(named)?;
+    let facts = oarlock_wasm::inspect(&bytes).with_context(named)?;
+    let manifest = facts.manifest.context("it has no manifest").with_context(named)?;
+    pinned(grants, &manifest.name, &facts.digest).with_context(named)
 }
 
 fn learn(kinds: &mut KnownKinds, path: &Path) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use oarlock_api::OARLOCK_GROUP;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
 use serde_json::{Value, json};
@@ -88,7 +89,10 @@ type Rules = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// The verbs of roles, in the usual order.
-const VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
+const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+/// What the admission policies of pods ask for; no object has these resources.
+const HOLDS: &str = "holds";
+const POD_SPECS: &str = "podspecs";
 /// Kinds that run pods, which may name any Secret and ServiceAccount of their namespace.
 const WORKLOADS: [&str; 8] =
     ["Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
@@ -149,11 +153,15 @@ impl GrantedAccess {
         let (mut inside, mut outside) = (Rules::new(), Rules::new());
         // Whatever a plugin does to its target, the host bumps it, and bars it for other targets (3.7.11, 3.15.6).
         inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
+        inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
         for rule in &grant.writes {
             let kind = self.kind(&grant.name, &rule.api_version, &rule.kind)?;
             let into = if kind.namespaced { &mut inside } else { &mut outside };
             for (resource, verb) in needed(rule, &kind.plural) {
                 into.entry((kind.group.clone(), resource)).or_default().insert(verb);
+            }
+            if rule.verb == Verb::Patch && kind.group.is_empty() && kind.plural == "pods" {
+                into.entry((OARLOCK_GROUP.to_owned(), POD_SPECS.to_owned())).or_default().insert("patch");
             }
         }
         Ok((inside, outside))

@@ -43,7 +43,7 @@ fn reads_count_everywhere_and_writes_where_the_grant_does() {
         [
             "replace-reads: deployments get,list,watch",
             "ClusterRoleBinding replace-reads",
-            "replace-writes: pods/eviction create; pods patch",
+            "replace-writes: pods/eviction create; pods patch; holds update",
             "RoleBinding replace-writes a",
             "RoleBinding replace-writes b",
         ]
@@ -66,12 +66,22 @@ fn each_verb_becomes_what_the_host_does_for_it() {
         [
             "all-cluster-writes: nodes patch",
             "ClusterRoleBinding all-cluster-writes",
-            "all-writes: configmaps delete; pods patch; deployments,deployments/scale patch; jobs get,create",
+            "all-writes: configmaps delete; pods patch; deployments,deployments/scale patch; jobs get,create; holds update",
             "ClusterRoleBinding all-writes",
         ]
     );
     let documents = granted.documents().unwrap();
     assert!(documents.iter().any(|document| document.comment.contains("a Job reaches every Secret")));
+}
+
+#[test]
+fn more_than_metadata_of_pods_is_changed_only_where_that_is_granted() {
+    let granted = access(&[(
+        "patcher",
+        json!({"namespaces": ["a"], "writes": [{"verb": "patch", "apiVersion": "v1", "kind": "Pod"}]}),
+    )]);
+    let shown = shown(&granted);
+    assert_eq!(shown.first().map(String::as_str), Some("patcher-writes: pods patch; podspecs patch; holds update"));
 }
 
 #[test]

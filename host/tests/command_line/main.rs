@@ -38,6 +38,39 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+#[test]
+fn the_policies_of_pods_can_be_left_out() {
+    let printed = |arguments: &[&str]| text(&oarlock(arguments).stdout).matches("-holds.oarlock.dev").count();
+    assert!(printed(&["manifests"]) > 1);
+    assert_eq!(printed(&["manifests", "--no-pod-policies"]), 0);
+}
+
+#[test]
+fn a_deployment_is_granted_its_own_replace_alone() {
+    let replace = component("replace.wasm");
+    let printed = oarlock(&["manifests", "--deployment", "x", "--pin", &replace, "-o", "json"]);
+    let list: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    let grants =
+        list["items"].as_array().unwrap().iter().find_map(|item| item["data"]["grants.yaml"].as_str()).unwrap();
+    assert!(!grants.contains("anyVersion:") && grants.contains("digest: sha256:"), "{grants}");
+    let folder = empty_folder("pinned");
+    let path = folder.join("grants.yaml").display().to_string();
+    std::fs::write(&path, grants).unwrap();
+    let vetted = |file: &str| oarlock(&["plugin", "vet", file, "--grants", &path, "-o", "json"]);
+    assert!(vetted(&replace).status.success(), "{}", text(&vetted(&replace).stdout));
+    // Whoever may drop a file names it so, in a higher version.
+    let mut manifest: serde_json::Value =
+        serde_json::from_str(include_str!("../../../plugins/replace/manifest.json")).unwrap();
+    manifest["version"] = "99.0.0".into();
+    let taker = oarlock_wasm::annotate(&std::fs::read(&replace).unwrap(), manifest.to_string().as_bytes()).unwrap();
+    let file = folder.join("replace.wasm").display().to_string();
+    std::fs::write(&file, taker).unwrap();
+    let refused = vetted(&file);
+    let verdict: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!(verdict["status"]["state"], "AwaitingGrant", "{verdict}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// An empty folder for one test.
 fn empty_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -172,7 +205,9 @@ fn completions_know_every_command_in_every_shell() {
 
 #[test]
 fn what_prints_documents_prints_them_as_one_json_list_too() {
-    for arguments in [&["crds", "-o", "json"][..], &["manifests", "--deployment", "x", "-o", "json"]] {
+    let replace = component("replace.wasm");
+    let deployed = ["manifests", "--deployment", "x", "--pin", &replace, "-o", "json"];
+    for arguments in [&["crds", "-o", "json"][..], &deployed] {
         let ended = oarlock(arguments);
         let list: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
         assert_eq!(list["kind"], "List");
@@ -194,6 +229,8 @@ fn manifests_that_cannot_be_written_say_what_to_do() {
         (vec!["manifests", "--plugins-from", "configmap/p"], "--deployment"),
         (vec!["manifests", "--deployment", "x", "--plugins-from", "p"], "configmap/NAME"),
         (vec!["manifests", "--deployment", ""], "--deployment"),
+        (vec!["manifests", "--deployment", "x"], "--pin FILE"),
+        (vec!["manifests", "--deployment", "x", "--pin", &path], "cannot pin the grants to"),
     ] {
         let ended = oarlock(&arguments);
         assert!(

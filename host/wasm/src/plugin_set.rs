@@ -73,7 +73,7 @@ impl PluginSet {
         }
         let elected = candidates
             .into_iter()
-            .filter_map(|(action, rivals)| Some((action.clone(), elect(&rivals, before.serving.get(&action))?)));
+            .filter_map(|(action, rivals)| Some((action.clone(), self.elect(&rivals, before.serving.get(&action))?)));
         let serving: BTreeMap<_, _> = elected.collect();
         self.drain(&serving, before);
         let mut callable = HashMap::new();
@@ -88,6 +88,26 @@ impl PluginSet {
         let declared = union(callable.values().map(|callable| &callable.plugin));
         let list = self.list(&serving);
         Snapshot { serving, callable, list, declared }
+    }
+
+    /// The plugin that serves, of those that claim one action. Where they have several names, it is one of the name whose
+    /// grant comes first: else whoever may drop a file of one plugin would take another's action. Of that name it is the
+    /// highest version; if two files have that, the one that served before, else neither.
+    fn elect(&self, rivals: &[Arc<Plugin>], incumbent: Option<&Arc<Plugin>>) -> Option<Arc<Plugin>> {
+        let place = |plugin: &Arc<Plugin>| {
+            let name = &plugin.manifest().name;
+            self.grants.iter().position(|grant| grant.name == *name).unwrap_or(usize::MAX)
+        };
+        let first = rivals.iter().map(place).min()?;
+        let mut named: Vec<&Arc<Plugin>> = rivals.iter().filter(|plugin| place(plugin) == first).collect();
+        let version = |plugin: &&Arc<Plugin>| -> Version { plugin.manifest().version.clone() };
+        let highest = named.iter().map(version).max()?;
+        named.retain(|plugin| version(plugin) == highest);
+        if let [only] = named.as_slice() {
+            return Some(Arc::clone(only));
+        }
+        let served = |plugin: &&&Arc<Plugin>| incumbent.is_some_and(|old| old.digest() == plugin.digest());
+        named.iter().find(served).map(|plugin| Arc::clone(plugin))
     }
 
     /// Keeps replaced versions for the jobs that began with them.
@@ -203,20 +223,6 @@ impl PluginSet {
     }
 }
 
-/// The plugin of the highest version. If two files have it, the one that served before; else neither.
-fn elect(rivals: &[Arc<Plugin>], incumbent: Option<&Arc<Plugin>>) -> Option<Arc<Plugin>> {
-    let version = |plugin: &Arc<Plugin>| -> Version { plugin.manifest().version.clone() };
-    let highest = rivals.iter().map(version).max()?;
-    let mut top = rivals.iter().filter(|plugin| version(plugin) == highest);
-    match (top.next(), top.next()) {
-        (Some(only), None) => Some(only.clone()),
-        _ => {
-            let served = |plugin: &&Arc<Plugin>| incumbent.is_some_and(|old| old.digest() == plugin.digest());
-            rivals.iter().filter(|plugin| version(plugin) == highest).find(served).cloned()
-        }
-    }
-}
-
 impl PluginEntry {
     /// A file of which nothing but this is known.
     pub(crate) fn new(digest: Option<String>, outcome: Outcome) -> Self {
@@ -289,7 +295,12 @@ fn with_election(status: PluginStatus, plugin: &Plugin, serving: &BTreeMap<Strin
         }
         Some(winner) => {
             let (name, version) = (&winner.manifest().name, &winner.manifest().version);
-            let sentence = format!("{name} {version} serves this action; raise the version, or remove one file");
+            let cure = if *name == plugin.manifest().name {
+                "raise the version, or remove one file"
+            } else {
+                "give it an action of its own, or put its grant first"
+            };
+            let sentence = format!("{name} {version} serves this action; {cure}");
             status.with((PluginState::Rejected, "ActionTaken", &sentence))
         }
         None => {

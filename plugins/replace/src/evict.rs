@@ -39,7 +39,8 @@ pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
         return Err(Failure::permanent("NotReplaceable", message));
     }
     let Some(owner) = pod.controller()? else { return Err(no_controller(&pod.name())) };
-    if owner.group() != "apps" || !KINDS.contains(&owner.kind.as_str()) {
+    let makes_another = owner.group() == "apps" && KINDS.contains(&owner.kind.as_str());
+    if !begun && !makes_another {
         return Err(not_replaceable(&pod.name(), owner));
     }
     if pod.is_terminating() {

@@ -83,7 +83,7 @@ pub(crate) enum Scenario {
     Deadline,
     /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
     Outage,
-    /// One job beside a plugin that misbehaves, in each of eleven ways: what it loses by that
+    /// One job beside a plugin that misbehaves, in each of eleven ways, or does not: what it loses by that
     Neighbours,
 }
 

@@ -21,8 +21,10 @@ use crate::scene::{Cast, Scene, figures_of};
 use crate::site::longest;
 use crate::spread::{self, as_f64, round};
 
-/// What the other plugin does; `compile` is a new file of it each second.
-const MISDEEDS: [&str; 11] = [
+/// What the other plugin does; `compile` is a new file of it each second. With `succeed` it does nothing wrong: what that
+/// costs is the price of as many jobs beside.
+const MISDEEDS: [&str; 12] = [
+    "succeed",
     "trap-in-operate",
     "loop-in-operate",
     "memory-bomb-in-operate",
@@ -46,7 +48,8 @@ const EACH: Duration = Duration::from_millis(250);
 const AHEAD: Duration = Duration::from_secs(2);
 
 const NOTES: &str = "\
-- besideToAlone: the rate at which a job replaces its targets beside the misdeed, divided by its rate alone.
+- besideToAlone: the rate at which a job replaces its targets beside the misdeed, divided by its rate alone. With `succeed` the
+  other jobs do nothing wrong: the others are to be compared with that.
 - peakRssMib: of the host, with and without the misdeed. misdeeds: jobs of the other plugin that were begun meanwhile, of 25
   targets each; with `compile`, new files of it.";
 

@@ -182,6 +182,13 @@ impl JobState {
                 target.start = target.start.or(Some(now));
             }
         }
+        // Without a start it would have no deadline.
+        for (index, target) in targets.iter_mut().enumerate() {
+            if target.progress == Progress::Processing {
+                let remembered = known.and_then(|known| known.targets.get(index)?.start);
+                target.start = target.start.or(remembered).or(Some(now));
+            }
+        }
         let mut state = Self { names, targets, lost, ..Self::default() };
         state.take_job(&status);
         state
@@ -332,6 +339,18 @@ mod tests {
         assert_eq!(state.targets.len(), 2);
         assert_eq!(state.targets[0].progress, Progress::Pending);
         assert_eq!(state.targets[0].start, None);
+    }
+
+    #[test]
+    fn a_target_in_flight_whose_start_is_lost_has_its_time_from_now_on() {
+        let details = json!([{"name": "a", "progress": "Processing"}, {"name": "b", "progress": "Pending"}]);
+        let job =
+            job(json!({"spec": {"targets": [{"name": "a"}, {"name": "b"}]}, "status": {"targetDetails": details}}));
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let first = JobState::read(&job, &[], now, None);
+        assert_eq!((first.targets[0].start, first.targets[1].start), (Some(now), None));
+        let later = "2026-01-01T01:00:00Z".parse().unwrap();
+        assert_eq!(JobState::read(&job, &[], later, Some(&first)).targets[0].start, Some(now), "it is remembered");
     }
 
     #[test]

@@ -30,12 +30,11 @@ pub enum Refresh {
     Unchanged,
     /// The durable state was read again.
     Reloaded,
-    /// The same, and the status has a higher epoch than this term has given it: another process may lead.
+    /// The same, and the status or a record has a higher epoch than this term has given it: another process may lead, or
+    /// somebody has edited it. If this term stands, that is its epoch from now on.
     Overtaken,
     /// The records are needed first.
     NeedsRecords,
-    /// A record has a higher epoch: another process leads.
-    Superseded,
 }
 
 /// Brings `memory` up to `job`.
@@ -69,20 +68,18 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
             spare_right_shards(memory, job, records);
         }
         memory.version = Some(seen);
-        return if superseded(memory) { Refresh::Superseded } else { Refresh::Unchanged };
+        return if overtaken_in_records(memory) { Refresh::Overtaken } else { Refresh::Unchanged };
     }
     let known = same_job.then(|| std::mem::take(&mut memory.state));
     memory.shards.read(records, known.is_some() && memory.epoch_raised);
     memory.status.clone_from(&job.status);
     let known = known.filter(|_| memory.epoch_raised);
     memory.adopt(JobState::read(job, records, observed.now, known.as_ref()), seen);
-    let overtaken = known.as_ref().is_some_and(|known| memory.state.epoch > known.epoch);
+    let mut overtaken = known.as_ref().is_some_and(|known| memory.state.epoch > known.epoch);
     // Whoever lowers the epoch in a status does not make this term an older one.
     memory.state.epoch = memory.state.epoch.max(known.map_or(i64::MIN, |known| known.epoch));
     spare_right_shards(memory, job, records);
-    if superseded(memory) {
-        return Refresh::Superseded;
-    }
+    overtaken |= overtaken_in_records(memory);
     let lost: Vec<u32> = memory.state.lost.iter().copied().collect();
     lost.into_iter().for_each(|index| memory.target(index).record_lost = true);
     memory.status_differs = status::differs(memory, job.status.as_ref());
@@ -103,9 +100,16 @@ fn spare_right_shards(memory: &mut JobMemory, job: &OperationJob, records: &[Ope
     memory.shards.rewrite.retain(|shard| !right.contains(shard));
 }
 
-/// True if a record was written by a later term.
-fn superseded(memory: &JobMemory) -> bool {
-    memory.epoch_raised && memory.shards.stored.values().any(|shard| shard.epoch > memory.state.epoch)
+/// Takes over an epoch in a record that is higher than the one this term has given the job. Returns true if there was one.
+fn overtaken_in_records(memory: &mut JobMemory) -> bool {
+    let (epoch, highest) = (memory.state.epoch, memory.shards.highest_epoch());
+    let overtaken = memory.epoch_raised && highest > epoch;
+    if overtaken {
+        let higher = memory.shards.stored.iter().filter(|(_, shard)| shard.epoch > epoch).map(|(shard, _)| *shard);
+        memory.shards.rewrite.extend(higher.collect::<Vec<_>>());
+        memory.state.epoch = highest;
+    }
+    overtaken
 }
 
 /// The version of a job.

@@ -86,8 +86,6 @@ pub(crate) struct Bench {
     pub(crate) wire: usize,
     /// Visits of a round after which its time is up.
     pub(crate) visits_in_time: usize,
-    /// Terms that ended because a record had a higher epoch.
-    pub(crate) terms_lost: usize,
 }
 
 impl Bench {
@@ -126,7 +124,6 @@ impl Bench {
             tries: 0,
             wire: usize::MAX,
             visits_in_time: usize::MAX,
-            terms_lost: 0,
         }
     }
 

@@ -10,6 +10,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use oarlock_core::plugin::names::shown;
+
 use crate::load::compile::{DONE, HelperTask, REJECTED, compile_component, not_compiled, vet_component};
 use crate::memory::MemoryShares;
 use crate::rejection::Rejection;
@@ -162,7 +164,7 @@ fn through(mut child: Child, bytes: &[u8], into: &mut (impl Write + Send), limit
             (HelperReply::Rejected(rejection), _) => Err(NoResult::Rejected(rejection)),
             (HelperReply::Done, Ok(status)) if status.success() && !late => Ok(()),
             (_, Ok(status)) if late || status.code().is_none() => Err(NoResult::Ended(status, stderr)),
-            _ => Err(NoResult::Rejected(not_compiled(reason_of(&stderr)))),
+            _ => Err(NoResult::Rejected(not_compiled(&reason_of(&stderr)))),
         }
     })
 }
@@ -207,10 +209,22 @@ fn read(from: impl Read, limit: u64) -> Vec<u8> {
     bytes
 }
 
-fn reason_of(stderr: &[u8]) -> &str {
-    std::str::from_utf8(stderr)
-        .map(str::trim)
-        .ok()
-        .filter(|reason| !reason.is_empty())
-        .unwrap_or("the compiler gave no reason")
+/// What it said, on one line and without the advice on how to see where it panicked.
+fn reason_of(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("note: run with"));
+    let said = shown(&lines.collect::<Vec<_>>().join(" "));
+    if said.is_empty() { "the compiler gave no reason".to_owned() } else { said }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_a_helper_that_ended_is_one_line() {
+        let panic = b"\nthread 'main' panicked at x.rs:1:1:\nit is \x1b[2Jfull\nnote: run with `RUST_BACKTRACE=1`\n";
+        assert_eq!(reason_of(panic), "thread 'main' panicked at x.rs:1:1: it is \u{fffd}[2Jfull");
+        assert_eq!(reason_of(b" \n"), "the compiler gave no reason");
+    }
 }

@@ -101,6 +101,31 @@ async fn the_higher_version_serves_and_the_other_is_told_so() {
 }
 
 #[tokio::test]
+async fn an_action_is_served_by_the_plugin_whose_grant_comes_first_whatever_version_another_claims() {
+    let taker = |version: &str| {
+        with_manifest(&component("hostile"), |manifest| {
+            manifest["action"] = json!("Replace");
+            manifest["version"] = json!(version);
+        })
+    };
+    let grants = [all_of(&component("replace"), None), all_of(&component("hostile"), None)];
+    let serves = |plugins: &Plugins| found(plugins, "Replace", None).unwrap().manifest.name.clone();
+    for version in ["99.0.0", "0.1.0"] {
+        let plugins = Plugins::start(options()).await.unwrap();
+        plugins.set_grants(grants.to_vec()).await;
+        // Also where it is there first, as after a restart.
+        plugins.publish("a.wasm", taker(version)).await;
+        plugins.publish("replace.wasm", component("replace")).await;
+        assert_eq!(serves(&plugins), "replace", "{version}");
+        let told = plugins.list().into_iter().find(|status| status.source == "a.wasm").unwrap();
+        assert_eq!(told.reason, "ActionTaken");
+        assert!(told.message.contains("give it an action of its own"), "{}", told.message);
+        plugins.set_grants(grants.iter().rev().cloned().collect()).await;
+        assert_eq!(serves(&plugins), "hostile", "{version}");
+    }
+}
+
+#[tokio::test]
 async fn of_two_that_claim_one_version_neither_new_one_serves() {
     let other = with_manifest(&component("replace"), |manifest| manifest["description"] = json!("another"));
     let plugins = granted().await;

@@ -31,7 +31,10 @@ async fn each_file_that_is_no_plugin_is_rejected_with_a_fix() {
         assert_eq!(status.reason, reason, "{}", status.message);
         assert!(status.message.contains(';') || status.message.contains("at most"), "no fix in: {}", status.message);
     }
-    let status = dropped(flipped).await;
+    // Wherever that is: code is looked at once it is granted.
+    let plugins = Plugins::start(options()).await.unwrap();
+    plugins.set_grants(vec![all_of(&whole, None)]).await;
+    let status = plugins.publish("flipped", flipped).await.unwrap();
     assert_eq!(format!("{:?}", status.state), "Rejected", "{status:?}");
 }
 

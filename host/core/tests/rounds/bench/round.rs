@@ -74,10 +74,6 @@ impl Bench {
             self.next = Some(self.now);
             return;
         }
-        if refreshed == Refresh::Superseded {
-            self.terms_lost += 1;
-            return self.crash();
-        }
         let round = Round::begin(&Self::key(), &observed, &found, &store, &mut self.memory).unwrap();
         let (plan, events) = prepare(&round, &mut self.memory, refreshed, &tables, &mut self.queue);
         self.told.extend(events.into_iter().map(|event| event.reason));

@@ -1,5 +1,8 @@
 //! When a target starts, what is recorded before, and which jobs start none.
 
+use oarlock_core::cluster::object::{Object, ObjectKey};
+use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::job::time::after_seconds;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::plugin::proposal::{Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Visit};
@@ -20,6 +23,25 @@ fn intent_is_recorded_before_the_first_mutation() {
     assert_eq!(bench.status()["targetDetails"][0]["uid"], json!("1"));
     assert_eq!(bench.status()["targetDetails"][0]["extraInfo"]["Owner"], json!("CloneSet/s/set"));
     assert_eq!(bench.job["metadata"]["finalizers"], json!([FINALIZER]));
+}
+
+#[test]
+fn the_time_at_which_somebody_else_asked_a_target_to_go_is_recorded_with_its_intent() {
+    for (grace, noted) in [(30, json!("2025-12-31T23:59:33Z")), (0, Value::Null)] {
+        let mut bench = Bench::new(Bench::targets(&["a"]));
+        bench.later(-60);
+        bench.pod("a", "1");
+        bench.later(60);
+        let seen = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
+        let (deleted, resource_version) = (Some(after_seconds(bench.now, 3)), "99".to_owned());
+        bench.store.apply(Object { deleted, grace_seconds: Some(grace), resource_version, ..Object::clone(&seen) });
+        // What follows the first record is not asked for.
+        bench.refuse.insert("evict", Stopped::Unknown { message: "timed out".into() });
+        bench.round(&mut evict_and_wait);
+        assert_eq!(bench.sent, ["finalizer", "status"]);
+        let intent = &bench.status()["targetDetails"][0];
+        assert_eq!((&intent["uid"], &intent["extraInfo"]["EvictedAt"]), (&json!("1"), &noted), "{intent}");
+    }
 }
 
 #[test]
