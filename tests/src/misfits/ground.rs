@@ -160,7 +160,7 @@ impl Ground {
             self.rig.figure(&name).unwrap_or_default()
         };
         let of_good = |path: &str| path.contains("/pods/good-") || path.contains(job);
-        let writes = self.rig.running()?.wire.writes();
+        let writes = self.rig.running()?.wire.records();
         Ok(Cost {
             took: Duration::ZERO,
             visits: ["Answered", "Failed", "Denied", "Trapped", "LimitExceeded"].into_iter().map(visits).sum(),

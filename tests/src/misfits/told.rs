@@ -15,7 +15,8 @@ use crate::components::component;
 use crate::jobs::{self, Told as _, replace};
 use crate::rig::Rig;
 use crate::scenarios::many::records;
-use crate::wire::Fate;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::Order;
 
 /// How long the owner waits until he is told.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,7 +37,7 @@ pub(super) async fn begin(rig: &mut Rig, misfit: &Misfit, name: &str) -> anyhow:
         Begin::InRelease(word) => {
             rig.seedbed.bare_pod(name).await?;
             let wire = rig.running()?.wire.clone();
-            wire.order(Method::PATCH, &format!("/pods/{name}"), Fate::Refused(StatusCode::FORBIDDEN));
+            wire.order(Order::all(Method::PATCH, &format!("/pods/{name}"), Then::Refuse(StatusCode::FORBIDDEN)));
             hostile_job(rig, name, json!({"do": format!("{word}-in-release")}), SHORT).await?;
         }
         Begin::File(bytes) => drop(rig.running()?.host.plugins.publish(FILE, bytes()?).await),
@@ -136,8 +137,8 @@ async fn write_record(rig: &Rig, name: &str, record: &Value) -> anyhow::Result<O
 async fn harm(rig: &Rig, harm: Harm) -> anyhow::Result<()> {
     match harm {
         Harm::Delay => {
-            let late = Fate::Answered(Duration::from_millis(500));
-            rig.running()?.wire.order(Method::PATCH, "/operationjobs/good-job", late);
+            let late = Then::Delay(Duration::from_millis(500));
+            rig.running()?.wire.order(Order::all(Method::PATCH, "/operationjobs/good-job", late).after_commit());
         }
         Harm::Touch => {
             let body = json!({"metadata": {"labels": {"touched": "true"}}});
