@@ -291,9 +291,10 @@ fn chance(pod: &ObjectRef) -> Proposal {
 }
 
 /// Milliseconds since 1970, and the nanoseconds that passed during some work.
+#[allow(clippy::disallowed_methods, reason = "it is what a plugin does that was told not to")]
 fn clock() -> String {
     let begun = Instant::now();
-    (0..10_000).for_each(|number| drop(black_box(number)));
+    black_box((0..10_000).map(black_box).sum::<u32>());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{} {}", since.as_millis(), begun.elapsed().as_nanos())
 }
