@@ -13,7 +13,11 @@ const OPTIONS: &[u8] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:4,backgrou
 const OPTIONS: &[u8] = b"dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:4\0";
 
 /// The symbol at which the allocator reads its options before `main`: a pointer to a C string.
-#[allow(unsafe_code, reason = "the allocator finds its options by the name of a symbol, and such a name is a promise")]
+#[allow(
+    unsafe_code,
+    unreachable_pub,
+    reason = "the allocator finds its options by the name of a symbol, and such a name is a promise"
+)]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static ALLOCATOR_OPTIONS: &[u8; OPTIONS.len()] = match OPTIONS.first_chunk() {
     Some(options) => options,
