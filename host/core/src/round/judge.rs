@@ -165,7 +165,10 @@ impl PlannedCall<'_> {
                 let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }
             }
-            State::Failed(error) => self.proposed_failure([operate, proposal], error, next, (writes, events), known),
+            State::Failed(error) => {
+                let proposed = Verdict { writes, events, ..Verdict::default() };
+                self.proposed_failure([operate, proposal], error, (next, proposed), known)
+            }
         }
     }
 
@@ -174,8 +177,7 @@ impl PlannedCall<'_> {
         &self,
         [operate, proposal]: [&Proposal; 2],
         error: PluginError,
-        next: TargetState,
-        (writes, events): (Vec<Write>, Vec<PluginEvent>),
+        (next, proposed): (TargetState, Verdict),
         known: &mut TargetMemory,
     ) -> Verdict {
         let extra = next.extra.clone();
@@ -189,7 +191,7 @@ impl PlannedCall<'_> {
                 failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
                 known.live_reads.extend(self.read_for(proposal));
             }
-            None => (verdict.writes, verdict.events) = (writes, events),
+            None => (verdict.writes, verdict.events) = (proposed.writes, proposed.events),
         }
         verdict
     }
