@@ -32,6 +32,7 @@ pub(crate) async fn call_plugin(
         plan.visits_made(0, memory);
         return Vec::new();
     }
+    let _calling = ports.calling.begin(&round.job.key);
     let mut session = round.serving().and_then(|plugin| ports.plugins.wave(&plugin.digest));
     let facts = round.job_facts(memory);
     let mut verdicts = Vec::with_capacity(plan.visits.len());

@@ -87,7 +87,7 @@ impl Lead {
 
     /// The due time of the next round that may begin, or the time at which a round that runs gives up its place.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let places = self.running.places(Instant::now());
+        let places = self.running.places(Instant::now(), &self.ports.calling);
         let next = || self.queue.next(|key| self.has_place(&places, key));
         let due = if places.is_full { None } else { next() };
         due.into_iter().chain(places.next).min()
@@ -198,7 +198,7 @@ impl Lead {
     /// Starts the rounds that are due.
     pub(crate) fn start_due(&mut self) {
         loop {
-            let places = self.running.places(Instant::now());
+            let places = self.running.places(Instant::now(), &self.ports.calling);
             if places.is_full {
                 break;
             }

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::health::Heartbeat;
 use crate::log_share::LogShare;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
+use crate::running::Calling;
 
 /// The two ports and the metrics.
 pub struct Ports {
@@ -41,6 +42,8 @@ pub struct Ports {
     pub heart: Arc<Heartbeat>,
     /// What each plugin's troubles may take of the log.
     pub(crate) log_share: LogShare,
+    /// The rounds that call their plugins.
+    pub(crate) calling: Calling,
     /// Digests of the plugins whose kinds and fields are watched.
     declared: Mutex<BTreeSet<String>>,
     /// Rises when the set of plugins that may be run has changed.
@@ -55,7 +58,7 @@ impl Ports {
         metrics.shows_port(&cluster);
         let (declared, listed, sabotaged) = (Mutex::default(), watch::Sender::new(0), Mutex::default());
         let (heart, log_share) = (Arc::default(), LogShare::default());
-        Self { cluster, plugins, metrics, heart, log_share, declared, listed, sabotaged }
+        Self { cluster, plugins, metrics, heart, log_share, calling: Calling::default(), declared, listed, sabotaged }
     }
 
     /// Changes when the set of plugins that may be run has changed.
