@@ -15,6 +15,8 @@ use crate::metrics::VisitOutcome;
 const LINES: u64 = 10;
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
+/// How long it is kept what a plugin's last window left out.
+const KEPT: Duration = Duration::from_secs(600);
 
 /// What may be logged of a trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,8 @@ impl LogShare {
     pub(crate) fn of(&self, plugin: &str, outcome: VisitOutcome, now: Instant) -> Line {
         let mut windows = self.windows.lock();
         let over = |window: &Window| now.duration_since(window.began) >= WINDOW;
-        // What is kept is of plugins that had a trouble just now, and of those that have some left out to tell.
-        windows.retain(|_, window| !over(window) || window.troubles > LINES);
+        // What is kept is of plugins that had a trouble just now, and for a while of those that have some left out to tell.
+        windows.retain(|_, window| !over(window) || window.troubles > LINES && now.duration_since(window.began) < KEPT);
         let fresh = || Window { began: now, troubles: 0 };
         let window = windows.entry((plugin.to_owned(), outcome)).or_insert_with(fresh);
         let mut left_out = 0;
@@ -94,5 +96,13 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         share.of("last", VisitOutcome::Failed, Instant::now());
         assert_eq!(share.windows.lock().len(), 1);
+        for number in 0..100 {
+            for _ in 0..=LINES {
+                share.of(&format!("p{number}"), VisitOutcome::Failed, Instant::now());
+            }
+        }
+        tokio::time::advance(KEPT).await;
+        share.of("last", VisitOutcome::Failed, Instant::now());
+        assert_eq!(share.windows.lock().len(), 1, "also those that had left lines out");
     }
 }
