@@ -35,7 +35,13 @@ pub fn judge(history: &History, namespace: &str, meddling: &Meddling) -> Vec<Str
 }
 
 fn breaches(versions: &[Version], namespace: &str, meddling: &Meddling) -> Vec<String> {
-    let mut seen = Seen { meddling, jobs: BTreeMap::new(), pods: BTreeMap::new(), served: BTreeSet::new() };
+    let mut seen = Seen {
+        meddling,
+        jobs: BTreeMap::new(),
+        pods: BTreeMap::new(),
+        served: BTreeSet::new(),
+        lines: BTreeMap::new(),
+    };
     let mut found = Vec::new();
     for version in versions.iter().filter(|version| version.namespace == namespace) {
         let wrong = seen.enter(version);
@@ -67,6 +73,8 @@ struct Seen<'a> {
     pods: BTreeMap<String, Version>,
     /// UIDs of the pods that have served.
     served: BTreeSet<String>,
+    /// The names in each record, by its UID.
+    lines: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Seen<'_> {
@@ -133,7 +141,12 @@ impl Seen<'_> {
         let uid = version.at("/job/uid").as_str().unwrap_or_default().to_owned();
         let Some(mut job) = self.jobs.remove(&uid) else { return Vec::new() };
         job.in_records = true;
-        let wrong = self.targets(&mut job, lines(version));
+        let told = lines(version);
+        let known = self.lines.insert(version.uid.clone(), told.keys().cloned().collect()).unwrap_or_default();
+        let ended = |name: &&String| job.targets.get(*name).is_some_and(Target::is_terminal);
+        let gone = known.iter().filter(|name| !told.contains_key(*name)).filter(ended);
+        let mut wrong: Vec<String> = gone.map(|name| format!("S2: the outcome of {name} is lost")).collect();
+        wrong.extend(self.targets(&mut job, told));
         self.jobs.insert(uid, job);
         self.unless_meddled(wrong)
     }

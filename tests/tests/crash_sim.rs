@@ -10,6 +10,7 @@ use oarlock_tests::crash::{points, sweep};
 
 #[test]
 fn jobs_of_every_kind_survive_every_trouble_at_every_write() -> anyhow::Result<()> {
-    sweep::sweep("every trouble at every write", &points::all()?, 600, Duration::from_secs(120))?;
+    let floor = if sweep::is_soak() { 2_000 } else { 600 };
+    sweep::sweep("every trouble at every write", &points::all()?, floor, Duration::from_secs(120))?;
     sweep::sweep("every trouble of a job in records", &points::recorded()?, 8, Duration::from_secs(30))
 }

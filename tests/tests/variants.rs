@@ -33,10 +33,11 @@ fn caught<V: Variant + Default + 'static>() -> anyhow::Result<()> {
     for (number, point) in points()?.iter().take(POINTS).enumerate() {
         let bad = Arc::new(V::default()) as Arc<dyn Variant>;
         let with_the_bug = Script { variant: Some(bad), ..point.script.clone() };
-        let (_, failures) = play(&Point { script: with_the_bug, most: point.most });
-        let Some(first) = failures.first() else { continue };
-        println!("{}: caught at point {number} by {first}", std::any::type_name::<V>());
-        let (_, right) = play(point);
+        // Where the bug keeps the point from being played, nothing was judged.
+        let Ok(bad) = play(&Point { script: with_the_bug, most: point.most }) else { continue };
+        let Some(first) = bad.failures.first() else { continue };
+        println!("{}: caught at point {number} by {}", std::any::type_name::<V>(), point.says(first));
+        let right = play(point).map_err(anyhow::Error::msg)?.failures;
         anyhow::ensure!(right.is_empty(), "the host without the bug fails too: {right:#?}");
         return Ok(());
     }

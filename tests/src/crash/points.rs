@@ -7,12 +7,15 @@ use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
 
 use super::script::{Kind, Mode, Plot, Script, Trouble};
+use super::sweep::is_soak;
 use super::{Outcome, run};
 
 /// Targets of a script: few, so that a run is short, and enough to overlap.
 const TARGETS: usize = 6;
 /// How many orders of requests and watches there are for each way of replacing.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 40;
+/// The same for a soak.
+const SOAKED: u64 = 160;
 /// More than one record holds.
 const RECORDED: usize = 260;
 
@@ -23,6 +26,14 @@ pub struct Point {
     pub script: Script,
     /// R1: the writes that it may have.
     pub most: usize,
+}
+
+impl Point {
+    /// A failure with what happened.
+    #[must_use]
+    pub fn says(&self, failure: &str) -> String {
+        format!("{}, {:?}: {failure}", self.script.title(), self.script.trouble)
+    }
 }
 
 /// The writes of an outcome that decide something.
@@ -112,7 +123,8 @@ fn deleted(script: &Script, calm: &Outcome) -> Vec<Point> {
 fn late(script: &Script, calm: &Outcome) -> Vec<Point> {
     let writes = acts(calm).map(|write| write.number).collect::<Vec<_>>();
     let kinds = Kind::ALL.into_iter().cycle().zip(writes.into_iter().cycle());
-    let each = (1..=SEEDS).zip(kinds).flat_map(|(seed, (kind, at))| {
+    let seeds = if is_soak() { SOAKED } else { SEEDS };
+    let each = (1..=seeds).zip(kinds).flat_map(|(seed, (kind, at))| {
         [None, Some(Trouble { at, kind })].map(|trouble| (Plot::Late { seed }, trouble))
     });
     // Each visit that is decided on an old view and refused costs a write more.

@@ -20,6 +20,8 @@ const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
 struct Tally {
     points: usize,
     kills: usize,
+    /// Points whose trouble never came, since the run made fewer writes.
+    spared: usize,
     by_script: BTreeMap<String, usize>,
     by_kind: BTreeMap<String, usize>,
     failures: Vec<String>,
@@ -40,19 +42,24 @@ pub fn sweep(what: &str, points: &[Point], floor: usize, time: Duration) -> anyh
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let goes_on = soak || number < floor || began.elapsed() < time;
                     let Some(point) = points.get(number).filter(|_| goes_on) else { break };
-                    let (killed, failures) = play(point);
+                    let played =
+                        play(point).unwrap_or_else(|error| Played { failures: vec![error], ..Played::default() });
+                    let failures: Vec<String> = played.failures.iter().map(|failure| point.says(failure)).collect();
                     // Told at once, for a run that never ends would keep all of it.
                     failures.iter().for_each(|failure| println!("{failure}"));
-                    tally.lock().add(point, killed, failures);
+                    tally.lock().add(point, &played, failures);
                 }
             });
         }
     });
     let tally = tally.into_inner();
-    println!("{what}: {} of {} points in {:.0?}, {} kills", tally.points, points.len(), began.elapsed(), tally.kills);
+    let Tally { points: played, kills, spared, .. } = &tally;
+    println!("{what}: {played} of {} points in {:.0?}, {kills} kills, {spared} spared", points.len(), began.elapsed());
     tally.by_script.iter().chain(&tally.by_kind).for_each(|(name, count)| println!("  {count:>5} {name}"));
     anyhow::ensure!(tally.failures.is_empty(), "{what}:\n{}", tally.failures.join("\n"));
     anyhow::ensure!(tally.points >= floor, "{what}: {} points are too few, {floor} are asked", tally.points);
+    let enough = tally.kills * 8 >= tally.points && tally.spared * 8 <= tally.points;
+    anyhow::ensure!(enough, "{what}: {} kills, and the trouble of {} points never came", tally.kills, tally.spared);
     Ok(())
 }
 
@@ -62,27 +69,36 @@ pub fn is_soak() -> bool {
     std::env::var_os(SOAK_VARIABLE).is_some()
 }
 
-/// Whether the host was killed, and what did not hold.
-#[must_use]
-pub fn play(point: &Point) -> (bool, Vec<String>) {
-    let title = || format!("{}, {:?}", point.script.title(), point.script.trouble);
-    match run(point.script.clone()) {
-        Ok(outcome) => {
-            let mut breaches = outcome.breaches.clone();
-            let writes = acts(&outcome).count();
-            if writes > point.most {
-                breaches.push(format!("R1: {writes} writes, {} were allowed", point.most));
-            }
-            (outcome.crashed, breaches.iter().map(|breach| format!("{}: {breach}", title())).collect())
-        }
-        Err(error) => (false, vec![format!("{}: {error:#}", title())]),
+/// What came of a point.
+#[derive(Debug, Default)]
+pub struct Played {
+    killed: bool,
+    /// Whether its trouble came.
+    met: bool,
+    /// What did not hold.
+    pub failures: Vec<String>,
+}
+
+/// Plays a point.
+///
+/// # Errors
+/// Says what kept it from being played.
+pub fn play(point: &Point) -> Result<Played, String> {
+    let outcome = run(point.script.clone()).map_err(|error| format!("{error:#}"))?;
+    let mut failures = outcome.breaches.clone();
+    let writes = acts(&outcome).count();
+    if writes > point.most {
+        failures.push(format!("R1: {writes} writes, {} were allowed", point.most));
     }
+    let met = outcome.writes.iter().any(|write| write.fault.is_some());
+    Ok(Played { killed: outcome.crashed, met, failures })
 }
 
 impl Tally {
-    fn add(&mut self, point: &Point, killed: bool, failures: Vec<String>) {
+    fn add(&mut self, point: &Point, played: &Played, failures: Vec<String>) {
         self.points += 1;
-        self.kills += usize::from(killed);
+        self.kills += usize::from(played.killed);
+        self.spared += usize::from(point.script.trouble.is_some() && !played.met);
         let plot = format!("{:?}", point.script.plot);
         let plot = plot.split_whitespace().next().unwrap_or_default();
         *self.by_script.entry(format!("{:?}, {plot}", point.script.mode)).or_default() += 1;

@@ -123,6 +123,8 @@ impl Ground {
         for _ in 0..3 {
             self.alone = self.alone.max(self.good().await?);
         }
+        let counts = self.alone.visits >= TARGETS as i64 && self.alone.rounds > 0 && self.alone.writes > 0;
+        ensure!(counts, "what the good job costs is not counted: {:?}", self.alone);
         Ok(self.alone)
     }
 

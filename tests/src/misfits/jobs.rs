@@ -70,7 +70,12 @@ fn rules() -> Vec<Misfit> {
         field("paused", json!(true), "spec.paused"),
         field("dryRun", json!(true), "spec.dryRun"),
         field("selector", json!({"labelSelector": {"matchLabels": {"a": "b"}}}), "spec.selector"),
-        invalid("a node", replace(json!({"targetKind": "Node"})), "False/TargetKindNotSupported", "Pods only"),
+        invalid(
+            "a node",
+            replace(json!({"targetKind": "Node"})),
+            "False/TargetKindNotSupported",
+            "spec.targetKind: not supported",
+        ),
     ]
 }
 

@@ -56,6 +56,8 @@ fn an_intent_in_a_record_counts_like_one_in_the_status() {
     assert_eq!(found(&[large(1), record(2, "Pending"), held(3, json!([]))]).len(), 1);
     assert_eq!(found(&[large(1), record(2, "Processing"), held(3, json!([]))]), Vec::<String>::new());
     assert_eq!(found(&[large(1), record(2, "Failed"), record(3, "Succeeded")]).len(), 1);
+    let emptied = version(3, "operationrecords", "j-0", json!({"job": {"uid": "j"}, "targets": []}));
+    assert_eq!(found(&[large(1), record(2, "Failed"), emptied]).len(), 1);
 }
 
 #[test]
