@@ -10,6 +10,19 @@ use crate::answers::evict_and_wait;
 use crate::bench::Bench;
 use serde_json::{Value, json};
 
+/// From now on the budget allows the eviction of `a`, and the pod goes.
+fn goes_once_the_budget_allows_it(bench: &mut Bench) {
+    bench.refuse.clear();
+    bench.later(120);
+    bench.settle(&mut evict_and_wait);
+    bench.gone("a");
+    bench.touch_all();
+    bench.later(70);
+    bench.settle(&mut evict_and_wait);
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+}
+
 #[test]
 fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
     let mut bench = Bench::new(Bench::targets(&["a"]));
@@ -24,15 +37,7 @@ fn an_eviction_that_a_budget_refuses_is_tried_again_later_and_told_once() {
     assert_eq!(bench.status()["waitsFor"], "Budget");
     let tries = bench.sent.iter().filter(|sent| sent.starts_with("evict")).count();
     assert!((4..=8).contains(&tries), "5 s, doubling to a minute, in 200 s: {tries}");
-    bench.refuse.clear();
-    bench.later(120);
-    bench.settle(&mut evict_and_wait);
-    bench.gone("a");
-    bench.touch_all();
-    bench.later(70);
-    bench.settle(&mut evict_and_wait);
-    bench.later(2);
-    bench.settle(&mut evict_and_wait);
+    goes_once_the_budget_allows_it(&mut bench);
     assert_eq!(bench.word(0), "Succeeded");
 }
 
@@ -54,15 +59,7 @@ fn a_job_that_only_waits_for_a_budget_names_it_until_it_goes_on() {
         assert_eq!(found["reason"], reason, "{found}");
         assert_eq!(found["message"], "1 target is in flight, and disruption budget web allows no eviction now");
     }
-    bench.refuse.clear();
-    bench.later(120);
-    bench.settle(&mut evict_and_wait);
-    bench.gone("a");
-    bench.touch_all();
-    bench.later(70);
-    bench.settle(&mut evict_and_wait);
-    bench.later(2);
-    bench.settle(&mut evict_and_wait);
+    goes_once_the_budget_allows_it(&mut bench);
     assert_eq!((&bench.status()["waitsFor"], &bench.status()["done"]), (&Value::Null, &json!("1/1")));
 }
 
