@@ -1,3 +1,5 @@
+//! The oracle finds each kind of breach, and nothing in a run that is right.
+
 use std::sync::Arc;
 
 use serde_json::json;
