@@ -5,6 +5,7 @@
 /// A job and the form in which it is stored.
 pub mod job {
     pub mod key;
+    pub mod policy;
     pub mod progress;
     pub mod ranges;
     pub mod spec;
@@ -48,6 +49,7 @@ pub mod shared {
 /// One pass over one job.
 pub mod round {
     pub mod agenda;
+    pub mod brakes;
     pub mod calls;
     pub mod change_row;
     mod charge;

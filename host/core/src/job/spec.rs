@@ -9,6 +9,8 @@ use oarlock_api::{OperationJobSpec, Selection, TargetRef};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::job::policy::Policy;
+
 /// Longest `parameters`, as JSON text.
 const PARAMETERS_BYTES: usize = 16 * 1024;
 /// Most targets of one job: above, its status no longer stays below etcd's limit.
@@ -25,6 +27,8 @@ pub struct ValidSpec {
     pub partition: Option<u32>,
     /// Seconds before the first `operate`; 0 for none.
     pub delay_seconds: i64,
+    /// How fast it goes on, and what failures mean.
+    pub policy: Policy,
     /// Digest over the immutable fields.
     pub digest: String,
 }
@@ -60,6 +64,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     }
     unsupported(spec)?;
     numbers(spec)?;
+    let policy = Policy::read(spec).or_else(|message| invalid("InvalidValue", message))?;
     targets(spec.targets.as_deref().unwrap_or_default())?;
     let parameters = spec.parameters.clone().unwrap_or_else(|| json!({}));
     if !parameters.is_object() {
@@ -77,6 +82,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
         parameters,
         partition: spec.partition.and_then(|n| u32::try_from(n).ok()),
         delay_seconds: i64::from(spec.operation_delay_seconds.unwrap_or(0).max(0)),
+        policy,
         digest,
     })
 }
@@ -87,11 +93,6 @@ fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
     let other_kind = spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod");
     let asked = [
         ("spec.selector", spec.selector.is_some()),
-        ("spec.parallelism", spec.parallelism.is_some()),
-        ("spec.maxUnavailable", spec.max_unavailable.is_some()),
-        ("spec.failurePolicy", spec.failure_policy.is_some()),
-        ("spec.retryPolicy", spec.retry_policy.is_some()),
-        ("spec.paused", spec.paused == Some(true)),
         ("spec.dryRun", spec.dry_run == Some(true)),
         ("spec.targetKind", other_kind),
     ];
@@ -213,11 +214,10 @@ mod tests {
     fn all_fields_that_are_not_supported_are_named_at_once() {
         let target = json!([{"name": "a"}]);
         let asked = json!({
-            "action": "Replace", "targets": target, "parallelism": 2, "failurePolicy": {"type": "Pause"}, "paused": true,
+            "action": "Replace", "targets": target, "selector": {}, "dryRun": true, "paused": true,
         });
         let refused = spec(asked).unwrap_err();
-        let words =
-            "spec.parallelism, spec.failurePolicy, spec.paused: not supported by this version; remove from the spec";
+        let words = "spec.selector, spec.dryRun: not supported by this version; remove from the spec";
         assert_eq!((refused.reason, refused.message.as_str()), ("InvalidValue", words));
         let idle =
             json!({"action": "Replace", "targets": target, "paused": false, "dryRun": false, "targetKind": "Pod"});

@@ -73,6 +73,8 @@ pub struct TargetState {
     pub end: Option<Timestamp>,
     /// The attempt, from 1.
     pub attempt: u32,
+    /// The attempt has failed, and the next one begins at this time or later.
+    pub next_attempt: Option<Timestamp>,
     /// Extras of the plugin and of the host.
     pub extra: BTreeMap<String, String>,
     /// The reason why it failed or waits.
@@ -90,10 +92,21 @@ impl TargetState {
         self.extra.get(extras::RELEASED).is_some_and(|value| value == "true")
     }
 
-    /// True if it failed after the host may have changed it, and is not released yet. A target that never got a UID was
-    /// never changed.
+    /// True if an attempt has failed and the next one has not begun.
+    pub fn between_attempts(&self) -> bool {
+        self.progress == Progress::Processing && self.next_attempt.is_some()
+    }
+
+    /// True if nothing more follows of its attempt.
+    pub fn attempt_over(&self) -> bool {
+        self.progress.terminal() || self.between_attempts()
+    }
+
+    /// True if it, or an attempt of it, failed after the host may have changed it, and is not released yet. A target that
+    /// never got a UID was never changed.
     pub fn owes_release(&self) -> bool {
-        self.progress == Progress::Failed && self.uid.is_some() && !self.released()
+        let failed = self.progress == Progress::Failed || self.between_attempts();
+        failed && self.uid.is_some() && !self.released()
     }
 
     /// The value under `key`.
@@ -109,6 +122,7 @@ impl TargetState {
             start: read_time(detail.start_time.as_deref()),
             end: read_time(detail.end_time.as_deref()),
             attempt: detail.attempt.and_then(|n| u32::try_from(n).ok()).unwrap_or(1).max(1),
+            next_attempt: read_time(detail.next_attempt_time.as_deref()),
             extra: detail.extra_info.clone().unwrap_or_default(),
             error: detail.error.clone(),
         }
@@ -125,7 +139,7 @@ impl TargetState {
             error: self.error.clone(),
             uid: self.uid.clone(),
             attempt: (self.attempt > 1).then(|| i32::try_from(self.attempt).unwrap_or(i32::MAX)),
-            next_attempt_time: None,
+            next_attempt_time: self.next_attempt.map(write_time),
         }
     }
 }
@@ -302,7 +316,22 @@ pub fn ended(state: &TargetState, progress: Progress, now: Timestamp, error: Opt
     next.end = Some(now);
     next.progress = progress;
     next.attempt = next.attempt.max(1);
+    next.next_attempt = None;
     next.error = error.map(|error| TargetError { message: cut(&error.message, 256), ..error });
+    next
+}
+
+/// `state` after a failed attempt, in the wait for the next one.
+pub fn waiting_for_attempt(state: &TargetState, until: Timestamp, error: TargetError) -> TargetState {
+    let error = TargetError { message: cut(&error.message, 256), ..error };
+    TargetState { next_attempt: Some(until), error: Some(error), attempt: state.attempt.max(1), ..state.clone() }
+}
+
+/// `state` with its next attempt begun: only what the host has noted of the target is kept.
+pub fn next_attempt(state: &TargetState) -> TargetState {
+    let mut next = TargetState { next_attempt: None, error: None, ..state.clone() };
+    next.attempt = next.attempt.saturating_add(1);
+    next.extra.retain(|key, _| [extras::OWNER, extras::NODE, extras::EVICTED_AT].contains(&key.as_str()));
     next
 }
 

@@ -70,6 +70,12 @@ impl PlannedCall<'_> {
         }
     }
 
+    /// The extras that the plugin sees: those that are stored, without what an earlier attempt has left.
+    fn extras(&self, stored: &TargetState) -> BTreeMap<String, String> {
+        let begins_again = stored.between_attempts() && !self.planned.state.between_attempts();
+        if begins_again { self.planned.state.extra.clone() } else { stored.extra.clone() }
+    }
+
     fn facts(&self, memory: &JobMemory, known: &TargetMemory) -> TargetFacts {
         let Target { index, name, stored, .. } = self.target;
         let containers = memory.state.names.get(index as usize).and_then(|target| target.containers.clone());
@@ -81,7 +87,7 @@ impl PlannedCall<'_> {
             uid: state.uid.clone(),
             object: self.planned.object.clone(),
             containers: containers.unwrap_or_default(),
-            extras: stored.extra.clone(),
+            extras: self.extras(stored),
             attempt: state.attempt,
             call_try: known.call_tries.saturating_add(1),
             started_ms: state.start.map_or(0, milliseconds),
@@ -103,7 +109,7 @@ impl PlannedCall<'_> {
                 namespace: round.job.key.namespace.clone(),
                 name: self.target.name.to_owned(),
                 uid: state.uid.clone().unwrap_or_default(),
-                extras: self.target.stored.extra.clone(),
+                extras: self.extras(self.target.stored),
                 parameters: BTreeMap::new(),
                 job_uid: round.job.uid.clone(),
                 since,

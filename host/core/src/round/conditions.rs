@@ -7,7 +7,7 @@ use crate::job::state::Progress;
 use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
-use crate::round::held_back::HeldBack;
+use crate::round::held_back::{self, HeldBack};
 
 /// The inputs of conditions: the round, the numbers of targets, and what holds the job back.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(crate) fn conditions(
     let words = [
         complete(facts, progress),
         failed(facts, progress),
-        paused(),
+        paused(facts, progress),
         action_available(facts),
         valid(facts),
         reconciling(facts, progress),
@@ -48,7 +48,9 @@ pub(crate) fn conditions(
 /// True if a condition that does not follow from the counts alone differs from the stored one.
 pub fn moved(round: &Round<'_>, before: &[Condition]) -> bool {
     let facts = &Facts { round, counts: Counts::default(), held_back: None };
-    [action_available(facts), valid(facts)].iter().any(|now| {
+    // Whether it has ended is in the counts.
+    let paused = paused(facts, Progress::Processing);
+    [action_available(facts), valid(facts), paused].iter().any(|now| {
         let old = before.iter().find(|old| old.kind == now.kind);
         old.is_none_or(|old| (old.reason.as_str(), &old.message) != (now.reason, &now.message))
     })
@@ -93,14 +95,19 @@ fn failed(facts: &Facts<'_>, progress: Progress) -> Word {
     );
     match progress {
         Progress::Succeeded => word("Failed", false, "JobSucceeded", "no target failed"),
+        Progress::Failed if facts.round.brakes.skips => word("Failed", true, "FailFast", message),
         Progress::Failed => word("Failed", true, "TargetsFailed", message),
         _ if failed == 0 => word("Failed", false, "InProgress", "no target failed so far"),
         _ => word("Failed", false, "InProgress", message),
     }
 }
 
-fn paused() -> Word {
-    word("Paused", false, "NotPaused", "targets may start")
+fn paused(facts: &Facts<'_>, progress: Progress) -> Word {
+    match held_back::paused(facts.round).filter(|_| !progress.terminal()) {
+        Some(held) if facts.round.brakes.paused => word("Paused", true, "PausedBySpec", held.sentence),
+        Some(held) => word("Paused", true, "FailureThreshold", held.sentence),
+        None => word("Paused", false, "NotPaused", "targets may start"),
+    }
 }
 
 fn action_available(facts: &Facts<'_>) -> Word {
@@ -153,6 +160,7 @@ fn reconciling(facts: &Facts<'_>, progress: Progress) -> Word {
     }
     match (stuck(facts), facts.held_back) {
         (Some(reason), held) => word("Reconciling", false, reason, sentence(held)),
+        (None, Some(_)) if facts.round.brakes.pause() => word("Reconciling", true, "Paused", sentence(facts.held_back)),
         (None, Some(_)) => word("Reconciling", true, "Waiting", sentence(facts.held_back)),
         (None, None) if facts.counts.processing == 0 => {
             word("Reconciling", true, "Working", "the next targets are about to start")

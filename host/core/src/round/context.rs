@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{OperationJob, OperationRecord};
 
 use crate::cluster::live_reads::{LiveRead, LiveReads, Sighting};
@@ -15,6 +15,7 @@ use crate::job::state::TargetState;
 use crate::job::time::{after_seconds, milliseconds, whole};
 use crate::plugin::lookup::{PluginInfo, PluginLookup};
 use crate::plugin::visit::JobFacts;
+use crate::round::brakes::Brakes;
 use crate::round::memory::JobMemory;
 use crate::round::target_memory::Bounds;
 use crate::shared::reads::ServedKinds;
@@ -46,6 +47,8 @@ pub struct Round<'a> {
     pub now: Timestamp,
     /// The checked spec, or the reason why it is invalid.
     pub spec: Result<Arc<ValidSpec>, Invalid>,
+    /// What keeps targets from being started or operated.
+    pub brakes: Brakes,
     /// The plugin of the action.
     pub plugin: &'a PluginLookup,
     /// The objects.
@@ -68,11 +71,14 @@ impl<'a> Round<'a> {
         memory: &mut JobMemory,
     ) -> Option<Self> {
         let object = observed.job.as_deref()?;
+        let spec = memory.check(key, object, plugin);
+        let brakes = spec.as_deref().map(|spec| Brakes::of(spec, memory.counts())).unwrap_or_default();
         Some(Self {
             job: JobRef { key: key.clone(), uid: object.metadata.uid.clone().unwrap_or_default() },
             object,
             now: observed.now,
-            spec: memory.check(key, object, plugin),
+            spec,
+            brakes,
             plugin,
             store,
             live: Arc::new(observed.live.clone()),
@@ -128,6 +134,16 @@ impl<'a> Round<'a> {
         target.start.filter(|_| delay > 0).map(|start| after_seconds(start, delay))
     }
 
+    /// True if a further attempt of a target may begin once its time has come.
+    pub(super) fn may_try_again(&self) -> bool {
+        self.valid().is_some() && self.serving().is_some() && !self.brakes.pause()
+    }
+
+    /// The wait before the attempt that follows this one, if another one follows.
+    pub fn retry_after(&self, attempt: u32) -> Option<SignedDuration> {
+        self.valid().filter(|_| !self.deleting())?.policy.retry.wait_after(attempt)
+    }
+
     /// Says that no target can begin before its deadline, where the spec asks for that.
     pub fn endless_delay(&self) -> Option<String> {
         let delay = self.valid()?.delay_seconds;
@@ -179,11 +195,11 @@ impl<'a> Round<'a> {
             let (known, of_round) = (memory.targets.get(&index)?, self.target(index, memory)?);
             Some(of_round.was_operated(known, of_round.object().as_deref()))
         };
-        Bounds {
-            begin: self.begin_after(target).filter(|_| operated() != Some(true)),
-            deadline: self.deadline(target),
-            visits: self.serving().is_some(),
-        }
+        let begin = match target.between_attempts() {
+            true => target.next_attempt.filter(|_| !target.owes_release() && self.may_try_again()),
+            false => self.begin_after(target).filter(|_| operated() != Some(true)),
+        };
+        Bounds { begin, deadline: self.deadline(target), visits: self.serving().is_some() }
     }
 
     /// The job as its plugin sees it.

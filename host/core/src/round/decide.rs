@@ -7,17 +7,18 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_api::{PluginBinding, Selection};
+use oarlock_api::{Condition, OperationJobStatus, PluginBinding, Selection};
 
 use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
 use crate::job::state::Progress;
 use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
+use crate::round::brakes::Brakes;
 use crate::round::charge::charge_answers;
 use crate::round::conditions::{conditions, moved};
 use crate::round::context::Round;
 use crate::round::decided::{Commit, Decided};
-use crate::round::events::new_events;
+use crate::round::events::{EventBuilder, new_events};
 use crate::round::exclusive::give_back;
 use crate::round::finalize::{Finalize, finalize, finalizer};
 use crate::round::held_back::held_back;
@@ -120,7 +121,12 @@ fn decide(
     if plan.job_is_quiet && decision.entries.is_empty() && memory.urgent.is_empty() {
         finalize_job(round, memory, epoch, tables, &mut decision);
     }
-    if due(round, memory, &mut decision) {
+    let waits = makes_room(round, memory) && !std::mem::replace(&mut memory.waits_for_starts, true);
+    if waits {
+        // Once for each record, so that ends which follow each other do not put it off.
+        decision.come_back(round.now);
+    }
+    if !waits && due(round, memory, &mut decision) {
         record(round, memory, epoch, &mut decision);
         tell(round, memory, &mut decision);
         decision.commit.targets = memory.decided.clone();
@@ -237,6 +243,15 @@ fn job_entry(round: &Round<'_>, writes: Vec<Write>, event: Option<EventNote>, ep
         events: event.into_iter().collect(),
         since: None,
     }
+}
+
+/// True if targets have ended that are not recorded yet, and others may start in their place: their starts go into the same
+/// record.
+fn makes_room(round: &Round<'_>, memory: &JobMemory) -> bool {
+    let Some(spec) = round.valid() else { return false };
+    let ended = memory.latest.ended() > memory.durable.ended();
+    let brakes = Brakes::of(spec, memory.counts());
+    ended && !memory.latest.pending.is_empty() && (spec.policy.bounds_starts() || brakes != round.brakes)
 }
 
 /// True if the record is to be written now. If it is due later, so is the next round.
@@ -367,6 +382,29 @@ fn tell(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) {
     }
     decision.commit.events.extend(rebound(round, memory).map(|text| events.about_job(false, "PluginRebound", text)));
     decision.commit.events.extend(about_job(round));
+    decision.commit.events.extend(paused_or_resumed(
+        memory,
+        decision.commit.status.as_ref(),
+        events,
+        round.generation(),
+    ));
+}
+
+/// The event of a job that was paused, or goes on again, with the record.
+fn paused_or_resumed(
+    memory: &JobMemory,
+    next: Option<&OperationJobStatus>,
+    events: EventBuilder<'_>,
+    generation: i64,
+) -> Option<EventNote> {
+    let paused = |all: &[Condition]| all.iter().find(|condition| condition.kind == "Paused").cloned();
+    let before = paused(&memory.state.conditions).is_some_and(|condition| condition.status == "True");
+    let now = paused(next?.conditions.as_deref()?)?;
+    match (before, now.status == "True") {
+        (false, true) => Some(events.of_generation("Paused", now.message, generation)),
+        (true, false) => Some(events.of_generation("Resumed", now.message, generation)),
+        _ => None,
+    }
 }
 
 fn about_job(round: &Round<'_>) -> Option<EventNote> {

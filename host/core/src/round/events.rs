@@ -38,6 +38,12 @@ impl EventBuilder<'_> {
         self.note(PluginEvent { warning, reason: reason.to_owned(), message }, "")
     }
 
+    /// An event on the job as a whole that each edit of its spec may bring again.
+    pub fn of_generation(&self, reason: &str, message: String, generation: i64) -> EventNote {
+        let event = PluginEvent { warning: false, reason: reason.to_owned(), message };
+        self.note(event, &format!("generation {generation}"))
+    }
+
     fn note(&self, event: PluginEvent, place: &str) -> EventNote {
         let text = format!("{}/{}/{place}", self.job.uid, event.reason);
         let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();

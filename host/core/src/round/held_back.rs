@@ -6,6 +6,7 @@
 use crate::cluster::writes::budget_of;
 use crate::job::progress::{Counts, targets};
 use crate::job::state::{SHARD, TargetState, cut};
+use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
 use crate::round::memory::JobMemory;
@@ -48,9 +49,23 @@ pub(crate) fn held_back(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBac
             let word = if *reason == "AwaitingGrant" { "Grant" } else { reason };
             Some(HeldBack::new(word, "the plugin of the action does not serve; see the condition ActionAvailable"))
         }
-        PluginLookup::Serving(_) if counts.processing == 0 => no_start(round, counts),
+        PluginLookup::Serving(_) if counts.processing == 0 => paused(round).or_else(|| no_start(round, counts)),
         PluginLookup::Serving(_) => in_flight(memory, counts),
     }
+}
+
+/// Says that nothing may start.
+pub(crate) fn paused(round: &Round<'_>) -> Option<HeldBack> {
+    if round.brakes.paused {
+        let sentence =
+            "spec.paused is true: nothing starts, and no plugin is asked to go on; set it to false to resume";
+        return Some(HeldBack::new("Paused", sentence));
+    }
+    round.brakes.too_many_failed.then(|| {
+        let sentence = "more targets have failed than spec.failurePolicy.maxFailures tolerates: nothing starts; raise it or set \
+            the type to Continue to resume";
+        HeldBack::new("Failures", sentence)
+    })
 }
 
 /// Why nothing starts though nothing is in flight. Where nothing bounds starts, the next round makes some.
@@ -96,6 +111,15 @@ fn in_flight(memory: &JobMemory, counts: Counts) -> Option<HeldBack> {
 }
 
 fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
+    if let Some(time) = target.next_attempt {
+        let reason = target.error.as_ref().map_or("unknown", |error| error.reason.as_str());
+        let sentence = format!(
+            "attempt {} of {name} has failed ({reason}); the next begins at {}",
+            target.attempt,
+            write_time(time)
+        );
+        return Some(HeldBack::new("Retry", sentence));
+    }
     if let Some(error) = &target.error {
         return Some(match error.reason.as_str() {
             "EvictionBlocked" => match budget_of(&error.message) {

@@ -287,13 +287,14 @@ impl PlannedCall<'_> {
         if first_round || known.expects.no_late_effect() {
             return self.lost(error);
         }
-        known.failure = Some(PendingFailure::new(error));
+        known.failure = Some(PendingFailure { of_attempt: true, ..PendingFailure::new(error) });
         known.retry_at = None;
         unchanged(self.planned)
     }
 
+    /// The attempt is lost, and with it the target unless another attempt follows.
     fn lost(&self, error: TargetError) -> Verdict {
-        let next = ended(&self.planned.state, Progress::Failed, self.target.round.second(), Some(error));
+        let next = self.target.after_attempt(&self.planned.state, error);
         Verdict { state: Some(next), ..Verdict::default() }
     }
 
@@ -358,9 +359,12 @@ impl PlannedCall<'_> {
             Err(why) if !follows.mutations.is_empty() => (Vec::new(), vec![not_made(self.target.name, &why)]),
             _ => (self.target.writes(self.planned, follows), follows.events.clone()),
         };
-        let verdict = self.lost(failure.error.clone());
-        let state = verdict.state.map(|state| failure.ended(state));
-        Verdict { state, writes, events, ..verdict }
+        let (planned, error) = (&self.planned.state, failure.error.clone());
+        let state = match failure.of_attempt {
+            true => self.target.after_attempt(planned, error),
+            false => ended(planned, Progress::Failed, self.target.round.second(), Some(error)),
+        };
+        Verdict { state: Some(failure.ended(state)), writes, events, ..Verdict::default() }
     }
 }
 

@@ -32,6 +32,10 @@ const TOLD: usize = 4_096;
 pub struct JobMemory {
     /// The version of the job that `state` was read from or written to; `None` before the first round of the term.
     pub version: Option<StoredVersion>,
+    /// The next record waits for the starts that ends made room for.
+    pub waits_for_starts: bool,
+    /// The spec was edited since the last round.
+    pub edited: bool,
     /// The status as it was last stored, to tell an own write from another client's.
     pub status: Option<OperationJobStatus>,
     /// The job's OperationRecords.
@@ -193,7 +197,7 @@ impl JobMemory {
     /// Takes over the changes that this round made durable, written from `began` to `now`.
     pub fn committed(&mut self, commit: Commit, began: Timestamp, now: Timestamp) {
         let follow = |(index, decided): (&u32, &Decided)| {
-            (decided.state.progress.terminal() && !decided.writes.is_empty()).then_some(*index)
+            (decided.state.attempt_over() && !decided.writes.is_empty()).then_some(*index)
         };
         let releases_that_wait: BTreeSet<u32> = commit.targets.iter().filter_map(follow).collect();
         for (index, decided) in commit.targets {
@@ -220,6 +224,7 @@ impl JobMemory {
             for index in releases_that_wait {
                 self.targets.entry(index).and_modify(|known| known.writes_its_end = true);
             }
+            self.waits_for_starts = false;
             self.state.take_job(&status);
             self.status = Some(status);
             self.status_differs = false;
@@ -238,7 +243,7 @@ impl JobMemory {
         if started_now {
             self.target(index).expects.own_intent = true;
         }
-        if target.progress.terminal() {
+        if target.attempt_over() {
             self.blocked.remove(&index);
             self.targets.entry(index).and_modify(TargetMemory::at_its_end);
         }
@@ -276,6 +281,23 @@ impl JobMemory {
         }
     }
 
+    /// Takes back the starts, and the further attempts, that are not recorded yet: the spec that allowed them has changed.
+    pub(super) fn take_back_starts(&mut self) -> BTreeSet<u32> {
+        let begins = |(index, decided): (&u32, &Decided)| {
+            let stored = self.state.target(*index)?;
+            let waits = stored.progress == Progress::Pending || stored.between_attempts();
+            let goes = decided.state.progress == Progress::Processing && !decided.state.between_attempts();
+            (waits && goes).then_some(*index)
+        };
+        let starts: BTreeSet<u32> = self.decided.iter().filter_map(begins).collect();
+        for index in &starts {
+            self.take_back(*index);
+            self.after_record.remove(index);
+            self.dirty.insert(*index);
+        }
+        starts
+    }
+
     /// Notes a hold of this job on the object of a target that owes no release; it is released all the same.
     pub fn still_held(&mut self, index: u32, uid: String) {
         self.target(index).held = Some(uid);
@@ -295,6 +317,7 @@ impl JobMemory {
     pub fn forget_plan(&mut self) {
         self.decided.clear();
         self.urgent.clear();
+        self.waits_for_starts = false;
         self.latest = self.durable.clone();
         self.reload = true;
         self.shards.read_again();
@@ -338,7 +361,7 @@ impl JobMemory {
 
     /// Recomputes the due time of a target from its memory.
     pub fn schedule(&mut self, index: u32, bounds: Bounds) {
-        let ends = self.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
+        let ends = self.decided.get(&index).is_some_and(|decided| decided.state.attempt_over());
         let turned_to_next = self.dirty.contains(&index) || self.crowded.contains(&index);
         let due = match self.targets.get(&index) {
             _ if turned_to_next || ends => None,

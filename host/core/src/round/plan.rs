@@ -10,12 +10,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::writes::{Entry, EventNote, Priority, Write};
 use crate::job::ranges;
+use crate::job::state::TargetState;
 use crate::job::time::after;
 use crate::round::charge::{charge_writes, count_waiting};
 use crate::round::context::{Round, Target};
 use crate::round::decided::Decided;
 use crate::round::events::new_events;
-use crate::round::exclusive::take_pods;
+use crate::round::exclusive::{give_back, take_pods};
 use crate::round::memory::JobMemory;
 use crate::round::pace::urgent_slot;
 use crate::round::refresh::{Refresh, reindex};
@@ -131,11 +132,15 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     if !tables.claims.ready(&round.job.key.namespace) {
         return StartGate::Unread;
     }
-    let (Some(_), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
+    let (Some(spec), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
+    if round.brakes.pause() {
+        return StartGate::NoStarts;
+    }
     let own = memory.latest.processing.len();
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
     let of_all = plugin.targets_in_flight().saturating_sub(own).saturating_sub(elsewhere);
-    StartGate::Open(of_all.min(plugin.targets_of_one_job().saturating_sub(own)))
+    let of_job = plugin.targets_of_one_job().min(spec.policy.most_in_flight(memory.state.targets.len()));
+    StartGate::Open(of_all.min(of_job.saturating_sub(own)))
 }
 
 /// The first half of a round, up to the plugin calls: takes results, and plans. Returns the events that follow from the
@@ -152,6 +157,10 @@ pub fn prepare(
     let events = take_results(memory, &round.job, round.action());
     let gate = {
         let tables = &mut lock(tables);
+        if std::mem::take(&mut memory.edited) {
+            let starts = memory.take_back_starts();
+            give_back(round, &starts, memory, tables);
+        }
         if matches!(refreshed, Refresh::Reloaded | Refresh::Overtaken) || memory.indexed_for.as_ref() != digest {
             reindex(round, memory, tables);
             memory.turn_to_all();
@@ -215,7 +224,11 @@ fn choose(
         && let Some(index) = memory.next_dirty()
     {
         let live = memory.durable.processing.contains(&index) || memory.releasing.contains(&index);
-        let ends = memory.decided.get(&index).is_some_and(|decided| decided.state.progress.terminal());
+        let over = |decided: &Decided| {
+            let recorded = memory.state.target(index).is_some_and(TargetState::attempt_over);
+            decided.state.progress.terminal() || decided.state.between_attempts() && !recorded
+        };
+        let ends = memory.decided.get(&index).is_some_and(over);
         if live && !ends {
             let follows = memory.targets.get(&index).is_some_and(|known| known.writes_its_end);
             if follows && round.may_act() && queue.has_entry(&round.job.uid, index) {
@@ -249,7 +262,8 @@ fn choose(
         // What was read for a target is known in this round only.
         may_start.retain(|index| round.has_read_for(*index, memory));
     }
-    let most = if round.deleting() { usize::MAX } else { room.min(full.saturating_sub(batch.len())) };
+    let most =
+        if round.deleting() || round.brakes.skips { usize::MAX } else { room.min(full.saturating_sub(batch.len())) };
     if may_start.len() > most && room > 0 {
         plan.come_back(round.now);
     }
@@ -266,7 +280,7 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
         };
         !memory.decided.contains_key(index) && !memory.targets.get(index).is_some_and(waits)
     };
-    if round.deleting() {
+    if round.deleting() || round.brakes.skips && !matches!(gate, StartGate::Shut) {
         return memory.durable.pending.iter().filter(|index| !memory.decided.contains_key(index)).copied().collect();
     }
     if gate == StartGate::Unread && !memory.durable.pending.is_empty() {

@@ -49,6 +49,7 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
         return Refresh::Unchanged;
     }
     let edited = memory.version.as_ref().is_some_and(|known| known.generation != seen.generation);
+    memory.edited |= edited;
     let unfrozen = memory.state.selection.is_none() && !memory.state.targets.iter().any(TargetState::started);
     let own = same_job && !memory.reload && memory.status == job.status && !(edited && unfrozen);
     let sharded = job.status.as_ref().is_some_and(|status| status.records.is_some());

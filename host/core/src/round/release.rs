@@ -6,7 +6,7 @@
 use k8s_openapi::jiff::SignedDuration;
 
 use crate::cluster::writes::Write;
-use crate::job::state::{Progress, extras};
+use crate::job::state::extras;
 use crate::job::time::after;
 use crate::plugin::proposal::{PluginEvent, Proposal};
 use crate::plugin::visit::Answer;
@@ -76,7 +76,7 @@ impl PlannedCall<'_> {
             return Verdict { writes, ..unchanged(self.planned) };
         }
         let mut state = self.planned.state.clone();
-        if state.progress == Progress::Failed {
+        if state.owes_release() {
             state.extra.insert(extras::RELEASED.to_owned(), "true".to_owned());
         }
         Verdict { state: Some(state), ..Verdict::default() }

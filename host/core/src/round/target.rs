@@ -12,7 +12,7 @@ use oarlock_api::TargetError;
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
-use crate::job::state::{Progress, TargetState, ended, extras};
+use crate::job::state::{Progress, TargetState, ended, extras, next_attempt, waiting_for_attempt};
 use crate::job::time::{after, write_time};
 use crate::plugin::visit::Call;
 use crate::round::context::Target;
@@ -72,6 +72,10 @@ impl Target<'_> {
                 self.shown_unread(need, known)
             }
             Progress::Processing if known.record_lost => self.give_up_lost(),
+            Progress::Processing if self.stored.between_attempts() => {
+                let need = self.try_again(known);
+                self.shown_unread(need, known)
+            }
             Progress::Processing => {
                 let need = self.advance(known);
                 self.shown_unread(need, known)
@@ -86,6 +90,14 @@ impl Target<'_> {
 
     fn fail(&self, error: TargetError) -> Need {
         Need::Set(ended(self.stored, Progress::Failed, self.round.second(), Some(error)))
+    }
+
+    /// The state of a target whose attempt has failed: it waits for the next one, or has failed for good.
+    pub(super) fn after_attempt(&self, state: &TargetState, error: TargetError) -> TargetState {
+        match self.round.retry_after(state.attempt) {
+            Some(wait) => waiting_for_attempt(state, after(self.round.second(), wait), error),
+            None => ended(state, Progress::Failed, self.round.second(), Some(error)),
+        }
     }
 
     /// The error of a target whose job is deleted.
@@ -103,6 +115,10 @@ impl Target<'_> {
         known.waits_for_object = false;
         if round.deleting() {
             return self.fail(self.deleted("before the target started"));
+        }
+        if round.brakes.skips {
+            let message = "not started: more targets have failed than spec.failurePolicy.maxFailures tolerates";
+            return self.fail(error("Skipped", message));
         }
         let Some(object) = round.store.get(&self.key) else {
             if !round.live.has(&self.live_read()) {
@@ -210,7 +226,8 @@ impl Target<'_> {
             .trouble
             .as_ref()
             .map(|(trouble, _)| trouble.clone())
-            .or_else(|| known.changes.trouble(self.round.now));
+            .or_else(|| known.changes.trouble(self.round.now))
+            .or_else(|| self.stored.error.clone().filter(|_| self.stored.between_attempts()));
         let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));
         let message = format!(
             "deadline of {seconds} s exceeded{}; changes already requested may still take effect",
@@ -234,7 +251,10 @@ impl Target<'_> {
             return need;
         }
         if failure.skip_final_check || self.round.serving().is_none() {
-            return self.fail(failure.error);
+            return match failure.of_attempt {
+                true => Need::Set(self.after_attempt(self.stored, failure.error)),
+                false => self.fail(failure.error),
+            };
         }
         let read = self.live_read();
         let given_up = known.gives_up_reads(self.round.now);
@@ -294,6 +314,28 @@ impl Target<'_> {
         }
     }
 
+    /// A target whose attempt has failed: it is released, and then waits for its next attempt.
+    fn try_again(&self, known: &mut TargetMemory) -> Need {
+        self.end_where_due(known);
+        if let Some(failure) = known.failure.clone() {
+            return self.end(known, failure, self.object());
+        }
+        if self.stored.owes_release() {
+            return self.release(known);
+        }
+        known.check_at = None;
+        let due = self.stored.next_attempt.is_none_or(|time| time <= self.round.now);
+        if !due || !self.round.may_try_again() {
+            return Need::Rest;
+        }
+        let object = self.object();
+        if object.is_none() && !self.round.live.has(&self.live_read()) {
+            return Need::Read([self.live_read()].into());
+        }
+        *known = TargetMemory { news: true, expects: known.expects.clone(), ..TargetMemory::default() };
+        visit(Call::OperateThenProgress, next_attempt(self.stored), object)
+    }
+
     /// The need of a target in flight that is not about to fail.
     fn go_on(&self, known: &mut TargetMemory, object: Option<Arc<Object>>) -> Need {
         if self.round.serving().is_none() {
@@ -318,7 +360,8 @@ impl Target<'_> {
             return Need::Rest;
         }
         let next = self.with_departure(known, object.as_deref());
-        let call = if self.round.valid().is_some() { Call::OperateThenProgress } else { Call::Progress };
+        let operates = self.round.valid().is_some() && !self.round.brakes.pause();
+        let call = if operates { Call::OperateThenProgress } else { Call::Progress };
         visit(call, next, object)
     }
 

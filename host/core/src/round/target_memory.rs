@@ -144,6 +144,8 @@ pub struct PendingFailure {
     pub error: TargetError,
     /// The job is being deleted: there is no final check.
     pub skip_final_check: bool,
+    /// Only the attempt has failed: another one may follow.
+    pub of_attempt: bool,
     /// A bump or its live read had no good answer: after this time no earlier request can take effect any more.
     pub give_up_at: Option<Timestamp>,
     /// The mutations and events that were proposed with it: they follow its record.
@@ -155,7 +157,14 @@ pub struct PendingFailure {
 impl PendingFailure {
     /// A failure with nothing to follow it.
     pub fn new(error: TargetError) -> Self {
-        Self { error, skip_final_check: false, give_up_at: None, follows: Proposal::default(), extra: None }
+        Self {
+            error,
+            skip_final_check: false,
+            of_attempt: false,
+            give_up_at: None,
+            follows: Proposal::default(),
+            extra: None,
+        }
     }
 
     /// The state that the target ends with: it keeps what was stored with the failure.

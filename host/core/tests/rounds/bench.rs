@@ -7,7 +7,7 @@
 #![allow(clippy::arithmetic_side_effects, reason = "a test moves its own clock")]
 
 mod cluster;
-mod patch;
+pub(crate) mod patch;
 pub(crate) mod plugin;
 mod round;
 pub(crate) mod weather;

@@ -18,6 +18,7 @@ mod decisions;
 mod edges;
 mod lost_replies;
 mod mishaps;
+mod policies;
 mod restless;
 mod slow;
 mod unwatched;

@@ -1,0 +1,34 @@
+//! What keeps the targets of a job from being started or operated: a pause, or failures beyond what its policy tolerates.
+//!
+//! Takes the policy and the numbers of targets; yields the [`Brakes`] of a round. Source: docs/operationjob.md 3.4, 3.9.
+
+use crate::job::progress::Counts;
+use crate::job::spec::ValidSpec;
+
+/// The brakes of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brakes {
+    /// `spec.paused`: no start, no further attempt and no `operate`.
+    pub paused: bool,
+    /// The same, since more targets have failed than the policy tolerates.
+    pub too_many_failed: bool,
+    /// For that reason targets that have not started are skipped.
+    pub skips: bool,
+}
+
+impl Brakes {
+    /// The brakes of a job with a valid spec and these numbers of targets.
+    pub fn of(spec: &ValidSpec, counts: Counts) -> Self {
+        let policy = &spec.policy;
+        Self {
+            paused: policy.paused,
+            too_many_failed: !policy.paused && policy.pauses(counts.failed, counts.total),
+            skips: policy.skips(counts.failed, counts.total),
+        }
+    }
+
+    /// True if nothing is started or operated.
+    pub fn pause(self) -> bool {
+        self.paused || self.too_many_failed
+    }
+}
