@@ -81,7 +81,7 @@ impl Host {
         let ready = vec![
             ("cache", cache_probe(cluster.clone())),
             ("grants", grants_probe(plugins.clone())),
-            ("lease", lease_probe(election.unreached())),
+            ("lease", lease_probe(election.unheld())),
             ("plugins", plugins_probe(plugins.clone())),
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
@@ -175,10 +175,9 @@ fn cache_probe(cluster: Cluster) -> Probe {
     })
 }
 
-/// Ready once the lease was read or taken: a host that can do neither will never lead. One that was reached may be out of
-/// reach again while the API server is.
-fn lease_probe(unreached: watch::Receiver<Option<String>>) -> Probe {
-    Box::new(move || unreached.borrow().clone().map_or(Ok(()), Err))
+/// Ready while this process or another one is known to hold the lease: a host that cannot write a free one will never lead.
+fn lease_probe(unheld: watch::Receiver<Option<String>>) -> Probe {
+    Box::new(move || unheld.borrow().clone().map_or(Ok(()), Err))
 }
 
 /// Ready unless the file of grants was refused from the start. One that is refused later takes nothing away, and a host

@@ -161,7 +161,7 @@ impl Fence {
 /// The election of this process, from its start until it resigns.
 pub struct LeaderElector {
     leadership: watch::Receiver<Leadership>,
-    unreached: watch::Receiver<Option<String>>,
+    unheld: watch::Receiver<Option<String>>,
     window: Duration,
     clock: ServerClock,
     /// Has the lease renewed at once.
@@ -183,11 +183,11 @@ impl LeaderElector {
         // A renewal that hangs must end while another one still fits into the window.
         let transport = Transport { timeout: config.duration / 3, ..cluster.link.transport.clone() };
         let holder = LeaseHolder::new(transport, config, sender);
-        let unreached = holder.unreached();
+        let unheld = holder.unheld();
         let (over, ended) = watch::channel(0);
         let look = Arc::new(Notify::new());
         let task = tokio::spawn(holder.run(resigned, ended, look.clone()));
-        Self { leadership, unreached, window, clock, look, over, resign, task }
+        Self { leadership, unheld, window, clock, look, over, resign, task }
     }
 
     /// The leadership as it changes. It ends with the election: [`LeaderElector::resign`] then says why.
@@ -195,9 +195,10 @@ impl LeaderElector {
         self.leadership.clone()
     }
 
-    /// The reason why the lease was neither read nor taken so far; `None` for good once it was.
-    pub fn unreached(&self) -> watch::Receiver<Option<String>> {
-        self.unreached.clone()
+    /// The operation that failed and its cause, while no process is known to hold the lease: this one did not write it in
+    /// time, and no other one was seen to hold it. Else `None`.
+    pub fn unheld(&self) -> watch::Receiver<Option<String>> {
+        self.unheld.clone()
     }
 
     /// The fence of the term that is now; closed for good once that term is over.

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::lease::{Leadership, LeaseConfig, LeaseError, window};
+use crate::lease_trouble::{LeaseTrouble, Operation};
 use crate::outcome::sentence;
 use crate::transport::call::{ApiCall, RequestError, Transport};
 use crate::transport::path::Resource;
@@ -27,10 +28,7 @@ pub(crate) struct LeaseHolder {
     process: String,
     leadership: watch::Sender<Leadership>,
     role: Role,
-    /// Requests for the lease fail, for this reason; it was logged.
-    trouble: Option<String>,
-    /// The reason why the lease was neither read nor taken so far; `None` for good once it was.
-    unreached: watch::Sender<Option<String>>,
+    trouble: LeaseTrouble,
 }
 
 enum Role {
@@ -49,13 +47,13 @@ impl LeaseHolder {
     /// A process that does not lead yet.
     pub(crate) fn new(transport: Transport, config: LeaseConfig, leadership: watch::Sender<Leadership>) -> Self {
         let process = this_process(transport.clock.local());
-        let unreached = watch::Sender::new(Some("it was not read yet".to_owned()));
-        Self { transport, config, process, leadership, role: Role::Following(None), trouble: None, unreached }
+        let trouble = LeaseTrouble::new(&config);
+        Self { transport, config, process, leadership, role: Role::Following(None), trouble }
     }
 
-    /// The reason why the lease was neither read nor taken so far; `None` for good once it was.
-    pub(crate) fn unreached(&self) -> watch::Receiver<Option<String>> {
-        self.unreached.subscribe()
+    /// The operation that failed and its cause, while no process is known to hold the lease; else `None`.
+    pub(crate) fn unheld(&self) -> watch::Receiver<Option<String>> {
+        self.trouble.unheld()
     }
 
     /// Follows and leads until `resigned`; the latest value of `over` is the last term that is over. A lease that
@@ -123,11 +121,10 @@ impl LeaseHolder {
             Ok(lease) => lease,
             Err(error) if error.is(404) => return Ok(self.take(Lease::default()).await),
             Err(error) => {
-                self.troubled("failed to read the lease; no job goes on while that lasts", &error);
+                self.trouble.failed(Operation::Read, &error);
                 return Ok(self.poll());
             }
         };
-        self.recovered();
         self.refuse_namesake(&lease)?;
         let holder = holder(&lease);
         if holder.is_empty() || holder == self.config.identity {
@@ -140,9 +137,12 @@ impl LeaseHolder {
         };
         let left = duration_of(&lease, self.config.duration).saturating_sub(since.elapsed());
         if left.is_zero() {
-            tracing::info!(lease = %self.config, holder, "the holder did not renew the lease in time; taking it");
+            if !self.trouble.is_logged() {
+                tracing::info!(lease = %self.config, holder, "the holder did not renew the lease in time; taking it");
+            }
             return Ok(self.take(lease).await);
         }
+        self.trouble.held_until(Instant::now() + left);
         self.role = Role::Following(Some(Seen { version, since }));
         Ok(left.min(self.poll()))
     }
@@ -180,21 +180,15 @@ impl LeaseHolder {
         match self.write(&mut lease).await {
             Ok(()) => {
                 let term = self.leadership.borrow().term.saturating_add(1);
-                self.recovered();
+                self.trouble.held_until(sent + self.config.duration);
                 tracing::info!(lease = %self.config, identity = self.config.identity, term, "took the lease; leading");
                 self.role = Role::Leading(Box::new(lease));
                 self.leadership.send_replace(Leadership { leading: true, term, renewed: sent, renewed_at: sent_at });
                 self.config.duration / 5
             }
             Err(error) => {
-                // Another process was faster, or the view was old.
-                if !error.is(409) {
-                    self.troubled(
-                        "failed to take the lease; no job goes on while that lasts: does the namespace exist, and does the host's role allow it (see `oarlock manifests`)?",
-                        &error,
-                    );
-                }
-                self.role = Role::Following(None);
+                // What was seen of the lease stays: one that had run out has not begun to run again.
+                self.write_failed(Operation::Take, &error);
                 self.poll()
             }
         }
@@ -206,14 +200,12 @@ impl LeaseHolder {
             Ok(()) => {
                 self.role = Role::Leading(Box::new(lease));
                 self.leadership.send_modify(|now| (now.renewed, now.renewed_at) = (sent, sent_at));
-                self.recovered();
+                self.trouble.held_until(sent + self.config.duration);
                 return Ok(self.config.duration / 5);
             }
             Err(error) => error,
         };
-        if !error.is(409) {
-            self.troubled("failed to renew the lease", &error);
-        }
+        self.write_failed(Operation::Renew, &error);
         let renewed = self.leadership.borrow().renewed;
         if renewed.elapsed() >= window(self.config.duration) {
             return Ok(self.step_down("no renewal succeeded in time"));
@@ -233,20 +225,11 @@ impl LeaseHolder {
         })
     }
 
-    /// Says what is wrong, once for each reason.
-    fn troubled(&mut self, what: &'static str, error: &RequestError) {
-        let error = sentence(error);
-        if self.trouble.as_ref() != Some(&error) {
-            tracing::warn!(lease = %self.config, error, "{what}");
-            self.unreached.send_if_modified(|known| known.as_mut().map(|known| known.clone_from(&error)).is_some());
-            self.trouble = Some(error);
-        }
-    }
-
-    fn recovered(&mut self) {
-        self.unreached.send_if_modified(|known| known.take().is_some());
-        if self.trouble.take().is_some() {
-            tracing::info!(lease = %self.config, "the lease can be read and written again");
+    fn write_failed(&mut self, operation: Operation, error: &RequestError) {
+        if error.is(409) {
+            self.trouble.conflicted(operation, error);
+        } else {
+            self.trouble.failed(operation, error);
         }
     }
 

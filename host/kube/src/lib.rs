@@ -31,6 +31,7 @@ pub mod cluster;
 pub mod events;
 pub mod lease;
 mod lease_holder;
+mod lease_trouble;
 mod live_reads;
 pub mod observe;
 mod outcome;

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::faults::{Faults, Then, status};
+use crate::logged::Logged;
 use crate::scene::{Scene, port};
 
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/oarlock";
@@ -240,7 +241,7 @@ async fn a_leader_whose_machine_was_suspended_is_fenced_before_it_sends_anything
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_never_reached_says_why_until_it_is_taken() {
+async fn a_lease_without_a_home_has_no_holder_and_says_why_until_it_is_taken() {
     let scene = Scene::bare().await;
     let config = LeaseConfig {
         namespace: "later".into(),
@@ -249,13 +250,89 @@ async fn a_lease_that_was_never_reached_says_why_until_it_is_taken() {
         duration: Duration::from_secs(15),
     };
     let elector = LeaderElector::stand(&scene.cluster, config);
-    let mut unreached = elector.unreached();
+    let mut unheld = elector.unheld();
+    assert!(unheld.borrow().as_ref().is_some_and(|why| why.contains("not read yet")));
     let says = |known: &Option<String>| known.as_ref().is_some_and(|why| why.contains("\"later\" not found"));
-    tokio::time::timeout(Duration::from_secs(120), unreached.wait_for(says)).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(120), unheld.wait_for(says)).await.unwrap().unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}});
     let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(scene.admin.clone());
     let namespace = serde_json::from_value(namespace).unwrap();
     namespaces.create(&kube::api::PostParams::default(), &namespace).await.unwrap();
     leads(&elector).await;
-    assert_eq!(*unreached.borrow(), None);
+    assert_eq!(*unheld.borrow(), None);
+}
+
+/// Makes the lease, held by this process if it is named.
+async fn lease_of(scene: &Scene, holder: &str) {
+    let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 15});
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "oarlock"}, "spec": spec});
+    scene.post("/apis/coordination.k8s.io/v1/namespaces/default/leases", &lease).await;
+}
+
+/// Looks every tenth of a second for so long.
+async fn always(elector: &LeaderElector, seconds: u64, holds: impl Fn(Option<&str>) -> bool) {
+    for _ in 0..seconds * 10 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let unheld = elector.unheld().borrow().clone();
+        assert!(holds(unheld.as_deref()), "{unheld:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lease_that_can_be_read_and_not_written_is_unheld_and_logged_once_until_that_is_over() {
+    for (code, cause) in [(403, "Forbidden"), (422, "Invalid"), (503, "ServiceUnavailable")] {
+        let scene = Scene::bare().await;
+        lease_of(&scene, "").await;
+        scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Answer(code, status(code, cause, "not by you"))));
+        let logged = Logged::begin();
+        let elector = stand(&scene.cluster, "host-0");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let refused = |why: &str| why.starts_with("failed to take the lease: ") && why.contains("not by you");
+        always(&elector, 60, |unheld| unheld.is_some_and(refused)).await;
+        // Another reason is no other trouble.
+        scene.faults.plan(Method::GET, "/leases/", (3, Then::DropConnection));
+        always(&elector, 10, |unheld| unheld.is_some()).await;
+        assert_eq!((logged.with("failed to").len(), logged.with("is over").len()), (1, 0), "{:?}", logged.with(""));
+        scene.faults.heal();
+        leads(&elector).await;
+        assert_eq!(*elector.unheld().borrow(), None);
+        assert_eq!((logged.with("failed to").len(), logged.with("is over").len()), (1, 1), "{:?}", logged.with(""));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_another_process_holds_is_held_until_it_has_run_out() {
+    let scene = Scene::bare().await;
+    lease_of(&scene, "host-9").await;
+    scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Answer(403, status(403, "Forbidden", "not by you"))));
+    let logged = Logged::begin();
+    let elector = stand(&scene.cluster, "host-0");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    always(&elector, 13, |unheld| unheld.is_none()).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    always(&elector, 13, |unheld| unheld.is_some_and(|why| why.contains("not by you"))).await;
+    // The holder is back.
+    scene.patch(LEASE, &json!({"spec": {"leaseTransitions": 7}})).await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    always(&elector, 10, |unheld| unheld.is_none()).await;
+    assert_eq!((logged.with("failed to").len(), logged.with("is over").len()), (1, 1), "{:?}", logged.with(""));
+    assert_eq!(logged.with("did not renew").len(), 1, "{:?}", logged.with(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_leaves_the_lease_held_and_a_long_one_does_not() {
+    let scene = Scene::bare().await;
+    let elector = stand(&scene.cluster, "host-0");
+    leads(&elector).await;
+    scene.faults.plan(Method::PUT, "/leases/", (3, Then::Refuse(http::StatusCode::SERVICE_UNAVAILABLE)));
+    always(&elector, 30, |unheld| unheld.is_none()).await;
+    for method in [Method::PUT, Method::GET] {
+        scene.faults.plan(method, "/leases/", (10_000, Then::Refuse(http::StatusCode::SERVICE_UNAVAILABLE)));
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    always(&elector, 30, |unheld| unheld.is_some_and(|why| why.starts_with("failed to read the lease: "))).await;
+    scene.faults.heal();
+    leads(&elector).await;
+    assert_eq!(*elector.unheld().borrow(), None);
 }
