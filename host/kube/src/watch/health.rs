@@ -48,6 +48,8 @@ struct LastSeen {
     listed: Option<Instant>,
     lists: u64,
     error: Option<String>,
+    /// The time at which the outage began that was logged and is not over.
+    outage: Option<Instant>,
 }
 
 impl WatchHealth {
@@ -63,16 +65,30 @@ impl WatchHealth {
         let now = Instant::now();
         let mut last = self.last.lock();
         let lists = last.lists.saturating_add(1);
-        *last = LastSeen { unserved: false, heard: Some(now), listed: Some(now), lists, error: None };
+        let outage = last.outage;
+        *last = LastSeen { unserved: false, heard: Some(now), listed: Some(now), lists, error: None, outage };
         drop(last);
         self.synced.store(true, Ordering::Release);
         self.raise();
     }
 
-    pub(crate) fn heard(&self) {
+    /// The watch was answered, or had an event. Yields the length of the outage that ends with it: a list alone ends none,
+    /// since a kind may be listed and not watched.
+    #[must_use]
+    pub(crate) fn heard(&self) -> Option<Duration> {
         let mut last = self.last.lock();
         last.heard = Some(Instant::now());
         last.error = None;
+        last.outage.take().map(|began| began.elapsed())
+    }
+
+    /// Requests fail. Returns `true` where the outage begins with this one.
+    #[must_use]
+    pub(crate) fn begin_outage(&self) -> bool {
+        let mut last = self.last.lock();
+        let begins = last.outage.is_none();
+        last.outage.get_or_insert_with(Instant::now);
+        begins
     }
 
     pub(crate) fn failed(&self, message: String) {
@@ -80,11 +96,6 @@ impl WatchHealth {
         if !self.synced.load(Ordering::Acquire) {
             self.raise();
         }
-    }
-
-    /// The last request failed, and said so.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.last.lock().error.is_some()
     }
 
     /// The kind is not served. It counts as synced: it has no objects.

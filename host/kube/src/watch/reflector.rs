@@ -137,18 +137,30 @@ impl<S: ItemSink> Reflector<S> {
             let message = sentence(&error);
             match &error {
                 ReflectError::Expired | ReflectError::Find(DiscoverError::NotServed { .. }) => {
-                    tracing::debug!(kind = %self.kind.kind, message, "listing the kind anew");
+                    tracing::debug!(kind = %self.kind.kind, error = message, "listing the kind anew");
                 }
-                _ if self.health.is_failing() => {
-                    tracing::debug!(kind = %self.kind.kind, message, "failed to list or watch the kind; trying again");
-                }
-                _ => {
-                    tracing::warn!(kind = %self.kind.kind, message, "failed to list or watch the kind; trying until it works");
-                }
+                _ => self.tell_outage(&message),
             }
             self.health.failed(message);
             sleep(wait).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Logs that requests fail, once for each outage.
+    fn tell_outage(&self, message: &str) {
+        if self.health.begin_outage() {
+            tracing::warn!(kind = %self.kind.kind, error = message, "failed to list or watch the kind; trying until it works");
+        } else {
+            tracing::debug!(kind = %self.kind.kind, error = message, "failed to list or watch the kind; trying again");
+        }
+    }
+
+    /// Notes that the watch was answered or had an event, and logs the end of an outage.
+    fn heard(&self) {
+        if let Some(lasted) = self.health.heard() {
+            let seconds = lasted.as_secs();
+            tracing::info!(kind = %self.kind.kind, seconds, "the kind is watched again; the outage is over");
         }
     }
 
@@ -190,9 +202,13 @@ impl<S: ItemSink> Reflector<S> {
             Ok(chunks) => chunks,
             Err(error) if error.is(410) => return Err(ReflectError::Expired),
             Err(error) if error.is(404) || error.is(403) => return Err(ReflectError::Watch(error)),
-            Err(error) => return Ok(Ended::Broken(sentence(&error))),
+            Err(error) => {
+                let message = sentence(&error);
+                self.tell_outage(&message);
+                return Ok(Ended::Broken(message));
+            }
         };
-        self.health.heard();
+        self.heard();
         let deadline = Instant::now() + WATCH_GIVEN_UP;
         let (mut pending, projection) = (Vec::new(), self.sink.projection());
         while let Ok(Some(chunk)) = timeout_at(deadline, chunks.next()).await {
@@ -200,7 +216,7 @@ impl<S: ItemSink> Reflector<S> {
                 Ok(chunk) => pending.extend_from_slice(&chunk),
                 Err(error) => return Ok(Ended::Broken(sentence(&error))),
             }
-            self.health.heard();
+            self.heard();
             let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = pending.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {

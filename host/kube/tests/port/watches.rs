@@ -9,6 +9,7 @@ use oarlock_kube::watch::watches::{WatchEvent, WatchedKind, WatchedKinds};
 use serde_json::json;
 
 use crate::faults::{Then, status};
+use crate::logged::Logged;
 use crate::scene::{PODS, Scene, job, pods};
 
 fn count(cluster: &oarlock_kube::Cluster) -> usize {
@@ -261,4 +262,47 @@ async fn a_watch_frame_that_ends_within_a_line_is_no_event_until_the_line_is_who
     assert_eq!(scene.faults.count(Method::GET, "resourceVersion=100001"), 0);
     let health = scene.cluster.health();
     assert!(health.iter().all(|health| health.synced && health.error.is_none()), "{health:?}");
+}
+
+/// How many lines say that an outage of this kind has begun, and how many that one is over.
+fn outages(logged: &Logged, kind: &str) -> (usize, Vec<String>) {
+    let of = |lines: Vec<String>| lines.into_iter().filter(|line| line.contains(&format!("kind={kind}"))).collect();
+    let begun: Vec<String> = of(logged.with("WARN failed to list or watch"));
+    (begun.len(), of(logged.with("INFO the kind is watched again")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_logged_once_when_it_begins_and_once_with_its_length_when_it_is_over() {
+    let logged = Logged::begin();
+    let scene = Scene::watching().await;
+    scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Answer(503, status(503, "ServiceUnavailable", "down"))));
+    // Longer than any watch lives.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    for kind in ["Pod", "OperationJob"] {
+        assert_eq!(outages(&logged, kind), (1, Vec::new()), "{:?}", logged.with(""));
+    }
+    scene.faults.heal();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    for kind in ["Pod", "OperationJob"] {
+        let (begun, over) = outages(&logged, kind);
+        assert_eq!((begun, over.len()), (1, 1), "{:?}", logged.with(""));
+        let seconds = over[0].split("seconds=").nth(1).unwrap().parse::<u64>().unwrap();
+        assert!((240..340).contains(&seconds), "{over:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_be_listed_and_not_watched_is_one_outage() {
+    let logged = Logged::begin();
+    let scene = Scene::bare().await;
+    let forbidden = status(403, "Forbidden", "pods may not be watched");
+    scene.faults.plan(Method::GET, "pods?&watch=true", (1_000, Then::Answer(403, forbidden)));
+    scene.declare(pods(&[])).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(outages(&logged, "Pod"), (1, Vec::new()), "{:?}", logged.with(""));
+    assert!(scene.cluster.requests().count("pods", "list") > 3);
+    scene.faults.heal();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(outages(&logged, "Pod").1.len(), 1, "{:?}", logged.with(""));
+    assert_eq!(outages(&logged, "OperationJob"), (0, Vec::new()));
 }
