@@ -107,14 +107,15 @@ impl Follower {
         let again = self.registry.try_again().await;
         let scan = blocking(&self.directory, move |directory| directory.scan(&renamed, &again)).await;
         let Scan { rejected, unsettled, removed, ready } = scan.unwrap_or_default();
+        // First: of a link whose target is gone no content stays, and the link itself is rejected.
+        for source in &removed {
+            self.registry.remove(source).await;
+        }
         for (source, rejection) in rejected {
             self.registry.reject(&source, rejection).await;
         }
         for source in &unsettled {
             self.registry.set_unsettled(source).await;
-        }
-        for source in &removed {
-            self.registry.remove(source).await;
         }
         let mut changing = !unsettled.is_empty();
         let mut others = Vec::new();

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::load::stamp::{SETTLE, Settling, Stamp};
@@ -28,6 +29,7 @@ pub(crate) struct Scan {
     pub rejected: Vec<(String, Rejection)>,
     /// Files that are still being written.
     pub unsettled: Vec<String>,
+    /// Files whose content is gone, whether or not a link to it is left, which is rejected too.
     pub removed: Vec<String>,
     /// Files that can be read.
     pub ready: Vec<ReadyFile>,
@@ -54,8 +56,8 @@ impl Directory {
     /// Scans the directory. The files in `renamed` are whole, and those in `retry` count as changed.
     pub(crate) fn scan(&mut self, renamed: &BTreeSet<OsString>, retry: &BTreeSet<String>) -> Scan {
         let mut scan = Scan::default();
-        let entries = match fs::read_dir(&self.dir) {
-            Ok(entries) => entries,
+        let names = match self.names() {
+            Ok(names) => names,
             Err(error) => {
                 // No reason to retire any plugin.
                 let dir = self.dir.display();
@@ -64,25 +66,27 @@ impl Directory {
             }
         };
         let mut present = BTreeSet::new();
-        for entry in entries.flatten() {
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if name.starts_with('.') || !name.ends_with(".wasm") {
-                continue;
-            }
-            let path = entry.path();
+        for name in names {
+            let path = self.dir.join(&name);
             // Follows links, as a mounted ConfigMap consists of them. One that leads nowhere is seen itself.
             let followed = fs::metadata(&path);
-            let Ok(metadata) = followed.as_ref().map(Clone::clone).or_else(|_| fs::symlink_metadata(&path)) else {
+            let metadata = followed.as_ref().map(Clone::clone).or_else(|_| fs::symlink_metadata(&path));
+            if metadata.as_ref().is_err_and(is_gone) {
                 continue;
-            };
+            }
             present.insert(name.clone());
+            // What cannot be looked at now stays as it was.
+            let Ok(metadata) = metadata else { continue };
             let stamp = Stamp::of(&metadata);
             if self.seen.get(&name) == Some(&stamp) && !retry.contains(&name) {
                 continue;
             }
             let place = match followed {
                 Ok(_) => self.check_place(&path, &metadata),
-                Err(error) => Err(broken_link(&error)),
+                Err(error) => {
+                    scan.removed.extend(is_gone(&error).then(|| name.clone()));
+                    Err(broken_link(&error))
+                }
             };
             if let Err(rejection) = place {
                 self.seen.insert(name.clone(), stamp);
@@ -93,15 +97,26 @@ impl Directory {
                 scan.unsettled.push(name);
             }
         }
-        scan.removed = self.seen.keys().filter(|name| !present.contains(*name)).cloned().collect();
+        scan.removed.extend(self.seen.keys().filter(|name| !present.contains(*name)).cloned());
         self.seen.retain(|name, _| present.contains(name));
         self.settling.retain(|name, _| present.contains(name));
         scan
     }
 
-    /// Reads a file; `None` if it changed since the scan.
+    /// Names of the entries that may be plugins. An entry that cannot be read may be any of them, so it fails the whole.
+    fn names(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.dir)?.map(|entry| Ok(entry?.file_name()));
+        let names: Vec<OsString> = names.collect::<io::Result<_>>()?;
+        let names = names.into_iter().filter_map(|name| name.into_string().ok());
+        Ok(names.filter(|name| !name.starts_with('.') && name.ends_with(".wasm")).collect())
+    }
+
+    /// Reads a file; `None` if it changed since the scan, or is gone, which the next scan tells.
     pub(crate) fn read(&mut self, file: &ReadyFile) -> Result<Option<Vec<u8>>, Rejection> {
-        let read = file.stamp.read(&file.path, self.memory.file());
+        let read = match file.stamp.read(&file.path, self.memory.file()) {
+            Err(error) if is_gone(&error) => Ok(None),
+            read => read,
+        };
         let read = read.map_err(|error| {
             Rejection::for_now("Unreadable", format!("it cannot be read: {error}; let the host read it"))
         });
@@ -133,6 +148,11 @@ impl Directory {
     }
 }
 
-fn broken_link(error: &std::io::Error) -> Rejection {
+/// Whether a file is not there any more. Any other error says nothing of its content.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+fn broken_link(error: &io::Error) -> Rejection {
     Rejection::new("BrokenLink", format!("it is a link that leads nowhere: {error}; copy the file here instead"))
 }

@@ -219,6 +219,47 @@ async fn links_inside_the_directory_are_followed_and_links_out_of_it_are_not() {
     until(&plugins, |list| list.iter().any(|status| status.state == PluginState::Serving)).await;
 }
 
+/// A directory that serves one plugin through links, as a ConfigMap is mounted.
+async fn mounted(name: &str) -> (Place, Plugins) {
+    let place = Place::granted(name);
+    let versions = place.dir.join("..2026");
+    fs::create_dir(&versions).unwrap();
+    fs::write(versions.join("replace.wasm"), component("replace")).unwrap();
+    symlink("..2026", place.dir.join("..data")).unwrap();
+    symlink("..data/replace.wasm", place.dir.join("replace.wasm")).unwrap();
+    let plugins = place.host().await;
+    until(&plugins, one(PluginState::Serving)).await;
+    (place, plugins)
+}
+
+/// Replaces a link, as a kubelet does it.
+fn relink(place: &Place, target: &str, name: &str) {
+    let next = place.dir.join("..next");
+    symlink(target, &next).unwrap();
+    fs::rename(next, place.dir.join(name)).unwrap();
+}
+
+#[tokio::test]
+async fn a_link_whose_target_goes_away_serves_no_longer() {
+    let (place, plugins) = mounted("link-target-gone").await;
+    fs::create_dir(place.dir.join("..2027")).unwrap();
+    relink(&place, "..2027", "..data");
+    let list = until(&plugins, reason("BrokenLink")).await;
+    assert!(found(&plugins, "Replace", None).is_err(), "{list:#?}");
+    assert!(list.iter().all(|status| status.state != PluginState::Serving), "{list:#?}");
+    relink(&place, "..2026", "..data");
+    until(&plugins, one(PluginState::Serving)).await;
+}
+
+#[tokio::test]
+async fn a_link_that_cannot_be_followed_for_another_reason_serves_on() {
+    let (place, plugins) = mounted("link-loop").await;
+    relink(&place, "replace.wasm", "replace.wasm");
+    until(&plugins, reason("BrokenLink")).await;
+    let list = until(&plugins, reason("LastGood")).await;
+    assert!(found(&plugins, "Replace", None).is_ok(), "{list:#?}");
+}
+
 #[tokio::test]
 async fn a_file_of_200_megabytes_is_refused_unread() {
     let place = Place::granted("large");
