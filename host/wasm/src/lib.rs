@@ -48,6 +48,8 @@ mod snapshot;
 
 mod draining;
 
+mod election;
+
 mod plugin_set;
 
 mod registry;

@@ -1,4 +1,4 @@
-//! The plugin files, the replaced versions that jobs still use, and the election of the plugin that serves an action.
+//! The plugin files, and the replaced versions that jobs still use.
 //!
 //! May not load anything: it is told the outcome of loading each file. It has one writer at a time.
 
@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use oarlock_core::plugin::grant::Grant;
-use semver::Version;
 
 use crate::draining::Draining;
+use crate::election::{Candidate, Election};
 use crate::load::loader::Admission;
 use crate::plugin::{Compiled, Plugin, Vetted, union};
 use crate::snapshot::{Callable, Snapshot};
@@ -64,18 +64,11 @@ pub(crate) struct PluginSet {
 impl PluginSet {
     /// Elects the plugins that serve. `before` is the snapshot until now.
     pub(crate) fn publish(&mut self, before: &Snapshot) -> Snapshot {
-        let mut candidates: BTreeMap<String, Vec<Arc<Plugin>>> = BTreeMap::new();
-        for plugin in self.entries.values().filter_map(PluginEntry::plugin) {
-            let rivals = candidates.entry(plugin.manifest().action.clone()).or_default();
-            if rivals.iter().all(|rival| rival.digest() != plugin.digest()) {
-                rivals.push(plugin.clone());
-            }
-        }
-        let elected = candidates
-            .into_iter()
-            .filter_map(|(action, rivals)| Some((action.clone(), self.elect(&rivals, before.serving.get(&action))?)));
-        let serving: BTreeMap<_, _> = elected.collect();
-        self.drain(&serving, before);
+        let candidates = self.entries.iter();
+        let candidates = candidates.filter_map(|(source, entry)| Some(Candidate { source, plugin: entry.plugin()? }));
+        let election = Election::hold(candidates, &self.grants, &before.serving);
+        let serving = &election.serving;
+        self.drain(serving, before);
         let mut callable = HashMap::new();
         for plugin in serving.values() {
             let asked = Arc::new(AtomicBool::new(false));
@@ -86,28 +79,8 @@ impl PluginSet {
             callable.insert(digest.clone(), Callable { plugin, asked });
         }
         let declared = union(callable.values().map(|callable| &callable.plugin));
-        let list = self.list(&serving);
-        Snapshot { serving, callable, list, declared }
-    }
-
-    /// The plugin that serves, of those that claim one action. Where they have several names, it is one of the name whose
-    /// grant comes first: else whoever may drop a file of one plugin would take another's action. Of that name it is the
-    /// highest version; if two files have that, the one that served before, else neither.
-    fn elect(&self, rivals: &[Arc<Plugin>], incumbent: Option<&Arc<Plugin>>) -> Option<Arc<Plugin>> {
-        let place = |plugin: &Arc<Plugin>| {
-            let name = &plugin.manifest().name;
-            self.grants.iter().position(|grant| grant.name == *name).unwrap_or(usize::MAX)
-        };
-        let first = rivals.iter().map(place).min()?;
-        let mut named: Vec<&Arc<Plugin>> = rivals.iter().filter(|plugin| place(plugin) == first).collect();
-        let version = |plugin: &&Arc<Plugin>| -> Version { plugin.manifest().version.clone() };
-        let highest = named.iter().map(version).max()?;
-        named.retain(|plugin| version(plugin) == highest);
-        if let [only] = named.as_slice() {
-            return Some(Arc::clone(only));
-        }
-        let served = |plugin: &&&Arc<Plugin>| incumbent.is_some_and(|old| old.digest() == plugin.digest());
-        named.iter().find(served).map(|plugin| Arc::clone(plugin))
+        let list = self.list(&election);
+        Snapshot { serving: election.serving, callable, list, declared }
     }
 
     /// Keeps replaced versions for the jobs that began with them.
@@ -207,9 +180,9 @@ impl PluginSet {
         self.entries.values().any(|entry| entry.vetted.as_ref().is_some_and(|vetted| vetted.manifest.name == name))
     }
 
-    fn list(&self, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
+    fn list(&self, election: &Election) -> Vec<PluginStatus> {
         let mut list: Vec<_> =
-            self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, serving)).collect();
+            self.entries.iter().flat_map(|(source, entry)| entry.statuses(source, election)).collect();
         for (_, draining) in self.draining.iter() {
             let plugin = &draining.plugin;
             let state = if self.has(&plugin.manifest().name) {
@@ -256,15 +229,16 @@ impl PluginEntry {
     }
 
     /// The statuses of the file: of its present content, and of the last good plugin if that serves.
-    fn statuses(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> Vec<PluginStatus> {
-        let last_good = self.last_good.as_ref().filter(|good| serving.values().any(|plugin| Arc::ptr_eq(plugin, good)));
+    fn statuses(&self, source: &str, election: &Election) -> Vec<PluginStatus> {
+        let serves = |good: &&Arc<Plugin>| election.serving.values().any(|plugin| Arc::ptr_eq(plugin, good));
+        let last_good = self.last_good.as_ref().filter(serves);
         let state = (PluginState::Serving, "LastGood", "it serves its action until its replacement can");
         let last_good =
             last_good.map(|good| PluginStatus::of_plugin(source, good.manifest(), good.digest()).with(state));
-        [self.status(source, serving)].into_iter().chain(last_good).collect()
+        [self.status(source, election)].into_iter().chain(last_good).collect()
     }
 
-    fn status(&self, source: &str, serving: &BTreeMap<String, Arc<Plugin>>) -> PluginStatus {
+    fn status(&self, source: &str, election: &Election) -> PluginStatus {
         let mut status = match &self.vetted {
             Some(vetted) => PluginStatus::of_plugin(source, &vetted.manifest, &vetted.digest),
             None => PluginStatus { digest: self.digest.clone(), ..PluginStatus::of_source(source) },
@@ -282,30 +256,7 @@ impl PluginEntry {
                 let sentence = format!("its grant lacks (`oarlock plugin grant FILE` prints a whole one): {lines}");
                 status.with((PluginState::AwaitingGrant, "GrantMissing", &sentence))
             }
-            Outcome::Loaded(Admission::Ready(plugin)) => with_election(status, plugin, serving),
-        }
-    }
-}
-
-/// The status of a plugin that could serve.
-fn with_election(status: PluginStatus, plugin: &Plugin, serving: &BTreeMap<String, Arc<Plugin>>) -> PluginStatus {
-    match serving.get(&plugin.manifest().action) {
-        Some(winner) if winner.digest() == plugin.digest() => {
-            status.with((PluginState::Serving, "Serving", "it serves its action"))
-        }
-        Some(winner) => {
-            let (name, version) = (&winner.manifest().name, &winner.manifest().version);
-            let cure = if *name == plugin.manifest().name {
-                "raise the version, or remove one file"
-            } else {
-                "give it an action of its own, or put its grant first"
-            };
-            let sentence = format!("{name} {version} serves this action; {cure}");
-            status.with((PluginState::Rejected, "ActionTaken", &sentence))
-        }
-        None => {
-            let sentence = "another file claims the same action and version; remove one of them";
-            status.with((PluginState::Rejected, "ActionTaken", sentence))
+            Outcome::Loaded(Admission::Ready(plugin)) => election.tell(status, plugin),
         }
     }
 }

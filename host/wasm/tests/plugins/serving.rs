@@ -132,9 +132,41 @@ async fn of_two_that_claim_one_version_neither_new_one_serves() {
     plugins.publish("a.wasm", component("replace")).await;
     let status = plugins.publish("b.wasm", other.clone()).await.unwrap();
     assert_eq!(status.reason, "ActionTaken");
+    assert!(status.message.starts_with("a.wasm (replace 0.1.0) serves this action; after a restart either may"));
     assert_eq!(found(&plugins, "Replace", None).unwrap().digest, digest(&component("replace")));
     plugins.withdraw("a.wasm").await;
     assert_eq!(found(&plugins, "Replace", None).unwrap().digest, digest(&other));
+}
+
+#[tokio::test]
+async fn two_files_of_one_version_that_come_first_are_both_named_with_the_fix_and_cost_no_other_action() {
+    let other = with_manifest(&component("replace"), |manifest| manifest["description"] = json!("another"));
+    let plugins = Plugins::start(options()).await.unwrap();
+    plugins.set_grants(vec![all_of(&component("replace"), None), all_of(&component("hostile"), None)]).await;
+    for (file, content) in [
+        ("z.wasm", version("0.2.0")),
+        ("a.wasm", component("replace")),
+        ("b.wasm", other),
+        ("c.wasm", version("0.0.1")),
+        ("h.wasm", component("hostile")),
+    ] {
+        plugins.publish(file, content).await;
+    }
+    // Neither of them served before.
+    plugins.withdraw("z.wasm").await;
+    let list = plugins.list();
+    for file in ["a.wasm", "b.wasm", "c.wasm"] {
+        let status = list.iter().find(|status| status.source == file).unwrap();
+        assert_eq!((status.state, status.reason.as_str()), (PluginState::Rejected, "SameVersion"), "{status:?}");
+        for words in ["a.wasm and b.wasm", "replace 0.1.0", "no file serves Replace", "remove the wrong"] {
+            assert!(status.message.contains(words), "{words:?} is missing in {}", status.message);
+        }
+    }
+    let told = found(&plugins, "Replace", None).unwrap_err();
+    assert!(told.contains("a.wasm and b.wasm"), "{told}");
+    assert!(found(&plugins, "Hostile", None).is_ok());
+    plugins.withdraw("b.wasm").await;
+    assert_eq!(found(&plugins, "Replace", None).unwrap().digest, digest(&component("replace")));
 }
 
 #[tokio::test]
