@@ -14,10 +14,10 @@ pub enum PinError {
         /// Name of the plugin.
         plugin: String,
     },
-    /// The text of the grant has no line to replace.
+    /// No one line of the grant's text says for which components it is.
     #[error(
-        "the grant of `{plugin}` has neither `anyVersion: true` nor a `digest` on a line of its own: write \
-         `digest: {digest}` into its `spec`"
+        "the grant of `{plugin}` does not say on one line of its own, `anyVersion: true` or `digest`, for which components it \
+         is: write `digest: {digest}` into its `spec` instead"
     )]
     Line {
         /// Name of the plugin.
@@ -41,15 +41,8 @@ pub fn pinned(grants: &str, plugin: &str, digest: &str) -> Result<String, PinErr
             continue;
         }
         found = true;
-        let text = with_digest(&document, digest);
-        // It is read as the host will read it: a line in a text of several lines is none.
-        let holds = |text: &String| {
-            let value: Option<Value> = serde_saphyr::from_str(text).ok();
-            let grant = value.and_then(|value| Grant::parse(&value).ok());
-            grant.is_some_and(|grant| !grant.any_version && grant.digest.as_deref() == Some(digest))
-        };
         let missing = || PinError::Line { plugin: plugin.to_owned(), digest: digest.to_owned() };
-        documents.push(text.filter(holds).ok_or_else(missing)?);
+        documents.push(with_digest(&document, digest).ok_or_else(missing)?);
     }
     if found { Ok(documents.concat()) } else { Err(PinError::Missing { plugin: plugin.to_owned() }) }
 }
@@ -73,18 +66,48 @@ fn is_for(document: &str, plugin: &str) -> bool {
     value.is_some_and(|value| value.pointer("/metadata/name").and_then(Value::as_str) == Some(plugin))
 }
 
-/// The document with the digest in place of its first line that says for which components it is.
+/// The document with the digest in place of the line that says for which components it is. A `digest` in `config`, or a line
+/// of a longer text, looks just like that one: so what it then says is read as the host will read it.
 fn with_digest(document: &str, digest: &str) -> Option<String> {
-    let says = |line: &str| {
-        let line = line.trim_start();
-        line.starts_with("digest:")
-            || line.strip_prefix("anyVersion:").is_some_and(|value| value.trim_start().starts_with("true"))
+    let expected = said(document, digest)?;
+    let lines: Vec<&str> = document.split_inclusive('\n').collect();
+    let pinned = |at: usize| {
+        let mut lines = lines.clone();
+        let line = lines.get_mut(at).filter(|line| may_name_components(line))?;
+        let indent: String = line.chars().take_while(|letter| *letter == ' ').collect();
+        let own = format!("{indent}digest: {digest}\n");
+        *line = &own;
+        Some(lines.concat())
     };
-    let mut lines: Vec<String> = document.split_inclusive('\n').map(str::to_owned).collect();
-    let line = lines.iter_mut().find(|line| says(line))?;
-    let indent: String = line.chars().take_while(|letter| *letter == ' ').collect();
-    *line = format!("{indent}digest: {digest}\n");
-    Some(lines.concat())
+    let mut all = (0..lines.len()).filter_map(pinned);
+    all.find(|text| read(text).is_some_and(|found| is_pinned(&found, digest) && without_any_version(found) == expected))
+}
+
+fn may_name_components(line: &str) -> bool {
+    let line = line.trim_start();
+    let any_version = line.strip_prefix("anyVersion:").is_some_and(|value| value.trim_start().starts_with("true"));
+    line.starts_with("digest:") || any_version
+}
+
+fn read(document: &str) -> Option<Value> {
+    serde_saphyr::from_str(document).ok()
+}
+
+/// What the document says once it is pinned: the same as before, but for the components.
+fn said(document: &str, digest: &str) -> Option<Value> {
+    let mut value = without_any_version(read(document)?);
+    value.get_mut("spec")?.as_object_mut()?.insert("digest".to_owned(), digest.into());
+    Some(value)
+}
+
+fn without_any_version(mut document: Value) -> Value {
+    let spec = document.get_mut("spec").and_then(Value::as_object_mut);
+    let _was_there = spec.and_then(|spec| spec.remove("anyVersion"));
+    document
+}
+
+fn is_pinned(document: &Value, digest: &str) -> bool {
+    Grant::parse(document).is_ok_and(|grant| !grant.any_version && grant.digest.as_deref() == Some(digest))
 }
 
 #[cfg(test)]
@@ -116,5 +139,24 @@ mod tests {
             "apiVersion: oarlock.dev/v1alpha1\nkind: ActionPlugin\nmetadata: {name: x}\nspec: {anyVersion: true}\n";
         let refused = pinned(flow, "x", DIGEST).unwrap_err().to_string();
         assert!(refused.contains(&format!("write `digest: {DIGEST}`")), "{refused}");
+    }
+
+    #[test]
+    fn a_digest_of_something_else_stays_as_it_was() {
+        let other = DIGEST.replace("0123", "89ab");
+        let grant = |own: &str| {
+            format!(
+                "apiVersion: oarlock.dev/v1alpha1\nkind: ActionPlugin\nmetadata:\n  annotations:\n    digest: {other}\n  \
+                 name: x\nspec:\n  config:\n    digest: {other}\n    text: |\n      digest: none\n      anyVersion: true\n  {own}\n  \
+                 namespaces: [\"*\"]\n"
+            )
+        };
+        // Also where it is pinned to this very file already.
+        for own in ["anyVersion: true", &format!("digest: {other}"), &format!("digest: {DIGEST}")] {
+            let text = pinned(&grant(own), "x", DIGEST).unwrap();
+            assert_eq!(text, grant(&format!("digest: {DIGEST}")), "{own}");
+        }
+        let both = grant(&format!("digest: {other}\n  anyVersion: true"));
+        assert!(matches!(pinned(&both, "x", DIGEST), Err(PinError::Line { .. })));
     }
 }
