@@ -1,5 +1,6 @@
 //! `oarlock manifests`: prints the documents that a cluster needs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -91,19 +92,40 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                  the image, which has it as /plugins/replace.wasm, or give grants of your own by `--grants FILE`"
             );
         }
-        let text = args.pin.iter().try_fold(text, |text, file| pin(&text, file))?;
+        let text = pin_all(text, &args.pin)?;
         printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref())?;
     }
     print_documents(&printed, args.output)
 }
 
-/// The grants, for this component alone where they are for its plugin.
-fn pin(grants: &str, file: &Path) -> anyhow::Result<String> {
-    let named = || format!("cannot pin the grants to {}", file.display());
-    let bytes = std::fs::read(file).with_context(named)?;
-    let facts = oarlock_wasm::inspect(&bytes).with_context(named)?;
-    let manifest = facts.manifest.context("it has no manifest").with_context(named)?;
-    pinned(grants, &manifest.name, &facts.digest).with_context(named)
+/// The grants, each for the component in one of these files where it is for its plugin.
+fn pin_all(mut grants: String, files: &[PathBuf]) -> anyhow::Result<String> {
+    let mut pins: BTreeMap<String, &Path> = BTreeMap::new();
+    for file in files {
+        let (plugin, digest) = identity(file)?;
+        if let Some(other) = pins.get(&plugin) {
+            bail!(
+                "both {} and {} are of plugin `{plugin}`, and its grant is for one component: leave one `--pin` out",
+                other.display(),
+                file.display()
+            );
+        }
+        grants = pinned(&grants, &plugin, &digest).with_context(|| cannot_pin(file))?;
+        pins.insert(plugin, file);
+    }
+    Ok(grants)
+}
+
+/// Name and digest of the plugin in a file.
+fn identity(file: &Path) -> anyhow::Result<(String, String)> {
+    let bytes = std::fs::read(file).with_context(|| cannot_pin(file))?;
+    let facts = oarlock_wasm::inspect(&bytes).with_context(|| cannot_pin(file))?;
+    let manifest = facts.manifest.context("it has no manifest").with_context(|| cannot_pin(file))?;
+    Ok((manifest.name, facts.digest))
+}
+
+fn cannot_pin(file: &Path) -> String {
+    format!("cannot pin the grants to {}", file.display())
 }
 
 fn learn(kinds: &mut KnownKinds, path: &Path) -> anyhow::Result<()> {

@@ -71,6 +71,19 @@ fn a_deployment_is_granted_its_own_replace_alone() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+#[test]
+fn two_pins_of_one_plugin_are_refused_with_both_files() {
+    let folder = empty_folder("two-pins");
+    let (replace, copy) = (component("replace.wasm"), folder.join("other.wasm").display().to_string());
+    std::fs::copy(&replace, &copy).unwrap();
+    let ended = oarlock(&["manifests", "--deployment", "x", "--pin", &replace, "--pin", &copy]);
+    let said = text(&ended.stderr);
+    assert!(!ended.status.success() && ended.stdout.is_empty(), "{said}");
+    for words in [replace.as_str(), &copy, "plugin `replace`", "leave one `--pin` out"] {
+        assert!(said.contains(words), "{words:?} is missing in {said}");
+    }
+}
+
 /// An empty folder for one test.
 fn empty_folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
