@@ -12,6 +12,8 @@ use super::{HOST_NAMESPACE, ManifestsError, join};
 const DEPLOYMENT: &str = include_str!("../../manifests/deployment.yaml");
 /// Where the plugin directory is in a pod of the host.
 const PLUGINS: &str = "/plugins";
+/// Hexadecimal digits in the name of a ConfigMap: 64 bits, which no two grants of one cluster share by chance.
+const DIGITS: usize = 16;
 /// The places in the text at which a volume is added.
 const MOUNTS: &str = "        volumeMounts:\n";
 const VOLUMES: &str = "      volumes:\n";
@@ -55,23 +57,33 @@ impl PluginSource {
 }
 
 /// The host as a Deployment of `image`, with `grants`, the text of a grants file, as a ConfigMap, and what keeps it running
-/// and to itself. Without `plugins` it has those in its image.
+/// and to itself. The name of the ConfigMap follows from its content, so that old and new pods of a rollout have each the
+/// grants that they were applied with. Without `plugins` it has those in its image.
 ///
 /// # Errors
 /// If the text cannot be put into YAML.
 pub fn deployment(image: &str, grants: &str, plugins: Option<&PluginSource>) -> Result<String, ManifestsError> {
     // A JSON value is YAML too, whatever characters a name has.
     let mut text = DEPLOYMENT.replace("image: IMAGE", &format!("image: {}", json!(image)));
+    let name = name_of(grants);
+    text = text.replace("configMap: {name: GRANTS}", &format!("configMap: {{name: {name}}}"));
     if let Some(source) = plugins {
         let mount = json!({"name": "plugins", "mountPath": PLUGINS, "readOnly": true});
         text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
         text = text.replace(VOLUMES, &format!("{VOLUMES}      - {}\n", source.volume()));
     }
-    Ok(join(&[&grants_map(grants)?, &text]))
+    Ok(join(&[&grants_map(&name, grants)?, &text]))
+}
+
+/// Name of the ConfigMap of these grants.
+fn name_of(grants: &str) -> String {
+    let digest = oarlock_wasm::digest(grants.as_bytes());
+    let digits: String = digest.chars().skip_while(|letter| *letter != ':').skip(1).take(DIGITS).collect();
+    format!("oarlock-grants-{digits}")
 }
 
 /// A ConfigMap with the grants as people wrote them, lines and comments.
-fn grants_map(grants: &str) -> Result<String, ManifestsError> {
+fn grants_map(name: &str, grants: &str) -> Result<String, ManifestsError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct ConfigMap<'a> {
@@ -80,8 +92,8 @@ fn grants_map(grants: &str) -> Result<String, ManifestsError> {
         metadata: Value,
         data: BTreeMap<&'a str, LitStr<'a>>,
     }
-    let metadata =
-        json!({"name": "oarlock-grants", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "oarlock"}});
+    let labels = json!({"app.kubernetes.io/name": "oarlock", "app.kubernetes.io/component": "grants"});
+    let metadata = json!({"name": name, "namespace": HOST_NAMESPACE, "labels": labels});
     let data = BTreeMap::from([("grants.yaml", LitStr(grants))]);
     let map = ConfigMap { api_version: "v1", kind: "ConfigMap", metadata, data };
     serde_saphyr::to_string(&map).map_err(|error| ManifestsError::Yaml(Box::new(error)))
@@ -108,6 +120,21 @@ mod tests {
         assert_eq!(grants["metadata"]["namespace"], HOST_NAMESPACE);
         let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
         assert!(volumes.iter().all(|volume| volume["name"] != "plugins"), "{volumes:?}");
+    }
+
+    #[test]
+    fn other_grants_have_another_name_and_each_deployment_mounts_its_own() {
+        let named = |grants: &str| {
+            let documents = printed("x", grants, None);
+            let name = documents[0]["metadata"]["name"].as_str().unwrap().to_owned();
+            let volume = json!({"name": "grants", "configMap": {"name": name}});
+            let volumes = documents[1]["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+            assert!(volumes.contains(&volume), "{volumes:?}");
+            name
+        };
+        let (one, other) = (named(SHIPPED_GRANTS), named(&SHIPPED_GRANTS.replace("name: replace", "name: other")));
+        assert!(one.starts_with("oarlock-grants-") && one != other, "{one} {other}");
+        assert_eq!(one, named(SHIPPED_GRANTS));
     }
 
     #[test]
