@@ -5,6 +5,7 @@
 //! killed, nor what it meant to do.
 
 mod pods;
+mod records;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use oarlock_sim::world::{History, Version};
 use serde_json::Value;
 
-use self::told::{Target, details, lines};
+use self::records::StoredRecord;
+use self::told::{Target, details};
 
 /// Who else wrote what only the host should write, so that a rule about it says nothing.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,8 @@ pub struct Meddling {
     pub statuses: bool,
     /// Jobs whose finalizer somebody took off: they may go and leave something behind for a while.
     pub stripped: BTreeSet<String>,
+    /// Records that somebody deleted, by name: what was in them is lost, and not by the host.
+    pub removed: BTreeSet<String>,
 }
 
 /// What is wrong in the history of a namespace.
@@ -40,7 +44,7 @@ fn breaches(versions: &[Version], namespace: &str, meddling: &Meddling) -> Vec<S
         jobs: BTreeMap::new(),
         pods: BTreeMap::new(),
         served: BTreeSet::new(),
-        lines: BTreeMap::new(),
+        records: BTreeMap::new(),
     };
     let mut found = Vec::new();
     for version in versions.iter().filter(|version| version.namespace == namespace) {
@@ -59,6 +63,8 @@ struct Job {
     epoch: i64,
     /// Whether its targets are in records.
     in_records: bool,
+    /// Whether somebody deletes it.
+    deleted: bool,
     targets: BTreeMap<String, Target>,
     /// Progress, start and end of a job that has ended.
     end: Option<[Value; 3]>,
@@ -73,8 +79,8 @@ struct Seen<'a> {
     pods: BTreeMap<String, Version>,
     /// UIDs of the pods that have served.
     served: BTreeSet<String>,
-    /// The names in each record, by its UID.
-    lines: BTreeMap<String, BTreeSet<String>>,
+    /// Records by UID of their job and number.
+    records: BTreeMap<(String, i64), StoredRecord>,
 }
 
 impl Seen<'_> {
@@ -90,7 +96,7 @@ impl Seen<'_> {
             }
             "operationjobs" if version.is_end => self.gone(version),
             "operationjobs" => self.job(version),
-            "operationrecords" if !version.is_end => self.record(version),
+            "operationrecords" => self.record(version),
             _ => Vec::new(),
         }
     }
@@ -112,6 +118,7 @@ impl Seen<'_> {
             replaces: version.at("/spec/action") == "Replace",
             epoch: 0,
             in_records: false,
+            deleted: false,
             targets: BTreeMap::new(),
             end: None,
         };
@@ -125,6 +132,7 @@ impl Seen<'_> {
         if job.end.as_ref().is_some_and(|before| *before != end) {
             wrong.push(format!("S2: what an ended job says of itself changed to {end:?}"));
         }
+        job.deleted |= version.at("/metadata/deletionTimestamp").is_string();
         job.in_records |= version.at("/status/records").is_object();
         if !job.in_records {
             let told = details(version);
@@ -132,22 +140,11 @@ impl Seen<'_> {
             wrong.extend(lost.map(|(name, _)| format!("S2: the outcome of {name} is lost")));
             wrong.extend(self.targets(&mut job, told));
         }
+        if end[2].is_string() && job.end.is_none() {
+            wrong.extend(job.without_outcome(version));
+        }
         (job.epoch, job.end) = (epoch, end[2].is_string().then_some(end));
         self.jobs.insert(version.uid.clone(), job);
-        self.unless_meddled(wrong)
-    }
-
-    fn record(&mut self, version: &Version) -> Vec<String> {
-        let uid = version.at("/job/uid").as_str().unwrap_or_default().to_owned();
-        let Some(mut job) = self.jobs.remove(&uid) else { return Vec::new() };
-        job.in_records = true;
-        let told = lines(version);
-        let known = self.lines.insert(version.uid.clone(), told.keys().cloned().collect()).unwrap_or_default();
-        let ended = |name: &&String| job.targets.get(*name).is_some_and(Target::is_terminal);
-        let gone = known.iter().filter(|name| !told.contains_key(*name)).filter(ended);
-        let mut wrong: Vec<String> = gone.map(|name| format!("S2: the outcome of {name} is lost")).collect();
-        wrong.extend(self.targets(&mut job, told));
-        self.jobs.insert(uid, job);
         self.unless_meddled(wrong)
     }
 

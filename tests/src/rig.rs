@@ -143,6 +143,11 @@ impl Rig {
         self.meddling.statuses = true;
     }
 
+    /// The scenario deletes this record itself: that its lines are gone then is not judged.
+    pub fn removes_record(&mut self, name: &str) {
+        self.meddling.removed.insert(name.to_owned());
+    }
+
     /// Takes the finalizers off a job, which may go then while it still holds something.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ pub mod identity;
 pub mod invention;
 pub mod neglect;
 pub mod order;
+pub mod records;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -35,6 +36,8 @@ pub(crate) enum Deed {
     Marks(String),
     /// A job's status.
     Records,
+    /// An OperationRecord, made or changed.
+    Details,
     /// Anything else.
     Other,
 }
@@ -46,6 +49,7 @@ impl Deed {
             (&Method::POST, [.., "pods", name, "eviction"]) => Self::Evicts((*name).to_owned()),
             (&Method::PATCH, [.., "pods", name]) => Self::Marks((*name).to_owned()),
             (&Method::PATCH, [.., "operationjobs", _, "status"]) => Self::Records,
+            (&Method::POST, [.., "operationrecords"]) | (&Method::PATCH, [.., "operationrecords", _]) => Self::Details,
             _ => Self::Other,
         }
     }

@@ -110,3 +110,53 @@ fn an_epoch_that_falls_is_a_breach() {
     let job = |number, epoch: i64| version(number, "operationjobs", "j", json!({"status": {"epoch": epoch}}));
     assert_eq!(found(&[job(1, 2), job(2, 2), job(3, 1)]).len(), 1);
 }
+
+/// A version of the record of a job in records, with the lines of these targets.
+fn record(number: u64, uid: &str, epoch: i64, targets: &[(&str, &str)]) -> Version {
+    let line = |(name, progress): &(&str, &str)| json!({"name": name, "uid": name, "progress": progress}).to_string();
+    let lines: Vec<String> = targets.iter().map(line).collect();
+    version(number, "operationrecords", uid, json!({"job": {"uid": "j"}, "shard": 0, "epoch": epoch, "targets": lines}))
+}
+
+/// A job in records, with this more of its status.
+fn recorded(number: u64, status: Value) -> Version {
+    let mut job = json!({"spec": {"targets": [{"name": "a"}, {"name": "b"}]}, "status": {"records": {"count": 1}}});
+    job["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+    version(number, "operationjobs", "j", job)
+}
+
+#[test]
+fn a_record_that_is_lost_is_a_breach_for_each_outcome_in_it_unless_its_job_goes() {
+    let lines = [("a", "Failed"), ("b", "Processing")];
+    let (stored, lost) = (record(2, "r", 1, &lines), Version { is_end: true, ..record(3, "r", 1, &lines) });
+    assert_eq!(found(&[recorded(1, json!({})), stored.clone(), lost.clone()]).len(), 1);
+    let removed = Meddling { removed: ["r".to_owned()].into(), ..Meddling::default() };
+    assert_eq!(breaches(&[recorded(1, json!({})), stored.clone(), lost.clone()], "d", &removed), Vec::<String>::new());
+    let gone = Version { is_end: true, ..recorded(3, json!({})) };
+    assert_eq!(found(&[recorded(1, json!({})), stored.clone(), gone, lost.clone()]), Vec::<String>::new());
+    let mut deleted = recorded(1, json!({}));
+    Arc::make_mut(&mut deleted.object)["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    assert_eq!(found(&[deleted, stored, lost]), Vec::<String>::new());
+}
+
+#[test]
+fn an_epoch_of_a_record_that_falls_is_a_breach_also_where_it_was_made_anew() {
+    let run = |last: Version| found(&[recorded(1, json!({})), record(2, "r", 2, &[]), last]).len();
+    assert_eq!(run(record(3, "r", 1, &[])), 1);
+    assert_eq!(run(record(3, "r", 2, &[])), 0);
+    let anew = |epoch| {
+        let lost = Version { is_end: true, ..record(3, "r", 2, &[]) };
+        found(&[recorded(1, json!({})), record(2, "r", 2, &[]), lost, record(4, "s", epoch, &[])]).len()
+    };
+    assert_eq!((anew(1), anew(2)), (1, 0));
+}
+
+#[test]
+fn a_job_that_ends_without_an_outcome_of_each_target_is_a_breach() {
+    let end = || recorded(3, json!({"progress": "Failed", "startTime": "s", "endTime": "e"}));
+    let all = record(2, "r", 1, &[("a", "Failed"), ("b", "Succeeded")]);
+    assert_eq!(found(&[recorded(1, json!({})), all, end()]), Vec::<String>::new());
+    let some = record(2, "r", 1, &[("a", "Failed")]);
+    assert_eq!(found(&[recorded(1, json!({})), some, end()]).len(), 1);
+    assert_eq!(found(&[recorded(1, json!({})), end()]).len(), 2, "no record at all");
+}

@@ -102,8 +102,10 @@ async fn name_of(rig: &Rig, shard: u64) -> anyhow::Result<String> {
     Ok(record.metadata.name.unwrap_or_default())
 }
 
-async fn remove(rig: &Rig, shard: u64) -> anyhow::Result<()> {
-    records(rig).delete(&name_of(rig, shard).await?, &DeleteParams::default()).await?;
+async fn remove(rig: &mut Rig, shard: u64) -> anyhow::Result<()> {
+    let name = name_of(rig, shard).await?;
+    rig.removes_record(&name);
+    records(rig).delete(&name, &DeleteParams::default()).await?;
     Ok(())
 }
 
