@@ -174,9 +174,10 @@ impl Ports {
         }
         for (index, target) in memory.ended_by(commit) {
             let reason = target.error.as_ref().map(|error| error.reason.as_str());
-            let message = target.error.as_ref().map(|error| error.message.as_str());
+            // Not `message`: that is the name of the line's own text.
+            let error = target.error.as_ref().map(|error| error.message.as_str());
             let (name, outcome) = (memory.state.name(index), target.progress.word());
-            tracing::info!(job = %key, action = action(job), target = name, outcome, reason, message, "a target ended");
+            tracing::info!(job = %key, action = action(job), target = name, outcome, reason, error, "a target ended");
             let took = target.start.zip(target.end).map(|(start, end)| end.duration_since(start));
             self.metrics.target_ended(&EndedTarget {
                 action: action(job),
