@@ -13,6 +13,7 @@ mod deciders {
     pub(crate) mod collaset;
     pub(crate) mod deployment;
     pub(crate) mod kubelet;
+    pub(crate) mod lifecycle;
     pub(crate) mod replicas;
     pub(crate) mod scheduler;
 }
@@ -25,8 +26,10 @@ pub mod labels;
 mod ledger;
 mod ledger_book;
 mod ledger_check;
+mod lifecycle_rounds;
 mod new_objects;
 mod nodes;
+mod operation_timings;
 mod pauses;
 mod pod_facts;
 mod queue;
@@ -36,6 +39,7 @@ mod rounds;
 mod samples;
 mod scheduling;
 mod sets;
+mod since;
 mod store;
 mod wait_until;
 mod watch_stream;
@@ -59,6 +63,7 @@ pub use deciders::kubelet::Timings;
 pub use history::{Breach, Gap, History, Snapshot, Version};
 pub use ledger::{Cause, Effect, Entry, Ledger};
 pub use ledger_check::{LedgerCheck, TargetOutcome};
+pub use operation_timings::OperationTimings;
 pub use pauses::{Pause, Scope};
 pub use random::Span;
 pub use sets::{SetKey, SetKind};
@@ -81,6 +86,8 @@ pub struct WorldOptions {
     pub seed: u64,
     /// Durations of the stages of a pod's life.
     pub timings: Timings,
+    /// Durations of the steps by which the world takes part in operations.
+    pub operations: OperationTimings,
     /// Namespaces that the world looks after; none means all.
     pub namespaces: Vec<String>,
     /// Number of nodes, named `node-0` and so on.
@@ -92,7 +99,8 @@ pub struct WorldOptions {
 impl WorldOptions {
     /// A world of three nodes with ordinary timings, in all namespaces.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
-        Self { seed, timings: Timings::default(), namespaces: Vec::new(), nodes: 3, clock }
+        let (timings, operations) = (Timings::default(), OperationTimings::default());
+        Self { seed, timings, operations, namespaces: Vec::new(), nodes: 3, clock }
     }
 }
 
@@ -120,14 +128,14 @@ impl World {
     /// # Errors
     /// `StartFailed` if the cluster cannot be prepared or watched.
     pub async fn start(client: Client, options: WorldOptions) -> Result<Self, StartFailed> {
-        let WorldOptions { seed, timings, namespaces, nodes, clock } = options;
+        let WorldOptions { seed, timings, operations, namespaces, nodes, clock } = options;
         cluster_setup::prepare(&client, nodes, &crate::clock::seconds(clock.now()))
             .await
             .map_err(StartFailed::Prepare)?;
         let (store, ledger, random) = (Arc::new(WorldStore::default()), Ledger::default(), SeededRandom::new(seed));
         let nodes = Arc::<Nodes>::default();
         let writer = Writer::new(WriterParts { client: client.clone(), store, ledger, random, nodes });
-        let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, clock }));
+        let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, operations, clock }));
         let (queue, arrivals) = Queue::new();
         let synced = Arc::new(watch::Sender::new(0));
         let watches = Watches { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };

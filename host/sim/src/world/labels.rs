@@ -13,6 +13,12 @@ pub const INSTANCE_ID: &str = "collaset.kusionstack.io/instance-id";
 pub const TO_DELETE: &str = "collaset.kusionstack.io/to-delete";
 /// The pod serves; presence counts.
 pub const SERVICE_AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
+/// Domain of the labels of the PodOpsLifecycle.
+pub const LIFECYCLE: &str = "podopslifecycle.kusionstack.io";
+/// Begin of the finalizers by which controllers of traffic keep a pod until it is drained.
+pub const PROT_FINALIZERS: &str = "prot.podopslifecycle.kusionstack.io";
+/// The condition by which a pod of KusionStack gets traffic or none.
+pub const SERVICE_READY: &str = "pod.kusionstack.io/service-ready";
 /// The pod belongs to a KusionStack workload.
 pub const CONTROL: &str = "kusionstack.io/control";
 /// The revision of the template that a pod was made from.

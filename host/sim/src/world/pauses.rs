@@ -20,6 +20,12 @@ pub enum Pause {
     Health,
     /// Deleted pods do not end.
     Termination,
+    /// Nobody takes part in the PodOpsLifecycle: neither webhook nor controller is there.
+    Lifecycle,
+    /// The rules before an operation do not pass: nothing is `pre-checked`.
+    Rules,
+    /// Controllers of traffic do not let pods go: the finalizers that begin with `prot.` stay.
+    Draining,
     /// A set makes no pods while a command makes one of its pods again under its name; the world sets this one itself.
     Recreation,
 }

@@ -18,11 +18,14 @@ use super::action::{Action, Member, PodName, SetContext};
 use super::deciders::collaset::{collaset, next_id};
 use super::deciders::deployment::deployment;
 use super::deciders::kubelet::{self, Stage, Timings};
+use super::deciders::lifecycle::StepKind;
 use super::deciders::replicas::{replica_set, stateful_set};
 use super::labels;
+use super::operation_timings::OperationTimings;
 use super::pauses::{Pause, Pauses};
 use super::pod_facts::PodFacts;
 use super::sets::{SetKey, SetKind, SetView};
+use super::since::Since;
 use super::store::{Place, WorldStore};
 use super::writer::{IN_FLIGHT, WriteFailed, Writer, only_if};
 use crate::clock::Clock;
@@ -45,7 +48,10 @@ pub(crate) struct Rounds {
     pub(crate) writer: Writer,
     pub(crate) pauses: Arc<Pauses>,
     pub(crate) timings: Timings,
+    pub(crate) operations: OperationTimings,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Steps of lifecycles that are possible, by place and uid of their pod.
+    pub(crate) lifecycle_since: Since<(Place, String), StepKind>,
     entered: Mutex<HashMap<Place, (String, Stage, Instant)>>,
     /// The lowest instance id never used, by the set's uid: an id must not return after its pod is gone.
     next_ids: Mutex<HashMap<String, u64>>,
@@ -55,15 +61,16 @@ pub(crate) struct Rounds {
 pub(crate) struct RoundsParts {
     pub(crate) writer: Writer,
     pub(crate) timings: Timings,
+    pub(crate) operations: OperationTimings,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Rounds {
     pub(crate) fn new(parts: RoundsParts) -> Self {
-        let RoundsParts { writer, timings, clock } = parts;
+        let RoundsParts { writer, timings, operations, clock } = parts;
         let (store, pauses) = (writer.store.clone(), writer.pauses.clone());
-        let (entered, next_ids) = (Mutex::default(), Mutex::default());
-        Self { store, writer, pauses, timings, clock, entered, next_ids }
+        let (lifecycle_since, entered, next_ids) = (Since::default(), Mutex::default(), Mutex::default());
+        Self { store, writer, pauses, timings, operations, clock, lifecycle_since, entered, next_ids }
     }
 
     /// One round.
@@ -83,7 +90,8 @@ impl Rounds {
         if may_stay == Some(Duration::ZERO) {
             return told(self.expel(&pod).await);
         }
-        [may_stay, self.stage_round(place, &pod).await].into_iter().flatten().min()
+        let staged = self.stage_round(place, &pod).await;
+        [may_stay, staged, self.lifecycle_round(place).await].into_iter().flatten().min()
     }
 
     async fn stage_round(&self, place: &Place, pod: &Pod) -> Option<Duration> {
@@ -192,7 +200,7 @@ impl Rounds {
 
 /// Delay after an attempt. A refusal is not reported: the object moved or went, or a scenario's server is out of
 /// order; a lasting one shows as a scenario that does not end.
-fn told(result: Result<(), WriteFailed>) -> Option<Duration> {
+pub(crate) fn told(result: Result<(), WriteFailed>) -> Option<Duration> {
     let failure = result.err()?;
     let cause = std::error::Error::source(&failure).map(ToString::to_string).unwrap_or_default();
     tracing::debug!(%failure, cause, "a write of the world was refused");

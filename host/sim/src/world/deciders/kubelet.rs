@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::lifecycle::{is_controlled, is_operated_on};
 use crate::world::labels;
 use crate::world::pod_facts::PodFacts;
 use crate::world::random::{SeededRandom, Span};
@@ -23,7 +24,7 @@ pub struct Timings {
     pub start: Span,
     /// From running to ready.
     pub ready: Span,
-    /// From ready to the label `service-available`, for pods of a CollaSet.
+    /// From ready to the label `service-available`, for pods of KusionStack.
     pub available: Span,
     /// From termination to the end, at most the pod's grace period.
     pub terminate: Span,
@@ -52,7 +53,7 @@ pub(crate) enum Stage {
     Unready,
     /// Ready, but a scenario wants it to fail.
     Failing,
-    /// Ready pod of a CollaSet, without the label `service-available`.
+    /// Ready pod of KusionStack, without the label `service-available` and without an operation that took it.
     Unavailable,
     /// Being deleted.
     Terminating,
@@ -88,7 +89,9 @@ pub(crate) fn stage(pod: &Pod, must_fail: bool) -> Stage {
 }
 
 fn waits_for_label(pod: &Pod) -> bool {
-    pod.bears(labels::INSTANCE_ID) && !pod.bears(labels::SERVICE_AVAILABLE)
+    let is_kusion = pod.bears(labels::INSTANCE_ID) || is_controlled(pod);
+    let gets_traffic = pod.condition(labels::SERVICE_READY).is_none_or(|condition| condition.status == "True");
+    is_kusion && gets_traffic && !pod.bears(labels::SERVICE_AVAILABLE) && !is_operated_on(pod)
 }
 
 /// Time that a pod stays in a stage.

@@ -1,0 +1,18 @@
+//! Durations of the steps by which the world takes part in operations on pods.
+
+use super::random::Span;
+
+/// Durations of the steps by which the world takes part in operations on pods.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationTimings {
+    /// From `pre-check` or `post-check` until the rules have passed.
+    pub check: Span,
+    /// From the condition `service-ready` False until controllers of traffic have let the pod go.
+    pub drain: Span,
+}
+
+impl Default for OperationTimings {
+    fn default() -> Self {
+        Self { check: Span::millis(20, 100), drain: Span::millis(50, 300) }
+    }
+}
