@@ -14,6 +14,7 @@ mod deciders {
     pub(crate) mod deployment;
     pub(crate) mod kubelet;
     pub(crate) mod lifecycle;
+    pub(crate) mod recreate;
     pub(crate) mod replicas;
     pub(crate) mod scheduler;
 }
@@ -22,6 +23,7 @@ mod cluster_setup;
 mod collaset_crd;
 mod commands;
 mod history;
+mod kruise_crd;
 pub mod labels;
 mod ledger;
 mod ledger_book;
@@ -34,6 +36,8 @@ mod pauses;
 mod pod_facts;
 mod queue;
 mod random;
+mod recreate_requests;
+mod recreate_rounds;
 mod rounds;
 #[cfg(test)]
 mod samples;
@@ -53,6 +57,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::DynamicObject;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -61,6 +66,7 @@ pub use collaset_crd::collaset_crd;
 pub use commands::CommandFailed;
 pub use deciders::kubelet::Timings;
 pub use history::{Breach, Gap, History, Snapshot, Version};
+pub use kruise_crd::recreate_request_crd;
 pub use ledger::{Cause, Effect, Entry, Ledger};
 pub use ledger_check::{LedgerCheck, TargetOutcome};
 pub use operation_timings::OperationTimings;
@@ -118,7 +124,7 @@ pub enum StartFailed {
 /// A world that lives until it is stopped or dropped.
 pub struct World {
     watches: Watches,
-    tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl World {
@@ -139,30 +145,34 @@ impl World {
         let (queue, arrivals) = Queue::new();
         let synced = Arc::new(watch::Sender::new(0));
         let watches = Watches { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
-        let mut world = Self { watches, tasks: JoinSet::new() };
+        let mut world = Self { watches, tasks: Mutex::default() };
         // Sets make pods as soon as they are seen, and a pod gets its node at its creation.
         world.watch_nodes(&client);
         world.first_lists(1).await.map_err(StartFailed::Watch)?;
         world.watch_everything(&client);
         let rounds = world.watches.rounds.clone();
-        world.tasks.spawn(queue::run(arrivals, IN_FLIGHT, move |key: WorkKey| rounds.clone().round(key)));
+        world.tasks.get_mut().spawn(queue::run(arrivals, IN_FLIGHT, move |key: WorkKey| rounds.clone().round(key)));
         world.first_lists(SetKind::ALL.len() + 2).await.map_err(StartFailed::Watch)?;
         Ok(world)
     }
 
     fn watch_nodes(&mut self, client: &Client) {
         let mut watch = NodeWatch::new(self.watches.clone());
-        self.tasks.spawn(watch_stream::deliver(Api::<Node>::all(client.clone()), move |event| watch.saw(event)));
+        self.tasks
+            .get_mut()
+            .spawn(watch_stream::deliver(Api::<Node>::all(client.clone()), move |event| watch.saw(event)));
     }
 
     fn watch_everything(&mut self, client: &Client) {
         for kind in SetKind::ALL {
             let mut watch = SetWatch::new(self.watches.clone(), kind);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
-            self.tasks.spawn(watch_stream::deliver(api, move |event| watch.saw(event)));
+            self.tasks.get_mut().spawn(watch_stream::deliver(api, move |event| watch.saw(event)));
         }
         let mut watch = PodWatch::new(self.watches.clone());
-        self.tasks.spawn(watch_stream::deliver(Api::<Pod>::all(client.clone()), move |event| watch.saw(event)));
+        self.tasks
+            .get_mut()
+            .spawn(watch_stream::deliver(Api::<Pod>::all(client.clone()), move |event| watch.saw(event)));
     }
 
     async fn first_lists(&self, of: usize) -> Result<(), Overdue> {
@@ -185,6 +195,6 @@ impl World {
 
     /// Ends all tasks of the world and waits until they are gone.
     pub async fn stop(mut self) {
-        self.tasks.shutdown().await;
+        self.tasks.get_mut().shutdown().await;
     }
 }

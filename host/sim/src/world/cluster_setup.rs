@@ -1,4 +1,4 @@
-//! Prepares a cluster for a world: CollaSet's definition and the nodes. Existing objects are left unchanged.
+//! Prepares a cluster for a world: definitions and nodes. Existing objects are left unchanged.
 
 use std::time::Duration;
 
@@ -20,25 +20,29 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 /// Error of preparing a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareFailed {
-    /// The CollaSet's definition was refused.
-    #[error(
-        "failed to create the CustomResourceDefinition of CollaSet; the client needs the rights of an administrator"
-    )]
+    /// A definition was refused.
+    #[error("failed to create the CustomResourceDefinition of {kind}; the client needs the rights of an administrator")]
     CreateDefinition {
+        /// The kind that it defines.
+        kind: String,
         /// The server's answer.
         #[source]
         source: kube::Error,
     },
-    /// The CollaSet is not served although its definition exists.
-    #[error("CollaSets cannot be listed {SERVED_WITHIN:?} after their definition was created")]
-    ListCollaSets {
+    /// A kind is not served although its definition exists.
+    #[error("objects of kind {kind} cannot be listed {SERVED_WITHIN:?} after their definition was created")]
+    ListKind {
+        /// The kind.
+        kind: String,
         /// The last answer.
         #[source]
         source: kube::Error,
     },
-    /// The constant definition in this crate is not a valid object.
-    #[error("failed to read the CollaSet's definition")]
+    /// A constant definition in this crate is not a valid object.
+    #[error("failed to read the definition of {kind}")]
     ReadDefinition {
+        /// The kind that it defines.
+        kind: String,
         /// The parser's error.
         #[source]
         source: serde_json::Error,
@@ -56,27 +60,29 @@ pub enum PrepareFailed {
 
 /// Creates missing definitions and nodes and waits until CollaSets are served.
 pub(crate) async fn prepare(client: &Client, nodes: usize, now: &str) -> Result<(), PrepareFailed> {
-    install_collaset(client).await?;
+    install(client, collaset_crd(), &SetKind::CollaSet.resource()).await?;
     for index in 0..nodes {
         create_node(client, format!("node-{index}"), now).await?;
     }
     Ok(())
 }
 
-async fn install_collaset(client: &Client) -> Result<(), PrepareFailed> {
+/// Creates the definition of a kind, unless it exists, and waits until the kind is served.
+pub(crate) async fn install(client: &Client, definition: Value, resource: &ApiResource) -> Result<(), PrepareFailed> {
+    let kind = resource.kind.clone();
     let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
-    let crd: DynamicObject =
-        serde_json::from_value(collaset_crd()).map_err(|source| PrepareFailed::ReadDefinition { source })?;
+    let crd: DynamicObject = serde_json::from_value(definition)
+        .map_err(|source| PrepareFailed::ReadDefinition { kind: kind.clone(), source })?;
     match definitions.create(&PostParams::default(), &crd).await {
-        Err(source) if !is_already_there(&source) => return Err(PrepareFailed::CreateDefinition { source }),
+        Err(source) if !is_already_there(&source) => return Err(PrepareFailed::CreateDefinition { kind, source }),
         Ok(_) | Err(_) => {}
     }
-    let sets: Api<DynamicObject> = Api::all_with(client.clone(), &SetKind::CollaSet.resource());
+    let objects: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let end = Instant::now() + SERVED_WITHIN;
-    while let Err(source) = sets.list(&ListParams::default().limit(1)).await {
+    while let Err(source) = objects.list(&ListParams::default().limit(1)).await {
         if Instant::now() >= end {
-            return Err(PrepareFailed::ListCollaSets { source });
+            return Err(PrepareFailed::ListKind { kind, source });
         }
         sleep(Duration::from_millis(100)).await;
     }

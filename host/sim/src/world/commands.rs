@@ -5,17 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::World;
+use super::cluster_setup::{PrepareFailed, install};
+use super::kruise_crd::{recreate_request_crd, recreate_requests};
 use super::labels;
 use super::ledger::Cause;
 use super::new_objects::anew;
 use super::pauses::{Pause, Scope};
 use super::pod_facts::PodFacts;
+use super::recreate_requests::RequestWatch;
 use super::sets::{SetKey, SetKind};
 use super::wait_until::{Overdue, wait_until};
+use super::watch_stream::deliver;
 use super::writer::only_if;
 
 /// A pod without finalizers is gone at once; one with finalizers cannot be made again.
@@ -80,6 +85,33 @@ impl World {
     /// Ends a pause.
     pub fn release(&self, pause: Pause, scope: Scope) {
         self.watches.rounds.pauses.end(pause, scope);
+        self.watches.wake_all();
+    }
+
+    /// Installs Kruise: ContainerRecreateRequests are served, and the containers that they name restarted. Once is
+    /// enough; a second call starts a second watch, which changes nothing.
+    ///
+    /// # Errors
+    /// `PrepareFailed` if the definition is refused or the kind not served.
+    pub async fn install_kruise(&self) -> Result<(), PrepareFailed> {
+        let (client, resource) = (self.watches.rounds.writer.client.clone(), recreate_requests());
+        install(&client, recreate_request_crd(), &resource).await?;
+        let mut watch = RequestWatch::new(self.watches.clone());
+        self.tasks.lock().spawn(deliver(Api::all_with(client, &resource), move |event| watch.saw(event)));
+        Ok(())
+    }
+
+    /// From now on Kruise fails to restart this container of whichever pod bears the name, and says why.
+    pub fn break_container(&self, (namespace, pod): (&str, &str), container: &str, why: &str) {
+        let key = ((namespace.to_owned(), pod.to_owned()), container.to_owned());
+        self.watches.rounds.faults.lock().insert(key, why.to_owned());
+        self.watches.wake_all();
+    }
+
+    /// From now on Kruise can restart this container again.
+    pub fn mend_container(&self, (namespace, pod): (&str, &str), container: &str) {
+        let key = ((namespace.to_owned(), pod.to_owned()), container.to_owned());
+        self.watches.rounds.faults.lock().remove(&key);
         self.watches.wake_all();
     }
 

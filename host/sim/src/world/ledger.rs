@@ -48,6 +48,13 @@ pub enum Effect {
     PodReady,
     /// The eviction API accepted its eviction.
     PodEvicted,
+    /// One of its containers was restarted.
+    ContainerRestarted {
+        /// The container.
+        container: String,
+        /// The number of its restarts, this one included.
+        count: i32,
+    },
     /// Its deletion began.
     PodTerminating {
         /// Cause, as far as is known.
@@ -82,6 +89,7 @@ impl fmt::Display for Entry {
             Effect::PodStarted => f.write_str("started"),
             Effect::PodReady => f.write_str("ready"),
             Effect::PodEvicted => f.write_str("evicted"),
+            Effect::ContainerRestarted { container, count } => write!(f, "container {container} restarted ({count})"),
             Effect::PodTerminating { cause } => write!(f, "terminating ({cause:?})"),
             Effect::PodGone => f.write_str("gone"),
         }

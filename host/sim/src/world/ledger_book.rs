@@ -22,6 +22,8 @@ struct Life {
     terminating: bool,
     gone: bool,
     replaced: bool,
+    /// Restarts of each container.
+    restarts: HashMap<String, i32>,
 }
 
 /// The entries of a ledger, and the state of each pod that they follow from.
@@ -55,6 +57,11 @@ impl Book {
         let cause = if life.evicted { Some(Cause::Evicted) } else { self.announced.get(uid).copied() };
         let terminating = Effect::PodTerminating { cause: cause.unwrap_or(Cause::Unknown) };
         note(&mut life.terminating, pod.is_terminating(), terminating);
+        for (container, count) in restarts_of(pod) {
+            let known = life.restarts.insert(container.clone(), count).unwrap_or(count);
+            let each = (known..count).map(|before| before.saturating_add(1));
+            news.extend(each.map(|count| Effect::ContainerRestarted { container: container.clone(), count }));
+        }
         for effect in news {
             let was_lost = matches!(effect, Effect::PodTerminating { .. });
             self.append(uid, effect, time);
@@ -141,4 +148,10 @@ impl Book {
         let (namespace, name) = (namespace.clone(), name.clone());
         self.entries.push(Entry { time, namespace, name, uid: uid.to_owned(), effect });
     }
+}
+
+/// Each container of a pod with the number of its restarts.
+fn restarts_of(pod: &Pod) -> impl Iterator<Item = (String, i32)> {
+    let statuses = pod.status.iter().flat_map(|status| &status.container_statuses).flatten();
+    statuses.map(|status| (status.name.clone(), status.restart_count))
 }

@@ -84,6 +84,7 @@ pub(crate) fn judge(entries: &[Entry], targets: &[(String, String)]) -> LedgerCh
             Effect::PodCreated { for_origin: None, .. }
             | Effect::PodStarted
             | Effect::PodReady
+            | Effect::ContainerRestarted { .. }
             | Effect::PodEvicted => {}
         }
     }

@@ -26,6 +26,8 @@ pub enum Pause {
     Rules,
     /// Controllers of traffic do not let pods go: the finalizers that begin with `prot.` stay.
     Draining,
+    /// Kruise restarts no container: requests for it never complete.
+    Restart,
     /// A set makes no pods while a command makes one of its pods again under its name; the world sets this one itself.
     Recreation,
 }

@@ -24,6 +24,8 @@ use super::labels;
 use super::operation_timings::OperationTimings;
 use super::pauses::{Pause, Pauses};
 use super::pod_facts::PodFacts;
+use super::recreate_requests::RecreateRequests;
+use super::recreate_rounds::RecreateDelay;
 use super::sets::{SetKey, SetKind, SetView};
 use super::since::Since;
 use super::store::{Place, WorldStore};
@@ -40,6 +42,8 @@ pub(crate) enum WorkKey {
     Pod(Place),
     /// A workload's controller.
     Set(SetKey),
+    /// A ContainerRecreateRequest: Kruise.
+    Request(Place),
 }
 
 /// Everything that a round reads and writes.
@@ -52,6 +56,11 @@ pub(crate) struct Rounds {
     pub(crate) clock: Arc<dyn Clock>,
     /// Steps of lifecycles that are possible, by place and uid of their pod.
     pub(crate) lifecycle_since: Since<(Place, String), StepKind>,
+    pub(crate) requests: RecreateRequests,
+    /// Steps of requests that are possible, by their place and uid.
+    pub(crate) recreate_since: Since<(Place, String), RecreateDelay>,
+    /// Why a container of a pod cannot be restarted.
+    pub(crate) faults: Mutex<HashMap<(Place, String), String>>,
     entered: Mutex<HashMap<Place, (String, Stage, Instant)>>,
     /// The lowest instance id never used, by the set's uid: an id must not return after its pod is gone.
     next_ids: Mutex<HashMap<String, u64>>,
@@ -69,8 +78,20 @@ impl Rounds {
     pub(crate) fn new(parts: RoundsParts) -> Self {
         let RoundsParts { writer, timings, operations, clock } = parts;
         let (store, pauses) = (writer.store.clone(), writer.pauses.clone());
-        let (lifecycle_since, entered, next_ids) = (Since::default(), Mutex::default(), Mutex::default());
-        Self { store, writer, pauses, timings, operations, clock, lifecycle_since, entered, next_ids }
+        Self {
+            store,
+            writer,
+            pauses,
+            timings,
+            operations,
+            clock,
+            lifecycle_since: Since::default(),
+            requests: RecreateRequests::default(),
+            recreate_since: Since::default(),
+            faults: Mutex::default(),
+            entered: Mutex::default(),
+            next_ids: Mutex::default(),
+        }
     }
 
     /// One round.
@@ -78,6 +99,7 @@ impl Rounds {
         match key {
             WorkKey::Pod(place) => self.pod_round(&place).await,
             WorkKey::Set(key) => self.set_round(&key).await,
+            WorkKey::Request(place) => self.recreate_round(&place).await,
         }
     }
 

@@ -120,7 +120,7 @@ impl SetWatch {
 }
 
 impl Watches {
-    fn looks_after(&self, namespace: &str) -> bool {
+    pub(crate) fn looks_after(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(namespace)
     }
 
@@ -132,9 +132,15 @@ impl Watches {
         for key in self.rounds.store.set_keys() {
             self.wake_set(key);
         }
+        for place in self.rounds.requests.places() {
+            self.queue.add(WorkKey::Request(place), Duration::ZERO);
+        }
     }
 
     fn wake_pod(&self, pod: StoredPod) {
+        for place in self.rounds.requests.about(&pod.place) {
+            self.queue.add(WorkKey::Request(place), Duration::ZERO);
+        }
         self.queue.add(WorkKey::Pod(pod.place), Duration::ZERO);
         if let Some(key) = self.rounds.store.lineage(pod.owner.as_deref()).into_iter().next() {
             self.wake_set(key);

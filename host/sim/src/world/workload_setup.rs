@@ -27,6 +27,7 @@ pub struct Seedbed {
     client: Client,
     namespace: String,
     grace: Option<i64>,
+    containers: Vec<String>,
 }
 
 impl Seedbed {
@@ -35,7 +36,7 @@ impl Seedbed {
     /// # Errors
     /// `SeedFailed` if the server refuses either.
     pub async fn namespace(client: Client, name: &str) -> Result<Self, SeedFailed> {
-        let seedbed = Self { client, namespace: name.to_owned(), grace: None };
+        let seedbed = Self { client, namespace: name.to_owned(), grace: None, containers: vec!["app".into()] };
         let namespaces = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
         let api = Api::all_with(seedbed.client.clone(), &namespaces);
         create(&api, DynamicObject::new(name, &namespaces)).await?;
@@ -49,6 +50,12 @@ impl Seedbed {
     #[must_use]
     pub fn with_grace(&self, seconds: i64) -> Self {
         Self { grace: Some(seconds), ..self.clone() }
+    }
+
+    /// The same namespace, for workloads whose pods have these containers.
+    #[must_use]
+    pub fn with_containers(&self, names: &[&str]) -> Self {
+        Self { containers: names.iter().map(|name| (*name).to_owned()).collect(), ..self.clone() }
     }
 
     /// A CollaSet, such as `foo`.
@@ -89,10 +96,21 @@ impl Seedbed {
     /// `SeedFailed` if the server refuses it.
     pub async fn bare_pod(&self, name: &str) -> Result<(), SeedFailed> {
         let pods = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Pod"));
-        let spec = pod_template(name, self.grace).get("spec").cloned().unwrap_or_default();
+        let spec = self.pod_template(name).get("spec").cloned().unwrap_or_default();
         let mut object = DynamicObject::new(name, &pods).data(json!({ "spec": spec }));
         object.metadata.namespace = Some(self.namespace.clone());
         create(&Api::namespaced_with(self.client.clone(), &self.namespace, &pods), object).await
+    }
+
+    /// A small pod; nothing pulls its image.
+    fn pod_template(&self, app: &str) -> Value {
+        let container = |name: &String| json!({ "name": name, "image": "registry.k8s.io/pause:3.10" });
+        let containers: Vec<Value> = self.containers.iter().map(container).collect();
+        let mut spec = json!({ "automountServiceAccountToken": false, "containers": containers });
+        if let (Some(seconds), Some(fields)) = (self.grace, spec.as_object_mut()) {
+            fields.insert("terminationGracePeriodSeconds".to_owned(), seconds.into());
+        }
+        json!({ "metadata": { "labels": { "app": app } }, "spec": spec })
     }
 
     async fn set(&self, kind: SetKind, name: &str, replicas: usize) -> Result<SetKey, SeedFailed> {
@@ -100,7 +118,7 @@ impl Seedbed {
         let mut spec = json!({
             "replicas": replicas,
             "selector": { "matchLabels": { "app": name } },
-            "template": pod_template(name, self.grace),
+            "template": self.pod_template(name),
         });
         if let (SetKind::StatefulSet, Some(fields)) = (kind, spec.as_object_mut()) {
             fields.insert("serviceName".to_owned(), name.into());
@@ -110,18 +128,6 @@ impl Seedbed {
         create(&Api::namespaced_with(self.client.clone(), &self.namespace, &resource), object).await?;
         Ok(SetKey::new(kind, self.namespace.clone(), name))
     }
-}
-
-/// A small pod; nothing pulls its image.
-fn pod_template(app: &str, grace: Option<i64>) -> Value {
-    let mut spec = json!({
-        "automountServiceAccountToken": false,
-        "containers": [{ "name": "app", "image": "registry.k8s.io/pause:3.10" }],
-    });
-    if let (Some(seconds), Some(fields)) = (grace, spec.as_object_mut()) {
-        fields.insert("terminationGracePeriodSeconds".to_owned(), seconds.into());
-    }
-    json!({ "metadata": { "labels": { "app": app } }, "spec": spec })
 }
 
 async fn create(api: &Api<DynamicObject>, object: DynamicObject) -> Result<(), SeedFailed> {

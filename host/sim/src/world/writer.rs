@@ -43,6 +43,8 @@ pub(crate) enum WriteFailed {
     ChangeSet { set: SetKey, source: kube::Error },
     #[error("failed to write the status of {set}")]
     WriteSetStatus { set: SetKey, source: kube::Error },
+    #[error("failed to bring ContainerRecreateRequest {name} on")]
+    ChangeRequest { name: String, source: kube::Error },
     #[error("failed to bring pod {name} to its next stage")]
     AdvancePod { name: String, source: kube::Error },
 }

@@ -114,18 +114,23 @@ pub(crate) fn stay(pod: &Pod, stage: Stage, timings: &Timings, random: SeededRan
 pub(crate) fn running(pod: &Pod, is_ready: bool, now: Time) -> PodStatus {
     let mut status = pod.status.clone().unwrap_or_default();
     let spec_containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let containers = spec_containers.iter().map(|container| ContainerStatus {
-        name: container.name.clone(),
-        image: container.image.clone().unwrap_or_default(),
-        ready: is_ready,
-        started: Some(true),
-        state: Some(ContainerState {
-            running: Some(ContainerStateRunning { started_at: status.start_time.clone().or(Some(now.clone())) }),
-            ..ContainerState::default()
-        }),
-        ..ContainerStatus::default()
+    let known = status.container_statuses.take().unwrap_or_default();
+    let containers = spec_containers.iter().map(|container| {
+        // A container that was restarted runs since then, and remembers how often.
+        let known = known.iter().find(|status| status.name == container.name).cloned().unwrap_or_default();
+        let running = ContainerStateRunning { started_at: status.start_time.clone().or(Some(now.clone())) };
+        let state = ContainerState { running: Some(running), ..ContainerState::default() };
+        ContainerStatus {
+            name: container.name.clone(),
+            image: container.image.clone().unwrap_or_default(),
+            ready: is_ready,
+            started: Some(true),
+            state: Some(known.state.clone().filter(|state| state.running.is_some()).unwrap_or(state)),
+            ..known
+        }
     });
-    status.container_statuses = Some(containers.collect());
+    let containers = containers.collect();
+    status.container_statuses = Some(containers);
     status.phase = Some("Running".to_owned());
     status.start_time.get_or_insert_with(|| now.clone());
     let address = status.pod_ip.get_or_insert_with(|| address_of(pod)).clone();
