@@ -30,6 +30,13 @@ mod stage {
         ApiResource::from_gvk_with_plural(&gvk, "containerrecreaterequests")
     }
 
+    /// When a container began to run.
+    pub(super) fn started(pod: &Pod, container: &str) -> Value {
+        let statuses = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap();
+        let status = serde_json::to_value(statuses.iter().find(|status| status.name == container).unwrap()).unwrap();
+        status["state"]["running"]["startedAt"].clone()
+    }
+
     impl Stage {
         pub(super) async fn new() -> Self {
             let options = Options { seed: 5, ..Options::default() };
@@ -77,17 +84,11 @@ mod stage {
 }
 
 #[cfg(test)]
-use stage::Stage;
+use stage::{Stage, started};
 
 fn is_ready(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| &status.conditions).flatten();
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn started(pod: &Pod, container: &str) -> Value {
-    let statuses = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap();
-    let status = serde_json::to_value(statuses.iter().find(|status| status.name == container).unwrap()).unwrap();
-    status["state"]["running"]["startedAt"].clone()
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,7 +48,8 @@ pub(crate) fn recreate(request: &RecreateRequest, pod: Option<&Pod>, fault: Faul
     let known = &request.status.container_recreate_states;
     let is_meant = |pod: &&Pod| request.pod_uid.as_deref().is_none_or(|uid| uid == pod.uid()) && !pod.is_terminating();
     let Some(pod) = pod.filter(is_meant) else { return RecreateStep::Say(completed(known, "pod has gone", now)) };
-    if request.pod_uid.is_none() {
+    let is_noted = |container: &RecreateContainer| container.status_context.is_some();
+    if request.pod_uid.is_none() || !request.spec.containers.iter().all(is_noted) {
         return accept(request, pod);
     }
     if request.status.phase.is_empty() {
