@@ -139,7 +139,9 @@ impl Ports {
                 own.push(able.clone().find(|health| health.synced).or(able.next_back())?);
             }
         }
-        if let Some(health) = own.iter().find(|health| !health.served) {
+        // A kind that the plugin can lack has no objects where it is not served; the watch asks for it again.
+        let missing = |health: &&&KindHealth| !health.served && !plugin.manifest.can_lack(&health.kind);
+        if let Some(health) = own.iter().find(missing) {
             return Some(unavailable(&plugin, "KindNotServed", health));
         }
         match own.iter().find(|health| !health.synced) {

@@ -47,6 +47,10 @@ pub struct ReadRule {
     /// JSON Pointers of fields; none means metadata only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
+    /// True if the plugin serves without the kind: a cluster that does not serve it has no objects of it. Of a grant it
+    /// means nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
     /// The plugin's reason; a grant needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -223,7 +227,7 @@ impl Grant {
             name: manifest.name.clone(),
             any_version: true,
             namespaces: vec!["*".to_owned()],
-            reads: manifest.reads.clone(),
+            reads: manifest.reads.iter().map(|rule| ReadRule { optional: false, ..rule.clone() }).collect(),
             writes: manifest.writes.clone(),
             tasks: manifest.tasks.clone(),
             ..Self::default()

@@ -197,6 +197,12 @@ impl Manifest {
         self.reads.iter().any(|rule| rule.concerns(kind))
     }
 
+    /// True if the plugin serves although the cluster does not serve `kind`: each read of it is optional.
+    pub fn can_lack(&self, kind: &Kind) -> bool {
+        let mut rules = self.reads.iter().filter(|rule| rule.concerns(kind)).peekable();
+        rules.peek().is_some() && rules.all(|rule| rule.optional)
+    }
+
     /// True if the plugin works on targets of `kind`, which is `Pod` or `Node`.
     pub fn takes(&self, kind: &str) -> bool {
         self.target.iter().any(|target| target.word() == kind)

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::grant::Grant;
 
 pub(crate) fn replace() -> Value {
     json!({"schema": 1, "name": "replace", "version": "0.1.0", "action": "Replace", "target": ["Pod"],
@@ -187,7 +188,7 @@ fn the_cause_of_a_refusal_names_line_and_column() {
 fn every_field() -> Value {
     json!({"$schema": "./manifest.schema.json", "schema": 1, "name": "a", "version": "1.0.0", "action": "A", "description": "d",
         "authors": ["a"], "license": "l", "source": "s", "target": ["Pod", "Node"], "lifecycle": "On", "exclusive": true,
-        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "reason": "r"}],
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "optional": true, "reason": "r"}],
         "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/*"], "annotations": ["a"],
                 "finalizers": ["a"], "reason": "r"},
             {"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["status"], "reason": "r"}],
@@ -237,4 +238,16 @@ fn the_parser_expects_no_field_that_the_schema_for_editors_lacks() {
     let error = crate::causes::causes(&Manifest::parse(manifest.to_string().as_bytes()).unwrap_err());
     let expected: std::collections::BTreeSet<String> = error.split('`').skip(3).step_by(2).map(str::to_owned).collect();
     assert_eq!(expected, fields(&schema), "{error}");
+}
+
+#[test]
+fn a_plugin_can_lack_a_kind_of_which_each_read_is_optional() {
+    let read = |kind: &str, optional: bool| json!({"apiVersion": "a.io/v1", "kind": kind, "optional": optional, "reason": "r"});
+    let mut manifest = every_field();
+    manifest["reads"] = json!([read("A", true), read("B", true), read("B", false), read("C", false)]);
+    let manifest = Manifest::parse(manifest.to_string().as_bytes()).unwrap();
+    let lacked: Vec<&str> =
+        ["A", "B", "C", "D"].into_iter().filter(|kind| manifest.can_lack(&Kind::new("a.io/v1", *kind))).collect();
+    assert_eq!(lacked, ["A"]);
+    assert!(Grant::of_all(&manifest).reads.iter().all(|rule| !rule.optional), "a grant has nothing to say of it");
 }
