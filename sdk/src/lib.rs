@@ -35,6 +35,9 @@ pub use registration::{Registration, Relation};
 pub use report::{Error, Report, State};
 pub use target::{Extras, Target, TaskStatus};
 
+/// Writes JSON, for what [`Proposal::create`] and [`Proposal::patch`] take as text.
+pub use serde_json::json;
+
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 pub use action::Exported;
