@@ -1,33 +1,93 @@
-//! The way of eviction: takes a pod with a controller and yields its eviction, then waits for the pod that the
-//! controller makes in its place.
+//! Replacement of a pod by eviction, as the plugins Replace and Restart do it: takes a pod with a controller and yields its
+//! eviction, then waits for the pod that the controller makes in its place.
 //!
-//! May not evict what nobody would make anew, nor take a pod for the new one that another target has taken. Source:
-//! docs/operationjob.md 6.2.
+//! May not evict what nobody would make anew, nor take a pod for the new one that another target has taken. Whoever uses it
+//! adds [`relations`] to its registration, asks in its manifest to evict pods, and to read their `/status/conditions`, and
+//! [`KINDS`] of `apps/v1`. Source: docs/operationjob.md 6.2.
 
 use core::time::Duration;
 
 use oarlock_sdk::{
-    Failure, Freshness, Job, Object, ObjectRef, Owner, Proposal, ReadError, Report, Result, get, parse_instant,
+    Extras, Failure, Freshness, Job, Object, ObjectRef, Owner, Proposal, ReadError, Registration, Relation, Report,
+    Result, Target, get, parse_instant,
 };
 
-use crate::{Case, MODE, NEW_POD, OWNER, SUCCESSORS};
+/// Extra: the name of the pod that takes the place of the target. No two targets may have the same.
+pub const NEW_POD: &str = "NewPod";
+/// Extra: the way that a target goes, where a plugin has several.
+pub const MODE: &str = "Mode";
+/// The value of [`MODE`] of a target that is evicted.
+pub const EVICT: &str = "Evict";
+/// Extra of the host: the controller that the target had, as `kind/name/uid`.
+pub const OWNER: &str = "Owner";
 
 /// Extra of the host: when the target was asked to go.
 const EVICTED_AT: &str = "EvictedAt";
 /// Annotation: the kubelet of a node made the pod, from a file there.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Relation: the pod that is recorded as `NewPod`.
+const RECORDED: &str = "new-pod";
+/// Relation: pods that the target's controller has made since.
+const SUCCESSORS: &str = "successors";
 /// Kinds of `apps` that make a new pod for each that goes. The manifest reads them.
-const KINDS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
+pub const KINDS: [&str; 4] = ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"];
 /// How long the controller is given before its absence is suspected, in milliseconds. A ReplicaSet makes the new pod
 /// at once, so the look that it would cost is spared nearly always.
 const PATIENCE: u64 = 10_000;
 
+/// What one call is about.
+#[derive(Debug)]
+pub struct Case<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// The target.
+    pub target: &'a Target,
+    /// What is stored for it.
+    pub extras: Extras,
+    /// Its pod; `None` where it is gone.
+    pub pod: Option<Object>,
+}
+
+impl<'a> Case<'a> {
+    /// Reads what every call needs.
+    #[must_use]
+    pub fn of(job: &'a Job, target: &'a Target) -> Self {
+        Self { job, target, extras: target.extras(), pod: target.object() }
+    }
+
+    /// The pod recorded as `NewPod`. That it is not there is believed only where the API server says so.
+    ///
+    /// # Errors
+    ///
+    /// Where the host has to look first.
+    pub fn new_pod(&self) -> Result<Option<Object>, ReadError> {
+        let watched = self.target.related(RECORDED, Freshness::Watched)?.pop();
+        if watched.is_some() {
+            return Ok(watched);
+        }
+        Ok(self.target.related(RECORDED, Freshness::Live)?.pop())
+    }
+}
+
+/// The registration with what an eviction needs to see.
+#[must_use]
+pub fn relations(registration: Registration) -> Registration {
+    registration
+        .relation(Relation::pods(RECORDED).by_extra(NEW_POD))
+        .relation(Relation::pods(SUCCESSORS).same_controller())
+        .exclusive(NEW_POD)
+}
+
 /// Evicts the pod. One that is going already is adopted.
 ///
 /// The event goes out with the eviction: the host records the events of a proposal once its mutations are accepted.
-pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
+///
+/// # Errors
+///
+/// `NoController` and `NotReplaceable` for a pod that nobody would make anew.
+pub fn operate(case: &Case<'_>) -> Result<Proposal> {
     let begun = case.extras.has(MODE);
-    let proposal = if begun { Proposal::new() } else { Proposal::new().extra(MODE, "Evict") };
+    let proposal = if begun { Proposal::new() } else { Proposal::new().extra(MODE, EVICT) };
     let Some(pod) = &case.pod else {
         return if begun || case.extras.has(OWNER) { Ok(proposal) } else { Err(no_controller(&case.target.name())) };
     };
@@ -67,7 +127,11 @@ fn not_replaceable(name: &str, owner: &Owner) -> Failure {
 }
 
 /// Waits until the pod is gone, takes a pod for the new one, and waits until that serves.
-pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
+///
+/// # Errors
+///
+/// Where something cannot be read, or the host has to look first.
+pub fn progress(case: &Case<'_>) -> Result<Report> {
     if case.pod.is_some() {
         return Ok(Report::processing());
     }
@@ -147,8 +211,9 @@ fn remaining(job: &Job, start: u64, span: u64) -> Option<Duration> {
     end.checked_sub(job.now_ms()).filter(|rest| *rest > 0).map(Duration::from_millis)
 }
 
-/// There is nothing to take back; says what can't be.
-pub(crate) fn release(case: &Case<'_>) -> Proposal {
+/// There is nothing to take back; says what can't be, in an event of this reason.
+#[must_use]
+pub fn release(case: &Case<'_>, reason: &str) -> Proposal {
     if !case.extras.has(MODE) {
         return Proposal::new();
     }
@@ -158,5 +223,5 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
         Some(pod) if pod.is_terminating() => format!("Pod {name} is being deleted, which can't be undone."),
         Some(_) => format!("Pod {name} was not evicted; nothing had to be undone."),
     };
-    Proposal::new().event("ReplaceReleased", message)
+    Proposal::new().event(reason, message)
 }

@@ -4,9 +4,10 @@
 //! A finalizer keeps the old pod until the name of the new one is durable, for the CollaSet takes the labels that tell
 //! it off as soon as the old pod is gone. May not remove that finalizer before. Source: docs/operationjob.md 6.1.
 
+use eviction::{Case, NEW_POD};
 use oarlock_sdk::{Change, Failure, Freshness, Job, Mark, Object, Proposal, ReadError, Report, Result, Target};
 
-use crate::{Case, NEW_POD, PARTNERS};
+use crate::{PARTNERS, RELEASED};
 
 /// API group of the CollaSet and its kin.
 pub(crate) const GROUP: &str = "apps.kusionstack.io";
@@ -162,7 +163,7 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
     if pod.has_label(TO_DELETE) {
         let message =
             format!("Pod {name} is let go, but its CollaSet has marked it for deletion: it may still be replaced.");
-        return proposal.warning("ReplaceReleased", message);
+        return proposal.warning(RELEASED, message);
     }
     // A CollaSet takes a new pod back only where that does not serve yet. Nothing ends where another job holds the mark too.
     let ends = label && holds.is_shared(Mark::Label(TO_REPLACE)).is_ok_and(|shared| !shared);
@@ -173,7 +174,7 @@ pub(crate) fn release(case: &Case<'_>) -> Proposal {
                  them {TO_DELETE}=true.",
                 new = new.name()
             );
-            proposal.warning("ReplaceReleased", message)
+            proposal.warning(RELEASED, message)
         }
         _ => proposal,
     }

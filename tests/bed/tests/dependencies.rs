@@ -34,7 +34,8 @@ fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
 }
 
 fn resolved(package: &str) -> BTreeSet<String> {
-    let target = if ["oarlock-sdk", "replace"].contains(&package) { COMPONENT } else { NATIVE };
+    let in_components = ["oarlock-sdk", "eviction", "replace"];
+    let target = if in_components.contains(&package) { COMPONENT } else { NATIVE };
     tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
 
@@ -122,9 +123,13 @@ fn test_kit_brings_the_checks_of_the_host_and_nothing_else_of_it() {
 }
 
 #[test]
-fn plugin_depends_on_the_sdk_alone() {
-    holds_its_list("replace");
-    assert_eq!(tree("replace", NATIVE, &["--depth", "1"]), ["replace", "oarlock-sdk"]);
+fn plugins_depend_on_the_sdk_and_on_what_they_share_alone() {
+    for plugin in ["replace"] {
+        holds_its_list(plugin);
+        assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "eviction", "oarlock-sdk"]);
+    }
+    holds_its_list("eviction");
+    assert_eq!(tree("eviction", NATIVE, &["--depth", "1"]), ["eviction", "oarlock-sdk"]);
 }
 
 /// As the Dockerfile builds it. The in-memory API is a feature, so whoever runs the host on a cluster does not ship it.
@@ -168,6 +173,7 @@ fn every_list_belongs_to_a_test() {
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     lists.sort();
     let tested = [
+        "eviction",
         "oarlock-api",
         "oarlock-contract",
         "oarlock-core",
