@@ -34,7 +34,7 @@ fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
 }
 
 fn resolved(package: &str) -> BTreeSet<String> {
-    let in_components = ["oarlock-sdk", "eviction", "replace"];
+    let in_components = ["oarlock-sdk", "eviction", "replace", "restart"];
     let target = if in_components.contains(&package) { COMPONENT } else { NATIVE };
     tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
@@ -124,7 +124,7 @@ fn test_kit_brings_the_checks_of_the_host_and_nothing_else_of_it() {
 
 #[test]
 fn plugins_depend_on_the_sdk_and_on_what_they_share_alone() {
-    for plugin in ["replace"] {
+    for plugin in ["replace", "restart"] {
         holds_its_list(plugin);
         assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "eviction", "oarlock-sdk"]);
     }
@@ -182,6 +182,7 @@ fn every_list_belongs_to_a_test() {
         "oarlock-sim",
         "oarlock-wasm",
         "replace",
+        "restart",
     ];
     assert_eq!(lists, tested.map(|package| format!("{package}.txt")));
 }

@@ -1,0 +1,176 @@
+//! The way of OpenKruise: takes a pod and yields a ContainerRecreateRequest, of which there is one for each attempt, then
+//! waits until it has restarted each container.
+//!
+//! The request bears a name that follows from job, target and attempt, so that it is made once however often it is proposed.
+//! May not propose it again once it was seen: somebody may have deleted it after it restarted the containers.
+
+use eviction::{Case, MODE};
+use oarlock_sdk::{Freshness, Object, Proposal, ReadError, Report, Result, get, json};
+
+use crate::{IN_PLACE, RELEASED, containers_of, not_found, wanted};
+
+/// `apiVersion` of the request.
+pub(crate) const API: &str = "apps.kruise.io/v1alpha1";
+/// `kind` of the request.
+pub(crate) const KIND: &str = "ContainerRecreateRequest";
+
+/// Extra: the name of the last request that was seen.
+const REQUEST: &str = "Request";
+/// Label that OpenKruise puts on a request: the UID of the pod of that name when the request was made.
+const POD_UID: &str = "crr.apps.kruise.io/pod-uid";
+/// The most characters of a job's name in that of a request, which becomes the value of labels.
+const JOB_NAME: usize = 35;
+
+/// Creates the request.
+pub(crate) fn operate(case: &Case<'_>) -> Result<Proposal> {
+    let proposal = match case.extras.has(MODE) {
+        true => Proposal::new(),
+        false => Proposal::new().extra(MODE, IN_PLACE),
+    };
+    let name = name_of(case);
+    let Some(pod) = case.pod.as_ref().filter(|pod| !pod.is_terminating()) else { return Ok(proposal) };
+    if case.extras.get(REQUEST) == Some(&name) || request(case, &name, Freshness::Watched)?.is_some() {
+        return Ok(proposal);
+    }
+    let containers: Vec<_> = wanted(case, pod)?.into_iter().map(|name| json!({"name": name})).collect();
+    let mut strategy = json!({
+        "failurePolicy": "Fail",
+        "minStartedSeconds": case.job.parameter::<u32>("/minStartedSeconds")?,
+        "terminationGracePeriodSeconds": case.job.parameter::<u32>("/terminationGracePeriodSeconds")?,
+    });
+    if let Some(fields) = strategy.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    let request = json!({
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": case.job.namespace()},
+        "spec": {"podName": pod.name(), "containers": containers, "strategy": strategy},
+    });
+    Ok(proposal.create(request.to_string()))
+}
+
+/// Waits until the request has ended, and says how.
+pub(crate) fn progress(case: &Case<'_>) -> Result<Report> {
+    let name = name_of(case);
+    let was_seen = case.extras.get(REQUEST) == Some(&name);
+    let request = match request(case, &name, Freshness::Watched)? {
+        // What is concluded from an absence is concluded from what the API server says.
+        Some(request) if case.pod.is_some() => Some(request),
+        None if case.pod.is_some() && !was_seen => None,
+        _ => request(case, &name, Freshness::Live)?,
+    };
+    let Some(request) = request else {
+        return match &case.pod {
+            None => Err(not_found(&case.target.name())),
+            Some(_) if was_seen => {
+                let message =
+                    format!("ContainerRecreateRequest {name} was deleted; it is unknown what it has restarted.");
+                Ok(Report::failed("RestartFailed", message))
+            }
+            Some(_) => Ok(Report::processing()),
+        };
+    };
+    let report = judge(case, &request)?;
+    Ok(if was_seen { report } else { report.with(Proposal::new().extra(REQUEST, name)) })
+}
+
+/// What the request says of the restart.
+fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
+    let failed = |why: String| Ok(Report::failed("RestartFailed", why));
+    let name = case.target.name();
+    if let (Some(meant), Some(uid)) = (request.label(POD_UID), case.target.uid())
+        && meant != uid
+    {
+        return failed(format!("Pod {name} was replaced by another of its name before OpenKruise saw the request."));
+    }
+    let phase: String = request.field("/status/phase")?.unwrap_or_default();
+    let is_over = ["Succeeded", "Completed", "Failed"].contains(&phase.as_str());
+    let mut unfinished = Vec::new();
+    for container in containers_of(request, "/spec/containers")? {
+        match state_of(request, &container)? {
+            (state, _) if state == "Succeeded" => {}
+            (state, message) => unfinished.push((container, state, message)),
+        }
+    }
+    if is_over && phase != "Failed" && unfinished.is_empty() {
+        return Ok(Report::succeeded());
+    }
+    if case.pod.is_none() {
+        return Err(not_found(&name));
+    }
+    if let Some((container, _, message)) = unfinished.iter().find(|(_, state, _)| state == "Failed") {
+        return failed(format!("Container {container} of pod {name} was not restarted: {message}"));
+    }
+    // A pod that is being deleted is gone soon, which is a better reason than that its request was given up.
+    let goes = case.pod.as_ref().is_some_and(Object::is_terminating);
+    if !is_over || goes && phase != "Failed" {
+        return Ok(Report::processing());
+    }
+    let said: String = request.field("/status/message")?.unwrap_or_default();
+    let left: Vec<&str> = unfinished.iter().map(|(container, ..)| container.as_str()).collect();
+    failed(format!("OpenKruise gave up on pod {name}, with {} not restarted: {said}", left.join(", ")))
+}
+
+/// Phase and message of one container.
+fn state_of(request: &Object, container: &str) -> Result<(String, String)> {
+    let states = "/status/containerRecreateStates";
+    let names = containers_of(request, states)?;
+    let Some(at) = names.iter().position(|name| name == container) else { return Ok(Default::default()) };
+    let text = |field: &str| request.field::<String>(&format!("{states}/{at}/{field}"));
+    Ok((text("phase")?.unwrap_or_default(), text("message")?.unwrap_or_default()))
+}
+
+/// Deletes the request of this attempt.
+pub(crate) fn release(case: &Case<'_>) -> Result<Proposal> {
+    let name = name_of(case);
+    let request = match request(case, &name, Freshness::Watched)? {
+        // Its creation may have been accepted without a reply.
+        None => request(case, &name, Freshness::Live)?,
+        found => found,
+    };
+    let Some(request) = request.filter(|request| !request.is_terminating()) else { return Ok(Proposal::new()) };
+    let message = format!(
+        "ContainerRecreateRequest {name} is deleted; a container of pod {} that it has stopped restarts nevertheless.",
+        case.target.name()
+    );
+    Ok(Proposal::new().delete(&request).event(RELEASED, message))
+}
+
+fn request(case: &Case<'_>, name: &str, freshness: Freshness) -> Result<Option<Object>, ReadError> {
+    get(&case.job.local(API, KIND, name), freshness)
+}
+
+fn name_of(case: &Case<'_>) -> String {
+    request_name((&case.job.name(), &case.job.uid()), case.target.index(), case.target.attempt())
+}
+
+/// The name of the request of one attempt at one target.
+fn request_name((job, uid): (&str, &str), index: u32, attempt: u32) -> String {
+    let job: String = job.chars().take(JOB_NAME).collect();
+    // No part of a name may end where it was cut between two of its parts.
+    let job = job.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    let uid: String = uid.chars().take(8).collect();
+    format!("{job}-{uid}-{index}-{attempt}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attempt_at_each_target_has_a_request_of_its_own_name() {
+        let job = ("opj-web", "0123456789abcdef");
+        assert_eq!(request_name(job, 7, 1), "opj-web-01234567-7-1");
+        assert_eq!(request_name(job, 7, 2), "opj-web-01234567-7-2");
+        assert_eq!(request_name(job, 8, 1), "opj-web-01234567-8-1");
+    }
+
+    #[test]
+    fn a_long_name_of_a_job_is_cut_to_what_can_be_part_of_a_name() {
+        let long = format!("{}.-b", "a".repeat(34));
+        let name = request_name((&long, "0123456789abcdef"), 9_999, 10);
+        assert_eq!(name, format!("{}-01234567-9999-10", "a".repeat(34)));
+        assert!(request_name((&"a".repeat(253), "0123456789"), 9_999, u32::MAX).len() <= 63);
+    }
+}

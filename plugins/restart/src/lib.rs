@@ -1,0 +1,135 @@
+//! Restart: takes a pod and yields restarted containers.
+//!
+//! There are two ways, fixed for a target at its first `operate`. Where the cluster serves OpenKruise's
+//! ContainerRecreateRequest, one is created and the containers restart in the pod that they are in ([`in_place`]). Else the
+//! pod is evicted, and its controller makes a new one ([`eviction`]): where all its containers are meant and the job allows
+//! it. May not count a container as restarted before that was seen. Source: docs/operationjob.md 7.
+
+mod in_place;
+
+use eviction::{Case, MODE, OWNER};
+use oarlock_sdk::{
+    Action, Failure, Job, Object, Proposal, Registration, Relation, Report, Result, Target, export, serves,
+};
+
+/// Event: what is let go, and what cannot be taken back.
+const RELEASED: &str = "RestartReleased";
+/// The value of [`MODE`] of a target whose containers restart in their pod.
+const IN_PLACE: &str = "InPlace";
+
+/// The action.
+#[derive(Debug)]
+pub struct Restart;
+
+impl Action for Restart {
+    fn setup() -> Result<Registration> {
+        // By the field, and not by the owner: a change wakes its own target alone.
+        let requests = Relation::objects("requests", in_place::API, in_place::KIND).by_field("/spec/podName");
+        Ok(eviction::relations(Registration::new().relation(requests)))
+    }
+
+    fn operate(job: &Job, target: &Target) -> Result<Proposal> {
+        let case = Case::of(job, target);
+        match mode(&case)? {
+            Mode::InPlace => in_place::operate(&case),
+            Mode::Evict => evict(&case),
+        }
+    }
+
+    fn progress(job: &Job, target: &Target) -> Result<Report> {
+        let case = Case::of(job, target);
+        match mode(&case)? {
+            Mode::InPlace => in_place::progress(&case),
+            Mode::Evict => eviction::progress(&case),
+        }
+    }
+
+    fn release(job: &Job, target: &Target) -> Result<Proposal> {
+        let case = Case::of(job, target);
+        // The way is stored before anything is done.
+        match case.extras.get(MODE) {
+            None => Ok(Proposal::new()),
+            Some(IN_PLACE) => in_place::release(&case),
+            Some(_) => Ok(eviction::release(&case, RELEASED)),
+        }
+    }
+}
+
+export!(Restart, manifest = include_str!("../manifest.json"));
+
+/// The way in which a target is restarted.
+enum Mode {
+    InPlace,
+    Evict,
+}
+
+/// The way of this target: the stored one, or the one that would be taken now.
+fn mode(case: &Case<'_>) -> Result<Mode> {
+    Ok(match case.extras.get(MODE) {
+        Some(IN_PLACE) => Mode::InPlace,
+        Some(_) => Mode::Evict,
+        None if serves(in_place::API, in_place::KIND)? => Mode::InPlace,
+        None => Mode::Evict,
+    })
+}
+
+/// Evicts the pod, where that is what the job asks for.
+fn evict(case: &Case<'_>) -> Result<Proposal> {
+    if !case.extras.has(MODE) {
+        may_be_evicted(case)?;
+    }
+    eviction::operate(case)
+}
+
+/// An eviction restarts every container, and only a controller makes another pod.
+fn may_be_evicted(case: &Case<'_>) -> Result<()> {
+    let may_fall_back = case.job.parameter::<String>("/fallback")?.as_deref() != Some("None");
+    let Some(pod) = &case.pod else {
+        // A pod that went by itself is as good as an evicted one.
+        let is_made_anew = may_fall_back && case.extras.has(OWNER) && case.target.containers().is_empty();
+        return if is_made_anew { Ok(()) } else { Err(not_found(&case.target.name())) };
+    };
+    let meant = wanted(case, pod)?;
+    let why = if meant.len() < containers_of(pod, "/spec/containers")?.len() {
+        "an eviction would restart the containers that the target does not list too"
+    } else if !may_fall_back {
+        "the job's parameter fallback is None"
+    } else if pod.controller()?.is_none() {
+        "the pod has no controller that would make a new one after an eviction"
+    } else {
+        return Ok(());
+    };
+    let message = format!(
+        "Pod {}: the cluster serves no ContainerRecreateRequest (OpenKruise), and {why}; nothing was done.",
+        pod.name()
+    );
+    Err(Failure::permanent("RestartUnsupported", message))
+}
+
+/// The containers that the target lists, or all regular ones of its pod.
+fn wanted(case: &Case<'_>, pod: &Object) -> Result<Vec<String>> {
+    let (listed, all) = (case.target.containers(), containers_of(pod, "/spec/containers")?);
+    if listed.is_empty() {
+        return Ok(all);
+    }
+    let missing: Vec<&str> = listed.iter().filter(|name| !all.contains(name)).map(String::as_str).collect();
+    if missing.is_empty() {
+        return Ok(listed);
+    }
+    let message =
+        format!("Pod {} has no container {}; it has {}.", pod.name(), missing.join(" and no "), all.join(", "));
+    Err(Failure::permanent("ContainerNotFound", message))
+}
+
+/// The names in a list of containers.
+fn containers_of(object: &Object, list: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    while let Some(name) = object.field::<String>(&format!("{list}/{}/name", names.len()))? {
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn not_found(name: &str) -> Failure {
+    Failure::permanent("PodNotFound", format!("Pod {name} is gone, and with it the containers to restart."))
+}
