@@ -121,6 +121,17 @@ async fn an_operation_that_is_undone_leaves_a_pod_that_serves() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_that_takes_its_labels_off_at_once_leaves_a_pod_that_serves() {
+    let stage = Stage::new().await;
+    stage.begin().await;
+    stage.until_bears("operate").await;
+    let labels = json!({ key("operating"): null, key("operation-type"): null, key("undo-operation-type"): null });
+    stage.patch(json!({ "labels": labels })).await;
+    stage.until("service-available", serves).await;
+    assert_eq!(marks(&stage.pod()), Vec::<&String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_nobody_listens_only_the_labels_of_the_job_are_there() {
     let stage = Stage::new().await;
     stage.world.hold(Pause::Lifecycle, Scope::World);

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! KusionStack's W changes a pod within the request that it sees. No API server of ours has a webhook, so here W writes
-//! right after: between the two, a watch shows a pod that W has not seen. IDs do not wait for each other; what stands for
+//! right after: between the two, a watch shows a pod that W has not seen. A job may take its labels off meanwhile, as it
+//! does where nobody listens; of such an ID, W clears what is left. IDs do not wait for each other; what stands for
 //! all of them, the condition and the label `service-available`, waits until the last one allows it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,8 +110,8 @@ pub(crate) fn webhook(pod: &Pod, now: &str) -> LabelChanges {
     for (id, words) in &ids {
         let mut put = |word: &str| drop(changes.insert(label(word, id), Some(now.to_owned())));
         let has = |word: &str| words.contains_key(word);
-        if has(UNDO) {
-            undo(&mut changes, &ids, id);
+        if has(UNDO) || was_abandoned(words) {
+            undo(&mut changes, pod, &ids, id);
         } else if has(OPERATING) && has(OPERATE) {
             // The operation is under way.
         } else if has(OPERATING) && has(PREPARING) {
@@ -143,17 +144,20 @@ pub(crate) fn webhook(pod: &Pod, now: &str) -> LabelChanges {
     changes
 }
 
-/// Removes each label of an ID, and the permission if no other ID needs it.
-fn undo(changes: &mut LabelChanges, ids: &Ids<'_>, id: &str) {
+/// True if the job took its labels off before the operation was over: a job that finishes leaves its type.
+fn was_abandoned(words: &BTreeMap<&str, &str>) -> bool {
+    !words.keys().any(|word| [OPERATING, OPERATION_TYPE, OPERATED, POST_CHECK, POST_CHECKED, COMPLETING].contains(word))
+}
+
+/// Removes each label of an ID, and each permission that no other ID needs.
+fn undo(changes: &mut LabelChanges, pod: &Pod, ids: &Ids<'_>, id: &str) {
     let Some(words) = ids.get(id) else { return };
     changes.extend(words.keys().map(|word| (label(word, id), None)));
-    for kind in [UNDO, OPERATION_TYPE].iter().filter_map(|word| words.get(word)) {
-        let is_type =
-            |words: &BTreeMap<&str, &str>| !words.contains_key(UNDO) && words.get(OPERATION_TYPE) == Some(kind);
-        if !ids.iter().any(|(other, words)| *other != id && is_type(words)) {
-            changes.insert(label(PERMISSION, kind), None);
-        }
-    }
+    let others = ids.iter().filter(|(other, words)| **other != id && !words.contains_key(UNDO));
+    let needed: BTreeSet<String> =
+        others.filter_map(|(_, words)| Some(label(PERMISSION, words.get(OPERATION_TYPE)?))).collect();
+    let granted = pod.meta().labels.iter().flatten().filter(|(key, _)| key.starts_with(&label(PERMISSION, "")));
+    changes.extend(granted.filter(|(key, _)| !needed.contains(*key)).map(|(key, _)| (key.clone(), None)));
 }
 
 /// Ends the operation of an ID: its type moves to `done-operation-type`.

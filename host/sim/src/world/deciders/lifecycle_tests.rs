@@ -148,6 +148,20 @@ fn an_undone_id_leaves_no_label_and_no_permission_that_nobody_else_needs() {
 }
 
 #[test]
+fn an_id_whose_job_took_its_labels_off_before_the_webhook_saw_it_is_cleared() {
+    let other = [(OPERATING, "other", "1"), (OPERATION_TYPE, "other", "Replace"), (PRE_CHECK, "other", "1")];
+    for left in
+        [[(PRE_CHECKED, "job", "1"), (PREPARING, "job", "1")], [(PRE_CHECKED, "job", "1"), (OPERATE, "job", "1")]]
+    {
+        let pod = with(&[&left[..], &other].concat());
+        let pod = pod.label(&label(PERMISSION, "Restart"), "1").label(&label(PERMISSION, "Replace"), "1");
+        let mut expected = take(&[left[0].0, left[1].0]);
+        expected.insert(label(PERMISSION, "Restart"), None);
+        assert_eq!(webhook(&pod.0, NOW), expected);
+    }
+}
+
+#[test]
 fn a_pod_serves_again_once_its_last_operation_is_over() {
     let mine = [(OPERATED, "job", "1"), (POST_CHECKED, "job", "1"), (COMPLETING, "job", "1")];
     let other = [(OPERATING, "other", "1"), (OPERATION_TYPE, "other", "Replace"), (OPERATE, "other", "1")];
