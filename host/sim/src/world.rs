@@ -1,7 +1,7 @@
 //! The simulated world: everything in a cluster that is not the API server. Its scheduler, kubelets, workload controllers,
-//! and the parts of KusionStack and OpenKruise that take part in operations on pods, use an ordinary client, so the same world lives on the in-memory API and on a real server; its ledger
-//! lists the physical effects. It waits by tokio's time alone and draws every chance from one seed. It does not know
-//! the host that is under test.
+//! and the parts of KusionStack and OpenKruise that take part in operations on pods, use an ordinary client, so the same
+//! world lives on the in-memory API and on a real server; its ledger lists the physical effects. It waits by tokio's time
+//! alone and draws every chance from one seed. It does not know the host that is under test.
 //!
 //! ```text
 //! watches -> store, ledger
