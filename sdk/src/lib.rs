@@ -35,8 +35,8 @@ pub use registration::{Registration, Relation};
 pub use report::{Error, Report, State};
 pub use target::{Extras, Target, TaskStatus};
 
-/// Writes JSON, for what [`Proposal::create`] and [`Proposal::patch`] take as text.
-pub use serde_json::json;
+/// JSON, for what [`Proposal::create`] and [`Proposal::patch`] take as text, and for fields of no certain type.
+pub use serde_json::{Value, json};
 
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]

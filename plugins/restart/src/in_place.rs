@@ -5,9 +5,9 @@
 //! May not propose it again once it was seen: somebody may have deleted it after it restarted the containers.
 
 use eviction::{Case, MODE};
-use oarlock_sdk::{Freshness, Object, Proposal, ReadError, Report, Result, get, json};
+use oarlock_sdk::{Freshness, Object, Proposal, ReadError, Report, Result, Value, get, json};
 
-use crate::{IN_PLACE, RELEASED, containers_of, not_found, wanted};
+use crate::{IN_PLACE, RELEASED, containers_of, not_found, text_of, wanted};
 
 /// `apiVersion` of the request.
 pub(crate) const API: &str = "apps.kruise.io/v1alpha1";
@@ -86,14 +86,16 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
     }
     let phase: String = request.field("/status/phase")?.unwrap_or_default();
     let is_over = ["Succeeded", "Completed", "Failed"].contains(&phase.as_str());
-    let mut unfinished = Vec::new();
-    for container in containers_of(request, "/spec/containers")? {
-        match state_of(request, &container)? {
+    let states: Vec<Value> = request.field("/status/containerRecreateStates")?.unwrap_or_default();
+    let (containers, mut unfinished) = (containers_of(request, "/spec/containers")?, Vec::new());
+    let is_about_any = !containers.is_empty();
+    for container in containers {
+        match state_of(&states, &container) {
             (state, _) if state == "Succeeded" => {}
             (state, message) => unfinished.push((container, state, message)),
         }
     }
-    if is_over && phase != "Failed" && unfinished.is_empty() {
+    if is_over && phase != "Failed" && is_about_any && unfinished.is_empty() {
         return Ok(Report::succeeded());
     }
     if case.pod.is_none() {
@@ -113,12 +115,10 @@ fn judge(case: &Case<'_>, request: &Object) -> Result<Report> {
 }
 
 /// Phase and message of one container.
-fn state_of(request: &Object, container: &str) -> Result<(String, String)> {
-    let states = "/status/containerRecreateStates";
-    let names = containers_of(request, states)?;
-    let Some(at) = names.iter().position(|name| name == container) else { return Ok(Default::default()) };
-    let text = |field: &str| request.field::<String>(&format!("{states}/{at}/{field}"));
-    Ok((text("phase")?.unwrap_or_default(), text("message")?.unwrap_or_default()))
+fn state_of(states: &[Value], container: &str) -> (String, String) {
+    let state = states.iter().find(|state| text_of(state, "name").as_deref() == Some(container));
+    let text = |field: &str| state.and_then(|state| text_of(state, field)).unwrap_or_default();
+    (text("phase"), text("message"))
 }
 
 /// Deletes the request of this attempt.

@@ -9,7 +9,7 @@ mod in_place;
 
 use eviction::{Case, MODE, OWNER};
 use oarlock_sdk::{
-    Action, Failure, Job, Object, Proposal, Registration, Relation, Report, Result, Target, export, serves,
+    Action, Failure, Job, Object, Proposal, Registration, Relation, Report, Result, Target, Value, export, serves,
 };
 
 /// Event: what is let go, and what cannot be taken back.
@@ -109,6 +109,11 @@ fn may_be_evicted(case: &Case<'_>) -> Result<()> {
 /// The containers that the target lists, or all regular ones of its pod.
 fn wanted(case: &Case<'_>, pod: &Object) -> Result<Vec<String>> {
     let (listed, all) = (case.target.containers(), containers_of(pod, "/spec/containers")?);
+    if all.is_empty() {
+        // Each pod has one. A restart of none would be a success at once.
+        let message = format!("The containers of pod {} cannot be read.", pod.name());
+        return Err(Failure::retryable("GetObjectFailed", message));
+    }
     if listed.is_empty() {
         return Ok(all);
     }
@@ -121,13 +126,14 @@ fn wanted(case: &Case<'_>, pod: &Object) -> Result<Vec<String>> {
     Err(Failure::permanent("ContainerNotFound", message))
 }
 
-/// The names in a list of containers.
+/// The names in a list of containers. The list is read at once: each read of a field costs the host the whole object.
 fn containers_of(object: &Object, list: &str) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    while let Some(name) = object.field::<String>(&format!("{list}/{}/name", names.len()))? {
-        names.push(name);
-    }
-    Ok(names)
+    let containers: Option<Vec<Value>> = object.field(list)?;
+    Ok(containers.iter().flatten().filter_map(|container| text_of(container, "name")).collect())
+}
+
+fn text_of(value: &Value, field: &str) -> Option<String> {
+    value.get(field).and_then(Value::as_str).map(str::to_owned)
 }
 
 fn not_found(name: &str) -> Failure {

@@ -89,6 +89,13 @@ fn a_container_that_the_pod_lacks_is_named_and_nothing_is_created() {
 }
 
 #[test]
+fn a_restart_of_no_container_is_neither_asked_for_nor_a_success() {
+    let failure = Visit::to(&pod("web")).operate::<Restart>().unwrap_err();
+    assert_eq!((failure.reason(), failure.is_retryable()), ("GetObjectFailed", true));
+    assert_eq!(self::failure(&progress(&visit(&request("Completed", &[])))).0, "RestartFailed");
+}
+
+#[test]
 fn parameters_of_the_job_are_those_of_the_request() {
     let parameters = json!({"minStartedSeconds": 5, "terminationGracePeriodSeconds": 0, "fallback": "None"});
     let proposal = Visit::to(&web()).parameters(parameters).operate::<Restart>().unwrap();
