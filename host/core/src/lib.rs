@@ -34,6 +34,7 @@ pub mod plugin {
 /// Tables and queues that the jobs of one term share.
 pub mod shared {
     pub mod budgets;
+    pub mod busy;
     pub mod claims;
     pub mod cleanup;
     pub mod exclusive;
@@ -49,6 +50,7 @@ pub mod shared {
 /// One pass over one job.
 pub mod round {
     pub mod agenda;
+    mod availability;
     pub mod brakes;
     pub mod calls;
     pub mod change_row;

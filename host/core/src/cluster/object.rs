@@ -33,9 +33,14 @@ pub struct Object {
     pub deleted: Option<Timestamp>,
     /// `metadata.deletionGracePeriodSeconds`.
     pub grace_seconds: Option<i64>,
+    /// True if it can do its work: a pod that is Ready, a node that is Ready and not cordoned. Of other kinds all can.
+    pub available: bool,
     /// The declared fields, at their places in the document.
     pub fields: Fields,
 }
+
+/// The fields that say whether an object is available.
+pub const AVAILABILITY: [&str; 2] = ["/status/conditions", "/spec/unschedulable"];
 
 impl Object {
     /// The object in `document`, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
@@ -44,8 +49,10 @@ impl Object {
     pub fn slim(document: &Value, fallback: &Kind, pointers: &[String]) -> Option<Self> {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
+        let kind = kind_of(document, fallback);
         Some(Self {
-            key: ObjectKey { kind: kind_of(document, fallback), namespace: text("namespace"), name: text("name")? },
+            available: is_available(document, &kind),
+            key: ObjectKey { kind, namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,
             resource_version: text("resourceVersion").unwrap_or_default(),
             labels: strings(meta.get("labels")).collect(),
@@ -87,6 +94,22 @@ impl Object {
     /// The string at `pointer` among the declared fields.
     pub fn text(&self, pointer: &str) -> Option<String> {
         self.fields.text(pointer)
+    }
+}
+
+fn is_available(document: &Value, kind: &Kind) -> bool {
+    let ready = || {
+        let mut conditions = list(document.pointer("/status/conditions"));
+        conditions.any(|condition| {
+            condition.get("type").is_some_and(|kind| kind == "Ready")
+                && condition.get("status").is_some_and(|status| status == "True")
+        })
+    };
+    let cordoned = || document.pointer("/spec/unschedulable").is_some_and(|value| value == true);
+    match (kind.api_version.as_str(), kind.kind.as_str()) {
+        ("v1", "Pod") => ready(),
+        ("v1", "Node") => ready() && !cordoned(),
+        _ => true,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
 use crate::job::state::Progress;
 use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
+use crate::round::availability::note_ends;
 use crate::round::brakes::Brakes;
 use crate::round::charge::charge_answers;
 use crate::round::conditions::{conditions, moved};
@@ -86,7 +87,11 @@ pub fn commit(
     if let Some(plugin) = round.serving() {
         lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, memory.in_flight());
     }
-    give_back(round, &indexes, memory, &mut lock(tables));
+    {
+        let tables = &mut lock(tables);
+        give_back(round, &indexes, memory, tables);
+        note_ends(round, &indexes, memory, tables);
+    }
     // Also what a record said whose reply was lost: the job was read since.
     let standing = memory.standing();
     let before = memory.announced.replace(standing).unwrap_or(standing);

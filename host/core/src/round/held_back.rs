@@ -49,7 +49,9 @@ pub(crate) fn held_back(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBac
             let word = if *reason == "AwaitingGrant" { "Grant" } else { reason };
             Some(HeldBack::new(word, "the plugin of the action does not serve; see the condition ActionAvailable"))
         }
-        PluginLookup::Serving(_) if counts.processing == 0 => paused(round).or_else(|| no_start(round, counts)),
+        PluginLookup::Serving(_) if counts.processing == 0 => {
+            paused(round).or_else(|| no_start(round, counts)).or_else(|| unavailable(round, memory))
+        }
         PluginLookup::Serving(_) => in_flight(memory, counts),
     }
 }
@@ -65,6 +67,19 @@ pub(crate) fn paused(round: &Round<'_>) -> Option<HeldBack> {
         let sentence = "more targets have failed than spec.failurePolicy.maxFailures tolerates: nothing starts; raise it or set \
             the type to Continue to resume";
         HeldBack::new("Failures", sentence)
+    })
+}
+
+/// Says that too many targets are unavailable already.
+fn unavailable(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBack> {
+    let bound = round.valid()?.policy.most_unavailable(memory.state.targets.len())?;
+    let now = memory.unavailable();
+    (now >= bound).then(|| {
+        let sentence = format!(
+            "no target is in flight; {} unavailable, and spec.maxUnavailable allows {bound}: the next start once one is Ready",
+            if now == 1 { "1 target is".to_owned() } else { format!("{} are", targets(now)) }
+        );
+        HeldBack::new("Unavailable", sentence)
     })
 }
 

@@ -17,6 +17,7 @@ use crate::job::spec::{Invalid, ValidSpec, validate};
 use crate::job::state::{JobState, Progress, TargetState};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::agenda::Agenda;
+use crate::round::availability::Availability;
 use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
 use crate::round::fit::{Checked, fits, granted};
 use crate::round::shards::Shards;
@@ -65,6 +66,8 @@ pub struct JobMemory {
     pub crowded: BTreeSet<u32>,
     /// Targets to visit once their decisions are durable.
     pub after_record: BTreeSet<u32>,
+    /// Which targets are unavailable, where the job's policy bounds their number.
+    pub(super) availability: Availability,
     /// The due times of targets.
     pub agenda: Agenda,
     /// The memory of targets that are in flight, wait to start or are to be released.
@@ -144,6 +147,7 @@ impl JobMemory {
         self.blocked.retain(|index| self.durable.processing.contains(index));
         self.announced = self.announced.or(Some(self.standing()));
         self.agenda = Agenda::default();
+        self.availability = Availability::default();
         self.turn_to_all();
     }
 
@@ -158,6 +162,7 @@ impl JobMemory {
     /// Makes a target due in the next round, since something other than this host changed it, or an object is free for it.
     pub fn turn_to(&mut self, index: u32) {
         self.dirty.insert(index);
+        self.availability.doubt(index);
         if let Some(known) = self.targets.get_mut(&index) {
             known.news = true;
         }
@@ -239,6 +244,7 @@ impl JobMemory {
         let started_now = target.progress == Progress::Processing && self.durable.pending.contains(&index);
         self.durable.put(index, target.progress);
         self.latest.put(index, target.progress);
+        self.availability.doubt(index);
         let held = target.progress.terminal() && self.targets.get(&index).is_some_and(|known| known.held.is_some());
         if started_now {
             self.target(index).expects.own_intent = true;
@@ -263,6 +269,7 @@ impl JobMemory {
     /// Stores a decision, in place of any other about the target.
     pub fn decide(&mut self, index: u32, decided: Decided) {
         self.latest.put(index, decided.state.progress);
+        self.availability.doubt(index);
         if decided.writes.is_empty() {
             self.urgent.remove(&index);
         } else {
@@ -278,6 +285,7 @@ impl JobMemory {
             if let Some(stored) = self.state.target(index) {
                 self.latest.put(index, stored.progress);
             }
+            self.availability.doubt(index);
         }
     }
 
@@ -319,6 +327,7 @@ impl JobMemory {
         self.urgent.clear();
         self.waits_for_starts = false;
         self.latest = self.durable.clone();
+        self.availability = Availability::default();
         self.reload = true;
         self.shards.read_again();
     }

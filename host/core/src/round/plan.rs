@@ -12,6 +12,7 @@ use crate::cluster::writes::{Entry, EventNote, Priority, Write};
 use crate::job::ranges;
 use crate::job::state::TargetState;
 use crate::job::time::after;
+use crate::round::availability::{self, within_bound};
 use crate::round::charge::{charge_writes, count_waiting};
 use crate::round::context::{Round, Target};
 use crate::round::decided::Decided;
@@ -155,27 +156,29 @@ pub fn prepare(
     let digest = round.serving().map(|plugin| &plugin.digest);
     charge_writes(round, memory, &mut lock(tables));
     let events = take_results(memory, &round.job, round.action());
-    let gate = {
-        let tables = &mut lock(tables);
-        if std::mem::take(&mut memory.edited) {
-            let starts = memory.take_back_starts();
-            give_back(round, &starts, memory, tables);
-        }
-        if matches!(refreshed, Refresh::Reloaded | Refresh::Overtaken) || memory.indexed_for.as_ref() != digest {
-            reindex(round, memory, tables);
-            memory.turn_to_all();
-        }
-        start_gate(round, memory, tables)
-    };
+    // Locked until the starts are noted, so that no other job counts what is unavailable in between.
+    let tables = &mut *lock(tables);
+    if std::mem::take(&mut memory.edited) {
+        let starts = memory.take_back_starts();
+        give_back(round, &starts, memory, tables);
+        availability::note_ends(round, &starts, memory, tables);
+    }
+    if matches!(refreshed, Refresh::Reloaded | Refresh::Overtaken) || memory.indexed_for.as_ref() != digest {
+        reindex(round, memory, tables);
+        memory.turn_to_all();
+    }
+    let gate = start_gate(round, memory, tables);
+    availability::refresh(round, memory, tables);
     let mut plan = plan(round, memory, gate, queue);
-    count_waiting(round, plan.in_debt, memory, &mut lock(tables));
-    take_pods(round, &mut plan, memory, &mut lock(tables));
+    count_waiting(round, plan.in_debt, memory, tables);
+    take_pods(round, &mut plan, memory, tables);
+    availability::note_starts(round, &plan, memory, tables);
     let serving = round.serving().map(|plugin| &plugin.manifest.name);
     // Those of a plugin that does not serve for a while are still in flight.
     if let Some(plugin) = serving.or(memory.state.plugin.as_ref().map(|plugin| &plugin.name)) {
         let starts = plan.visits.iter().filter(|(index, _)| memory.latest.pending.contains(index)).count();
         let in_flight = memory.in_flight().saturating_add(starts);
-        lock(tables).note_in_flight(plugin, &round.job.key, in_flight);
+        tables.note_in_flight(plugin, &round.job.key, in_flight);
     }
     (plan, new_events(events, memory))
 }
@@ -293,7 +296,7 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     let started = memory.state.targets.len().saturating_sub(memory.durable.pending.len());
     let allowed = round.valid().and_then(|spec| spec.partition).map_or(usize::MAX, |partition| partition as usize);
     let eligible = memory.durable.pending.iter().take(allowed.saturating_sub(started));
-    let found: Vec<u32> = eligible.filter(free).take(BATCH + 1).copied().collect();
+    let found = within_bound(round, memory, eligible.filter(free).copied(), BATCH + 1);
     if found.is_empty() {
         return found;
     }

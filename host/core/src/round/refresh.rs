@@ -12,6 +12,7 @@ use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
 use crate::plugin::proposal::Registration;
+use crate::round::availability;
 use crate::round::context::{Observed, Round};
 use crate::round::decided::StoredVersion;
 use crate::round::exclusive::take_again;
@@ -136,6 +137,7 @@ pub fn reindex(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
     registration.into_iter().for_each(|registration| tables.wake.relate(registration));
     index_claims(&job.key, memory, registration, tables);
     take_again(round, memory, tables);
+    availability::note_all(round, memory, tables);
     let named = round.named_by_parameters();
     for index in memory.durable.processing.iter().chain(&memory.releasing) {
         if let Some(target) = memory.latest(*index) {
@@ -174,14 +176,15 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
 }
 
 /// What a target waits for, beside its state.
-fn waits<'a>(round: &Round<'a>, memory: &'a JobMemory, index: u32) -> Waits<'a> {
+pub(super) fn waits<'a>(round: &Round<'a>, memory: &'a JobMemory, index: u32) -> Waits<'a> {
     let name = memory.state.name(index);
     let there = || round.store.get(&ObjectKey::pod(&round.job.key.namespace, name));
     let uid = memory.latest(index).and_then(|state| state.uid.as_ref());
     let gone = uid.is_some_and(|uid| there().is_none_or(|object| object.uid != *uid));
-    let pending = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
+    let waits = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
+    let watched = waits || memory.availability.is_kept();
     let registration = round.plugin.serving().map(|plugin| &plugin.registration);
-    Waits { name, registration, parameters: &[], pending, gone }
+    Waits { name, registration, parameters: &[], watched, gone }
 }
 
 /// Targets that have ended under an earlier leader and whose object still carries a hold of this job.

@@ -8,6 +8,7 @@ use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
 use crate::shared::budgets::Budgets;
+use crate::shared::busy::BusyObjects;
 use crate::shared::claims::Claims;
 use crate::shared::exclusive::ExclusivePods;
 use crate::shared::successors::RootController;
@@ -22,6 +23,8 @@ pub struct Tables {
     pub wake: WakeIndex,
     /// The pods that exclusive plugins work on.
     pub exclusive: ExclusivePods,
+    /// The objects that targets in flight work on.
+    pub busy: BusyObjects,
     /// What the plugins may make the host do.
     pub budgets: Budgets,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
@@ -75,6 +78,25 @@ impl Tables {
         self.in_flight.retain(|_, jobs| !jobs.is_empty());
     }
 
+    /// Notes that a target works on its object.
+    pub fn note_busy(&mut self, job: &JobKey, index: u32, name: &str) {
+        if self.busy.take(job, index, name) {
+            let others = self.others_of(job, name);
+            self.busy.doubt(&others);
+        }
+    }
+
+    /// Notes that a target works on its object no more. Returns the targets of other jobs that may start for it.
+    pub fn note_idle(&mut self, job: &JobKey, index: u32) -> BTreeSet<TargetId> {
+        let others = self.busy.give_back(job, index).map(|name| self.others_of(job, &name)).unwrap_or_default();
+        self.busy.doubt(&others);
+        others
+    }
+
+    fn others_of(&self, job: &JobKey, name: &str) -> BTreeSet<TargetId> {
+        self.wake.of_name(&job.namespace, name).filter(|(other, _)| other.key != *job).cloned().collect()
+    }
+
     /// The number of targets of other jobs that are in flight on a plugin.
     pub fn in_flight_elsewhere(&self, plugin: &str, job: &JobKey) -> usize {
         let jobs = self.in_flight.get(plugin).into_iter().flatten();
@@ -92,6 +114,18 @@ impl Tables {
         for jobs in self.in_flight.values_mut() {
             jobs.remove(job);
         }
-        self.exclusive.forget(job)
+        let mut woken = self.exclusive.forget(job);
+        woken.extend(self.forget_busy(job));
+        woken
+    }
+
+    /// Forgets what the targets of a job work on. Returns the targets of other jobs that may start for it.
+    pub fn forget_busy(&mut self, job: &JobKey) -> BTreeSet<TargetId> {
+        let mut woken = BTreeSet::new();
+        for name in self.busy.forget(job) {
+            woken.extend(self.others_of(job, &name));
+        }
+        self.busy.doubt(&woken);
+        woken
     }
 }

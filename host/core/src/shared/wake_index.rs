@@ -80,13 +80,19 @@ impl WakeIndex {
         }
     }
 
-    /// Updates the reasons that wake a target; returns true if they are others. A pending target is not indexed, unless
-    /// it waits for an object: the objects it needs are read when it starts.
+    /// Updates the reasons that wake a target; returns true if they are others. One that is not in flight is not indexed,
+    /// unless its object counts all the same: the objects it needs are read when it starts.
     pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) -> bool {
         let wakers = match state.progress {
             Progress::Processing => Some(in_flight(state, target)),
             Progress::Failed if state.owes_release() => Some(by_name(target.name)),
-            Progress::Pending if target.pending => Some(by_name(target.name)),
+            Progress::Pending if target.watched => Some(by_name(target.name)),
+            Progress::Failed if target.watched => {
+                let mut wakers = by_name(target.name);
+                let extras = target.registration.into_iter().flat_map(|registration| &registration.exclusive_extras);
+                wakers.names.extend(extras.filter_map(|key| state.extra.get(key).cloned()));
+                Some(wakers)
+            }
             _ => None,
         };
         let known = self.jobs.get(&job.key).and_then(|known| known.targets.get(&index));
@@ -165,6 +171,11 @@ impl WakeIndex {
         self.by_owner.get(&Stage::Gone)?.get(place)?.first()?.0
     }
 
+    /// The targets that an object of this name wakes.
+    pub fn of_name(&self, namespace: &str, name: &str) -> impl Iterator<Item = &TargetId> {
+        self.by_name.get(namespace).and_then(|names| names.get(name)).into_iter().flatten()
+    }
+
     /// The targets that a change concerns.
     pub fn concerned(&self, change: &Change, claims: &Claims, store: &Store) -> BTreeSet<TargetId> {
         let mut found = BTreeSet::new();
@@ -241,8 +252,9 @@ pub struct Waits<'a> {
     pub registration: Option<&'a Registration>,
     /// The names that the job's parameters give to objects of relations.
     pub parameters: &'a [String],
-    /// It is pending, and its object must change before it may start.
-    pub pending: bool,
+    /// Its object counts although it is not in flight: it must change before the target may start, or says whether others
+    /// may.
+    pub watched: bool,
     /// Its own object is gone.
     pub gone: bool,
 }
@@ -340,7 +352,7 @@ mod tests {
     }
 
     fn waits<'a>(name: &'a str, registration: &'a Registration) -> Waits<'a> {
-        Waits { name, registration: Some(registration), parameters: &[], pending: false, gone: true }
+        Waits { name, registration: Some(registration), parameters: &[], watched: false, gone: true }
     }
 
     fn woken(index: &WakeIndex, change: &Change) -> Vec<u32> {

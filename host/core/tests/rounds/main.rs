@@ -21,4 +21,5 @@ mod mishaps;
 mod policies;
 mod restless;
 mod slow;
+mod unavailable;
 mod unwatched;

@@ -1,0 +1,76 @@
+//! The objects that targets in flight of any job may make unavailable, before the cache shows that.
+//!
+//! A job with `maxUnavailable` counts those of its targets that another job works on. A target is noted when its start is
+//! planned, under the lock that guards the count. Source: docs/operationjob.md 3.4.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::job::key::JobKey;
+use crate::shared::wake_index::TargetId;
+
+/// The objects that targets in flight work on, by namespace and name.
+#[derive(Debug, Default)]
+pub struct BusyObjects {
+    by_name: HashMap<(String, String), BTreeSet<(JobKey, u32)>>,
+    of_job: HashMap<JobKey, BTreeMap<u32, String>>,
+    doubts: HashMap<JobKey, BTreeSet<u32>>,
+}
+
+impl BusyObjects {
+    /// Notes that a target works on the object of this name. True if that is new.
+    pub fn take(&mut self, job: &JobKey, index: u32, name: &str) -> bool {
+        self.of_job.entry(job.clone()).or_default().insert(index, name.to_owned());
+        self.by_name.entry(place(job, name)).or_default().insert((job.clone(), index))
+    }
+
+    /// Notes that a target works on its object no more. Returns the name of the object.
+    pub fn give_back(&mut self, job: &JobKey, index: u32) -> Option<String> {
+        let own = self.of_job.get_mut(job)?;
+        let name = own.remove(&index)?;
+        if own.is_empty() {
+            self.of_job.remove(job);
+        }
+        self.drop_from(job, index, &name);
+        Some(name)
+    }
+
+    /// Forgets what the targets of a job work on. Returns the names of the objects.
+    pub fn forget(&mut self, job: &JobKey) -> Vec<String> {
+        self.doubts.remove(job);
+        let own = self.of_job.remove(job).unwrap_or_default();
+        own.iter().for_each(|(index, name)| self.drop_from(job, *index, name));
+        own.into_values().collect()
+    }
+
+    /// True if a target of another job works on the object of this name.
+    pub fn elsewhere(&self, job: &JobKey, name: &str) -> bool {
+        let by = self.by_name.get(&place(job, name)).into_iter().flatten();
+        by.map(|(by, _)| by).any(|by| by != job)
+    }
+
+    /// Notes that whether these targets are available may have changed.
+    pub fn doubt(&mut self, targets: &BTreeSet<TargetId>) {
+        for (job, index) in targets {
+            self.doubts.entry(job.key.clone()).or_default().insert(*index);
+        }
+    }
+
+    /// The targets of a job of which that was noted since the last call.
+    pub fn take_doubts(&mut self, job: &JobKey) -> BTreeSet<u32> {
+        self.doubts.remove(job).unwrap_or_default()
+    }
+
+    fn drop_from(&mut self, job: &JobKey, index: u32, name: &str) {
+        let place = place(job, name);
+        if let Some(by) = self.by_name.get_mut(&place) {
+            by.remove(&(job.clone(), index));
+            if by.is_empty() {
+                self.by_name.remove(&place);
+            }
+        }
+    }
+}
+
+fn place(job: &JobKey, name: &str) -> (String, String) {
+    (job.namespace.clone(), name.to_owned())
+}
