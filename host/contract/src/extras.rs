@@ -10,7 +10,9 @@ pub const EVICTED_AT: &str = "EvictedAt";
 pub const RELEASED: &str = "Released";
 /// The objects that the exclusive extras name, as `<extra>=<kind>/<uid>`, joined by commas.
 pub const CLAIMED_UID: &str = "ClaimedUID";
+/// Time at which the operation of the PodOpsLifecycle was finished: from then on only its end is awaited.
+pub const FINISHED: &str = "Finished";
 /// Summary of a dry run; reserved.
 const PLAN: &str = "Plan";
 /// All extras of the host.
-pub const HOST: [&str; 6] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, PLAN];
+pub const HOST: [&str; 7] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN];

@@ -17,6 +17,7 @@ pub mod job {
 pub mod cluster {
     mod compact;
     mod kind_cache;
+    pub mod lifecycle;
     pub mod live_reads;
     pub mod object;
     pub mod store;
@@ -65,6 +66,7 @@ pub mod round {
     pub mod fit;
     mod held_back;
     pub mod judge;
+    mod lifecycle;
     pub mod memory;
     mod mutations;
     pub mod pace;

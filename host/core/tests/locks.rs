@@ -77,7 +77,7 @@ fn tables(plugin: &PluginInfo) -> SharedTables {
         &job("b"),
         0,
         &state,
-        Waits { name: "t", registration: Some(&plugin.registration), parameters: &[], pending: false, gone: false },
+        Waits { name: "t", registration: Some(&plugin.registration), parameters: &[], watched: false, gone: false },
     );
     drop(held);
     tables

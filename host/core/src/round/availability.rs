@@ -48,7 +48,8 @@ pub(super) fn note_all(round: &Round<'_>, memory: &mut JobMemory, tables: &mut T
 /// Notes the targets that this round starts, before another job counts the unavailable ones.
 pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, tables: &mut Tables) {
     for index in &plan.turned {
-        let visited = plan.visits.iter().any(|(planned, _)| planned == index);
+        let settled = plan.settled.iter().map(|(planned, _)| planned);
+        let visited = plan.visits.iter().map(|(planned, _)| planned).chain(settled).any(|planned| planned == index);
         let starts = memory.latest(*index).is_some_and(|state| match state.progress {
             Progress::Pending => visited,
             progress => progress == Progress::Processing,

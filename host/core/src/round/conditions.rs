@@ -8,6 +8,7 @@ use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
 use crate::round::held_back::{self, HeldBack};
+use crate::round::memory::JobMemory;
 
 /// The inputs of conditions: the round, the numbers of targets, and what holds the job back.
 #[derive(Clone, Copy)]
@@ -17,6 +18,9 @@ struct Facts<'a> {
     held_back: Option<&'a HeldBack>,
 }
 
+/// Most pods that a condition names.
+const NAMED: usize = 5;
+
 struct Word {
     kind: &'static str,
     status: bool,
@@ -24,13 +28,10 @@ struct Word {
     message: String,
 }
 
-/// The conditions of a round, with times from `before`.
-pub(crate) fn conditions(
-    round: &Round<'_>,
-    counts: Counts,
-    held_back: Option<&HeldBack>,
-    before: &[Condition],
-) -> Vec<Condition> {
+/// The conditions of a round, with the times of those that are stored.
+pub(crate) fn conditions(round: &Round<'_>, memory: &JobMemory, held_back: Option<&HeldBack>) -> Vec<Condition> {
+    let counts = memory.counts();
+    let before = &memory.state.conditions;
     let facts = &Facts { round, counts, held_back };
     let progress = counts.progress();
     let words = [
@@ -42,15 +43,17 @@ pub(crate) fn conditions(
         reconciling(facts, progress),
         stalled(facts, progress),
     ];
-    words.into_iter().map(|word| timed(word, facts, before)).collect()
+    words.into_iter().chain(lifecycle_blocked(memory)).map(|word| timed(word, facts, before)).collect()
 }
 
 /// True if a condition that does not follow from the counts alone differs from the stored one.
-pub fn moved(round: &Round<'_>, before: &[Condition]) -> bool {
+pub fn moved(round: &Round<'_>, memory: &JobMemory) -> bool {
+    let before = &memory.state.conditions;
     let facts = &Facts { round, counts: Counts::default(), held_back: None };
     // Whether it has ended is in the counts.
     let paused = paused(facts, Progress::Processing);
-    [action_available(facts), valid(facts), paused].iter().any(|now| {
+    let words = [action_available(facts), valid(facts), paused];
+    words.iter().chain(&lifecycle_blocked(memory)).any(|now| {
         let old = before.iter().find(|old| old.kind == now.kind);
         old.is_none_or(|old| (old.reason.as_str(), &old.message) != (now.reason, &now.message))
     })
@@ -108,6 +111,21 @@ fn paused(facts: &Facts<'_>, progress: Progress) -> Word {
         Some(held) => word("Paused", true, "FailureThreshold", held.sentence),
         None => word("Paused", false, "NotPaused", "targets may start"),
     }
+}
+
+/// Says which targets the lifecycle of their pods has kept from going on for long; absent until there was one.
+fn lifecycle_blocked(memory: &JobMemory) -> Option<Word> {
+    let kind = "LifecycleBlocked";
+    let Some((_, first)) = memory.lifecycle.first_key_value() else {
+        let was = memory.state.conditions.iter().any(|condition| condition.kind == kind);
+        return was.then(|| word(kind, false, "NotBlocked", "the lifecycle of no pod holds a target up"));
+    };
+    let named = memory.lifecycle.iter().take(NAMED);
+    let named: Vec<String> =
+        named.map(|(index, wait)| format!("{} ({})", memory.state.name(*index), wait.message)).collect();
+    let more = if memory.lifecycle.len() > NAMED { ", ..." } else { "" };
+    let message = format!("{} for more than a minute: {}{more}", targets(memory.lifecycle.len()), named.join(", "));
+    Some(word(kind, true, first.reason, message))
 }
 
 fn action_available(facts: &Facts<'_>) -> Word {

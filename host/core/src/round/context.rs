@@ -128,12 +128,6 @@ impl<'a> Round<'a> {
         target.start.map(|start| after_seconds(start, deadline_seconds(self.object.spec.as_ref())))
     }
 
-    /// The time before which a target that was not operated yet is not visited.
-    pub fn begin_after(&self, target: &TargetState) -> Option<Timestamp> {
-        let delay = self.valid().map_or(0, |spec| spec.delay_seconds);
-        target.start.filter(|_| delay > 0).map(|start| after_seconds(start, delay))
-    }
-
     /// True if a further attempt of a target may begin once its time has come.
     pub(super) fn may_try_again(&self) -> bool {
         self.valid().is_some() && self.serving().is_some() && !self.brakes.pause()
@@ -196,8 +190,15 @@ impl<'a> Round<'a> {
             Some(of_round.was_operated(known, of_round.object().as_deref()))
         };
         let begin = match target.between_attempts() {
-            true => target.next_attempt.filter(|_| !target.owes_release() && self.may_try_again()),
-            false => self.begin_after(target).filter(|_| operated() != Some(true)),
+            true => {
+                let free = || self.target(index, memory).is_some_and(|own| !own.is_busy(own.object().as_deref()));
+                target.next_attempt.filter(|_| !target.owes_release() && self.may_try_again() && free())
+            }
+            false => {
+                let of_round = self.target(index, memory);
+                let begin = of_round.and_then(|of_round| of_round.begin_after(target, of_round.object().as_deref()));
+                begin.filter(|_| operated() != Some(true))
+            }
         };
         Bounds { begin, deadline: self.deadline(target), visits: self.serving().is_some() }
     }

@@ -60,12 +60,13 @@ impl Decision {
 /// The second half of a round, after the plugin calls: decides, and updates the shared tables.
 pub fn conclude(
     round: &Round<'_>,
-    plan: Plan,
+    mut plan: Plan,
     mut verdicts: Vec<(u32, Verdict)>,
     memory: &mut JobMemory,
     tables: &SharedTables,
 ) -> Decision {
     let tables = &mut lock(tables);
+    verdicts.extend(std::mem::take(&mut plan.settled));
     charge_answers(round, &mut verdicts, memory, tables);
     let decision = decide(round, plan, verdicts, memory, tables);
     let woken = index_decided(round, memory, &decision.commit.turned, tables);
@@ -155,12 +156,14 @@ fn sort_out(
     decision: &mut Decision,
 ) {
     for (index, verdict) in verdicts {
-        let Verdict { state, writes, events, live_reads, denied: _ } = verdict;
+        let Verdict { state, writes, events, pod_events, live_reads, denied: _ } = verdict;
         if !live_reads.is_empty() {
             memory.live_reads.extend(live_reads);
             memory.reads_for(index);
             decision.come_back(round.now);
         }
+        let wait = memory.targets.get(&index).and_then(|known| known.lifecycle.clone());
+        memory.note_lifecycle(index, wait.as_ref());
         let Some(state) = state else { continue };
         let Some(stored) = memory.state.target(index) else { continue };
         if !state.progress.terminal() && memory.targets.get(&index).is_some_and(|known| known.failure.is_some()) {
@@ -171,6 +174,11 @@ fn sort_out(
         let attempt = state.attempt;
         let events: Vec<EventNote> =
             events.into_iter().map(|event| round.events().about_target(event, index, attempt)).collect();
+        let on_pod = round.target(index, memory).zip(state.uid.as_deref());
+        let on_pod = on_pod.into_iter().flat_map(|(target, uid)| {
+            pod_events.iter().map(move |event| round.events().on_object(event.clone(), &target, uid, attempt))
+        });
+        let events: Vec<EventNote> = events.into_iter().chain(on_pod).collect();
         let operated = stored.started() || !stored.extra.is_empty();
         let priority = if operated { Priority::Operated } else { Priority::First };
         let shard_is_old = || memory.state.sharded() && memory.shards.epoch(shard_of(index)) < epoch;
@@ -298,7 +306,7 @@ fn job_changed(round: &Round<'_>, memory: &JobMemory) -> bool {
     let generation = status.and_then(|status| status.observed_generation);
     generation != Some(round.generation())
         || rebound(round, memory).is_some()
-        || moved(round, &memory.state.conditions)
+        || moved(round, memory)
         || finalizer(round, memory).is_some()
 }
 
@@ -314,7 +322,7 @@ fn record(round: &Round<'_>, memory: &JobMemory, epoch: i64, decision: &mut Deci
         selection: selection(round, memory),
         conditions: match ended {
             true => memory.state.conditions.clone(),
-            false => conditions(round, counts, held_back.as_ref(), &memory.state.conditions),
+            false => conditions(round, memory, held_back.as_ref()),
         },
         waits_for: held_back.map(|held| held.word),
         counts,
@@ -387,6 +395,8 @@ fn tell(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) {
     }
     decision.commit.events.extend(rebound(round, memory).map(|text| events.about_job(false, "PluginRebound", text)));
     decision.commit.events.extend(about_job(round));
+    let blocked = turned("LifecycleBlocked", memory, decision.commit.status.as_ref()).filter(|(is_true, _)| *is_true);
+    decision.commit.events.extend(blocked.map(|(_, now)| events.about_job(true, "LifecycleBlocked", now.message)));
     decision.commit.events.extend(paused_or_resumed(
         memory,
         decision.commit.status.as_ref(),
@@ -402,14 +412,19 @@ fn paused_or_resumed(
     events: EventBuilder<'_>,
     generation: i64,
 ) -> Option<EventNote> {
-    let paused = |all: &[Condition]| all.iter().find(|condition| condition.kind == "Paused").cloned();
-    let before = paused(&memory.state.conditions).is_some_and(|condition| condition.status == "True");
-    let now = paused(next?.conditions.as_deref()?)?;
-    match (before, now.status == "True") {
-        (false, true) => Some(events.of_generation("Paused", now.message, generation)),
-        (true, false) => Some(events.of_generation("Resumed", now.message, generation)),
-        _ => None,
+    match turned("Paused", memory, next)? {
+        (true, now) => Some(events.of_generation("Paused", now.message, generation)),
+        (false, now) => Some(events.of_generation("Resumed", now.message, generation)),
     }
+}
+
+/// A condition whose status changes with the record, and whether it is true from then on.
+fn turned(kind: &str, memory: &JobMemory, next: Option<&OperationJobStatus>) -> Option<(bool, Condition)> {
+    let of_kind = |all: &[Condition]| all.iter().find(|condition| condition.kind == kind).cloned();
+    let before = of_kind(&memory.state.conditions).is_some_and(|condition| condition.status == "True");
+    let now = of_kind(next?.conditions.as_deref()?)?;
+    let is_true = now.status == "True";
+    (before != is_true).then_some((is_true, now))
 }
 
 fn about_job(round: &Round<'_>) -> Option<EventNote> {

@@ -11,7 +11,7 @@ use crate::job::key::JobRef;
 use crate::job::progress::{Counts, targets};
 use crate::job::state::{Progress, SHARD, TargetState};
 use crate::plugin::proposal::PluginEvent;
-use crate::round::context::Round;
+use crate::round::context::{Round, Target};
 use crate::round::decided::Standing;
 use crate::round::memory::JobMemory;
 
@@ -31,6 +31,12 @@ impl EventBuilder<'_> {
     /// An event on the job about one target.
     pub fn about_target(&self, event: PluginEvent, index: u32, attempt: u32) -> EventNote {
         self.note(event, &format!("{index}/{attempt}"))
+    }
+
+    /// An event on the object of a target.
+    pub fn on_object(&self, event: PluginEvent, target: &Target<'_>, uid: &str, attempt: u32) -> EventNote {
+        let note = self.about_target(event, target.index, attempt);
+        EventNote { regarding: target.key.clone(), regarding_uid: uid.to_owned(), ..note }
     }
 
     /// An event on the job as a whole.

@@ -25,11 +25,6 @@ pub fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid
         let message = format!("plugin {name} does not work on Pods, and spec.targetKind is Pod");
         return Err(Invalid { reason: "TargetKindNotSupported", message });
     }
-    if plugin.manifest.lifecycle != crate::plugin::manifest::Lifecycle::Off {
-        let message =
-            format!("plugin {name} requires the PodOpsLifecycle, which this version of the host does not support");
-        return Err(Invalid { reason: "InvalidValue", message });
-    }
     if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
         return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
     }

@@ -107,7 +107,12 @@ fn no_start(round: &Round<'_>, counts: Counts) -> Option<HeldBack> {
 fn in_flight(memory: &JobMemory, counts: Counts) -> Option<HeldBack> {
     let mut obstacles: Vec<HeldBack> = Vec::new();
     for index in memory.latest.processing.iter().take(SHARD) {
-        let found = obstacle(memory.latest(*index)?, memory.state.name(*index))?;
+        let name = memory.state.name(*index);
+        let blocked = memory
+            .lifecycle
+            .get(index)
+            .map(|wait| HeldBack::new("Lifecycle", format!("{} of {name}: {}", wait.reason, wait.message)));
+        let found = blocked.or_else(|| obstacle(memory.latest(*index)?, name))?;
         if !obstacles.iter().any(|known| known.word == found.word) {
             obstacles.push(found);
         }

@@ -18,6 +18,7 @@ use crate::plugin::authorize::{Authority, authorize};
 use crate::plugin::proposal::{CallFailure, Mutation, PluginError, PluginEvent, Proposal, Report, State};
 use crate::plugin::visit::{Answer, Call, Trap};
 use crate::round::calls::PlannedCall;
+use crate::round::lifecycle::Finish;
 use crate::round::refresh::{note_claims, stored_claims};
 use crate::round::target::PlannedVisit;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
@@ -45,6 +46,8 @@ pub struct Verdict {
     pub writes: Vec<Write>,
     /// The events to emit.
     pub events: Vec<PluginEvent>,
+    /// The events to emit on the target's object.
+    pub pod_events: Vec<PluginEvent>,
     /// The live reads that the call lacked.
     pub live_reads: BTreeSet<LiveRead>,
     /// What the proposal asked for without being granted it; none of it is done.
@@ -156,6 +159,11 @@ impl PlannedCall<'_> {
         match state {
             State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
             State::Succeeded => {
+                if let Some(finish) = self.finish(&mut next, known) {
+                    let pod_events = finish.event.into_iter().collect();
+                    let writes = writes.into_iter().chain(finish.write).collect();
+                    return Verdict { state: Some(next), writes, events, pod_events, ..Verdict::default() };
+                }
                 // Also where a write of this very proposal puts a hold on it.
                 let uid = &self.target.round.job.uid;
                 let puts = || writes.iter().any(|write| holds::is_put_by(write, &self.target.key, uid));
@@ -170,6 +178,15 @@ impl PlannedCall<'_> {
                 self.proposed_failure([operate, proposal], error, (next, proposed), known)
             }
         }
+    }
+
+    /// What the lifecycle of the target's pod asks for before it has succeeded. At its deadline nothing more is awaited.
+    fn finish(&self, next: &mut TargetState, known: &mut TargetMemory) -> Option<Finish> {
+        let pod = self.planned.object.as_deref().filter(|pod| self.target.round.takes_part(pod))?;
+        if self.planned.final_check {
+            return None;
+        }
+        self.target.finish(next, known, pod)
     }
 
     /// A failure that the plugin reports: what it stores and proposes beside it follows once the failure is recorded.

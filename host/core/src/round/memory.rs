@@ -21,7 +21,7 @@ use crate::round::availability::Availability;
 use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
 use crate::round::fit::{Checked, fits, granted};
 use crate::round::shards::Shards;
-use crate::round::target_memory::{Bounds, TargetMemory};
+use crate::round::target_memory::{Bounds, LifecycleWait, TargetMemory};
 use crate::shared::budgets::Limited;
 use crate::shared::wake_index::TargetId;
 
@@ -76,6 +76,8 @@ pub struct JobMemory {
     pub releasing: BTreeSet<u32>,
     /// Targets whose last eviction a disruption budget refused.
     pub blocked: BTreeSet<u32>,
+    /// What the lifecycle of pods has kept targets from for long.
+    pub lifecycle: BTreeMap<u32, LifecycleWait>,
     /// Targets, of any job, that wait for objects which the last round found to be free.
     pub woken: BTreeSet<TargetId>,
     /// Results that came back since the last round.
@@ -145,6 +147,7 @@ impl JobMemory {
             }
         }
         self.blocked.retain(|index| self.durable.processing.contains(index));
+        self.lifecycle.retain(|index, _| self.durable.processing.contains(index));
         self.announced = self.announced.or(Some(self.standing()));
         self.agenda = Agenda::default();
         self.availability = Availability::default();
@@ -251,6 +254,7 @@ impl JobMemory {
         }
         if target.attempt_over() {
             self.blocked.remove(&index);
+            self.lifecycle.remove(&index);
             self.targets.entry(index).and_modify(TargetMemory::at_its_end);
         }
         if target.owes_release() || held {
@@ -304,6 +308,14 @@ impl JobMemory {
             self.dirty.insert(*index);
         }
         starts
+    }
+
+    /// Notes what the lifecycle of its pod keeps a target from.
+    pub(super) fn note_lifecycle(&mut self, index: u32, wait: Option<&LifecycleWait>) {
+        match wait {
+            Some(wait) => drop(self.lifecycle.insert(index, wait.clone())),
+            None => drop(self.lifecycle.remove(&index)),
+        }
     }
 
     /// Notes a hold of this job on the object of a target that owes no release; it is released all the same.

@@ -18,6 +18,7 @@ use crate::round::context::{Round, Target};
 use crate::round::decided::Decided;
 use crate::round::events::new_events;
 use crate::round::exclusive::{give_back, take_pods};
+use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
 use crate::round::pace::urgent_slot;
 use crate::round::refresh::{Refresh, reindex};
@@ -44,6 +45,8 @@ const INDEX_BYTES: usize = 6;
 pub struct Plan {
     /// Visits, in order.
     pub visits: Vec<(u32, PlannedVisit)>,
+    /// Verdicts that need no call.
+    pub settled: Vec<(u32, Verdict)>,
     /// Patches that only bump a resourceVersion; nothing has to be durable first.
     pub bumps: Vec<Entry>,
     /// The targets that the round works on.
@@ -345,8 +348,10 @@ fn turn_to(index: u32, round: &Round<'_>, memory: &mut JobMemory, plan: &mut Pla
         }
         Need::Set(next) => set = Some(next),
         Need::Bump(write) => plan.bumps.push(bump(write)),
+        Need::Settled(verdict) => plan.settled.push((index, *verdict)),
         Need::Visit(visit) => plan.visits.push((index, *visit)),
     }
+    memory.note_lifecycle(index, known.lifecycle.as_ref());
     memory.targets.insert(index, known);
     if again {
         memory.reads_for(index);

@@ -72,8 +72,11 @@ impl PlannedCall<'_> {
             held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key)
         });
         writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
+        let cancel = self.planned.object.as_ref().and_then(|object| self.target.cancel(object));
+        let (cancel, event) = cancel.unzip();
+        writes.extend(cancel);
         if !writes.is_empty() {
-            return Verdict { writes, ..unchanged(self.planned) };
+            return Verdict { writes, pod_events: event.into_iter().collect(), ..unchanged(self.planned) };
         }
         let mut state = self.planned.state.clone();
         if state.owes_release() {

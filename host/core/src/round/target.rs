@@ -16,7 +16,8 @@ use crate::job::state::{Progress, TargetState, ended, extras, next_attempt, wait
 use crate::job::time::{after, write_time};
 use crate::plugin::visit::Call;
 use crate::round::context::Target;
-use crate::round::judge::too_late_for;
+use crate::round::judge::{Verdict, too_late_for};
+use crate::round::lifecycle::Gate;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
 use crate::shared::holds;
 
@@ -37,6 +38,8 @@ pub enum Need {
     Set(TargetState),
     /// A bump of its resourceVersion, so that a write still under way fails.
     Bump(Write),
+    /// This verdict, without a call.
+    Settled(Box<Verdict>),
     /// A visit.
     Visit(Box<PlannedVisit>),
 }
@@ -128,7 +131,9 @@ impl Target<'_> {
             return self.fail(error("PodNotFound", message));
         };
         let exclusive = round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
-        if exclusive && holds::holders(&object).any(|holder| holder != round.job.uid) {
+        let held = exclusive && holds::holders(&object).any(|holder| holder != round.job.uid);
+        let takes_part = round.takes_part(&object);
+        if held || self.is_busy(Some(&object)) {
             known.waits_for_object = true;
             known.news = false;
             // What a live read was refused for is over: its object is seen.
@@ -149,7 +154,13 @@ impl Target<'_> {
             next.extra.extend(object.asked_to_go().map(|asked| (extras::EVICTED_AT.to_owned(), write_time(asked))));
         }
         known.news = true;
-        match round.begin_after(&next) {
+        if takes_part && !round.operation().begun(&object) {
+            return Need::Settled(Box::new(self.begin(next, &object)));
+        }
+        if takes_part {
+            return Need::Set(next);
+        }
+        match self.begin_after(&next, Some(&object)) {
             None => visit(Call::OperateThenProgress, next, Some(object)),
             Some(_) => Need::Set(next),
         }
@@ -332,7 +343,14 @@ impl Target<'_> {
         if object.is_none() && !self.round.live.has(&self.live_read()) {
             return Need::Read([self.live_read()].into());
         }
+        if self.is_busy(object.as_deref()) {
+            return Need::Rest;
+        }
+        let takes_part = object.as_deref().filter(|pod| self.round.takes_part(pod));
         *known = TargetMemory { news: true, expects: known.expects.clone(), ..TargetMemory::default() };
+        if let Some(pod) = takes_part {
+            return Need::Settled(Box::new(self.begin(next_attempt(self.stored), pod)));
+        }
         visit(Call::OperateThenProgress, next_attempt(self.stored), object)
     }
 
@@ -341,7 +359,12 @@ impl Target<'_> {
         if self.round.serving().is_none() {
             return Need::Rest;
         }
-        let begin = self.round.begin_after(self.stored).filter(|_| !self.was_operated(known, object.as_deref()));
+        let operated = self.was_operated(known, object.as_deref());
+        let begin = self.begin_after(self.stored, object.as_deref()).filter(|_| !operated);
+        if begin.is_some() {
+            // Its lifecycle, if it has one, has let it go on.
+            (known.lifecycle, known.lifecycle_at) = (None, None);
+        }
         if begin.max(known.not_before()).is_some_and(|earliest| earliest > self.round.now) {
             return Need::Rest;
         }
@@ -353,6 +376,22 @@ impl Target<'_> {
             // What it waited for is seen.
             known.check(self.round.now);
         }
+        let may_operate = match self.gate(known, object.as_deref(), operated) {
+            Gate::Open => true,
+            Gate::Watch => false,
+            Gate::Wait => {
+                // A change of its pod brings the next visit.
+                known.check_at = None;
+                return Need::Rest;
+            }
+            Gate::Begin(verdict) => return Need::Settled(verdict),
+            Gate::Busy(error) => {
+                known.retry_at = None;
+                let failure = PendingFailure { of_attempt: true, ..PendingFailure::new(error) };
+                known.failure = Some(failure.clone());
+                return self.end(known, failure, object);
+            }
+        };
         if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
             return Need::Read(known.live_reads.clone());
         }
@@ -360,7 +399,7 @@ impl Target<'_> {
             return Need::Rest;
         }
         let next = self.with_departure(known, object.as_deref());
-        let operates = self.round.valid().is_some() && !self.round.brakes.pause();
+        let operates = may_operate && self.round.valid().is_some() && !self.round.brakes.pause();
         let call = if operates { Call::OperateThenProgress } else { Call::Progress };
         visit(call, next, object)
     }

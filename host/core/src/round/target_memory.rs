@@ -71,8 +71,21 @@ pub struct TargetMemory {
     pub operated: bool,
     /// Its record was lost before this term: what was done to it is not known.
     pub record_lost: bool,
+    /// Time from which on the wait for the lifecycle of its pod is shown.
+    pub lifecycle_at: Option<Timestamp>,
+    /// What the lifecycle of its pod has kept it from for long.
+    pub lifecycle: Option<LifecycleWait>,
     /// It is pending until its object changes.
     pub waits_for_object: bool,
+}
+
+/// What the lifecycle of a pod keeps a target from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LifecycleWait {
+    /// Reason of the condition.
+    pub reason: &'static str,
+    /// What is awaited.
+    pub message: String,
 }
 
 /// The times of a job that bound those of a target.
@@ -191,7 +204,8 @@ impl TargetMemory {
         }
         let floor = bounds.begin.max(self.not_before());
         let wish = self.expects.patience.or(self.check_at).max(floor);
-        earliest([wish.filter(|_| bounds.visits), bounds.deadline])
+        let shown = self.lifecycle_at.map(|time| self.not_before().map_or(time, |floor| floor.max(time)));
+        earliest([wish, shown].map(|time| time.filter(|_| bounds.visits)).into_iter().chain([bounds.deadline]))
     }
 
     /// The time before which it is not visited, whatever changes: a back-off, a debt of its plugin, or the rest after many
@@ -221,6 +235,8 @@ impl TargetMemory {
         self.failure = None;
         self.retry_at = None;
         self.debt_until = None;
+        self.lifecycle = None;
+        self.lifecycle_at = None;
         self.unread_since = None;
         self.write_tries = 0;
         self.changes = ChangeRow::default();

@@ -78,7 +78,7 @@ mod tests {
             &b,
             0,
             &state,
-            Waits { name: "t", registration: Some(&registration), parameters: &[], pending: false, gone: false },
+            Waits { name: "t", registration: Some(&registration), parameters: &[], watched: false, gone: false },
         );
         let writes = cleanup(&a, &store(annotations), &tables);
         let body = |write| if let Write::Patch { body, .. } = write { body } else { Value::Null };

@@ -16,6 +16,7 @@ mod budgets;
 mod crowds;
 mod decisions;
 mod edges;
+mod lifecycle;
 mod lost_replies;
 mod mishaps;
 mod policies;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
+use oarlock_core::plugin::manifest::Lifecycle;
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::{Registration, Relation, RelationKey};
 use serde_json::{Value, json};
@@ -61,4 +62,12 @@ fn built(parameters: &Value, reads: &[Value], writes: &[Value]) -> PluginLookup 
         registration: Registration { relations, exclusive_extras: vec!["NewPod".into()] },
         digest: "sha256:1".into(),
     }))
+}
+
+/// The same plugin, whose targets go through the PodOpsLifecycle.
+pub(crate) fn plugin_in_lifecycle(lifecycle: Lifecycle) -> PluginLookup {
+    let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
+    let mut info = PluginInfo::clone(&info);
+    info.manifest.lifecycle = lifecycle;
+    PluginLookup::Serving(info.into())
 }
