@@ -110,6 +110,15 @@ fn in_memory_api_knows_neither_core_nor_adapters() {
 }
 
 #[test]
+fn view_knows_neither_cluster_nor_terminal_nor_decisions() {
+    holds_its_list("oarlock-view");
+    keeps_out(
+        "oarlock-view",
+        &["kube-client", "tokio", "hyper", "wasmtime", "crossterm", "oarlock-core", "oarlock-kube"],
+    );
+}
+
+#[test]
 fn sdk_is_for_authors_and_brings_little() {
     holds_its_list("oarlock-sdk");
     keeps_out("oarlock-sdk", &["jsonschema", "oarlock-contract"]);
@@ -143,7 +152,7 @@ fn image_is_built_without_the_in_memory_api() {
         words.by_ref().skip_while(|word| *word != "oarlock").skip(1).take_while(|word| *word != "\\").collect();
     let image = tree("oarlock", NATIVE, &features);
     let usual = tree("oarlock", NATIVE, &[]);
-    for only_for_dev in ["oarlock-sim", "cel", "indicatif", "comfy-table"] {
+    for only_for_dev in ["oarlock-sim", "cel", "indicatif"] {
         assert!(usual.iter().any(|name| name == only_for_dev), "{only_for_dev} is in no build at all");
         assert!(image.iter().all(|name| name != only_for_dev), "the image has {only_for_dev}: {features:?}");
     }
@@ -180,6 +189,7 @@ fn every_list_belongs_to_a_test() {
         "oarlock-kube",
         "oarlock-sdk",
         "oarlock-sim",
+        "oarlock-view",
         "oarlock-wasm",
         "replace",
         "restart",

@@ -1,0 +1,55 @@
+//! What differs between two views of a job: one entry is one line of a watch.
+
+use crate::job_view::JobView;
+use crate::target_view::TargetView;
+
+/// One thing that changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViewChange {
+    /// The job as a whole: its progress, its numbers, what holds it back.
+    Job,
+    /// The target with this index.
+    Target(usize),
+    /// The cluster is not reached, and asked again; the cause.
+    Disconnected(String),
+    /// The cluster is reached again.
+    Connected,
+    /// The job is gone, though it had not ended.
+    Deleted,
+}
+
+/// The changes from `before` to `now`: the job, then its targets in their order. Without a view before, the targets that are
+/// not simply pending.
+pub fn changes(before: Option<&JobView>, now: &JobView) -> Vec<ViewChange> {
+    let pending = TargetView { attempt: 1, ..TargetView::default() };
+    let moved = |target: &&TargetView| {
+        let old = before.and_then(|before| before.targets().get(target.index)).unwrap_or(&pending);
+        differ(old, target)
+    };
+    let mut found = Vec::new();
+    if before.is_none_or(|before| job_differs(before, now)) {
+        found.push(ViewChange::Job);
+    }
+    found.extend(now.targets().iter().filter(moved).map(|target| ViewChange::Target(target.index)));
+    found
+}
+
+fn job_differs(before: &JobView, now: &JobView) -> bool {
+    let told = |view: &JobView| {
+        (
+            view.progress,
+            view.counts,
+            view.waits_for.clone(),
+            view.notices.clone(),
+            view.bounds.clone(),
+            view.is_deleting,
+        )
+    };
+    told(before) != told(now)
+}
+
+fn differ(before: &TargetView, now: &TargetView) -> bool {
+    (before.progress, before.attempt, before.next_attempt) != (now.progress, now.attempt, now.next_attempt)
+        || before.error != now.error
+        || before.extra != now.extra
+}

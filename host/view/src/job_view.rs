@@ -1,0 +1,218 @@
+//! One job at one time, made from what the cluster stores of it.
+//!
+//! Takes an OperationJob and those of its OperationRecords that could be read; yields one model for every way of showing it.
+//! No field of these objects is trusted: a status may be absent, cut, of another version, or wrong. Source:
+//! docs/operationjob.md 2.
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::{
+    Condition, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OperationRecord, PluginBinding,
+};
+use serde::Serialize;
+
+use crate::shown_progress::{ShownCounts, ShownProgress};
+use crate::target_accounts::TargetAccounts;
+use crate::target_view::TargetView;
+
+/// Conditions that tell why a job does not go on, and the status with which they do.
+const TELLING: [(&str, &str); 5] = [
+    ("Valid", "False"),
+    ("ActionAvailable", "False"),
+    ("Paused", "True"),
+    ("LifecycleBlocked", "True"),
+    ("Failed", "True"),
+];
+
+/// A condition that a person should read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Notice {
+    /// Type of the condition.
+    pub condition: String,
+    /// `True` or `False`.
+    pub status: String,
+    /// A CamelCase word.
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+}
+
+/// One job at one time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The action.
+    pub action: String,
+    /// The plugin it is bound to.
+    pub plugin: Option<PluginBinding>,
+    /// Its progress.
+    pub progress: ShownProgress,
+    /// Its targets by progress.
+    pub counts: ShownCounts,
+    /// Time of its creation.
+    pub created: Option<Timestamp>,
+    /// Time of the first status.
+    pub started: Option<Timestamp>,
+    /// Time of its end.
+    pub ended: Option<Timestamp>,
+    /// What holds all of it back, in a word or two.
+    pub waits_for: Option<String>,
+    /// The sentence of what holds all of it back.
+    pub waiting: Option<String>,
+    /// Conditions that tell why it does not go on.
+    pub notices: Vec<Notice>,
+    /// Bounds of its spec that are set, such as `parallelism 10`.
+    pub bounds: Vec<String>,
+    /// Bound on the targets that may start.
+    pub partition: Option<usize>,
+    /// True if it only plans.
+    pub dry_run: bool,
+    /// True if it was deleted and still lets go of its targets.
+    pub is_deleting: bool,
+    /// Numbers of its records: how many it has, and how many were read.
+    pub records: (usize, usize),
+    targets: Vec<TargetView>,
+    /// Indexes of `targets`: what needs eyes first.
+    order: Vec<usize>,
+    /// Times at which targets ended, in order.
+    ends: Vec<Timestamp>,
+}
+
+impl JobView {
+    /// The view of `job`, with the detail of those `records` that belong to it.
+    pub fn new<'a>(job: &OperationJob, records: impl IntoIterator<Item = &'a OperationRecord>) -> Self {
+        let spec = job.spec.clone().unwrap_or_default();
+        let status = job.status.clone().unwrap_or_default();
+        let uid = job.metadata.uid.clone().unwrap_or_default();
+        let records: Vec<&OperationRecord> =
+            records.into_iter().filter(|record| uid.is_empty() || record.record.job.uid == uid).collect();
+        let targets = TargetAccounts::new(&spec, &status, &records).views();
+        let mut order: Vec<usize> = (0..targets.len()).collect();
+        order.sort_by_key(|index| targets.get(*index).map(TargetView::rank));
+        let mut ends: Vec<Timestamp> = targets.iter().filter_map(|target| target.ended).collect();
+        ends.sort_unstable();
+        Self {
+            namespace: job.metadata.namespace.clone().unwrap_or_default(),
+            name: job.metadata.name.clone().unwrap_or_default(),
+            uid,
+            action: spec.action.clone().unwrap_or_default(),
+            progress: ShownProgress::read(status.progress.as_deref()),
+            counts: counts(&status, &targets),
+            created: job.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            started: time(status.start_time.as_deref()),
+            ended: time(status.end_time.as_deref()),
+            waits_for: status.waits_for.clone().filter(|word| !word.is_empty()),
+            waiting: waiting(&status),
+            notices: notices(&status),
+            bounds: bounds(&spec),
+            partition: spec.partition.map(|most| usize::try_from(most).unwrap_or(0)),
+            dry_run: spec.dry_run.unwrap_or_default(),
+            is_deleting: job.metadata.deletion_timestamp.is_some(),
+            records: (status.records.as_ref().map_or(0, |records| number(Some(records.count))), records.len()),
+            plugin: status.plugin,
+            targets,
+            order,
+            ends,
+        }
+    }
+
+    /// The targets, in the order of the job's list.
+    pub fn targets(&self) -> &[TargetView] {
+        &self.targets
+    }
+
+    /// The targets with what needs eyes first.
+    pub fn by_need(&self) -> impl Iterator<Item = &TargetView> {
+        self.order.iter().filter_map(|index| self.targets.get(*index))
+    }
+
+    /// True if the job says that nothing may start.
+    pub fn is_paused(&self) -> bool {
+        self.notices.iter().any(|notice| notice.condition == "Paused")
+    }
+
+    /// The sentence about detail that is missing, if any is.
+    pub fn missing_detail(&self) -> Option<String> {
+        let (count, read) = self.records;
+        (read < count).then(|| {
+            format!("{} of {count} OperationRecords not read: detail of their targets is missing", count - read)
+        })
+    }
+
+    /// The number of targets that ended after one time and not after another.
+    pub(crate) fn ended_between(&self, after: Timestamp, until: Timestamp) -> usize {
+        let before = |time: Timestamp| self.ends.partition_point(|end| *end <= time);
+        before(until).saturating_sub(before(after))
+    }
+}
+
+/// The numbers that the status gives; those of the targets where it gives none.
+fn counts(status: &OperationJobStatus, targets: &[TargetView]) -> ShownCounts {
+    if status.total_pod_count.is_some() {
+        return ShownCounts {
+            total: number(status.total_pod_count),
+            succeeded: number(status.succeeded_pod_count),
+            failed: number(status.failed_pod_count),
+            in_flight: number(status.processing_pod_count),
+            pending: number(status.pending_pod_count),
+        };
+    }
+    let of = |progress| targets.iter().filter(|target| target.progress == progress).count();
+    ShownCounts {
+        total: targets.len(),
+        succeeded: of(ShownProgress::Succeeded),
+        failed: of(ShownProgress::Failed),
+        in_flight: of(ShownProgress::Processing),
+        pending: of(ShownProgress::Pending),
+    }
+}
+
+fn notices(status: &OperationJobStatus) -> Vec<Notice> {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    let tells = |condition: &&Condition| TELLING.contains(&(condition.kind.as_str(), condition.status.as_str()));
+    let notice = |condition: &Condition| Notice {
+        condition: condition.kind.clone(),
+        status: condition.status.clone(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+    };
+    conditions.iter().filter(tells).map(notice).collect()
+}
+
+/// The message of the condition that is True while a job goes on, if it says that the job waits.
+fn waiting(status: &OperationJobStatus) -> Option<String> {
+    let mut conditions = status.conditions.iter().flatten();
+    let waits = |condition: &&Condition| condition.kind == "Reconciling" && condition.reason == "Waiting";
+    conditions.find(waits).map(|condition| condition.message.clone()).filter(|message| !message.is_empty())
+}
+
+fn bounds(spec: &OperationJobSpec) -> Vec<String> {
+    let amount = |amount: &IntOrPercent| match amount {
+        IntOrPercent::Int(count) => count.to_string(),
+        IntOrPercent::Percent(percent) => percent.clone(),
+    };
+    let policy = spec.failure_policy.as_ref().and_then(|policy| {
+        let allowed = policy.max_failures.as_ref().map(|most| format!(" after {}", amount(most)));
+        Some(format!("{}{}", policy.kind.as_deref()?, allowed.unwrap_or_default()))
+    });
+    let bounds = [
+        spec.partition.map(|most| format!("partition {most}")),
+        spec.parallelism.as_ref().map(|most| format!("parallelism {}", amount(most))),
+        spec.max_unavailable.as_ref().map(|most| format!("max unavailable {}", amount(most))),
+        policy,
+        spec.retry_policy.as_ref().and_then(|policy| Some(format!("retries {}", policy.limit?))),
+    ];
+    bounds.into_iter().flatten().collect()
+}
+
+pub(crate) fn number(count: Option<i32>) -> usize {
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+}
+
+fn time(text: Option<&str>) -> Option<Timestamp> {
+    text?.parse().ok()
+}

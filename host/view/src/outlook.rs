@@ -1,0 +1,57 @@
+//! How fast a job goes, and how long it still takes.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::job_view::JobView;
+
+/// The rate is that of the last minute: what a job did before says little about what it does now.
+const WINDOW: SignedDuration = SignedDuration::from_secs(60);
+
+/// Rate and estimate at one time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outlook {
+    /// Targets that ended in the last minute, or since the start of a younger job, as targets a minute. Absent while nothing
+    /// moves, and where no detail of targets is known.
+    pub per_minute: Option<f64>,
+    /// The time that the targets which may start need at this rate.
+    pub remaining: Option<SignedDuration>,
+    /// True if the partition keeps others from starting: then the estimate is for the ones below it.
+    pub to_partition: bool,
+}
+
+impl Outlook {
+    /// The outlook of `job` at `now`.
+    pub fn new(job: &JobView, now: Timestamp) -> Self {
+        if job.progress.is_terminal() {
+            return Self::default();
+        }
+        let began = job.started.map_or(WINDOW, |started| now.duration_since(started));
+        let window = began.clamp(SignedDuration::from_secs(1), WINDOW);
+        let (after, until) = (now.checked_sub(window).unwrap_or(now), now.checked_add(WINDOW).unwrap_or(now));
+        // Whole seconds are stored, so the first second counts; the cluster's clock may be a little ahead of this one.
+        let ended = job.ended_between(after, until);
+        if ended == 0 {
+            return Self::default();
+        }
+        #[expect(clippy::cast_precision_loss, reason = "there are at most 10,000 targets")]
+        let count = |number: usize| number as f64;
+        let per_minute = count(ended) * 60.0 / window.as_secs_f64();
+        let last = job.partition.unwrap_or(usize::MAX).min(job.counts.total);
+        let left = last.saturating_sub(job.counts.ended());
+        let seconds = (count(left) * 60.0 / per_minute).ceil();
+        let remaining = SignedDuration::try_from_secs_f64(seconds).ok().filter(|_| left > 0 && !job.is_paused());
+        Self { per_minute: Some(per_minute), remaining, to_partition: last < job.counts.total }
+    }
+
+    /// `12.4/min, about 29m left`; empty while nothing moves.
+    pub fn sentence(&self) -> String {
+        let Some(rate) = self.per_minute else { return String::new() };
+        let digits = usize::from(rate < 99.95);
+        let rate = format!("{rate:.digits$}/min");
+        let until = if self.to_partition { " to the partition" } else { "" };
+        match self.remaining {
+            Some(remaining) => format!("{rate}, about {} left{until}", crate::span_text::span(remaining)),
+            None => rate,
+        }
+    }
+}

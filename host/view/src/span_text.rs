@@ -1,0 +1,36 @@
+//! Spans of time as kubectl shows them: two units at most.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+const UNITS: [(i64, char); 4] = [(86_400, 'd'), (3600, 'h'), (60, 'm'), (1, 's')];
+
+/// `45s`, `2m5s`, `10m`, `3h1m`; nothing below zero, since clocks differ.
+pub(crate) fn span(span: SignedDuration) -> String {
+    let seconds = span.as_secs().max(0);
+    let at = UNITS.iter().position(|(size, _)| seconds >= *size).unwrap_or(UNITS.len() - 1);
+    let Some((size, unit)) = UNITS.get(at) else { return String::new() };
+    let big = seconds / size;
+    let smaller = UNITS.get(at + 1).map(|(small, name)| (seconds % size / small, name));
+    match smaller {
+        Some((rest, name)) if big < 10 && rest > 0 => format!("{big}{unit}{rest}{name}"),
+        _ => format!("{big}{unit}"),
+    }
+}
+
+/// The span between two times, if both are known.
+pub(crate) fn between(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<String> {
+    Some(span(to?.duration_since(from?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units_at_most() {
+        let seconds = [-5, 0, 59, 60, 125, 600, 3660, 90_000, 864_000];
+        let texts: Vec<String> = seconds.map(|seconds| span(SignedDuration::from_secs(seconds))).into();
+        assert_eq!(texts, ["0s", "0s", "59s", "1m", "2m5s", "10m", "1h1m", "1d1h", "10d"]);
+        assert_eq!(span(SignedDuration::MAX), "106751991167300d");
+    }
+}

@@ -1,0 +1,9 @@
+//! Jobs as their users see them: text, frames of a terminal, and JSON, each compared with what it must say.
+
+#![cfg(test)]
+
+mod documents;
+mod frames;
+mod jobs;
+mod models;
+mod texts;
