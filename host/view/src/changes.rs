@@ -24,7 +24,7 @@ pub fn changes(before: Option<&JobView>, now: &JobView) -> Vec<ViewChange> {
     let pending = TargetView { attempt: 1, ..TargetView::default() };
     let moved = |target: &&TargetView| {
         let old = before.and_then(|before| before.targets().get(target.index)).unwrap_or(&pending);
-        differ(old, target)
+        old.differs_from(target)
     };
     let mut found = Vec::new();
     if before.is_none_or(|before| job_differs(before, now)) {
@@ -46,10 +46,4 @@ fn job_differs(before: &JobView, now: &JobView) -> bool {
         )
     };
     told(before) != told(now)
-}
-
-fn differ(before: &TargetView, now: &TargetView) -> bool {
-    (before.progress, before.attempt, before.next_attempt) != (now.progress, now.attempt, now.next_attempt)
-        || before.error != now.error
-        || before.extra != now.extra
 }

@@ -7,6 +7,7 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{
     Condition, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OperationRecord, PluginBinding,
+    RecordsSummary,
 };
 use serde::Serialize;
 
@@ -73,8 +74,10 @@ pub struct JobView {
     pub dry_run: bool,
     /// True if it was deleted and still lets go of its targets.
     pub is_deleting: bool,
-    /// Numbers of its records: how many it has, and how many were read.
-    pub records: (usize, usize),
+    /// The number of its records.
+    records: usize,
+    /// The number of those that were not read though targets of theirs have ended.
+    missing_records: usize,
     targets: Vec<TargetView>,
     /// Indexes of `targets`: what needs eyes first.
     order: Vec<usize>,
@@ -91,6 +94,7 @@ impl JobView {
         let records: Vec<&OperationRecord> =
             records.into_iter().filter(|record| uid.is_empty() || record.record.job.uid == uid).collect();
         let targets = TargetAccounts::new(&spec, &status, &records).views();
+        let summary = status.records.clone().unwrap_or_default();
         let mut order: Vec<usize> = (0..targets.len()).collect();
         order.sort_by_key(|index| targets.get(*index).map(TargetView::rank));
         let mut ends: Vec<Timestamp> = targets.iter().filter_map(|target| target.ended).collect();
@@ -112,7 +116,8 @@ impl JobView {
             partition: spec.partition.map(|most| usize::try_from(most).unwrap_or(0)),
             dry_run: spec.dry_run.unwrap_or_default(),
             is_deleting: job.metadata.deletion_timestamp.is_some(),
-            records: (status.records.as_ref().map_or(0, |records| number(Some(records.count))), records.len()),
+            records: number(Some(summary.count)),
+            missing_records: missing(&summary, &records, &targets),
             plugin: status.plugin,
             targets,
             order,
@@ -137,9 +142,9 @@ impl JobView {
 
     /// The sentence about detail that is missing, if any is.
     pub fn missing_detail(&self) -> Option<String> {
-        let (count, read) = self.records;
-        (read < count).then(|| {
-            format!("{} of {count} OperationRecords not read: detail of their targets is missing", count - read)
+        (self.missing_records > 0).then(|| {
+            let (missing, count) = (self.missing_records, self.records);
+            format!("{missing} of {count} OperationRecords not read: detail of their targets is missing")
         })
     }
 
@@ -148,6 +153,19 @@ impl JobView {
         let before = |time: Timestamp| self.ends.partition_point(|end| *end <= time);
         before(until).saturating_sub(before(after))
     }
+}
+
+/// The number of records that must be there, since targets of theirs have ended, and were not read. A record is written with
+/// the first outcome among its targets, and targets start before that.
+fn missing(summary: &RecordsSummary, records: &[&OperationRecord], targets: &[TargetView]) -> usize {
+    let size = number(Some(summary.size));
+    if size == 0 {
+        return 0;
+    }
+    let is_there = |shard: usize| records.iter().any(|record| usize::try_from(record.record.shard) == Ok(shard));
+    let has_detail = |target: &TargetView| target.progress.is_terminal() || target.progress == ShownProgress::Unknown;
+    let shards = targets.chunks(size).take(number(Some(summary.count))).enumerate();
+    shards.filter(|(shard, of_shard)| of_shard.iter().any(has_detail) && !is_there(*shard)).count()
 }
 
 /// The numbers that the status gives; those of the targets where it gives none.

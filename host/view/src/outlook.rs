@@ -25,11 +25,12 @@ impl Outlook {
         if job.progress.is_terminal() {
             return Self::default();
         }
-        let began = job.started.map_or(WINDOW, |started| now.duration_since(started));
-        let window = began.clamp(SignedDuration::from_secs(1), WINDOW);
-        let (after, until) = (now.checked_sub(window).unwrap_or(now), now.checked_add(WINDOW).unwrap_or(now));
-        // Whole seconds are stored, so the first second counts; the cluster's clock may be a little ahead of this one.
-        let ended = job.ended_between(after, until);
+        let age = job.started.map_or(WINDOW, |started| now.duration_since(started));
+        let window = age.clamp(SignedDuration::from_secs(1), WINDOW);
+        // Of a younger job every end counts, also one in the second of its start: whole seconds are stored.
+        let after = now.checked_sub(WINDOW).ok().filter(|_| age > WINDOW).unwrap_or(Timestamp::MIN);
+        // The cluster's clock may be a little ahead of this one.
+        let ended = job.ended_between(after, now.checked_add(WINDOW).unwrap_or(now));
         if ended == 0 {
             return Self::default();
         }

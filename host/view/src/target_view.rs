@@ -8,7 +8,7 @@ use oarlock_api::{TargetDetail, TargetError};
 use crate::shown_progress::ShownProgress;
 
 /// Extras that a row leaves out: they are the host's own notes.
-const NOTES_OF_THE_HOST: [&str; 4] = ["EvictedAt", "Node", "Owner", "Released"];
+const NOTES_OF_THE_HOST: [&str; 5] = ["ClaimedUID", "EvictedAt", "Node", "Owner", "Released"];
 
 /// One target.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,12 +112,23 @@ impl TargetView {
         if let Some(TargetError { reason, message }) = &self.error {
             parts.push(if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") });
         }
-        let extras = self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()));
-        parts.extend(extras.map(|(key, value)| match key.as_str() {
+        parts.extend(self.shown_extras().map(|(key, value)| match key.as_str() {
             "NewPod" => format!("new pod {value}"),
             _ => format!("{key} {value}"),
         }));
         parts.join(", ")
+    }
+
+    /// The extras that say something to people.
+    fn shown_extras(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()))
+    }
+
+    /// True if a person would see that `now` is not as this one was.
+    pub(crate) fn differs_from(&self, now: &Self) -> bool {
+        (self.progress, self.attempt, self.next_attempt) != (now.progress, now.attempt, now.next_attempt)
+            || self.error != now.error
+            || self.shown_extras().ne(now.shown_extras())
     }
 
     /// Its name, or its place in the list where the name is not known.

@@ -34,7 +34,7 @@ pub(crate) fn small() -> Value {
                 {"type": "Paused", "status": "False", "reason": "NotPaused", "message": "the job is not paused"}],
             "targetDetails": [
                 {"name": "a", "progress": "Succeeded", "startTime": "2026-07-01T10:01:10Z",
-                    "endTime": "2026-07-01T10:01:20Z", "extraInfo": {"NewPod": "a2", "Owner": "CollaSet/foo/u"}},
+                    "endTime": "2026-07-01T10:01:20Z", "extraInfo": {"NewPod": "a2", "Owner": "CollaSet/foo/u", "ClaimedUID": "NewPod=Pod/u"}},
                 {"name": "b", "progress": "Failed", "startTime": "2026-07-01T10:01:10Z",
                     "endTime": "2026-07-01T10:01:30Z", "error": {"reason": "PodNotFound", "message": "pod b is gone"}},
                 {"name": "c", "progress": "Processing", "startTime": "2026-07-01T10:01:30Z", "extraInfo": {"NewPod": "c2"}},

@@ -1,6 +1,7 @@
 //! What a view says of its job, whatever is stored.
 
 use k8s_openapi::jiff::SignedDuration;
+use oarlock_api::Ranges;
 use oarlock_view::{JobView, Outlook, ShownCounts, ShownProgress};
 use serde_json::json;
 
@@ -62,8 +63,16 @@ fn without_its_records_a_large_job_shows_what_its_ranges_and_failures_say() {
     assert_eq!(first[0], ("web-7d9f8c6b5d-05100", "In flight"));
     assert_eq!(first[200], ("web-7d9f8c6b5d-05000", "Failed"));
     let missing = seen.missing_detail().unwrap();
-    assert_eq!(missing, "40 of 40 OperationRecords not read: detail of their targets is missing");
+    assert_eq!(missing, "21 of 40 OperationRecords not read: detail of their targets is missing");
     assert_eq!(Outlook::new(&seen, at("10:02:00")), Outlook::default());
+}
+
+#[test]
+fn records_that_nothing_had_to_be_written_to_are_not_missed() {
+    let mut young = large_without_records();
+    let status = young.status.as_mut().unwrap();
+    (status.failures, status.ranges) = (None, Some(Ranges { processing: "0-999".into(), ..Ranges::default() }));
+    assert_eq!(JobView::new(&young, &[]).missing_detail(), None);
 }
 
 #[test]
@@ -83,7 +92,8 @@ fn what_was_cut_off_the_ranges_is_unknown_and_what_stands_before_the_cut_is_not(
 fn records_of_another_job_of_this_name_are_left_out() {
     let (mut job, records) = large();
     job.metadata.uid = Some("another".into());
-    assert_eq!(JobView::new(&job, &records).records, (40, 0));
+    let missing = JobView::new(&job, &records).missing_detail().unwrap();
+    assert!(missing.starts_with("21 of 40 OperationRecords not read"), "{missing}");
 }
 
 #[test]
@@ -101,6 +111,8 @@ fn the_rate_is_that_of_the_last_minute_or_of_a_younger_jobs_whole_life() {
     let mut young = small();
     young["status"]["startTime"] = json!("2026-07-01T10:01:00Z");
     assert_eq!(Outlook::new(&view(&young), at("10:01:30")).per_minute, Some(6.0));
+    young["status"]["startTime"] = json!("2026-07-01T10:01:30Z");
+    assert_eq!(Outlook::new(&view(&young), at("10:01:31")).per_minute, Some(180.0), "all ended in its first second");
 }
 
 #[test]
