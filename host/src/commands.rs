@@ -10,9 +10,12 @@ mod dev;
 mod host;
 #[cfg(feature = "dev")]
 mod in_memory;
+mod jobs;
+mod kubectl;
 mod manifests;
 mod memory;
 mod plugin;
+mod run;
 #[cfg(feature = "dev")]
 mod scratch;
 
@@ -21,10 +24,11 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use oarlock_core::plugin::grant::Grant;
 
+use self::jobs::{get, watch};
+use self::kubectl::CompletionsFor;
 use crate::telemetry::{self, LogFormat};
 
 /// Examples of the commands that the feature `dev` brings.
@@ -40,6 +44,7 @@ const EXAMPLES: &str = "
   oarlock manifests | kubectl apply -f -           prepare a cluster
   oarlock host --plugins ./plugins --identity me   run the controller against the current kubectl context
   oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
+  oarlock run Replace -l app=web --partition 1 -w  replace one pod, and watch
 
 An action is a WebAssembly component: drop <name>.wasm into the plugin directory, allow what it asks for in grants.yaml
 beside that directory, and apply an OperationJob whose spec.action names it.";
@@ -70,6 +75,12 @@ struct LogArgs {
 enum Command {
     /// Run the controller against a Kubernetes cluster
     Host(host::HostArgs),
+    /// Print jobs: how far each is, and what it waits for
+    Get(get::GetArgs),
+    /// Follow a job live, until it ends
+    Watch(watch::WatchArgs),
+    /// Create a job from arguments
+    Run(Box<run::RunArgs>),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
     Crds {
@@ -85,11 +96,19 @@ enum Command {
     /// Replace pods on a simulated cluster, and show each step
     #[cfg(feature = "dev")]
     Demo(demo::DemoArgs),
-    /// Print completions for a shell
+    /// Print completions for a shell, or for kubectl
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
-        /// The shell
-        shell: Shell,
+        /// The shell, or kubectl for `kubectl oarlock`
+        #[arg(value_enum, value_name = "SHELL")]
+        shell: CompletionsFor,
+    },
+    /// Print the candidates for the last of the words, as kubectl asks for them
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// The words after `kubectl oarlock`
+        #[arg(last = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
     /// Inspect and vet plugin files
     #[command(subcommand)]
@@ -100,7 +119,9 @@ const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   oarlock completions bash > ~/.local/share/bash-completion/completions/oarlock
   oarlock completions zsh > ~/.zfunc/_oarlock          with ~/.zfunc in $fpath
-  oarlock completions fish > ~/.config/fish/completions/oarlock.fish";
+  oarlock completions fish > ~/.config/fish/completions/oarlock.fish
+  oarlock completions kubectl > ~/.local/bin/kubectl_complete-oarlock && chmod +x ~/.local/bin/kubectl_complete-oarlock
+                                                       for `kubectl oarlock`, with ~/.local/bin in $PATH";
 
 impl Command {
     /// The default filter: a server logs its progress, a command that prints an answer only warns.
@@ -113,7 +134,32 @@ impl Command {
             // The demo prints its progress on standard output, denied plugins included.
             #[cfg(feature = "dev")]
             Self::Demo(_) => "error",
-            Self::Crds { .. } | Self::Completions { .. } | Self::Manifests(_) | Self::Plugin(_) => "warn",
+            // What they cannot do they say themselves; a log line would break the screen.
+            Self::Get(_) | Self::Watch(_) | Self::Run(_) => "off",
+            Self::Crds { .. }
+            | Self::Complete { .. }
+            | Self::Completions { .. }
+            | Self::Manifests(_)
+            | Self::Plugin(_) => "warn",
+        }
+    }
+}
+
+impl Cli {
+    /// The arguments of this process. Ends it where they cannot be read, or ask for help.
+    pub fn from_arguments() -> Self {
+        let binary = std::env::args_os().next();
+        let command = kubectl::called_as(binary.as_deref().map(Path::new), Self::command());
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// The exit code of an error. That of a command that follows a job says that the outcome is not known, since 1 says that
+    /// the job failed.
+    pub fn exit_code_of_error(&self) -> ExitCode {
+        match &self.command {
+            Command::Watch(_) => ExitCode::from(watch::NOT_KNOWN),
+            Command::Run(args) if args.watches() => ExitCode::from(watch::NOT_KNOWN),
+            _ => ExitCode::FAILURE,
         }
     }
 }
@@ -128,13 +174,22 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     telemetry::start(filter, cli.logs.log_format)?;
     match cli.command {
         Command::Host(args) => in_runtime(host::run(args)),
+        Command::Get(args) => in_runtime(get::run(args)),
+        Command::Watch(args) => in_runtime(watch::run(args)),
+        Command::Run(args) => in_runtime(run::run(*args)),
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]
         Command::Dev(args) => in_runtime(dev::run(args)),
         #[cfg(feature = "dev")]
         Command::Demo(args) => in_runtime(demo::run(args)),
-        Command::Completions { shell } => {
+        Command::Complete { words } => {
+            let mut command = Cli::command();
+            command.build();
+            print(&kubectl::complete(&command, &words))
+        }
+        Command::Completions { shell: CompletionsFor::Kubectl } => print(kubectl::COMPLETION_SCRIPT),
+        Command::Completions { shell: CompletionsFor::Shell(shell) } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "oarlock", &mut script);
             print(&String::from_utf8(script).context("the completions are not UTF-8")?)
@@ -179,6 +234,32 @@ fn print(text: &str) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn help_of_the_kubectl_plugin_speaks_as_its_user_does() {
+        let mut command = kubectl::called_as(Some(Path::new("/usr/bin/kubectl-oarlock")), Cli::command());
+        command.build();
+        let help = command.find_subcommand_mut("get").unwrap().render_help().to_string();
+        assert!(help.contains("Usage: kubectl oarlock get") && help.contains("  kubectl oarlock get -A"), "{help}");
+        let mut usual = kubectl::called_as(Some(Path::new("oarlock")), Cli::command());
+        usual.build();
+        let help = usual.find_subcommand_mut("get").unwrap().render_help().to_string();
+        assert!(help.contains("Usage: oarlock get") && !help.contains("kubectl oarlock"), "{help}");
+    }
+
+    #[test]
+    fn kubectl_is_told_the_words_that_may_come_next() {
+        let mut command = Cli::command();
+        command.build();
+        let complete = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            kubectl::complete(&command, &words)
+        };
+        assert_eq!(complete(&["wat"]), "watch\n:4\n");
+        assert_eq!(complete(&["run", "Replace", "--max"]), "--max-unavailable\n:4\n");
+        assert_eq!(complete(&["get", "-o", ""]), "json\nwide\n:4\n");
+        assert_eq!(complete(&["__com"]), ":4\n");
+    }
 
     #[test]
     fn the_command_line_is_consistent_and_every_command_teaches_by_example() {

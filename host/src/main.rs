@@ -1,17 +1,19 @@
 //! The binary `oarlock`: parses arguments, starts logs, runs one command and reports its outcome.
 //!
-//! Exit codes: 0 done, 1 not done (the reason is on standard error), 2 arguments that cannot be read.
+//! Exit codes: 0 done, 1 not done (the reason is on standard error), 2 arguments that cannot be read. Of a command that follows
+//! a job: 0 the job succeeded, 1 it failed, 3 its outcome is not known.
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use oarlock::commands::Cli;
 
 #[cfg(feature = "jemalloc")]
 mod allocator;
 
 fn main() -> ExitCode {
-    match oarlock::commands::run(Cli::parse()) {
+    let cli = Cli::from_arguments();
+    let failed = cli.exit_code_of_error();
+    match oarlock::commands::run(cli) {
         Ok(code) => code,
         Err(error) => {
             let mut said = error.to_string();
@@ -23,7 +25,7 @@ fn main() -> ExitCode {
                 }
                 said = cause;
             }
-            ExitCode::FAILURE
+            failed
         }
     }
 }

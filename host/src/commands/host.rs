@@ -77,7 +77,7 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    fn source(self) -> anyhow::Result<Source> {
+    pub(crate) fn source(self) -> anyhow::Result<Source> {
         let Self { kubeconfig, context } = self;
         match (kubeconfig, context) {
             (None, None) => Ok(Source::Infer),

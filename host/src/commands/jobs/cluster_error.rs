@@ -1,0 +1,102 @@
+//! What a refused request means for the person who asked, and what to do about it.
+
+use anyhow::{Error, anyhow};
+use kube::core::Status;
+use oarlock_view::escaped;
+
+/// What stands before the words of an admission policy in the server's message.
+const REFUSED_BY_POLICY: &str = "denied request: ";
+
+/// What was asked for.
+pub(super) struct Asked<'a> {
+    /// `create`, `get`, `list`, `watch`.
+    pub(super) verb: &'static str,
+    /// The name of the job, where there is one.
+    pub(super) name: Option<&'a str>,
+    pub(super) namespace: &'a str,
+    /// The address of the API server.
+    pub(super) server: &'a str,
+}
+
+impl Asked<'_> {
+    fn what(&self) -> String {
+        match self.name {
+            Some(name) => format!("{} opj/{name} in namespace {}", self.verb, self.namespace),
+            None => format!("{} jobs in namespace {}", self.verb, self.namespace),
+        }
+    }
+}
+
+/// The error for whoever asked: the operation, the cause and the fix.
+pub(super) fn explained(cause: kube::Error, asked: &Asked<'_>) -> Error {
+    let what = asked.what();
+    match cause {
+        kube::Error::Api(status) => refused(&status, asked, &what),
+        // The address is known, and these messages name none.
+        cause @ (kube::Error::Service(_) | kube::Error::HyperError(_)) => Error::new(cause).context(format!(
+            "cannot {what}: the cluster at {} is not reached; check --context and --kubeconfig, or that it runs",
+            asked.server
+        )),
+        cause => Error::new(cause).context(format!("cannot {what}")),
+    }
+}
+
+fn refused(status: &Status, asked: &Asked<'_>, what: &str) -> Error {
+    let message = escaped(&status.message).into_owned();
+    if let Some((_, rule)) = message.split_once(REFUSED_BY_POLICY) {
+        return anyhow!("the cluster refuses the job: {rule}");
+    }
+    let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    match (status.code, asked.name) {
+        (404, _) if !names_an_object => anyhow!(
+            "cannot {what}: this cluster does not serve OperationJobs; `oarlock manifests | kubectl apply -f -` prepares it"
+        ),
+        (404, Some(name)) if asked.verb != "create" => anyhow!(
+            "there is no job {name} in namespace {}; `oarlock get -A` lists the jobs of all namespaces",
+            asked.namespace
+        ),
+        (409, Some(name)) => anyhow!(
+            "there is a job {name} in namespace {} already; `oarlock watch opj/{name}` follows it, and another --name makes \
+             another one",
+            asked.namespace
+        ),
+        (401, _) => anyhow!("cannot {what}: the cluster does not accept the credentials of this context; log in anew"),
+        (403, _) => {
+            anyhow!("cannot {what}: {message}; ask an admin of the cluster for a role, or choose another with -n")
+        }
+        (422, _) => anyhow!("the cluster refuses the job: {message}"),
+        _ => anyhow!("cannot {what}: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::response::StatusDetails;
+
+    use super::*;
+
+    fn said(code: u16, message: &str, object: &str, asked: &Asked<'_>) -> String {
+        let details = StatusDetails { name: object.into(), ..serde_json::from_str("{}").unwrap() };
+        let status = Status { code, message: message.into(), details: Some(details), ..Status::success() };
+        explained(kube::Error::Api(status.boxed()), asked).to_string()
+    }
+
+    #[test]
+    fn each_refusal_names_its_cause_and_its_fix() {
+        let asked = |verb, name| Asked { verb, name, namespace: "team-a", server: "https://cluster" };
+        let policy = "operationjobs.apps.kusionstack.io \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' \
+                      denied request: spec.partition: must be >= 0";
+        assert_eq!(
+            said(422, policy, "x", &asked("create", Some("x"))),
+            "the cluster refuses the job: spec.partition: must be >= 0"
+        );
+        let none = said(404, "operationjobs \"x\" not found", "x", &asked("get", Some("x")));
+        assert!(none.starts_with("there is no job x in namespace team-a; `oarlock get -A`"), "{none}");
+        let unserved = said(404, "the server could not find the requested resource", "", &asked("list", None));
+        assert!(unserved.contains("does not serve OperationJobs; `oarlock manifests"), "{unserved}");
+        let there = said(409, "exists", "x", &asked("create", Some("x")));
+        assert!(there.contains("already; `oarlock watch opj/x`"), "{there}");
+        let forbidden = said(403, "User \"ann\" cannot list\u{1b}", "", &asked("list", None));
+        assert!(forbidden.contains("User \"ann\" cannot list\\u{1b}; ask an admin"), "{forbidden}");
+    }
+}

@@ -1,0 +1,317 @@
+//! One job and its records, kept up to date by watches until the job is gone.
+//!
+//! Takes the name of a job; yields its views, and says when the cluster is not reached. A watch that breaks off is begun anew
+//! with a list, so that no answer of a server can make it stand still; a job that says nothing is asked for now and then,
+//! since a connection may be dead without a word.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource, ResourceExt as _};
+use oarlock_api::OperationRecord;
+use oarlock_view::JobView;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::stored::{StoredJob, StoredRecord};
+use super::{JobClient, records_of};
+
+/// The server ends a watch after this time, and it is begun anew.
+const WATCH_SECONDS: u32 = 240;
+/// After this silence the job is asked for.
+const SILENCE: Duration = Duration::from_secs(20);
+/// Time for an answer to that.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// First and longest wait before a watch that broke off is begun anew.
+const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
+
+type Watch<K> = Pin<Box<dyn Stream<Item = watcher::Result<Event<K>>> + Send>>;
+/// The answer to a question for the job, or the cause why there is none.
+type Answer = Pin<Box<dyn Future<Output = Result<Option<StoredJob>, String>> + Send>>;
+
+/// What happened to a followed job.
+#[derive(Debug)]
+pub(in crate::commands) enum FollowEvent {
+    /// Another view is there.
+    Changed,
+    /// The cluster is not reached, or does not answer; the cause. It is asked again.
+    Disconnected(String),
+    /// The cluster is reached again.
+    Connected,
+    /// The job was deleted.
+    Gone,
+}
+
+/// A followed job.
+pub(in crate::commands) struct Follower {
+    client: JobClient,
+    name: String,
+    job: StoredJob,
+    records: BTreeMap<String, OperationRecord>,
+    /// Records of a list that has not ended.
+    listed: BTreeMap<String, OperationRecord>,
+    /// True once the list of the watch has named the job.
+    is_listed: bool,
+    /// True once any list was answered: what the server refuses after that, it may allow again.
+    was_answered: bool,
+    job_watch: Watch<StoredJob>,
+    record_watch: Option<Watch<StoredRecord>>,
+    /// Records cannot be read, so they are not asked for again.
+    no_records: bool,
+    /// The cause of a connection that is lost.
+    lost: Option<String>,
+    wait: Duration,
+    /// Time at which the watches begin anew after a failure.
+    retry_at: Option<Instant>,
+    heard: Instant,
+    /// A question that is under way; it outlives a wait that is dropped.
+    asked: Option<Answer>,
+}
+
+impl Follower {
+    /// Follows the job of this name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no such job, or if it cannot be read.
+    pub(in crate::commands) async fn new(client: JobClient, name: &str) -> anyhow::Result<Self> {
+        let job = StoredJob(client.job(name).await?);
+        let job_watch = watch(client.jobs(), watcher::Config::default().fields(&format!("metadata.name={name}")));
+        Ok(Self {
+            name: name.to_owned(),
+            job,
+            records: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            is_listed: false,
+            was_answered: false,
+            job_watch,
+            record_watch: None,
+            no_records: false,
+            lost: None,
+            wait: RETRY[0],
+            retry_at: None,
+            heard: Instant::now(),
+            asked: None,
+            client,
+        })
+    }
+
+    /// The newest view.
+    pub(in crate::commands) fn view(&self) -> JobView {
+        JobView::new(&self.job.0, self.records.values())
+    }
+
+    /// The view with records that are as new as the job: a watch may bring them later.
+    pub(in crate::commands) async fn last_view(&self) -> JobView {
+        match self.client.view(&self.name).await {
+            Ok(view) if Some(&view.uid) == self.job.0.metadata.uid.as_ref() => view,
+            _ => self.view(),
+        }
+    }
+
+    /// Waits for the next thing that happens. May be dropped while it waits.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the job may not be watched.
+    pub(in crate::commands) async fn next(&mut self) -> anyhow::Result<FollowEvent> {
+        loop {
+            if let Some(time) = self.retry_at {
+                tokio::time::sleep_until(time).await;
+                self.begin_anew();
+            }
+            self.watch_records();
+            let silence = self.heard + SILENCE;
+            let record = async {
+                match &mut self.record_watch {
+                    Some(watch) => watch.next().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let answer = async {
+                match &mut self.asked {
+                    Some(answer) => answer.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let happened = tokio::select! {
+                event = self.job_watch.next() => match event {
+                    Some(Ok(event)) => self.take_job(event),
+                    Some(Err(cause)) => self.break_off(cause)?,
+                    None => self.retry("the watch ended".to_owned()),
+                },
+                event = record => match event {
+                    Some(Ok(event)) => self.take_record(event),
+                    Some(Err(cause)) => self.break_off_records(cause),
+                    None => self.retry("the watch ended".to_owned()),
+                },
+                answer = answer => {
+                    self.asked = None;
+                    self.take_answer(answer)
+                }
+                () = tokio::time::sleep_until(silence) => {
+                    self.ask();
+                    None
+                }
+            };
+            if let Some(event) = happened {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        self.retry_at = None;
+        self.asked = None;
+        self.is_listed = false;
+        self.heard = Instant::now();
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        self.job_watch = watch(self.client.jobs(), config);
+        self.record_watch = None;
+    }
+
+    /// Watches the records once the job has any.
+    fn watch_records(&mut self) {
+        if self.record_watch.is_none()
+            && !self.no_records
+            && let Some(selector) = records_of(&self.job.0)
+        {
+            let config = watcher::Config::default().labels(&selector);
+            self.record_watch = Some(watch(self.client.records(), config));
+        }
+    }
+
+    fn take_job(&mut self, event: Event<StoredJob>) -> Option<FollowEvent> {
+        self.heard = Instant::now();
+        let job = match event {
+            Event::Init => return None,
+            Event::InitDone if self.is_listed => return self.connected(),
+            Event::InitDone => return Some(FollowEvent::Gone),
+            Event::Delete(job) => {
+                // Its last status may tell that it had ended.
+                self.job = job;
+                return Some(FollowEvent::Gone);
+            }
+            Event::InitApply(job) | Event::Apply(job) => job,
+        };
+        self.is_listed = true;
+        if job.uid() != self.job.uid() {
+            return Some(FollowEvent::Gone);
+        }
+        self.job = job;
+        Some(FollowEvent::Changed)
+    }
+
+    fn take_record(&mut self, event: Event<StoredRecord>) -> Option<FollowEvent> {
+        self.heard = Instant::now();
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(record) => drop(self.listed.insert(record.name_any(), record.0)),
+            Event::InitDone => {
+                self.records = std::mem::take(&mut self.listed);
+                return Some(FollowEvent::Changed);
+            }
+            Event::Apply(record) => {
+                self.records.insert(record.name_any(), record.0);
+                return Some(FollowEvent::Changed);
+            }
+            Event::Delete(record) => drop(self.records.remove(&record.name_any())),
+        }
+        None
+    }
+
+    fn connected(&mut self) -> Option<FollowEvent> {
+        self.wait = RETRY[0];
+        self.was_answered = true;
+        self.lost.take().map(|_| FollowEvent::Connected)
+    }
+
+    fn break_off(&mut self, cause: watcher::Error) -> anyhow::Result<Option<FollowEvent>> {
+        match request_error(cause) {
+            // Repeating it would not help.
+            Ok(cause) if refuses(&cause) && !self.was_answered => {
+                Err(self.client.explained(cause, "watch", Some(&self.name)))
+            }
+            Ok(cause) => Ok(self.retry(root(&cause))),
+            Err(text) => Ok(self.retry(text)),
+        }
+    }
+
+    fn break_off_records(&mut self, cause: watcher::Error) -> Option<FollowEvent> {
+        match request_error(cause) {
+            Ok(cause) if refuses(&cause) => {
+                // The job is shown without them, and its view says so.
+                self.no_records = true;
+                self.record_watch = None;
+                None
+            }
+            Ok(cause) => self.retry(root(&cause)),
+            Err(text) => self.retry(text),
+        }
+    }
+
+    /// Sets the time of the next attempt. A cause is told once.
+    fn retry(&mut self, cause: String) -> Option<FollowEvent> {
+        self.retry_at = Some(Instant::now() + self.wait);
+        self.wait = (self.wait * 2).min(RETRY[1]);
+        let is_told = self.lost.as_ref() == Some(&cause);
+        self.lost = Some(cause.clone());
+        (!is_told).then_some(FollowEvent::Disconnected(cause))
+    }
+
+    /// Asks for the job: whether the cluster still answers, and whether the watch kept something back.
+    fn ask(&mut self) {
+        self.heard = Instant::now();
+        let (api, name) = (self.client.jobs(), self.name.clone());
+        self.asked = Some(Box::pin(async move {
+            match tokio::time::timeout(ANSWER_WITHIN, api.get_opt(&name)).await {
+                Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
+                Ok(answer) => answer.map_err(|cause| root(&cause)),
+            }
+        }));
+    }
+
+    fn take_answer(&mut self, answer: Result<Option<StoredJob>, String>) -> Option<FollowEvent> {
+        match answer {
+            Err(cause) => return self.retry(cause),
+            Ok(None) => return Some(FollowEvent::Gone),
+            Ok(Some(job)) if job.uid() != self.job.uid() => return Some(FollowEvent::Gone),
+            Ok(Some(job)) if job.resource_version() == self.job.resource_version() => {}
+            Ok(Some(_)) => self.begin_anew(),
+        }
+        None
+    }
+}
+
+fn watch<K>(api: Api<K>, config: watcher::Config) -> Watch<K>
+where
+    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    watcher(api, config.timeout(WATCH_SECONDS)).boxed()
+}
+
+fn request_error(cause: watcher::Error) -> Result<kube::Error, String> {
+    match cause {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => Ok(cause),
+        cause => Err(cause.to_string()),
+    }
+}
+
+/// True where the server understood the request and says no.
+fn refuses(cause: &kube::Error) -> bool {
+    matches!(cause, kube::Error::Api(status) if [401, 403, 404].contains(&status.code))
+}
+
+/// The innermost cause: the others repeat it, or say that an error happened.
+fn root(cause: &dyn std::error::Error) -> String {
+    let mut innermost = cause;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}

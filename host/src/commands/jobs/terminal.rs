@@ -1,0 +1,136 @@
+//! The screen of a followed job on a terminal: keys in, frames out.
+//!
+//! Frames are drawn at a key, and ten times a second at most where something changed; once a second else, since times move.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use futures::StreamExt as _;
+use k8s_openapi::jiff::SignedDuration;
+use oarlock_view::{Connection, JobScreen, Keypress, Moment, Reaction, draw};
+use ratatui::DefaultTerminal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::follow::{FollowEvent, Follower};
+use super::now;
+use super::watch::Ended;
+
+/// Shortest time between two frames that no key asked for.
+const FRAME: Duration = Duration::from_millis(100);
+/// Ticks after which a frame is drawn though nothing changed.
+const IDLE_TICKS: u32 = 10;
+
+/// Gives the terminal back, whichever way the screen ends.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Shows the job until it ends or the user leaves.
+pub(super) async fn show(follower: Follower) -> anyhow::Result<Ended> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let terminal = ratatui::try_init().context("cannot use the terminal: `-o text` prints lines instead")?;
+    let _restored = Restored;
+    let screen = JobScreen::new(follower.view());
+    let view = Shown { follower, screen, lost: None };
+    tokio::select! {
+        ended = view.run(terminal) => ended,
+        _ = terminate.recv() => Ok(Ended::Left),
+    }
+}
+
+struct Shown {
+    follower: Follower,
+    screen: JobScreen,
+    /// Time and cause of a lost connection.
+    lost: Option<(Instant, String)>,
+}
+
+impl Shown {
+    async fn run(mut self, mut terminal: DefaultTerminal) -> anyhow::Result<Ended> {
+        let mut keys = EventStream::new();
+        let mut ticks = interval(FRAME);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut is_newer, mut idle) = (true, 0);
+        loop {
+            tokio::select! {
+                event = keys.next() => {
+                    let event = event.context("the terminal is gone")?.context("cannot read keys")?;
+                    match self.react(&event) {
+                        Some(Reaction::Leave) => return Ok(Ended::Left),
+                        Some(Reaction::Redraw) => self.draw(&mut terminal)?,
+                        None => {}
+                    }
+                }
+                event = self.follower.next() => match event? {
+                    FollowEvent::Changed => is_newer = true,
+                    FollowEvent::Connected => self.lost = None,
+                    // The first cause counts: the time runs since then.
+                    FollowEvent::Disconnected(cause) => {
+                        let since = self.lost.take().map_or_else(Instant::now, |(since, _)| since);
+                        self.lost = Some((since, cause));
+                    }
+                    FollowEvent::Gone => {
+                        let job = self.follower.view();
+                        let has_ended = job.progress.is_terminal();
+                        return Ok(if has_ended { Ended::Job(job) } else { Ended::Gone(job) });
+                    }
+                },
+                _ = ticks.tick() => {
+                    idle += 1;
+                    if std::mem::take(&mut is_newer) {
+                        self.screen.update(self.follower.view());
+                        idle = IDLE_TICKS;
+                    }
+                    if self.screen.job().progress.is_terminal() {
+                        return Ok(Ended::Job(self.follower.last_view().await));
+                    }
+                    if idle >= IDLE_TICKS {
+                        idle = 0;
+                        self.draw(&mut terminal)?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn react(&mut self, event: &Event) -> Option<Reaction> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => keypress(key).map(|key| self.screen.press(key)),
+            Event::Resize(..) => Some(Reaction::Redraw),
+            _ => None,
+        }
+    }
+
+    fn draw(&mut self, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
+        let connection = self.lost.as_ref().map_or(Connection::Reached, |(since, cause)| Connection::Lost {
+            cause: cause.clone(),
+            lasting: SignedDuration::try_from(since.elapsed()).unwrap_or_default(),
+        });
+        let moment = Moment { now: now(), connection };
+        terminal.draw(|frame| draw(frame, &mut self.screen, &moment)).context("cannot draw on the terminal")?;
+        Ok(())
+    }
+}
+
+fn keypress(key: &KeyEvent) -> Option<Keypress> {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return matches!(key.code, KeyCode::Char('c' | 'd')).then_some(Keypress::Leave);
+    }
+    Some(match key.code {
+        KeyCode::Up | KeyCode::Char('k') => Keypress::Up,
+        KeyCode::Down | KeyCode::Char('j') => Keypress::Down,
+        KeyCode::PageUp => Keypress::PageUp,
+        KeyCode::PageDown | KeyCode::Char(' ') => Keypress::PageDown,
+        KeyCode::Home | KeyCode::Char('g') => Keypress::Home,
+        KeyCode::End | KeyCode::Char('G') => Keypress::End,
+        KeyCode::Char('f') => Keypress::Filter,
+        KeyCode::Char('q') | KeyCode::Esc => Keypress::Leave,
+        _ => return None,
+    })
+}

@@ -1,0 +1,117 @@
+//! `oarlock run`: makes an OperationJob from arguments, and creates, prints or follows it.
+
+mod amount;
+mod job;
+mod label_selector;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{ArgGroup, Args, ValueEnum};
+use oarlock_api::OperationJob;
+use serde_json::Value;
+
+use self::job::JobArgs;
+use super::jobs::watch::{WatchOutput, follow};
+use super::jobs::{JobClient, NamespaceArgs};
+use super::{json, print};
+
+const EXAMPLES: &str = "\
+Examples:
+  oarlock run Replace --selector app=web --partition 1 --watch
+      one pod first; then raise it: kubectl patch opj NAME --type merge -p '{\"spec\":{\"partition\":10}}'
+  oarlock run Replace --owner deployment/web --max-unavailable 10% --failure-policy FailFast:1
+      all pods of a Deployment, a tenth of them at once, until one fails
+  oarlock run Replace --target web-1 web-2 --deadline 10m --retries 2
+      pods by name; `--target $(kubectl get pods -l app=web -o name)` works as well
+  oarlock run Replace --selector app=web --dry-run --watch
+      what the plugin would do to each pod; nothing is changed
+  oarlock run Tag --selector app=web --param reason=audit --param count=3
+      parameters of the plugin; each VALUE is read as YAML
+  oarlock run Replace --selector app=web --print > job.yaml
+      the job itself, for kubectl create -f; nothing is sent
+
+Without --partition and --parallelism all targets start at once; only disruption budgets hold evictions back then.";
+
+/// Arguments of `oarlock run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, group = ArgGroup::new("chosen").required(true))]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    job: JobArgs,
+    /// Follow the job to its end; the exit code is that of `oarlock watch`
+    #[arg(short, long, conflicts_with = "print")]
+    watch: bool,
+    /// Print the job instead of creating it
+    #[arg(long)]
+    print: bool,
+    /// Print the job in this format, once it is created or instead; with --watch, its changes as json
+    #[arg(short, long, value_enum)]
+    output: Option<RunOutput>,
+    #[command(flatten)]
+    place: NamespaceArgs,
+}
+
+/// The format in which a job is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunOutput {
+    /// As YAML.
+    Yaml,
+    /// As JSON.
+    Json,
+    /// Its kind and name, such as opj/web.
+    Name,
+}
+
+impl RunArgs {
+    /// True if the command follows its job, so that its exit code tells of that.
+    pub(super) fn watches(&self) -> bool {
+        self.watch
+    }
+}
+
+/// Creates the job, or prints it.
+pub(crate) async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let RunArgs { job, watch, print: only_print, output, place } = args;
+    let mut job = job.job()?;
+    if only_print {
+        job.metadata.namespace = place.named().map(str::to_owned);
+        return print(&shown(&job, output.unwrap_or(RunOutput::Yaml))?);
+    }
+    let format = match output {
+        Some(RunOutput::Json) => Some(WatchOutput::Json),
+        None => None,
+        Some(_) if watch => bail!("--watch prints changes as text or as json: leave -o out, or write -o json"),
+        Some(_) => None,
+    };
+    let client = JobClient::new(place).await?;
+    let created = client.create(job).await?;
+    let name = created.metadata.name.clone().unwrap_or_default();
+    if watch {
+        return follow(client, &name, format).await;
+    }
+    match output {
+        Some(output) => print(&shown(&created, output)?),
+        None => {
+            let namespace = client.namespace();
+            print(&format!("opj/{name} created; `oarlock watch opj/{name} -n {namespace}` follows it\n"))
+        }
+    }
+}
+
+fn shown(job: &OperationJob, output: RunOutput) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(job).context("cannot write the job as JSON")?;
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, field| !field.is_null());
+    }
+    match output {
+        RunOutput::Yaml => serde_saphyr::to_string(&value).context("cannot write the job as YAML"),
+        RunOutput::Json => json(&value),
+        RunOutput::Name => match (&job.metadata.name, &job.metadata.generate_name) {
+            (Some(name), _) => Ok(format!("opj/{name}\n")),
+            (None, prefix) => {
+                bail!("the cluster chooses the name ({}...): give --name", prefix.as_deref().unwrap_or_default())
+            }
+        },
+    }
+}

@@ -1,0 +1,266 @@
+//! The OperationJob that arguments describe.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use oarlock_api::{
+    FailurePolicy, IntOrPercent, OPERATION_JOB_API_VERSION, OperationJob, OperationJobSpec, OwnerSelector, RetryPolicy,
+    TargetRef, TargetSelector,
+};
+use serde_json::{Map, Value};
+
+use super::amount::{amount, failure_policy, seconds};
+use super::label_selector::label_selector;
+
+/// Controllers that are named without their group, each with the short names of kubectl.
+const OWNERS: [(&str, &str, &[&str]); 5] = [
+    ("apps/v1", "Deployment", &["deployment", "deployments", "deploy"]),
+    ("apps/v1", "StatefulSet", &["statefulset", "statefulsets", "sts"]),
+    ("apps/v1", "DaemonSet", &["daemonset", "daemonsets", "ds"]),
+    ("apps/v1", "ReplicaSet", &["replicaset", "replicasets", "rs"]),
+    ("apps.kusionstack.io/v1alpha1", "CollaSet", &["collaset", "collasets", "cls"]),
+];
+
+/// Arguments that describe a job.
+#[derive(Debug, Args)]
+pub(super) struct JobArgs {
+    /// The action, as a plugin names it
+    #[arg(value_name = "ACTION")]
+    action: String,
+    /// The pods with these labels, chosen once
+    #[arg(short = 'l', long, group = "chosen", value_name = "LABELS", value_parser = label_selector)]
+    selector: Option<LabelSelector>,
+    /// Pods by name, in the order in which to start them
+    #[arg(short, long, group = "chosen", value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    target: Vec<String>,
+    /// The pods of a controller, such as deployment/web or Rollout.v1alpha1.argoproj.io/web
+    #[arg(long, group = "chosen", value_name = "KIND/NAME", value_parser = owner)]
+    owner: Option<OwnerSelector>,
+    /// Kind of the targets, Pod or Node [default: Pod]
+    #[arg(long, value_name = "KIND")]
+    target_kind: Option<String>,
+    /// Name of the job [default: the action and a suffix that the cluster chooses]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Targets that may ever start; raise it later, it is never lowered
+    #[arg(long, value_name = "N")]
+    partition: Option<i32>,
+    /// Targets in flight at once, such as 10 or 25%
+    #[arg(long, value_name = "N|%", value_parser = amount)]
+    parallelism: Option<IntOrPercent>,
+    /// Targets that may be unavailable at once, such as 1 or 10%
+    #[arg(long, value_name = "N|%", value_parser = amount)]
+    max_unavailable: Option<IntOrPercent>,
+    /// A parameter of the plugin; the value is read as YAML; can be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parameter)]
+    param: Vec<(String, Value)>,
+    /// Parameters of the plugin as YAML or JSON; --param wins
+    #[arg(long, value_name = "FILE")]
+    params_file: Option<PathBuf>,
+    /// Time for each target, such as 10m or 1h30m [default: 3h]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    deadline: Option<i32>,
+    /// Time for which the job stays after its end [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    ttl: Option<i32>,
+    /// Wait before each target is operated
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    delay: Option<i32>,
+    /// What failures do to the rest: Continue, FailFast:N or Pause:N, where N (or %) are tolerated
+    #[arg(long, value_name = "POLICY", value_parser = failure_policy)]
+    failure_policy: Option<FailurePolicy>,
+    /// Further attempts for each target
+    #[arg(long, value_name = "N")]
+    retries: Option<i32>,
+    /// Create it paused
+    #[arg(long)]
+    paused: bool,
+    /// Create a job that only plans; nothing is done to its targets
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl JobArgs {
+    /// The job, without a namespace.
+    pub(super) fn job(self) -> anyhow::Result<OperationJob> {
+        let parameters = self.parameters()?;
+        let prefix = format!("{}-", self.action.to_lowercase());
+        let metadata = ObjectMeta {
+            generate_name: self.name.is_none().then_some(prefix),
+            name: self.name,
+            ..ObjectMeta::default()
+        };
+        // kubectl prints a pod as pod/NAME.
+        let target = |text: &String| {
+            let name = text.split_once('/').map_or(text.as_str(), |(_, name)| name);
+            TargetRef { name: Some(name.to_owned()), containers: None }
+        };
+        let targets: Vec<TargetRef> = self
+            .target
+            .iter()
+            .flat_map(|text| text.split_whitespace())
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+            .iter()
+            .map(target)
+            .collect();
+        let selector = TargetSelector { label_selector: self.selector, owner_ref: self.owner };
+        let spec = OperationJobSpec {
+            action: Some(self.action),
+            targets: Some(targets).filter(|targets| !targets.is_empty()),
+            selector: Some(selector).filter(|selector| *selector != TargetSelector::default()),
+            partition: self.partition,
+            operation_delay_seconds: self.delay,
+            active_deadline_seconds: self.deadline,
+            ttl_seconds_after_finished: self.ttl,
+            target_kind: self.target_kind,
+            parameters,
+            parallelism: self.parallelism,
+            max_unavailable: self.max_unavailable,
+            failure_policy: self.failure_policy,
+            retry_policy: self.retries.map(|limit| RetryPolicy { limit: Some(limit), ..RetryPolicy::default() }),
+            paused: self.paused.then_some(true),
+            dry_run: self.dry_run.then_some(true),
+        };
+        Ok(OperationJob {
+            api_version: OPERATION_JOB_API_VERSION.to_owned(),
+            kind: "OperationJob".to_owned(),
+            metadata,
+            spec: Some(spec),
+            status: None,
+        })
+    }
+
+    fn parameters(&self) -> anyhow::Result<Option<Value>> {
+        let mut parameters = match &self.params_file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read the parameters {}", path.display()))?;
+                match yaml(&text).with_context(|| format!("the parameters {} are not YAML", path.display()))? {
+                    Value::Object(parameters) => parameters,
+                    Value::Null => Map::new(),
+                    _ => bail!("the parameters {} are no mapping of names to values", path.display()),
+                }
+            }
+            None => Map::new(),
+        };
+        parameters.extend(self.param.iter().cloned());
+        Ok((!parameters.is_empty()).then_some(Value::Object(parameters)))
+    }
+}
+
+/// YAML as Kubernetes reads it: `no` is a word.
+fn yaml(text: &str) -> anyhow::Result<Value> {
+    let options = serde_saphyr::options! { strict_booleans: true };
+    Ok(serde_saphyr::from_str_with_options(text, options)?)
+}
+
+fn parameter(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("write KEY=VALUE")?;
+    let read = if value.is_empty() { Ok(Value::String(String::new())) } else { yaml(value) };
+    // What is no YAML is a word, such as `*` or `a: b: c`.
+    Ok((key.to_owned(), read.unwrap_or_else(|_| Value::String(value.to_owned()))))
+}
+
+/// `KIND/NAME`, where a kind of another group is `Kind.version.group`.
+fn owner(text: &str) -> Result<OwnerSelector, String> {
+    let (kind, name) = text.split_once('/').ok_or("write KIND/NAME, such as deployment/web")?;
+    if name.is_empty() || name.contains('/') {
+        return Err("write KIND/NAME, such as deployment/web".to_owned());
+    }
+    let selector = |api_version: &str, kind: &str| OwnerSelector {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+    };
+    let word = kind.to_lowercase();
+    if let Some((api_version, kind, _)) = OWNERS.iter().find(|(_, _, words)| words.contains(&word.as_str())) {
+        return Ok(selector(api_version, kind));
+    }
+    let parts: Vec<&str> = kind.splitn(3, '.').collect();
+    match parts.as_slice() {
+        [kind, version, group] if parts.iter().all(|part| !part.is_empty()) => {
+            Ok(selector(&format!("{group}/{version}"), kind))
+        }
+        _ => Err(format!(
+            "{kind:?} is not known: write deployment, statefulset, daemonset, replicaset or collaset, or Kind.version.group"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    #[command(group = clap::ArgGroup::new("chosen").required(true))]
+    struct Line {
+        #[command(flatten)]
+        job: JobArgs,
+    }
+
+    fn parsed(line: &str) -> Result<Line, clap::Error> {
+        Line::try_parse_from(format!("run {line}").split(' '))
+    }
+
+    fn job(line: &str) -> Value {
+        serde_json::to_value(parsed(line).unwrap().job.job().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_argument_becomes_its_field() {
+        let line = "Replace --selector app=web --name x --partition 3 --parallelism 25% --max-unavailable 2 --deadline 1h \
+                    --ttl 60 --delay 5s --failure-policy Pause:2 --retries 4 --paused --dry-run --target-kind Pod \
+                    --param count=3 --param reason=no --param on=true --param empty=";
+        assert_eq!(
+            job(line)["spec"],
+            json!({
+                "action": "Replace", "selector": {"labelSelector": {"matchLabels": {"app": "web"}}}, "partition": 3,
+                "parallelism": "25%", "maxUnavailable": 2, "activeDeadlineSeconds": 3600, "TTLSecondsAfterFinished": 60,
+                "operationDelaySeconds": 5, "failurePolicy": {"type": "Pause", "maxFailures": 2}, "targetKind": "Pod",
+                "retryPolicy": {"limit": 4}, "paused": true, "dryRun": true,
+                "parameters": {"count": 3, "reason": "no", "on": true, "empty": ""},
+            })
+        );
+        assert_eq!(job(line)["metadata"], json!({"name": "x"}));
+    }
+
+    #[test]
+    fn a_job_without_a_name_is_called_after_its_action_and_what_is_not_said_is_absent() {
+        let made = job("Replace --target a pod/b,c");
+        assert_eq!(made["metadata"], json!({"generateName": "replace-"}));
+        assert_eq!(
+            made["spec"],
+            json!({"action": "Replace", "targets": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})
+        );
+        assert_eq!(
+            (&made["apiVersion"], &made["kind"]),
+            (&json!("apps.kusionstack.io/v1alpha1"), &json!("OperationJob"))
+        );
+    }
+
+    #[test]
+    fn owners_are_named_as_kubectl_names_them_or_with_their_group() {
+        let of = |text: &str| job(&format!("Replace --owner {text}"))["spec"]["selector"]["ownerRef"].clone();
+        assert_eq!(of("deploy/web"), json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}));
+        assert_eq!(
+            of("Rollout.v1alpha1.argoproj.io/web"),
+            json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"})
+        );
+        for text in ["web", "deploy/", "rollout/web", "a.b/c"] {
+            assert!(parsed(&format!("Replace --owner {text}")).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_are_chosen_in_exactly_one_way() {
+        for line in ["Replace", "Replace --selector a=b --target c", "Replace --owner deploy/a --selector a=b"] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+}
