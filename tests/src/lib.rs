@@ -7,11 +7,13 @@ pub mod components;
 pub mod costly;
 /// Hosts that are killed, and what must be true then.
 pub mod crash;
+pub mod dev;
 pub mod hosts;
 pub mod jobs;
 pub mod misfits;
 pub mod oracle;
 pub mod rig;
 pub mod scenarios;
+pub mod terminal;
 pub mod variants;
 pub mod wire;

@@ -1,0 +1,131 @@
+//! A terminal with a program in it: a pseudo-terminal of the kernel, and an emulator that says what a person would see.
+
+use std::io::{Read as _, Write as _};
+use std::num::NonZeroU16;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
+use pty_process::blocking::{Command, Pty};
+
+/// Lines that the emulator remembers above the screen.
+const SCROLLBACK: usize = 1000;
+/// Time between two looks at the screen.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A terminal and the program in it, which ends with this value.
+pub struct Terminal {
+    pty: Arc<Pty>,
+    child: Child,
+    emulator: Arc<Mutex<vt100::Parser>>,
+}
+
+impl Terminal {
+    /// Starts a program in a terminal of this many columns and lines.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no pseudo-terminal, or if the program cannot be started.
+    pub fn start(command: Command, (columns, lines): (u16, u16)) -> anyhow::Result<Self> {
+        let (pty, inside) = pty_process::blocking::open().context("there is no pseudo-terminal")?;
+        pty.resize(pty_process::Size::new(lines, columns)).context("cannot set the size of the terminal")?;
+        let child = command.spawn(inside).context("cannot start a program in a terminal")?;
+        let emulator = vt100::Parser::new(sized(lines)?, sized(columns)?, SCROLLBACK);
+        let (pty, emulator) = (Arc::new(pty), Arc::new(Mutex::new(emulator)));
+        let (from, to) = (pty.clone(), emulator.clone());
+        // It ends with an error once the program has.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = (&*from).read(&mut bytes) {
+                to.lock().process(bytes.get(..count).unwrap_or_default());
+            }
+        });
+        Ok(Self { pty, child, emulator })
+    }
+
+    /// The lines that a person sees.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.emulator.lock().screen().contents().lines().map(str::to_owned).collect()
+    }
+
+    /// True while the program has the whole screen.
+    #[must_use]
+    pub fn is_full_screen(&self) -> bool {
+        self.emulator.lock().screen().alternate_screen()
+    }
+
+    /// Types `keys`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program has ended.
+    pub fn press(&self, keys: &str) -> anyhow::Result<()> {
+        (&*self.pty).write_all(keys.as_bytes()).with_context(|| format!("cannot type {keys:?}"))
+    }
+
+    /// Gives the terminal another size, as a person does who drags its corner.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the program has ended.
+    pub fn resize(&self, (columns, lines): (u16, u16)) -> anyhow::Result<()> {
+        self.emulator.lock().screen_mut().set_size(sized(lines)?, sized(columns)?);
+        self.pty.resize(pty_process::Size::new(lines, columns)).context("cannot set the size of the terminal")
+    }
+
+    /// Waits until the screen is as `wanted`, and yields its lines.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what is on the screen if that takes longer than `within`.
+    pub async fn until(
+        &self,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&[String]) -> bool,
+    ) -> anyhow::Result<Vec<String>> {
+        let deadline = Instant::now() + within;
+        loop {
+            let lines = self.lines();
+            if wanted(&lines) {
+                return Ok(lines);
+            }
+            if Instant::now() > deadline {
+                bail!("not on the screen after {within:?}: {what}\n{}", lines.join("\n"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until the program has ended, and yields how.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what is on the screen if it goes on for longer than `within`.
+    pub async fn ended(&mut self, within: Duration) -> anyhow::Result<ExitStatus> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().context("cannot ask whether the program still runs")? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("the program goes on after {within:?}:\n{}", self.lines().join("\n"));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn sized(number: u16) -> anyhow::Result<NonZeroU16> {
+    NonZeroU16::new(number).context("a terminal has at least one column and one line")
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
