@@ -116,7 +116,7 @@ impl TargetView {
             "NewPod" => format!("new pod {value}"),
             _ => format!("{key} {value}"),
         }));
-        parts.join(", ")
+        parts.join("; ")
     }
 
     /// The extras that say something to people.

@@ -40,7 +40,7 @@ TARGET   STATE       FOR
 d        Blocked     1m    EvictionBlocked: disruption budget web allows no eviction now
 c        In flight   30s   new pod c2
 b        Failed      20s   PodNotFound: pod b is gone
-e        Failed      10s   attempt 2, Boom: \\u{1b}[31mred
+e        Failed      10s   attempt 2; Boom: \\u{1b}[31mred
 f        Pending
 a        Succeeded   10s   new pod a2
 ";
