@@ -33,6 +33,10 @@ pub(crate) async fn call_plugin(
         return Vec::new();
     }
     let _calling = ports.calling.begin(&round.job.key);
+    let _turn = match round.serving() {
+        Some(plugin) => Some(ports.shares.turn(&plugin.manifest.name).await),
+        None => None,
+    };
     let mut session = round.serving().and_then(|plugin| ports.plugins.wave(&plugin.digest));
     let facts = round.job_facts(memory);
     let mut verdicts = Vec::with_capacity(plan.visits.len());

@@ -3,6 +3,7 @@
 //! This crate is the only one that constructs adapters. All decisions about a job are in `oarlock-core`.
 
 mod call_plugin;
+mod call_share;
 pub mod commands;
 pub mod controller;
 pub mod health;

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::call_share::CallShares;
 use crate::health::Heartbeat;
 use crate::log_share::LogShare;
 use crate::metrics::{EndedTarget, JobFigures, Metrics};
@@ -44,6 +45,8 @@ pub struct Ports {
     pub(crate) log_share: LogShare,
     /// The rounds that call their plugins.
     pub(crate) calling: Calling,
+    /// How much of the machine the calls of each plugin may use.
+    pub(crate) shares: CallShares,
     /// Digests of the plugins whose kinds and fields are watched.
     declared: Mutex<BTreeSet<String>>,
     /// Rises when the set of plugins that may be run has changed.
@@ -58,7 +61,8 @@ impl Ports {
         metrics.shows_port(&cluster);
         let (declared, listed, sabotaged) = (Mutex::default(), watch::Sender::new(0), Mutex::default());
         let (heart, log_share) = (Arc::default(), LogShare::default());
-        Self { cluster, plugins, metrics, heart, log_share, calling: Calling::default(), declared, listed, sabotaged }
+        let (calling, shares) = (Calling::default(), CallShares::default());
+        Self { cluster, plugins, metrics, heart, log_share, calling, shares, declared, listed, sabotaged }
     }
 
     /// Changes when the set of plugins that may be run has changed.
