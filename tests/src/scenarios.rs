@@ -13,6 +13,7 @@ pub mod evicting;
 pub mod extremes;
 pub mod granting;
 pub mod hostile;
+pub mod lifecycle;
 pub mod limits;
 pub mod many;
 pub mod namespaces;
@@ -24,6 +25,7 @@ pub mod replacing;
 pub mod restarting;
 pub mod stored;
 pub mod telling;
+pub mod unavailable;
 
 use std::time::Duration;
 
@@ -106,6 +108,8 @@ macro_rules! scenarios {
             outages::what_was_held_back_while_renewals_hung_is_made_in_the_next_term,
             epochs::a_leader_that_lost_its_lease_ends_its_term_when_a_status_has_a_higher_epoch,
             epochs::a_higher_epoch_in_a_status_ends_no_term_while_the_lease_is_held,
+            unavailable::a_rolling_replacement_keeps_within_its_bound,
+            unavailable::two_jobs_together_make_no_second_pod_unavailable,
             many::three_hundred_targets_are_kept_in_records,
             panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
             panics::a_reply_that_comes_after_a_panic_is_not_lost,
