@@ -9,11 +9,11 @@ RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p oarlock --no-default-features --features jemalloc \
- && cargo build --release --locked --target wasm32-wasip2 -p replace \
+ && cargo build --release --locked --target wasm32-wasip2 -p replace -p restart \
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
  && cp target/release/oarlock /image/ \
- && cp target/wasm32-wasip2/release/replace.wasm /image/plugins/ \
- && /image/oarlock plugin grant /image/plugins/replace.wasm > /image/grants.yaml
+ && cp target/wasm32-wasip2/release/replace.wasm target/wasm32-wasip2/release/restart.wasm /image/plugins/ \
+ && for plugin in replace restart; do /image/oarlock plugin grant /image/plugins/$plugin.wasm; done > /image/grants.yaml
 
 FROM scratch
 COPY --from=build /image/ /

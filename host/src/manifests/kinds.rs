@@ -28,6 +28,13 @@ impl KnownKinds {
     /// The kinds of Kubernetes and those of Oarlock.
     pub fn built_in() -> Self {
         let mut known = Self { all: kubernetes() };
+        // OpenKruise's, which the shipped Restart asks for; a cluster without it serves none.
+        known.all.push(NamedKind {
+            group: "apps.kruise.io".to_owned(),
+            kind: "ContainerRecreateRequest".to_owned(),
+            plural: "containerrecreaterequests".to_owned(),
+            namespaced: true,
+        });
         oarlock_api::CRDS.iter().filter_map(|text| serde_saphyr::from_str(text).ok()).for_each(|crd| known.add(&crd));
         known
     }
