@@ -20,12 +20,12 @@ const OWN: [&str; 3] = ["operating", "operation-type", "undo-operation-type"];
 
 /// The operation of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct PodOperation {
     id: String,
     action: String,
 }
 
-impl Operation {
+impl PodOperation {
     /// The operation of a job. A name that is too long for a label goes by its hash.
     pub fn of(job: &JobKey, action: &str) -> Self {
         let id = if job.name.len() <= LABEL_BYTES { job.name.clone() } else { format!("{:#x}", fnv1a(&job.name)) };
@@ -176,8 +176,8 @@ mod tests {
         Object::slim(&document, &Kind::pod(), &[]).unwrap()
     }
 
-    fn operation() -> Operation {
-        Operation::of(&JobKey { namespace: "d".into(), name: "j".into() }, "Restart")
+    fn operation() -> PodOperation {
+        PodOperation::of(&JobKey { namespace: "d".into(), name: "j".into() }, "Restart")
     }
 
     const OPERATING: &str = "operating.podopslifecycle.kusionstack.io/j";
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_long_name_goes_by_its_hash() {
-        let long = Operation::of(&JobKey { namespace: "d".into(), name: "a".repeat(64) }, "Restart");
+        let long = PodOperation::of(&JobKey { namespace: "d".into(), name: "a".repeat(64) }, "Restart");
         assert!(long.id.starts_with("0x") && long.id.len() <= 10, "{}", long.id);
         assert_eq!((fnv1a(""), fnv1a("a"), fnv1a("foobar")), (0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968));
     }

@@ -6,7 +6,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
-use crate::cluster::lifecycle::{Operation, controlled, service_available};
+use crate::cluster::lifecycle::{PodOperation, controlled, service_available};
 use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
 use crate::job::state::{TargetState, extras};
@@ -36,8 +36,8 @@ pub(super) enum Gate {
 
 impl Round<'_> {
     /// The operation of this job, whether or not a pod takes part.
-    pub(super) fn operation(&self) -> Operation {
-        Operation::of(&self.job.key, self.action())
+    pub(super) fn operation(&self) -> PodOperation {
+        PodOperation::of(&self.job.key, self.action())
     }
 
     /// True if the pod takes part in the lifecycle.
