@@ -8,6 +8,7 @@ pub mod job {
     pub mod policy;
     pub mod progress;
     pub mod ranges;
+    pub mod selector;
     pub mod spec;
     pub mod state;
     pub mod time;
@@ -74,6 +75,7 @@ pub mod round {
     pub mod refresh;
     mod release;
     pub mod results;
+    pub mod selection;
     pub mod shards;
     pub mod status;
     pub mod target;

@@ -36,6 +36,7 @@ mod live_reads;
 pub mod observe;
 mod outcome;
 pub mod record;
+mod selection;
 mod write;
 
 pub use cluster::{Cluster, Setup};

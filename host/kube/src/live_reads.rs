@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use kube::core::params::GetParams;
-use oarlock_core::cluster::live_reads::{LiveRead, LiveReads, ReadFailure};
+use oarlock_core::cluster::live_reads::{FoundTarget, LiveRead, LiveReads, ReadFailure};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::selector::TargetQuery;
 use serde_json::Value;
 
 use crate::cluster::Link;
@@ -38,6 +39,7 @@ enum ReadRequest {
     Labelled(LiveRead),
     Served(Kind),
     Controllers { namespace: String },
+    Selection { kind: Kind, namespace: String, query: Box<TargetQuery> },
 }
 
 /// Puts reads together. `held` tells how many objects of a kind there are, as far as is known.
@@ -60,6 +62,10 @@ fn read_requests(reads: &[LiveRead], held: impl Fn(&Kind) -> usize) -> Vec<ReadR
             }
             LiveRead::Controllers { namespace } => {
                 requests.insert(ReadRequest::Controllers { namespace: namespace.clone() });
+            }
+            LiveRead::Selection { kind, namespace, query } => {
+                let (kind, namespace, query) = (kind.clone(), namespace.clone(), query.clone());
+                requests.insert(ReadRequest::Selection { kind, namespace, query });
             }
         }
     }
@@ -85,11 +91,23 @@ impl ReadRequest {
             Self::Labelled(read) => vec![read.clone()],
             Self::Served(kind) => vec![LiveRead::Served(kind.clone())],
             Self::Controllers { namespace } => vec![LiveRead::Controllers { namespace: namespace.clone() }],
+            Self::Selection { kind, namespace, query } => {
+                let (kind, namespace, query) = (kind.clone(), namespace.clone(), query.clone());
+                vec![LiveRead::Selection { kind, namespace, query }]
+            }
         }
     }
 }
 
 type Seen = BTreeMap<ObjectKey, Option<Arc<Object>>>;
+
+/// The answer to a request.
+enum Answer {
+    /// Objects.
+    Seen(Seen),
+    /// What a selector found.
+    Found(Vec<FoundTarget>),
+}
 
 impl Link {
     /// Makes all reads.
@@ -103,9 +121,13 @@ impl Link {
         let mut live = LiveReads::default();
         for (request, found) in answers {
             match found {
-                Ok(seen) => {
+                Ok(Answer::Seen(seen)) => {
                     live.answered.extend(request.reads());
                     live.objects.extend(seen);
+                }
+                Ok(Answer::Found(found)) => {
+                    live.answered.extend(request.reads());
+                    live.selections.extend(request.reads().into_iter().map(|read| (read, found.clone())));
                 }
                 Err(failure) => live.failed.extend(request.reads().into_iter().map(|read| (read, failure.clone()))),
             }
@@ -113,14 +135,18 @@ impl Link {
         live
     }
 
-    async fn run(&self, request: &ReadRequest) -> Result<Seen, ReadFailure> {
-        match request {
+    async fn run(&self, request: &ReadRequest) -> Result<Answer, ReadFailure> {
+        let seen = match request {
             ReadRequest::Get(key) => self.get(key).await.map(|object| Seen::from([(key.clone(), object)])),
             ReadRequest::List { kind, namespace, reads } => self.sweep(kind, namespace.as_deref(), reads).await,
             ReadRequest::Labelled(read) => self.labelled(read).await,
             ReadRequest::Served(kind) => self.ask_for(kind).await.map(|()| Seen::new()),
             ReadRequest::Controllers { namespace } => self.controllers(namespace).await,
-        }
+            ReadRequest::Selection { kind, namespace, query } => {
+                return self.select(kind, namespace, query).await.map(Answer::Found);
+            }
+        };
+        seen.map(Answer::Seen)
     }
 
     /// One object; `None` where the server has none of that name.
@@ -168,7 +194,7 @@ impl Link {
         }
     }
 
-    async fn resource(&self, kind: &Kind) -> Result<Resource, ReadFailure> {
+    pub(crate) async fn resource(&self, kind: &Kind) -> Result<Resource, ReadFailure> {
         let found = self.discovery.resource(&self.transport, kind).await;
         found.map_err(|error| failure(&error, error.is_refused()))
     }
@@ -259,7 +285,7 @@ impl Link {
     }
 }
 
-fn failure(error: &dyn std::error::Error, refused: bool) -> ReadFailure {
+pub(crate) fn failure(error: &dyn std::error::Error, refused: bool) -> ReadFailure {
     ReadFailure { message: sentence(error), refused }
 }
 

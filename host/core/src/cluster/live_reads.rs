@@ -7,6 +7,7 @@ pub use oarlock_contract::sighting::Sighting;
 
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
+use crate::job::selector::TargetQuery;
 
 /// One read that the next round makes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +39,24 @@ pub enum LiveRead {
         /// The namespace.
         namespace: String,
     },
+    /// The objects that a job's selector asks for, by one consistent list.
+    Selection {
+        /// Their kind.
+        kind: Kind,
+        /// Their namespace.
+        namespace: String,
+        /// Which of them.
+        query: Box<TargetQuery>,
+    },
+}
+
+/// One object that a selector found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FoundTarget {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
 }
 
 /// A read without an answer.
@@ -56,6 +75,8 @@ pub struct LiveReads {
     pub answered: BTreeSet<LiveRead>,
     /// Objects that were read by name, of kinds that are not watched too.
     pub objects: BTreeMap<ObjectKey, Option<Arc<Object>>>,
+    /// What selectors found, by read: none of them terminating, by name; more than 10,000 are not all listed.
+    pub selections: BTreeMap<LiveRead, Vec<FoundTarget>>,
     /// The reads that failed.
     pub failed: BTreeMap<LiveRead, ReadFailure>,
 }

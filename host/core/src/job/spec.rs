@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::job::policy::Policy;
+use crate::job::selector::TargetQuery;
 
 /// Longest `parameters`, as JSON text.
 const PARAMETERS_BYTES: usize = 16 * 1024;
@@ -29,6 +30,8 @@ pub struct ValidSpec {
     pub delay_seconds: i64,
     /// How fast it goes on, and what failures mean.
     pub policy: Policy,
+    /// The objects that the job's selector asks for; `None` where the spec names its targets.
+    pub query: Option<TargetQuery>,
     /// Digest over the immutable fields.
     pub digest: String,
 }
@@ -65,7 +68,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     unsupported(spec)?;
     numbers(spec)?;
     let policy = Policy::read(spec).or_else(|message| invalid("InvalidValue", message))?;
-    targets(spec.targets.as_deref().unwrap_or_default())?;
+    let query = query(spec)?;
     let parameters = spec.parameters.clone().unwrap_or_else(|| json!({}));
     if !parameters.is_object() {
         return invalid("ParametersInvalid", "spec.parameters: must be an object");
@@ -75,7 +78,8 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     }
     let digest = digest(spec);
     if selection.is_some_and(|frozen| !frozen.digest.is_empty() && frozen.digest != digest) {
-        let message = "spec.action, targets or parameters changed after the job began: restore the original values";
+        let message =
+            "spec.action, targets, selector or parameters changed after the job began: restore the original values";
         return invalid("ImmutableFieldChanged", message);
     }
     Ok(ValidSpec {
@@ -83,6 +87,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
         partition: spec.partition.and_then(|n| u32::try_from(n).ok()),
         delay_seconds: i64::from(spec.operation_delay_seconds.unwrap_or(0).max(0)),
         policy,
+        query,
         digest,
     })
 }
@@ -91,11 +96,7 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
 /// Admission has the same list, in the same words.
 fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
     let other_kind = spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod");
-    let asked = [
-        ("spec.selector", spec.selector.is_some()),
-        ("spec.dryRun", spec.dry_run == Some(true)),
-        ("spec.targetKind", other_kind),
-    ];
+    let asked = [("spec.dryRun", spec.dry_run == Some(true)), ("spec.targetKind", other_kind)];
     let asked: Vec<&str> = asked.into_iter().filter(|(_, asked)| *asked).map(|(field, _)| field).collect();
     if asked.is_empty() {
         return Ok(());
@@ -117,9 +118,19 @@ fn numbers(spec: &OperationJobSpec) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// What the selector asks for, where the spec has one in place of targets.
+fn query(spec: &OperationJobSpec) -> Result<Option<TargetQuery>, Invalid> {
+    let listed = spec.targets.as_deref().unwrap_or_default();
+    let Some(selector) = &spec.selector else { return targets(listed).map(|()| None) };
+    if !listed.is_empty() {
+        return invalid("InvalidValue", "spec.targets: give targets or spec.selector, not both");
+    }
+    TargetQuery::read(selector).map(Some).or_else(|message| invalid("InvalidValue", message))
+}
+
 fn targets(targets: &[TargetRef]) -> Result<(), Invalid> {
     if targets.is_empty() {
-        return invalid("NoTargets", "spec.targets: give at least one target");
+        return invalid("NoTargets", "spec.targets: give at least one target, or spec.selector");
     }
     if targets.len() > MOST_TARGETS {
         return invalid("TooManyTargets", "spec.targets: at most 10000");
@@ -155,7 +166,10 @@ pub fn is_object_name(name: &str) -> bool {
 fn digest(spec: &OperationJobSpec) -> String {
     // `{}` is the default of parameters that are absent, so both are the same.
     let parameters = spec.parameters.as_ref().filter(|parameters| **parameters != json!({}));
-    let frozen = json!([spec.action, spec.targets, parameters]);
+    let frozen = match &spec.selector {
+        None => json!([spec.action, spec.targets, parameters]),
+        Some(selector) => json!([spec.action, spec.targets, parameters, selector]),
+    };
     let hash = Sha256::digest(frozen.to_string().as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
@@ -174,6 +188,12 @@ mod tests {
         let cases = [
             (json!({"targets": [{"name": "a"}]}), "InvalidValue", "spec.action"),
             (json!({"action": "Replace"}), "NoTargets", "spec.targets"),
+            (json!({"action": "Replace", "selector": {}}), "InvalidValue", "spec.selector"),
+            (
+                json!({"action": "Replace", "selector": {"labelSelector": {"matchLabels": {"a": "b"}}}, "targets": [{"name": "a"}]}),
+                "InvalidValue",
+                "spec.targets",
+            ),
             (
                 json!({"action": "Replace", "targets": [{"name": "a"}, {"name": "a"}]}),
                 "DuplicateTarget",
@@ -214,11 +234,11 @@ mod tests {
     fn all_fields_that_are_not_supported_are_named_at_once() {
         let target = json!([{"name": "a"}]);
         let asked = json!({
-            "action": "Replace", "targets": target, "selector": {}, "dryRun": true, "paused": true,
+            "action": "Replace", "targets": target, "targetKind": "Node", "dryRun": true, "paused": true,
         });
         let refused = spec(asked).unwrap_err();
-        let words = "spec.selector, spec.dryRun: not supported by this version; remove from the spec";
-        assert_eq!((refused.reason, refused.message.as_str()), ("InvalidValue", words));
+        let words = "spec.dryRun, spec.targetKind: not supported by this version; remove from the spec";
+        assert_eq!((refused.reason, refused.message.as_str()), ("TargetKindNotSupported", words));
         let idle =
             json!({"action": "Replace", "targets": target, "paused": false, "dryRun": false, "targetKind": "Pod"});
         assert!(spec(idle).is_ok());
@@ -235,6 +255,19 @@ mod tests {
         let frozen = Selection { digest: spec(value).unwrap().digest, ..Selection::default() };
         let changed = serde_json::from_value(json!({"action": "Replace", "targets": [{"name": "b"}]})).unwrap();
         assert_eq!(validate(Some(&changed), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+    }
+
+    #[test]
+    fn changing_the_selector_after_the_start_is_noticed() {
+        let value =
+            |label: &str| json!({"action": "Replace", "selector": {"labelSelector": {"matchLabels": {"app": label}}}});
+        let frozen = Selection { digest: spec(value("a")).unwrap().digest, ..Selection::default() };
+        let checked = |value: Value| validate(Some(&serde_json::from_value(value).unwrap()), Some(&frozen));
+        assert!(checked(value("a")).is_ok());
+        let named = json!({"action": "Replace", "targets": [{"name": "a"}]});
+        for changed in [value("b"), named] {
+            assert_eq!(checked(changed).unwrap_err().reason, "ImmutableFieldChanged");
+        }
     }
 
     #[test]

@@ -20,6 +20,9 @@ use crate::job::time::{read_time, write_time};
 /// costs the API server 303 ms a write, one of 250 costs 62 ms.
 pub const SHARD: usize = 250;
 
+/// `selection.source` of a list that a selector gave.
+pub const FROM_SELECTOR: &str = "Selector";
+
 /// Progress of a job or a target, ordered by how advanced it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Progress {
@@ -173,9 +176,12 @@ impl JobState {
     pub fn read(job: &OperationJob, records: &[OperationRecord], now: Timestamp, known: Option<&Self>) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let listed = job.spec.as_ref().and_then(|spec| spec.targets.clone()).unwrap_or_default();
-        let details = details(&status, records);
-        let names = frozen(&listed, &details, known);
-        let missing = missing(&status, &details, names.len());
+        let mut details = details(&status, records);
+        let selected = selected(&status, &listed, &details, known);
+        // Records of a list that never became this job's are left over.
+        details.retain(|index, _| selected.is_none_or(|count| *index < count));
+        let names = frozen(&listed, &details, known, selected);
+        let missing = missing(&status, &details, names.len(), selected.is_some());
         let mut targets = vec![TargetState::default(); names.len()];
         for (index, detail) in details {
             if let Some(target) = targets.get_mut(index) {
@@ -189,7 +195,11 @@ impl JobState {
             }
         }
         advance(&mut targets, &status, now);
-        let lost = if known.is_some() { BTreeSet::new() } else { lost(&missing, &status, &targets) };
+        let lost = match (selected, known) {
+            (Some(_), _) => nameless(&missing, &names, &targets),
+            (None, Some(_)) => BTreeSet::new(),
+            (None, None) => lost(&missing, &status, &targets),
+        };
         for index in &lost {
             if let Some(target) = targets.get_mut(*index as usize) {
                 target.progress = Progress::Processing;
@@ -205,6 +215,10 @@ impl JobState {
         }
         let mut state = Self { names, targets, lost, ..Self::default() };
         state.take_job(&status);
+        if selected.is_some() {
+            // What this term froze stays frozen, whoever clears the status.
+            state.selection = state.selection.or_else(|| known?.selection.clone());
+        }
         state
     }
 
@@ -246,8 +260,42 @@ fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap
     inline.chain(sharded).filter(|(index, _)| *index < MOST_TARGETS).collect()
 }
 
-/// The frozen list: a target keeps the name under which it was recorded.
-fn frozen(listed: &[TargetRef], details: &BTreeMap<usize, TargetDetail>, known: Option<&JobState>) -> Vec<TargetRef> {
+/// The number of targets that a selector found, if the job has such a list: as this term remembers it, else as the status
+/// counts them, since records may be missing or left over.
+fn selected(
+    status: &OperationJobStatus,
+    listed: &[TargetRef],
+    details: &BTreeMap<usize, TargetDetail>,
+    known: Option<&JobState>,
+) -> Option<usize> {
+    let frozen = status.selection.as_ref().or_else(|| known?.selection.as_ref());
+    frozen.filter(|frozen| frozen.source == FROM_SELECTOR && listed.is_empty())?;
+    if let Some(known) = known.filter(|known| !known.names.is_empty()) {
+        return Some(known.names.len());
+    }
+    let counted = status.total_pod_count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let recorded = || details.keys().next_back().map_or(0, |last| last.saturating_add(1));
+    let count = if counted > 0 { counted } else { recorded() };
+    Some(count.max(in_ranges(status)).min(MOST_TARGETS))
+}
+
+/// The number of targets that the ranges of a status speak of.
+fn in_ranges(status: &OperationJobStatus) -> usize {
+    let most = u32::try_from(MOST_TARGETS).unwrap_or(u32::MAX);
+    let Some(stored) = &status.ranges else { return 0 };
+    let texts = [&stored.processing, &stored.succeeded, &stored.failed];
+    let last = texts.into_iter().filter_map(|text| ranges::parse(text, most).pop_last()).max();
+    last.map_or(0, |last| (last as usize).saturating_add(1))
+}
+
+/// The frozen list: a target keeps the name under which it was recorded. `selected` is the number of those that a selector
+/// found.
+fn frozen(
+    listed: &[TargetRef],
+    details: &BTreeMap<usize, TargetDetail>,
+    known: Option<&JobState>,
+    selected: Option<usize>,
+) -> Vec<TargetRef> {
     let remembered = known.map_or(&[][..], |known| &known.names);
     let recorded = details.keys().next_back().map_or(0, |last| last.saturating_add(1));
     let started = known.map_or(0, |known| known.targets.iter().rposition(TargetState::started).map_or(0, |at| at + 1));
@@ -259,16 +307,36 @@ fn frozen(listed: &[TargetRef], details: &BTreeMap<usize, TargetDetail>, known: 
             _ => listed,
         }
     };
-    (0..recorded.max(listed.len()).max(started)).map(name).collect()
+    (0..selected.unwrap_or_else(|| recorded.max(listed.len()).max(started))).map(name).collect()
 }
 
-/// The targets that have no detail though the status counts records: their record is missing, or their line in it says
-/// nothing.
-fn missing(status: &OperationJobStatus, details: &BTreeMap<usize, TargetDetail>, count: usize) -> Vec<usize> {
-    if status.records.is_none() {
+/// The targets that have no detail though the status counts records, or a selector found them: their record is missing, or
+/// their line in it says nothing. One that a selector found and that has not started has at least its UID.
+fn missing(
+    status: &OperationJobStatus,
+    details: &BTreeMap<usize, TargetDetail>,
+    count: usize,
+    selected: bool,
+) -> Vec<usize> {
+    if status.records.is_none() && !selected {
         return Vec::new();
     }
-    (0..count).filter(|index| details.get(index).is_none_or(|detail| detail.name.is_empty())).collect()
+    let unnamed = |detail: &TargetDetail| {
+        let waits = Progress::read(detail.progress.as_deref()) == Progress::Pending;
+        detail.name.is_empty() || selected && waits && detail.uid.is_none()
+    };
+    (0..count).filter(|index| details.get(index).is_none_or(unnamed)).collect()
+}
+
+/// Those of the missing targets that a selector found, have not ended, and that nobody remembers: which object each of them
+/// is, no other place says.
+fn nameless(missing: &[usize], names: &[TargetRef], targets: &[TargetState]) -> BTreeSet<u32> {
+    let unknown = |index: &&usize| {
+        let named =
+            names.get(**index).is_some_and(|target| target.name.as_deref().is_some_and(|name| !name.is_empty()));
+        targets.get(**index).is_some_and(|target| !(target.progress.terminal() || named && target.uid.is_some()))
+    };
+    missing.iter().filter(unknown).filter_map(|index| u32::try_from(*index).ok()).collect()
 }
 
 /// Those of the missing targets that may have been started: those in flight by the ranges and, if the ranges of ended

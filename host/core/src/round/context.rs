@@ -17,6 +17,7 @@ use crate::plugin::lookup::{PluginInfo, PluginLookup};
 use crate::plugin::visit::JobFacts;
 use crate::round::brakes::Brakes;
 use crate::round::memory::JobMemory;
+use crate::round::selection::select;
 use crate::round::target_memory::Bounds;
 use crate::shared::reads::ServedKinds;
 
@@ -72,6 +73,7 @@ impl<'a> Round<'a> {
     ) -> Option<Self> {
         let object = observed.job.as_deref()?;
         let spec = memory.check(key, object, plugin);
+        let spec = select(key, spec, observed, memory, plugin.serving().is_some());
         let brakes = spec.as_deref().map(|spec| Brakes::of(spec, memory.counts())).unwrap_or_default();
         Some(Self {
             job: JobRef { key: key.clone(), uid: object.metadata.uid.clone().unwrap_or_default() },

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{Condition, OperationJobStatus, PluginBinding, Selection};
 
 use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
-use crate::job::state::Progress;
+use crate::job::state::{FROM_SELECTOR, Progress};
 use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::availability::note_ends;
@@ -28,6 +28,7 @@ use crate::round::memory::JobMemory;
 use crate::round::pace::{awaited_slot, lazy_slot, urgent_slot};
 use crate::round::plan::Plan;
 use crate::round::refresh::index_decided;
+use crate::round::selection::selected;
 use crate::round::shards::shard_of;
 use crate::round::status::{self, Summary};
 use crate::shared::cleanup::cleanup;
@@ -135,6 +136,10 @@ fn decide(
     if !waits && due(round, memory, &mut decision) {
         record(round, memory, epoch, &mut decision);
         tell(round, memory, &mut decision);
+        if memory.selecting.freezing {
+            // What it froze may start in the next round.
+            decision.come_back(round.now);
+        }
         decision.commit.targets = memory.decided.clone();
         let follow = memory.decided.iter().filter(|(_, decided)| !decided.writes.is_empty());
         decision.entries.extend(follow.map(|(index, decided)| entry(round, *index, decided.clone(), epoch)));
@@ -269,15 +274,19 @@ fn makes_room(round: &Round<'_>, memory: &JobMemory) -> bool {
 
 /// True if the record is to be written now. If it is due later, so is the next round.
 fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
+    if memory.selecting.unanswered() {
+        return false;
+    }
     let ended = memory.state.end.is_some();
     if !memory.epoch_raised && !ended {
         return true;
     }
-    let mends = memory.status_differs || !memory.shards.rewrite.is_empty();
+    let freezes = memory.selecting.freezing;
+    let mends = freezes || memory.status_differs || !memory.shards.rewrite.is_empty();
     if memory.decided.is_empty() && !mends && (ended || !job_changed(round, memory)) {
         return false;
     }
-    let slot = match (memory.urgent.is_empty() && !ends(memory), memory.after_record.is_empty()) {
+    let slot = match (memory.urgent.is_empty() && !ends(memory) && !freezes, memory.after_record.is_empty()) {
         (false, _) => urgent_slot(memory),
         (true, false) => awaited_slot(memory),
         (true, true) => lazy_slot(memory),
@@ -365,8 +374,11 @@ fn binding(round: &Round<'_>, memory: &JobMemory) -> Option<PluginBinding> {
 
 fn selection(round: &Round<'_>, memory: &JobMemory) -> Option<Selection> {
     let frozen = || {
-        let digest = round.valid()?.digest.clone();
-        Some(Selection { source: "Targets".into(), time: write_time(round.now), digest })
+        let spec = round.valid()?;
+        let source = if spec.query.is_some() { FROM_SELECTOR } else { "Targets" };
+        let known = spec.query.is_none() || !memory.state.targets.is_empty();
+        let digest = spec.digest.clone();
+        known.then(|| Selection { source: source.into(), time: write_time(round.now), digest })
     };
     memory.state.selection.clone().or_else(frozen)
 }
@@ -397,6 +409,7 @@ fn tell(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) {
     decision.commit.events.extend(about_job(round));
     let blocked = turned("LifecycleBlocked", memory, decision.commit.status.as_ref()).filter(|(is_true, _)| *is_true);
     decision.commit.events.extend(blocked.map(|(_, now)| events.about_job(true, "LifecycleBlocked", now.message)));
+    decision.commit.events.extend(selected(round, memory));
     decision.commit.events.extend(paused_or_resumed(
         memory,
         decision.commit.status.as_ref(),

@@ -126,8 +126,19 @@ pub fn new_events(notes: Vec<EventNote>, memory: &mut JobMemory) -> Vec<EventNot
     let large = memory.state.sharded();
     let mut kept = Vec::new();
     for note in notes {
-        let about_job =
-            ["Progress", "Completed", "JobFailed", "OpsAction", "InvalidSpec", "StatusRefused", "TTL", "PluginRebound"];
+        let about_job = [
+            "Selected",
+            "Progress",
+            "Paused",
+            "Resumed",
+            "Completed",
+            "JobFailed",
+            "OpsAction",
+            "InvalidSpec",
+            "StatusRefused",
+            "TTL",
+            "PluginRebound",
+        ];
         let about_target = large && !about_job.contains(&note.reason.as_str());
         if about_target && (!note.warning || memory.warnings >= WARNINGS) || !memory.tell(&note.name) {
             continue;

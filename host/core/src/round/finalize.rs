@@ -37,7 +37,7 @@ pub fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
     if round.deleting() || list.iter().any(|name| name == FINALIZER) {
         return None;
     }
-    let starts = memory.decided.values().any(|decided| decided.state.uid.is_some());
+    let starts = memory.decided.values().any(|decided| decided.state.started() && decided.state.uid.is_some());
     let owes = !memory.durable.processing.is_empty() || !memory.releasing.is_empty();
     let paced = memory.finalizer_put.is_none_or(|put| after(put, FINALIZER_AGAIN) <= round.now);
     if !(starts || owes && paced) {

@@ -20,6 +20,7 @@ use crate::round::agenda::Agenda;
 use crate::round::availability::Availability;
 use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
 use crate::round::fit::{Checked, fits, granted};
+use crate::round::selection::Selecting;
 use crate::round::shards::Shards;
 use crate::round::target_memory::{Bounds, LifecycleWait, TargetMemory};
 use crate::shared::budgets::Limited;
@@ -41,8 +42,10 @@ pub struct JobMemory {
     pub status: Option<OperationJobStatus>,
     /// The job's OperationRecords.
     pub shards: Shards,
-    /// The durable state.
+    /// The durable state. Of the targets that a selector found see `selecting`.
     pub state: JobState,
+    /// The selection of the targets, until it is durable.
+    pub selecting: Selecting,
     /// Targets by durable progress.
     pub durable: ProgressSets,
     /// Targets by progress, decisions included.
@@ -122,6 +125,7 @@ impl JobMemory {
     pub fn adopt(&mut self, state: JobState, version: StoredVersion) {
         self.state = state;
         self.version = Some(version);
+        self.selecting = Selecting::default();
         self.reload = false;
         self.decided.clear();
         self.urgent.clear();
@@ -233,6 +237,7 @@ impl JobMemory {
                 self.targets.entry(index).and_modify(|known| known.writes_its_end = true);
             }
             self.waits_for_starts = false;
+            self.selecting.freezing = false;
             self.state.take_job(&status);
             self.status = Some(status);
             self.status_differs = false;
@@ -335,6 +340,7 @@ impl JobMemory {
 
     /// Drops decisions that were not recorded: the next round reads the job again and decides again.
     pub fn forget_plan(&mut self) {
+        self.unfreeze();
         self.decided.clear();
         self.urgent.clear();
         self.waits_for_starts = false;
@@ -403,12 +409,12 @@ impl JobMemory {
         if rests {
             return requeue;
         }
-        requeue.into_iter().chain(self.agenda.first()).chain(self.close_at).min()
+        requeue.into_iter().chain(self.agenda.first()).chain(self.close_at).chain(self.selecting.again_at).min()
     }
 
     /// The live reads for the next observation, in order.
     pub fn live_reads(&self) -> Vec<LiveRead> {
-        self.live_reads.iter().cloned().collect()
+        self.live_reads.iter().chain(&self.selecting.wanted).cloned().collect()
     }
 
     /// True if every target is durably ended and released, and no write is pending.

@@ -137,7 +137,7 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
         return StartGate::Unread;
     }
     let (Some(spec), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
-    if round.brakes.pause() {
+    if round.brakes.pause() || memory.selecting.freezing {
         return StartGate::NoStarts;
     }
     let own = memory.latest.processing.len();

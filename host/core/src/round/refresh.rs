@@ -72,6 +72,7 @@ pub fn refresh(memory: &mut JobMemory, job: &OperationJob, observed: &Observed) 
         memory.version = Some(seen);
         return if overtaken_in_records(memory) { Refresh::Overtaken } else { Refresh::Unchanged };
     }
+    memory.unfreeze();
     let known = same_job.then(|| std::mem::take(&mut memory.state));
     memory.shards.read(records, known.is_some() && memory.epoch_raised);
     memory.status.clone_from(&job.status);

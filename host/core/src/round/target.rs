@@ -91,6 +91,12 @@ impl Target<'_> {
         LiveRead::Object(self.key.clone())
     }
 
+    /// A target that ends before it starts. Without a UID nobody takes it for one that was changed.
+    fn never_start(&self, error: TargetError) -> Need {
+        let state = TargetState { uid: None, ..self.stored.clone() };
+        Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error)))
+    }
+
     fn fail(&self, error: TargetError) -> Need {
         Need::Set(ended(self.stored, Progress::Failed, self.round.second(), Some(error)))
     }
@@ -117,18 +123,22 @@ impl Target<'_> {
         let round = self.round;
         known.waits_for_object = false;
         if round.deleting() {
-            return self.fail(self.deleted("before the target started"));
+            return self.never_start(self.deleted("before the target started"));
         }
         if round.brakes.skips {
             let message = "not started: more targets have failed than spec.failurePolicy.maxFailures tolerates";
-            return self.fail(error("Skipped", message));
+            return self.never_start(error("Skipped", message));
         }
-        let Some(object) = round.store.get(&self.key) else {
+        // One that a selector found has a UID from then on.
+        let selected = self.stored.uid.as_ref();
+        let there = round.store.get(&self.key);
+        let Some(object) = there.filter(|object| selected.is_none_or(|uid| *uid == object.uid)) else {
             if !round.live.has(&self.live_read()) {
                 return Need::Read([self.live_read()].into());
             }
-            let message = format!("pod {} not found in namespace {}", self.name, round.job.key.namespace);
-            return self.fail(error("PodNotFound", message));
+            let which = selected.map_or_else(String::new, |uid| format!(" of UID {uid}"));
+            let message = format!("pod {}{which} not found in namespace {}", self.name, round.job.key.namespace);
+            return self.never_start(error("PodNotFound", message));
         };
         let exclusive = round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
         let held = exclusive && holds::holders(&object).any(|holder| holder != round.job.uid);
@@ -438,7 +448,8 @@ impl Target<'_> {
     /// Fails a target whose record was lost before this term: it is not started again, and this job's holds on the pod
     /// of its name are removed.
     fn give_up_lost(&self) -> Need {
-        if !self.round.live.has(&self.live_read()) {
+        // The name of one that a selector found is lost with its record.
+        if !self.name.is_empty() && !self.round.live.has(&self.live_read()) {
             return Need::Read([self.live_read()].into());
         }
         let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));

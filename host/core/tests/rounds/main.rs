@@ -21,6 +21,7 @@ mod lost_replies;
 mod mishaps;
 mod policies;
 mod restless;
+mod selecting;
 mod slow;
 mod unavailable;
 mod unwatched;

@@ -80,8 +80,19 @@ impl Transport {
         projection: &Projection,
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Listed<T>, ListError> {
-        match self.pages(from, projection, &pick).await {
-            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, projection, &pick).await,
+        self.list_until(from, projection, pick, usize::MAX).await
+    }
+
+    /// The same, but no further page is read once more than `most` items were kept.
+    pub(crate) async fn list_until<T>(
+        &self,
+        from: Collection<'_>,
+        projection: &Projection,
+        pick: impl Fn(Value) -> Option<T>,
+        most: usize,
+    ) -> Result<Listed<T>, ListError> {
+        match self.pages(from, projection, &pick, most).await {
+            Err(ListError::List { source, .. }) if source.is(410) => self.pages(from, projection, &pick, most).await,
             listed => listed,
         }
     }
@@ -91,6 +102,7 @@ impl Transport {
         from: Collection<'_>,
         projection: &Projection,
         pick: impl Fn(Value) -> Option<T>,
+        most: usize,
     ) -> Result<Listed<T>, ListError> {
         let resource = from.resource.plural.as_str();
         let path = |source| ListError::Path { resource: resource.to_owned(), source };
@@ -117,7 +129,7 @@ impl Transport {
                 listed.version = meta.resource_version;
             }
             match meta.next {
-                Some(next) if !next.is_empty() => token = Some(next),
+                Some(next) if !next.is_empty() && listed.items.len() <= most => token = Some(next),
                 _ => return Ok(listed),
             }
         }

@@ -95,5 +95,16 @@ pub(super) fn spec(sharded: bool) -> BoxedStrategy<Value> {
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         spec
     });
-    prop_oneof![1 => Just(Value::Null), 20 => whole].boxed()
+    let selectors = one_of(vec![
+        json!({"labelSelector": {"matchLabels": {"mark": "true"}}}),
+        json!({"ownerRef": {"apiVersion": "apps/v1", "kind": "CloneSet", "name": "s"}}),
+        json!({"labelSelector": {"matchLabels": {"mark": "("}}}),
+        json!({}),
+    ]);
+    let chosen = (whole.clone(), selectors).prop_map(|(mut spec, selector)| {
+        spec["selector"] = selector;
+        spec.as_object_mut().unwrap().remove("targets");
+        spec
+    });
+    prop_oneof![2 => Just(Value::Null), 30 => whole, 10 => chosen].boxed()
 }

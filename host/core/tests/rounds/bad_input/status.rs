@@ -83,8 +83,8 @@ fn condition() -> BoxedStrategy<Value> {
 
 /// What somebody may have stored as a status. `sharded`: such as a job of more than 250 targets has.
 pub(super) fn status(sharded: bool) -> BoxedStrategy<Value> {
-    let selection = select(vec!["", "sha256:other"])
-        .prop_map(|digest| json!({"source": "Targets", "time": "soon", "digest": digest}))
+    let selection = (select(vec!["Targets", "Selector"]), select(vec!["", "sha256:other"]))
+        .prop_map(|(source, digest)| json!({"source": source, "time": "soon", "digest": digest}))
         .boxed();
     let plugin = select(vec!["sha256:1", "sha256:2", ""])
         .prop_map(|digest| json!({"name": "replace", "version": "x", "digest": digest}))

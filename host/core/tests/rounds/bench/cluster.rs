@@ -1,8 +1,10 @@
 //! What others do to pods and to the job, and what the host hears of it.
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::live_reads::FoundTarget;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::{Change, Indexed};
+use oarlock_core::job::selector::TargetQuery;
 use oarlock_core::shared::tables::lock;
 use serde_json::{Value, json};
 
@@ -17,6 +19,22 @@ impl Bench {
             "resourceVersion": self.version.to_string(), "ownerReferences": [{"apiVersion": "apps/v1", "kind": "CloneSet",
                 "name": "s", "uid": "set", "controller": true}]}});
         self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
+    }
+
+    /// The pods that a query finds, by name: of label selectors, those that ask for one label with one value.
+    pub(crate) fn selects(&self, query: &TargetQuery) -> Vec<FoundTarget> {
+        let matches = |pod: &Object| match query {
+            TargetQuery::Labels(labels) => {
+                labels.split_once('=').is_some_and(|(key, value)| pod.labels.get(key) == Some(value))
+            }
+            TargetQuery::Controller { .. } => pod.owners.iter().any(|owner| query.is_controller(owner)),
+        };
+        let pods = self.store.all(&Kind::pod(), Some("d"));
+        let found = pods.iter().filter(|pod| !pod.terminating() && matches(pod));
+        let mut found: Vec<_> =
+            found.map(|pod| FoundTarget { name: pod.key.name.clone(), uid: pod.uid.clone() }).collect();
+        found.sort();
+        found
     }
 
     /// An object of another kind is there, and the host watches them; nobody is told of it.

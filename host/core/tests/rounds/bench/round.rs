@@ -31,6 +31,10 @@ impl Bench {
                     let unresolved = self.store.unresolved(&Kind::pod(), namespace);
                     unresolved.iter().for_each(|owner| self.store.learn_root(&owner.uid, owner));
                 }
+                if let LiveRead::Selection { query, .. } = &read {
+                    let found = self.selects(query);
+                    live.selections.insert(read.clone(), found);
+                }
                 if let LiveRead::Object(key) = &read
                     && !self.store.keeps(&key.kind)
                 {
