@@ -177,7 +177,7 @@ impl JobState {
         let status = job.status.clone().unwrap_or_default();
         let listed = job.spec.as_ref().and_then(|spec| spec.targets.clone()).unwrap_or_default();
         let mut details = details(&status, records);
-        let selected = selected(&status, &listed, &details, known);
+        let selected = selected(job, &details, known);
         // Records of a list that never became this job's are left over.
         details.retain(|index, _| selected.is_none_or(|count| *index < count));
         let names = frozen(&listed, &details, known, selected);
@@ -262,21 +262,23 @@ fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap
 
 /// The number of targets that a selector found, if the job has such a list: as this term remembers it, else as the status
 /// counts them, since records may be missing or left over.
-fn selected(
-    status: &OperationJobStatus,
-    listed: &[TargetRef],
-    details: &BTreeMap<usize, TargetDetail>,
-    known: Option<&JobState>,
-) -> Option<usize> {
-    let frozen = status.selection.as_ref().or_else(|| known?.selection.as_ref());
-    frozen.filter(|frozen| frozen.source == FROM_SELECTOR && listed.is_empty())?;
+fn selected(job: &OperationJob, details: &BTreeMap<usize, TargetDetail>, known: Option<&JobState>) -> Option<usize> {
+    let (spec, status) = (job.spec.as_ref(), job.status.as_ref());
+    if spec.and_then(|spec| spec.targets.as_ref()).is_some_and(|listed| !listed.is_empty()) {
+        return None;
+    }
+    let frozen = status.and_then(|status| status.selection.as_ref()).or_else(|| known?.selection.as_ref());
+    let by_selector = spec.is_some_and(|spec| spec.selector.is_some()) && !details.is_empty();
+    if !by_selector && frozen.is_none_or(|frozen| frozen.source != FROM_SELECTOR) {
+        return None;
+    }
     if let Some(known) = known.filter(|known| !known.names.is_empty()) {
         return Some(known.names.len());
     }
-    let counted = status.total_pod_count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let counted = status.and_then(|status| usize::try_from(status.total_pod_count?).ok()).unwrap_or(0);
     let recorded = || details.keys().next_back().map_or(0, |last| last.saturating_add(1));
     let count = if counted > 0 { counted } else { recorded() };
-    Some(count.max(in_ranges(status)).min(MOST_TARGETS))
+    Some(count.max(status.map_or(0, in_ranges)).min(MOST_TARGETS))
 }
 
 /// The number of targets that the ranges of a status speak of.
