@@ -69,7 +69,7 @@ fn rules() -> Vec<Misfit> {
         field("retryPolicy", json!({"limit": 2}), "spec.retryPolicy"),
         field("paused", json!(true), "spec.paused"),
         field("dryRun", json!(true), "spec.dryRun"),
-        field("selector", json!({"labelSelector": {"matchLabels": {"a": "b"}}}), "spec.selector"),
+        field("selector", json!({"labelSelector": {"matchLabels": {"a": "b"}}}), "spec.targets: give targets or"),
         invalid(
             "a node",
             replace(json!({"targetKind": "Node"})),

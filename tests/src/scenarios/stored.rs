@@ -84,7 +84,6 @@ pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) ->
     rig.seedbed.bare_pod("a").await?;
     rig.start_host().await?;
     let asked = [
-        ("selector", json!({"labelSelector": {"matchLabels": {"app": "a"}}})),
         ("parallelism", json!(1)),
         ("maxUnavailable", json!("10%")),
         ("failurePolicy", json!({"type": "FailFast"})),

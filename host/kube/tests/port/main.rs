@@ -20,4 +20,5 @@ mod outbox;
 mod places;
 mod record;
 mod scene;
+mod selecting;
 mod watches;
