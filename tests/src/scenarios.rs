@@ -23,6 +23,7 @@ pub mod records;
 pub mod releasing;
 pub mod replacing;
 pub mod restarting;
+pub mod selecting;
 pub mod stored;
 pub mod telling;
 pub mod unavailable;
@@ -111,6 +112,9 @@ macro_rules! scenarios {
             unavailable::a_rolling_replacement_keeps_within_its_bound,
             unavailable::two_jobs_together_make_no_second_pod_unavailable,
             many::three_hundred_targets_are_kept_in_records,
+            selecting::what_a_selector_found_is_frozen_with_its_uids,
+            selecting::three_hundred_pods_of_a_deployment_are_selected_once,
+            selecting::a_selector_that_finds_nothing_waits_for_pods,
             panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
             panics::a_reply_that_comes_after_a_panic_is_not_lost,
             panics::a_deadline_is_kept_after_a_panic_while_a_write_was_lost,
