@@ -176,10 +176,8 @@ impl JobState {
     pub fn read(job: &OperationJob, records: &[OperationRecord], now: Timestamp, known: Option<&Self>) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let listed = job.spec.as_ref().and_then(|spec| spec.targets.clone()).unwrap_or_default();
-        let mut details = details(&status, records);
+        let details = details(&status, records);
         let selected = selected(job, &details, known);
-        // Records of a list that never became this job's are left over.
-        details.retain(|index, _| selected.is_none_or(|count| *index < count));
         let names = frozen(&listed, &details, known, selected);
         let missing = missing(&status, &details, names.len(), selected.is_some());
         let mut targets = vec![TargetState::default(); names.len()];
@@ -261,7 +259,7 @@ fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap
 }
 
 /// The number of targets that a selector found, if the job has such a list: as this term remembers it, else as the status
-/// counts them, since records may be missing or left over.
+/// counts them, since records may be missing, or left over from a list that never became the job's.
 fn selected(job: &OperationJob, details: &BTreeMap<usize, TargetDetail>, known: Option<&JobState>) -> Option<usize> {
     let (spec, status) = (job.spec.as_ref(), job.status.as_ref());
     if spec.and_then(|spec| spec.targets.as_ref()).is_some_and(|listed| !listed.is_empty()) {

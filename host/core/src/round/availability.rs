@@ -105,7 +105,10 @@ fn is_down(round: &Round<'_>, memory: &JobMemory, tables: &Tables, index: u32) -
     let works = |object: &Object| object.available && !object.terminating();
     match state.progress {
         Progress::Pending => {
-            tables.busy.elsewhere(&round.job.key, name) || !pod(name).is_some_and(|object| works(&object))
+            // The object of its name may not be the one that a selector found.
+            let own = |object: &Object| state.uid.as_ref().is_none_or(|uid| *uid == object.uid);
+            tables.busy.elsewhere(&round.job.key, name)
+                || !pod(name).is_some_and(|object| own(&object) && works(&object))
         }
         Progress::Failed => left_down(round, state, name),
         Progress::Processing | Progress::Succeeded => false,

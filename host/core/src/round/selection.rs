@@ -20,6 +20,7 @@ use crate::job::selector::TargetQuery;
 use crate::job::spec::{Invalid, MOST_TARGETS, ValidSpec};
 use crate::job::state::{SHARD, TargetState};
 use crate::job::time::after;
+use crate::round::availability::Availability;
 use crate::round::context::{Observed, Round};
 use crate::round::memory::JobMemory;
 use crate::round::shards::shard_of;
@@ -164,6 +165,7 @@ impl JobMemory {
     fn count_anew(&mut self) {
         self.durable = ProgressSets::of(&self.state.targets);
         self.latest = self.durable.clone();
+        self.availability = Availability::default();
     }
 }
 
