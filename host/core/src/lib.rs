@@ -8,6 +8,7 @@ pub mod job {
     pub mod policy;
     pub mod progress;
     pub mod ranges;
+    pub mod selected;
     pub mod selector;
     pub mod spec;
     pub mod state;

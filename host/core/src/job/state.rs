@@ -13,15 +13,13 @@ use oarlock_api::{
 pub use oarlock_contract::extras;
 
 use crate::job::ranges;
+use crate::job::selected::{nameless, selected};
 use crate::job::spec::MOST_TARGETS;
 use crate::job::time::{read_time, write_time};
 
 /// Most targets whose detail is kept in the job's own status, and the size of a record. A status of 1,000 details
 /// costs the API server 303 ms a write, one of 250 costs 62 ms.
 pub const SHARD: usize = 250;
-
-/// `selection.source` of a list that a selector gave.
-pub const FROM_SELECTOR: &str = "Selector";
 
 /// Progress of a job or a target, ordered by how advanced it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -258,36 +256,6 @@ fn details(status: &OperationJobStatus, records: &[OperationRecord]) -> BTreeMap
     inline.chain(sharded).filter(|(index, _)| *index < MOST_TARGETS).collect()
 }
 
-/// The number of targets that a selector found, if the job has such a list: as this term remembers it, else as the status
-/// counts them, since records may be missing, or left over from a list that never became the job's.
-fn selected(job: &OperationJob, details: &BTreeMap<usize, TargetDetail>, known: Option<&JobState>) -> Option<usize> {
-    let (spec, status) = (job.spec.as_ref(), job.status.as_ref());
-    if spec.and_then(|spec| spec.targets.as_ref()).is_some_and(|listed| !listed.is_empty()) {
-        return None;
-    }
-    let frozen = status.and_then(|status| status.selection.as_ref()).or_else(|| known?.selection.as_ref());
-    let by_selector = spec.is_some_and(|spec| spec.selector.is_some()) && !details.is_empty();
-    if !by_selector && frozen.is_none_or(|frozen| frozen.source != FROM_SELECTOR) {
-        return None;
-    }
-    if let Some(known) = known.filter(|known| !known.names.is_empty()) {
-        return Some(known.names.len());
-    }
-    let counted = status.and_then(|status| usize::try_from(status.total_pod_count?).ok()).unwrap_or(0);
-    let recorded = || details.keys().next_back().map_or(0, |last| last.saturating_add(1));
-    let count = if counted > 0 { counted } else { recorded() };
-    Some(count.max(status.map_or(0, in_ranges)).min(MOST_TARGETS))
-}
-
-/// The number of targets that the ranges of a status speak of.
-fn in_ranges(status: &OperationJobStatus) -> usize {
-    let most = u32::try_from(MOST_TARGETS).unwrap_or(u32::MAX);
-    let Some(stored) = &status.ranges else { return 0 };
-    let texts = [&stored.processing, &stored.succeeded, &stored.failed];
-    let last = texts.into_iter().filter_map(|text| ranges::parse(text, most).pop_last()).max();
-    last.map_or(0, |last| (last as usize).saturating_add(1))
-}
-
 /// The frozen list: a target keeps the name under which it was recorded. `selected` is the number of those that a selector
 /// found.
 fn frozen(
@@ -326,17 +294,6 @@ fn missing(
         detail.name.is_empty() || selected && waits && detail.uid.is_none()
     };
     (0..count).filter(|index| details.get(index).is_none_or(unnamed)).collect()
-}
-
-/// Those of the missing targets that a selector found, have not ended, and that nobody remembers: which object each of them
-/// is, no other place says.
-fn nameless(missing: &[usize], names: &[TargetRef], targets: &[TargetState]) -> BTreeSet<u32> {
-    let unknown = |index: &&usize| {
-        let named =
-            names.get(**index).is_some_and(|target| target.name.as_deref().is_some_and(|name| !name.is_empty()));
-        targets.get(**index).is_some_and(|target| !(target.progress.terminal() || named && target.uid.is_some()))
-    };
-    missing.iter().filter(unknown).filter_map(|index| u32::try_from(*index).ok()).collect()
 }
 
 /// Those of the missing targets that may have been started: those in flight by the ranges and, if the ranges of ended

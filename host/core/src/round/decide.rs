@@ -10,7 +10,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::{Condition, OperationJobStatus, PluginBinding, Selection};
 
 use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
-use crate::job::state::{FROM_SELECTOR, Progress};
+use crate::job::selected::FROM_SELECTOR;
+use crate::job::state::Progress;
 use crate::job::time::{after, write_time};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::availability::note_ends;
