@@ -50,7 +50,7 @@ macro_rules! scenarios {
             admission::action_targets_and_parameters_never_change,
             stored::stored_jobs_that_break_a_rule_are_invalid_and_the_others_go_on,
             stored::extensions_are_refused_by_name_and_nothing_starts,
-            stored::a_stored_job_goes_on_once_what_is_not_supported_is_removed,
+            stored::a_stored_job_goes_on_once_its_spec_keeps_the_rules,
             stored::parameters_that_the_plugin_does_not_take_are_named,
             limits::a_parameter_that_is_required_and_missing_is_named,
             stored::garbage_in_a_status_costs_nothing,

@@ -63,11 +63,10 @@ fn rules() -> Vec<Misfit> {
         field("activeDeadlineSeconds", json!(0), "spec.activeDeadlineSeconds"),
         field("activeDeadlineSeconds", json!(i32::MIN), "spec.activeDeadlineSeconds"),
         field("TTLSecondsAfterFinished", json!(-7), "spec.TTLSecondsAfterFinished"),
-        field("parallelism", json!(1), "spec.parallelism"),
-        field("maxUnavailable", json!("10%"), "spec.maxUnavailable"),
-        field("failurePolicy", json!({"type": "FailFast"}), "spec.failurePolicy"),
-        field("retryPolicy", json!({"limit": 2}), "spec.retryPolicy"),
-        field("paused", json!(true), "spec.paused"),
+        field("parallelism", json!(0), "spec.parallelism"),
+        field("parallelism", json!("0%"), "spec.parallelism"),
+        field("maxUnavailable", json!("101%"), "spec.maxUnavailable"),
+        field("failurePolicy", json!({"type": "Pause", "maxFailures": -1}), "spec.failurePolicy.maxFailures"),
         field("dryRun", json!(true), "spec.dryRun"),
         field("selector", json!({"labelSelector": {"matchLabels": {"a": "b"}}}), "spec.targets: give targets or"),
         invalid(
@@ -157,6 +156,29 @@ fn asked() -> Vec<Misfit> {
             "targets that are a text",
             Begin::Job(replace(json!({"targets": "all"}))),
             Told::Refused("targets"),
+        ),
+        Misfit::new(
+            "a failure policy that nobody knows",
+            Begin::Job(replace(json!({"failurePolicy": {"type": "Hope"}}))),
+            Told::Refused("failurePolicy.type"),
+        ),
+        Misfit::new(
+            "fewer attempts than none",
+            Begin::Job(replace(json!({"retryPolicy": {"limit": -1}}))),
+            Told::Refused("retryPolicy.limit"),
+        ),
+        Misfit::new(
+            "a pause that is a text",
+            Begin::Job(replace(json!({"paused": "for a while"}))),
+            Told::Refused("paused"),
+        ),
+        Misfit::new(
+            "a job whose next attempt begins in 68 years",
+            Begin::Job(json!({"spec": {
+                "action": "Hostile", "targets": [{ "name": POD }], "parameters": {"do": "fail-in-operate"},
+                "activeDeadlineSeconds": 5, "retryPolicy": {"limit": i32::MAX, "backoffSeconds": i32::MAX, "maxBackoffSeconds": i32::MAX},
+            }})),
+            Told::Target("Failed/DeadlineExceeded"),
         ),
         Misfit::new(
             "a partition that is a text",

@@ -83,7 +83,7 @@ pub async fn of_ten_thousand_targets_every_second_one_fails(rig: &mut Rig) -> an
     Ok(())
 }
 
-/// 300 of them are marked by then. `paused` is not honoured yet, so it makes the job invalid: nothing more starts.
+/// 300 of them are marked by then. While the job is paused nothing more starts.
 pub async fn ten_thousand_targets_are_paused_and_deleted_soon_after_they_began(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 300).await?;
     rig.world.hold(Pause::Creation, Scope::World);
@@ -92,9 +92,8 @@ pub async fn ten_thousand_targets_are_paused_and_deleted_soon_after_they_began(r
         names(&pods).into_iter().chain((300..MOST).map(|number| format!("missing-{number}"))).collect();
     rig.create_job("most", replace(&targets, json!({}))).await?;
     rig.until("most", "begun", |job| job.count("processing") > 0).await?;
-    rig.lift_admission().await?;
     rig.edit_job("most", json!({"paused": true})).await?;
-    let job = rig.until("most", "paused", |job| job.condition("Valid") == "False/InvalidValue").await?;
+    let job = rig.until("most", "paused", |job| job.condition("Paused") == "True/PausedBySpec").await?;
     rig.pass(Duration::from_secs(120)).await;
     let later = rig.jobs().get("most").await?;
     let waiting = (job.count("pending"), later.count("pending"));

@@ -84,11 +84,6 @@ pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) ->
     rig.seedbed.bare_pod("a").await?;
     rig.start_host().await?;
     let asked = [
-        ("parallelism", json!(1)),
-        ("maxUnavailable", json!("10%")),
-        ("failurePolicy", json!({"type": "FailFast"})),
-        ("retryPolicy", json!({"limit": 2})),
-        ("paused", json!(true)),
         ("dryRun", json!(true)),
         ("targetKind", json!("Node")),
     ];
@@ -113,20 +108,20 @@ pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) ->
 }
 
 /// A job that was stored before a rule is repaired by an edit that keeps the rule, and by no other.
-pub async fn a_stored_job_goes_on_once_what_is_not_supported_is_removed(rig: &mut Rig) -> anyhow::Result<()> {
+pub async fn a_stored_job_goes_on_once_its_spec_keeps_the_rules(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.stateful_set("db", 1).await?;
     rig.world.settled(&set, SETTLED).await?;
     rig.lift_admission().await?;
-    let asked = json!({"maxUnavailable": 1, "paused": true});
+    let asked = json!({"parallelism": "0%"});
     rig.create_job("old", replace(&["db-0".to_owned()], asked)).await?;
     rig.restore_admission().await?;
     rig.start_host().await?;
-    let words = "spec.maxUnavailable, spec.paused: not supported by this version; remove from the spec";
+    let words = "spec.parallelism: an integer >= 1 or 1% to 100%";
     rig.until("old", "invalid", |job| job.condition_message("Valid") == words).await?;
     let label = Patch::Merge(json!({"metadata": {"labels": {"seen": "true"}}}));
     rig.jobs().patch("old", &PatchParams::default(), &label).await?;
     refused(rig.edit_job("old", json!({"partition": 1})).await, &[words])?;
-    rig.edit_job("old", json!({"maxUnavailable": null, "paused": null})).await?;
+    rig.edit_job("old", json!({"parallelism": "1%"})).await?;
     rig.until_progress("old", "Succeeded").await.map(drop)
 }
 

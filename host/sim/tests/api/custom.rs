@@ -106,8 +106,12 @@ async fn the_admission_policy_refuses_in_the_servers_words() {
             "spec.activeDeadlineSeconds: must be > 0, and is 0",
         ),
         (
-            json!({"action": "R", "targets": target, "parallelism": 1, "dryRun": true, "targetKind": "Node"}),
-            "spec.parallelism, spec.dryRun, spec.targetKind: not supported by this version; remove from the spec",
+            json!({"action": "R", "targets": target, "selector": {}, "dryRun": true, "targetKind": "Node"}),
+            "spec.selector, spec.dryRun, spec.targetKind: not supported by this version; remove from the spec",
+        ),
+        (
+            json!({"action": "R", "targets": target, "parallelism": 0}),
+            "spec.parallelism: an integer >= 1 or 1% to 100%",
         ),
     ];
     for (spec, text) in cases {
@@ -141,7 +145,7 @@ async fn only_a_change_of_spec_is_judged_again() {
         (json!({"spec": {"partition": null}}), "spec.partition: must not be lowered or removed, and was 3"),
         (json!({"spec": {"action": "Other"}}), "spec.action: immutable"),
         (json!({"spec": {"targets": [{"name": "p2"}]}}), "spec.targets: immutable, order too"),
-        (json!({"spec": {"paused": true}}), "spec.paused: not supported by this version; remove from the spec"),
+        (json!({"spec": {"dryRun": true}}), "spec.dryRun: not supported by this version; remove from the spec"),
     ] {
         let told = message(patch(change).await);
         assert!(told.ends_with(text), "{told}");
