@@ -10,6 +10,9 @@ use oarlock_sdk::{Change, Failure, Freshness, Job, Mutation, ObjectRef, Proposal
 
 use crate::DO;
 
+/// The label of a pod that is held.
+const HELD: &str = "hostile.test/held";
+
 /// How many mutations are too many.
 const MUTATIONS: usize = 10_000;
 /// How many events are too many.
@@ -80,6 +83,8 @@ pub(crate) enum Deed {
     Clock,
     /// Sets another value of a label at each visit.
     Mind,
+    /// Marks its pod once, and leaves it to the host to take the mark off.
+    Hold,
     /// Fails, not to be tried again.
     Fail,
     /// Fails, to be tried again at once, for ever.
@@ -95,7 +100,7 @@ pub(crate) enum Deed {
 }
 
 /// Each misdeed and its word.
-const WORDS: [(&str, Deed); 34] = [
+const WORDS: [(&str, Deed); 35] = [
     ("trap", Deed::Trap),
     ("loop", Deed::Loop),
     ("memory-bomb", Deed::Memory),
@@ -124,6 +129,7 @@ const WORDS: [(&str, Deed); 34] = [
     ("nondeterministic", Deed::Chance),
     ("clock", Deed::Clock),
     ("another-label", Deed::Mind),
+    ("hold", Deed::Hold),
     ("fail", Deed::Fail),
     ("retry", Deed::Retry),
     ("lie", Deed::Lie),
@@ -145,17 +151,22 @@ impl Deed {
     pub(crate) fn due(function: &str, job: &Job, target: &Target) -> Result<Option<Self>> {
         let label = target.object().and_then(|pod| pod.label(DO));
         let Some(asked) = label.map_or_else(|| job.parameter("/do"), |label| Ok(Some(label)))? else { return Ok(None) };
-        let tries: u32 = job.parameter("/tries")?.unwrap_or(0);
-        match asked.split_once("-in-") {
-            Some((word, place)) if place == function && (tries == 0 || target.call_try() <= tries) => {
-                Self::of(word).map(Some)
-            }
-            Some(_) => Ok(None),
-            None if asked == "succeed" => Ok(None),
-            None => {
-                Err(Failure::permanent("UnknownDeed", format!("{asked} does not say where: write {asked}-in-operate.")))
+        let is_within = |limit: &str, number: u32| -> Result<bool> {
+            let most: u32 = job.parameter(limit)?.unwrap_or(0);
+            Ok(most == 0 || number <= most)
+        };
+        let is_due = is_within("/tries", target.call_try())? && is_within("/attempts", target.attempt())?;
+        for one in asked.split(',').filter(|one| *one != "succeed") {
+            match one.split_once("-in-") {
+                Some((word, place)) if place == function && is_due => return Self::of(word).map(Some),
+                Some(_) => {}
+                None => {
+                    let advice = format!("{one} does not say where: write {one}-in-operate.");
+                    return Err(Failure::permanent("UnknownDeed", advice));
+                }
             }
         }
+        Ok(None)
     }
 
     /// Does it, and returns what is proposed in the end.
@@ -202,6 +213,8 @@ impl Deed {
             Self::Chance => chance(&pod),
             Self::Clock => nothing.extra("Clock", clock()),
             Self::Mind => nothing.change(Change::of(pod).set_label("hostile.test/mind", job.now_ms().to_string())),
+            Self::Hold if target.object().is_some_and(|pod| pod.has_label(HELD)) => nothing,
+            Self::Hold => nothing.change(Change::of(pod).set_label(HELD, "true")),
             Self::Fail => return Err(Failure::permanent("Hostile", "It was told to fail.")),
             Self::Retry => return Err(Failure::retryable("Hostile", "It was told to try for ever.")),
             Self::Lie | Self::Hurry | Self::Dawdle | Self::Give => return Err(misplaced()),

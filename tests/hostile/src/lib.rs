@@ -110,6 +110,24 @@ mod tests {
     }
 
     #[test]
+    fn two_misdeeds_are_done_each_in_its_function() {
+        let visit = asked("hold-in-operate,fail-in-progress");
+        let held = Change::of(&pod("web")).set_label("hostile.test/held", "true");
+        assert_eq!(visit.operate::<Hostile>().unwrap(), Proposal::new().change(held));
+        assert_eq!(visit.progress::<Hostile>().unwrap_err().reason(), "Hostile");
+        let held =
+            Visit::to(&pod("web").label("hostile.test/held", "true")).parameters(json!({"do": "hold-in-operate"}));
+        assert_eq!(held.operate::<Hostile>().unwrap(), Proposal::new());
+    }
+
+    #[test]
+    fn misdeed_of_the_first_attempts_is_not_repeated() {
+        let visit = Visit::to(&pod("web")).parameters(json!({"do": "fail-in-operate", "attempts": 2}));
+        assert_eq!(visit.clone().attempt(2).operate::<Hostile>().unwrap_err().reason(), "Hostile");
+        assert_eq!(visit.attempt(3).operate::<Hostile>().unwrap(), marked());
+    }
+
+    #[test]
     fn what_the_manifest_does_not_declare_is_refused() {
         for what in ["undeclared-field", "undeclared-kind", "undeclared-relation"] {
             let failure = asked(&format!("{what}-in-operate")).operate::<Hostile>().unwrap_err();
