@@ -9,7 +9,7 @@ use oarlock_api::TargetError;
 use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::{EntryResult, EventNote, Priority, Stopped, Write};
 use crate::job::key::JobRef;
-use crate::job::state::{Progress, cut};
+use crate::job::state::{Progress, TargetState, cut};
 use crate::job::time::{after, before};
 use crate::plugin::proposal::PluginEvent;
 use crate::round::decided::Decided;
@@ -91,7 +91,7 @@ fn target(
     let pod = ObjectKey::pod(&events.job.key.namespace, memory.state.name(index));
     let attempt = result.entry.attempt;
     let progress = memory.state.target(index).map(|target| target.progress);
-    let ends = progress.is_some_and(Progress::terminal);
+    let ends = memory.state.target(index).is_some_and(TargetState::attempt_over);
     let follows = std::mem::take(&mut memory.target(index).writes_its_end)
         || progress == Some(Progress::Succeeded) && !memory.releasing.contains(&index);
     match &result.stopped {
@@ -268,13 +268,14 @@ fn backed_off(tries: &mut u32) -> SignedDuration {
     wait
 }
 
-/// Shows a lasting trouble on its target with the next write of the status. What a target ended with is never changed.
+/// Shows a lasting trouble on its target with the next write of the status. What a target or its attempt ended with is
+/// never changed.
 fn show(index: u32, trouble: Trouble, memory: &mut JobMemory) {
     let Some((reason, message)) = trouble else { return };
     let error = TargetError { reason: reason.to_owned(), message: cut(&message, 256) };
     let lasts = memory.target(index).trouble_lasts(&error);
     let Some(mut state) = memory.latest(index).cloned().filter(|_| lasts) else { return };
-    if state.progress.terminal() || state.error.as_ref() == Some(&error) {
+    if state.attempt_over() || state.error.as_ref() == Some(&error) {
         return;
     }
     state.error = Some(error);
