@@ -28,7 +28,7 @@ use crate::components::{GRANTS, component};
 use crate::crash::host::Mortal;
 use crate::crash::line::{Line, Lives, Wire};
 use crate::crash::mishap::{Mishap, Wish};
-use crate::crash::script::{NOBODY, Plot, Script};
+use crate::crash::script::{BARE, NOBODY, Plot, Script};
 use crate::jobs::{Told, replace};
 use crate::oracle;
 use crate::rig::{Ground, Rig, published};
@@ -115,6 +115,9 @@ impl Stage {
         let (mishap, wishes) = Mishap::new();
         if script.plot == Plot::NeverServes {
             rig.world.hold(Pause::Readiness, Scope::World);
+        }
+        if script.plot == Plot::Bounded {
+            rig.seedbed.bare_pod(BARE).await?;
         }
         let (host, anew, wishes, hosts) = (None, None, Some(wishes), 0);
         let mut stage =
@@ -254,6 +257,7 @@ impl Stage {
 pub fn ended_wrong(job: &DynamicObject, plot: Plot, anew: Option<&str>) -> Option<String> {
     let right = |name: &str| match (plot, job.target(name).as_str()) {
         (Plot::NeverServes, end) => end == "Failed/DeadlineExceeded",
+        (Plot::Bounded, end) if name == BARE => end == "Failed/NoController" && attempt(job, name) == 2,
         (_, "Succeeded") => name != NOBODY,
         (_, "Failed/PodNotFound") => anew == Some(name) || name == NOBODY,
         (_, _) => false,
@@ -267,6 +271,10 @@ pub fn ended_wrong(job: &DynamicObject, plot: Plot, anew: Option<&str>) -> Optio
     (!ended).then(|| {
         format!("S3: the job is {:?}, and these targets did not end as they should: {wrong:?}", job.progress())
     })
+}
+
+fn attempt(job: &DynamicObject, name: &str) -> i64 {
+    job.targets().get(name).and_then(|target| target.get("attempt")?.as_i64()).unwrap_or(1)
 }
 
 /// Whether a job that was broken off took nothing but its targets, each at most once. A new pod that was made for a

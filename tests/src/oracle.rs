@@ -1,11 +1,12 @@
 //! What must hold at every version of all jobs, records and pods of a namespace, whatever crashed, lagged or was lost.
 //!
-//! Takes the history of a run; yields each version that broke a property (S1 to S3, S5 to S7, L3), and each gap in which
-//! one could hide. Source: docs/operationjob.md 9. Judges by what the API server stored alone. May not know when a host was
+//! Takes the history of a run; yields each version that broke a property (S1 to S7, L3), and each gap in which one
+//! could hide. Source: docs/operationjob.md 9. Judges by what the API server stored alone. May not know when a host was
 //! killed, nor what it meant to do.
 
 mod pods;
 mod records;
+mod starts;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,6 +67,8 @@ struct Job {
     /// Whether somebody deletes it.
     deleted: bool,
     targets: BTreeMap<String, Target>,
+    /// Indexes of the targets in flight.
+    in_flight: BTreeSet<usize>,
     /// Progress, start and end of a job that has ended.
     end: Option<[Value; 3]>,
 }
@@ -120,6 +123,7 @@ impl Seen<'_> {
             in_records: false,
             deleted: false,
             targets: BTreeMap::new(),
+            in_flight: BTreeSet::new(),
             end: None,
         };
         let mut job = self.jobs.remove(&version.uid).unwrap_or_else(empty);
@@ -140,6 +144,7 @@ impl Seen<'_> {
             wrong.extend(lost.map(|(name, _)| format!("S2: the outcome of {name} is lost")));
             wrong.extend(self.targets(&mut job, told));
         }
+        wrong.extend(job.too_many(version));
         if end[2].is_string() && job.end.is_none() {
             wrong.extend(job.without_outcome(version));
         }

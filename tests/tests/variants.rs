@@ -12,7 +12,8 @@ use oarlock_tests::variants::Variant;
 use oarlock_tests::variants::belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
 use oarlock_tests::variants::identity::{EvictsWithoutPreconditions, NamesInsteadOfUids};
 use oarlock_tests::variants::invention::{
-    BelievesInNewPods, EvictsANewPod, SharesANewPod, StaysInItsFirstEpoch, StoresNoUids, TakesEndsBack, TellsNoFailures,
+    BelievesInNewPods, EvictsANewPod, SharesANewPod, StartsAllAtOnce, StaysInItsFirstEpoch, StoresNoUids,
+    TakesEndsBack, TellsNoFailures,
 };
 use oarlock_tests::variants::neglect::{
     KeepsItsFinalizer, LeavesItsMarks, LeavesTheMarksOfFailures, WritesAfterTheEnd,
@@ -92,6 +93,7 @@ known_bad! {
     targets_without_uids_are_caught: StoresNoUids,
     an_epoch_that_falls_is_caught: StaysInItsFirstEpoch,
     a_new_pod_that_is_shared_is_caught: SharesANewPod,
+    targets_that_start_all_at_once_are_caught: StartsAllAtOnce => "S4: ",
     a_new_pod_that_is_evicted_is_caught: EvictsANewPod,
     marks_that_stay_are_caught: LeavesItsMarks,
     marks_of_failures_that_stay_are_caught: LeavesTheMarksOfFailures,

@@ -49,7 +49,7 @@ fn decides(write: &WriteRecord) -> bool {
 /// The scripts, each without trouble. A deletion comes once for each write of a run that goes well, and delays besides.
 fn scripts() -> Vec<Script> {
     use Mode::{CollaSet, Evict, EvictSameName};
-    use Plot::{Failover, Missing, Namesake, NeverServes, Success};
+    use Plot::{Bounded, Failover, Missing, Namesake, NeverServes, Success};
     let few = [
         (CollaSet, Success),
         (Evict, Success),
@@ -57,6 +57,8 @@ fn scripts() -> Vec<Script> {
         (Evict, Missing),
         (CollaSet, NeverServes),
         (Evict, NeverServes),
+        (CollaSet, Bounded),
+        (Evict, Bounded),
         (CollaSet, Namesake),
         (Evict, Namesake),
         (CollaSet, Failover),

@@ -64,6 +64,8 @@ pub enum Plot {
     Missing,
     /// No new pod ever serves, and each target ends by its deadline.
     NeverServes,
+    /// Two targets are in flight at once, and the first of all is a pod of nobody, which each of its two attempts fails at.
+    Bounded,
     /// Somebody deletes the job at this write.
     Deleted {
         /// Number of the write, from one.
@@ -82,12 +84,20 @@ pub enum Plot {
 
 /// A target that does not exist.
 pub const NOBODY: &str = "nobody";
+/// A target without a controller: nobody would replace it.
+pub const BARE: &str = "bare";
+/// Targets of a bounded job that are in flight at once.
+const PARALLELISM: usize = 2;
 
 impl Plot {
     /// What the spec says beyond its targets.
     #[must_use]
     pub fn spec(self) -> Value {
-        if self == Self::NeverServes { json!({"activeDeadlineSeconds": DEADLINE}) } else { json!({}) }
+        match self {
+            Self::NeverServes => json!({"activeDeadlineSeconds": DEADLINE}),
+            Self::Bounded => json!({"parallelism": PARALLELISM, "retryPolicy": {"limit": 1, "backoffSeconds": 2}}),
+            _ => json!({}),
+        }
     }
 
     /// How late everything is for the host.
@@ -101,7 +111,8 @@ impl Plot {
     #[must_use]
     pub fn names(self, pods: &[(String, String)]) -> Vec<String> {
         let nobody = (self == Self::Missing).then(|| NOBODY.to_owned());
-        pods.iter().map(|(name, _)| name.clone()).chain(nobody).collect()
+        let bare = (self == Self::Bounded).then(|| BARE.to_owned());
+        bare.into_iter().chain(pods.iter().map(|(name, _)| name.clone())).chain(nobody).collect()
     }
 }
 

@@ -36,7 +36,7 @@ impl Seen<'_> {
         wrong
     }
 
-    /// S7: what keeps an origin goes only once its new pod is durable, its target has ended, or its job is gone.
+    /// S7: what keeps an origin goes only once its new pod is durable, its target or the attempt has ended, or its job is gone.
     fn let_go(&self, before: &Version, pod: &Version) -> Vec<String> {
         let unguarded = kept(before) && (pod.is_end || !kept(pod));
         let mark = label(labels::TO_REPLACE);
@@ -47,7 +47,7 @@ impl Seen<'_> {
         let holds = holders(before).into_iter().filter_map(|uid| self.jobs.get(uid));
         let owes = |job: &&Job| {
             let target = job.targets.get(&pod.name).filter(|target| target.uid == pod.uid);
-            target.is_some_and(|target| !target.is_terminal() && target.new_pod.is_empty())
+            target.is_some_and(|target| !target.may_let_go() && target.new_pod.is_empty())
         };
         // A second job may hold a pod that the first lets go for good reasons; the pod stays marked for it.
         holds.filter(owes).map(|job| format!("S7: let go before {} had stored its new pod", job.name)).collect()

@@ -74,6 +74,49 @@ fn letting_go_before_the_new_pod_is_stored_is_a_breach_also_where_the_pod_goes_w
 }
 
 #[test]
+fn letting_go_between_two_attempts_is_no_breach_and_in_the_next_one_it_is() {
+    let waits = job(1, "Processing", json!({"nextAttemptTime": "2026-01-01T00:00:00Z"}));
+    let (kept, free) = (held(2, json!([GUARD])), held(4, json!([])));
+    assert_eq!(found(&[job(1, "Processing", json!({})), kept.clone(), free.clone()]).len(), 1);
+    let started = job(0, "Processing", json!({}));
+    assert_eq!(found(&[started.clone(), kept.clone(), waits.clone(), free.clone()]), Vec::<String>::new());
+    let next = job(3, "Processing", json!({"attempt": 2}));
+    assert_eq!(found(&[started, kept, waits, next, free]).len(), 1);
+}
+
+/// A version of a job of four targets, with this `parallelism` and this more of its status.
+fn bounded(number: u64, parallelism: Value, status: Value) -> Version {
+    let targets = [json!({"name": "a"}), json!({"name": "b"}), json!({"name": "c"}), json!({"name": "d"})];
+    let spec = json!({"parallelism": parallelism, "targets": targets});
+    version(number, "operationjobs", "j", json!({"spec": spec, "status": status}))
+}
+
+#[test]
+fn a_start_beyond_parallelism_is_a_breach_and_one_that_was_before_it_was_lowered_is_none() {
+    let told = |all: [&str; 4]| {
+        let names = ["a", "b", "c", "d"].into_iter();
+        let targets: Vec<_> = names.zip(all).map(|(name, word)| json!({"name": name, "progress": word})).collect();
+        json!({ "targetDetails": targets })
+    };
+    let two = told(["Processing", "Processing", "Pending", "Pending"]);
+    let three = told(["Processing", "Processing", "Processing", "Pending"]);
+    let third = told(["Processing", "Succeeded", "Processing", "Processing"]);
+    assert_eq!(found(&[bounded(1, json!(2), two.clone()), bounded(2, json!(2), three.clone())]).len(), 1);
+    assert_eq!(found(&[bounded(1, json!("26%"), two.clone()), bounded(2, json!("26%"), three.clone())]).len(), 1);
+    assert_eq!(found(&[bounded(1, json!(null), three.clone()), bounded(2, json!(2), two)]), Vec::<String>::new());
+    let lowered = bounded(2, json!(2), three.clone());
+    assert_eq!(found(&[bounded(1, json!(3), three.clone()), lowered.clone()]), Vec::<String>::new());
+    assert_eq!(found(&[bounded(1, json!(3), three), lowered, bounded(3, json!(2), third)]).len(), 1);
+}
+
+#[test]
+fn a_start_beyond_parallelism_is_a_breach_also_where_targets_are_in_ranges() {
+    let told = |processing: &str| json!({"records": {"count": 1}, "ranges": {"processing": processing}});
+    let run = |last: &str| found(&[bounded(1, json!(3), told("0-1")), bounded(2, json!(3), told(last))]).len();
+    assert_eq!((run("0-2"), run("0-1,3"), run("0-3"), run("0,1,2,3")), (0, 0, 1, 1));
+}
+
+#[test]
 fn an_outcome_that_changes_or_is_lost_is_a_breach() {
     assert_eq!(found(&[job(1, "Failed", json!({})), job(2, "Processing", json!({}))]).len(), 1);
     assert_eq!(found(&[job(1, "Failed", json!({})), version(2, "operationjobs", "j", json!({}))]).len(), 1);

@@ -12,6 +12,8 @@ use serde_json::Value;
 pub(super) struct Target {
     pub(super) progress: String,
     pub(super) uid: String,
+    /// Whether an attempt has failed and the next one has not begun.
+    pub(super) waits: bool,
     /// Name of the pod that replaces it.
     pub(super) new_pod: String,
 }
@@ -21,9 +23,20 @@ impl Target {
         matches!(self.progress.as_str(), "Succeeded" | "Failed")
     }
 
+    /// Whether what it holds may go: it has ended, or its attempt has.
+    pub(super) fn may_let_go(&self) -> bool {
+        self.is_terminal() || self.waits
+    }
+
     fn of(told: &Value) -> (String, Self) {
         let text = |pointer: &str| told.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-        (text("/name"), Self { progress: text("/progress"), uid: text("/uid"), new_pod: text("/extraInfo/NewPod") })
+        let target = Self {
+            progress: text("/progress"),
+            uid: text("/uid"),
+            waits: told.pointer("/nextAttemptTime").is_some(),
+            new_pod: text("/extraInfo/NewPod"),
+        };
+        (text("/name"), target)
     }
 }
 

@@ -124,6 +124,19 @@ tells!(
     })
 );
 
+tells!(
+    /// Starts all its targets at once.
+    StartsAllAtOnce, (), |(), request| {
+        let begun = told(&body(request)).find_map(|target| target.get("startTime").cloned());
+        each(request, |target| {
+            if let Some(begun) = begun.clone().filter(|_| text(target, "progress") == "Pending") {
+                set(target, "Processing");
+                target.insert("startTime".to_owned(), begun);
+            }
+        })
+    }
+);
+
 /// Evicts the first new pod that it has found too.
 #[derive(Debug, Default)]
 pub struct EvictsANewPod {
