@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod again;
+pub mod bounding;
 pub mod collaset;
 pub mod deadlines;
 pub mod ending;
@@ -19,10 +20,12 @@ pub mod many;
 pub mod namespaces;
 pub mod outages;
 pub mod panics;
+pub mod pausing;
 pub mod records;
 pub mod releasing;
 pub mod replacing;
 pub mod restarting;
+pub mod retrying;
 pub mod selecting;
 pub mod stored;
 pub mod telling;
@@ -141,6 +144,21 @@ macro_rules! scenarios {
             releasing::a_release_that_is_refused_keeps_no_other_waiting,
             namespaces::a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
+            bounding::no_more_targets_are_in_flight_than_parallelism_and_partition_allow,
+            bounding::parallelism_is_a_share_that_can_be_raised_and_lowered_in_flight,
+            bounding::with_fail_fast_the_rest_is_skipped_and_half_of_the_job_in_flight_goes_on,
+            bounding::with_pause_nothing_starts_until_more_failures_are_tolerated,
+            bounding::a_share_of_failures_that_rounds_to_none_tolerates_none,
+            retrying::a_target_is_released_between_attempts_and_its_third_succeeds,
+            retrying::a_target_whose_last_attempt_fails_has_failed,
+            retrying::no_attempt_begins_before_the_last_one_is_released,
+            retrying::the_wait_between_attempts_goes_on_over_a_restart,
+            pausing::what_is_in_flight_ends_while_the_job_is_paused,
+            pausing::a_refused_eviction_is_not_tried_again_while_the_job_is_paused,
+            pausing::a_pause_holds_each_target_where_it_is_and_a_resumed_job_goes_on,
+            pausing::a_deletion_ends_each_target_where_it_is,
+            pausing::a_raised_partition_moves_only_what_waits_for_it,
+            pausing::a_deadline_that_is_brought_forward_ends_what_has_started,
             telling::conditions_and_events_tell_the_story_of_a_job,
         }
     };

@@ -39,5 +39,7 @@ on_sim! {
     releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
     records::records_that_were_removed_or_stripped_are_written_anew,
     many::of_ten_thousand_targets_every_second_one_fails,
+    retrying::each_attempt_restarts_a_container_once,
+    retrying::targets_in_records_are_tried_again_too,
     many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,
 }
