@@ -62,6 +62,7 @@ pub mod round {
     pub mod context;
     pub mod decide;
     pub mod decided;
+    mod ending;
     pub mod events;
     mod exclusive;
     pub mod finalize;
@@ -81,6 +82,7 @@ pub mod round {
     pub mod status;
     pub mod target;
     pub mod target_memory;
+    mod tell;
     pub mod unlisted;
     mod unread;
 }
