@@ -77,6 +77,7 @@ pub mod round {
     pub mod refresh;
     mod release;
     pub mod results;
+    mod room;
     pub mod selection;
     pub mod shards;
     pub mod status;

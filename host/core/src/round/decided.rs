@@ -1,12 +1,14 @@
 //! Decisions on the way from a round to its record, and what a record made durable. Plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_api::OperationJobStatus;
 
 use crate::cluster::writes::{EventNote, Priority, StoredShard, Write};
 use crate::job::progress::Counts;
-use crate::job::state::TargetState;
+use crate::job::state::{Progress, TargetState};
+use crate::round::availability::Availability;
+use crate::round::memory::JobMemory;
 
 /// A decision about a target that is not durable yet, with the writes that follow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -58,4 +60,58 @@ pub struct Commit {
     pub shards: BTreeMap<u32, StoredShard>,
     /// The events that follow.
     pub events: Vec<EventNote>,
+}
+
+impl JobMemory {
+    /// Stores a decision, in place of any other about the target.
+    pub fn decide(&mut self, index: u32, decided: Decided) {
+        self.latest.put(index, decided.state.progress);
+        self.availability.doubt(index);
+        if decided.writes.is_empty() {
+            self.urgent.remove(&index);
+        } else {
+            self.urgent.insert(index);
+        }
+        self.decided.insert(index, decided);
+    }
+
+    /// Takes back a decision about a target.
+    pub fn take_back(&mut self, index: u32) {
+        if self.decided.remove(&index).is_some() {
+            self.urgent.remove(&index);
+            if let Some(stored) = self.state.target(index) {
+                self.latest.put(index, stored.progress);
+            }
+            self.availability.doubt(index);
+        }
+    }
+
+    /// Takes back the starts, and the further attempts, that are not recorded yet: the spec that allowed them has changed.
+    pub(super) fn take_back_starts(&mut self) -> BTreeSet<u32> {
+        let begins = |(index, decided): (&u32, &Decided)| {
+            let stored = self.state.target(*index)?;
+            let waits = stored.progress == Progress::Pending || stored.between_attempts();
+            let goes = decided.state.progress == Progress::Processing && !decided.state.between_attempts();
+            (waits && goes).then_some(*index)
+        };
+        let starts: BTreeSet<u32> = self.decided.iter().filter_map(begins).collect();
+        for index in &starts {
+            self.take_back(*index);
+            self.after_record.remove(index);
+            self.dirty.insert(*index);
+        }
+        starts
+    }
+
+    /// Drops decisions that were not recorded: the next round reads the job again and decides again.
+    pub fn forget_plan(&mut self) {
+        self.unfreeze();
+        self.decided.clear();
+        self.urgent.clear();
+        self.waits_for_starts = false;
+        self.latest = self.durable.clone();
+        self.availability = Availability::default();
+        self.reload = true;
+        self.shards.read_again();
+    }
 }

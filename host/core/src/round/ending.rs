@@ -17,7 +17,7 @@ use crate::job::state::{Progress, TargetState, ended, next_attempt, waiting_for_
 use crate::job::time::after;
 use crate::plugin::visit::Call;
 use crate::round::context::Target;
-use crate::round::judge::too_late_for;
+use crate::round::pace::too_late_for;
 use crate::round::target::{Need, PlannedVisit, error, visit};
 use crate::round::target_memory::{PendingFailure, TargetMemory};
 use crate::shared::holds;

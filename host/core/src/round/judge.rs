@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::TargetError;
 
 use crate::cluster::live_reads::LiveRead;
@@ -19,6 +19,7 @@ use crate::plugin::proposal::{CallFailure, Mutation, PluginError, PluginEvent, P
 use crate::plugin::visit::{Answer, Call, Trap};
 use crate::round::calls::PlannedCall;
 use crate::round::lifecycle::Finish;
+use crate::round::pace::wait_after;
 use crate::round::refresh::{note_claims, stored_claims};
 use crate::round::target::PlannedVisit;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
@@ -28,10 +29,6 @@ use crate::shared::tables::Tables;
 
 /// Traps in a row, each on a fresh instance, that end a target's attempt.
 pub(super) const TRAPS: u32 = 3;
-/// First wait after a retryable failure, in seconds; doubles.
-const FIRST_WAIT: i64 = 1;
-/// Longest wait after a retryable failure, in seconds.
-pub(super) const LONGEST_WAIT: i64 = 60;
 /// Longest time between visits: a slow check that no change was missed.
 const SLOW_CHECK: SignedDuration = SignedDuration::from_secs(60);
 /// Most live reads of one target in one round: a plugin that asks for more waits as after any failure.
@@ -389,18 +386,4 @@ impl PlannedCall<'_> {
 pub fn not_made(target: &str, why: &str) -> PluginEvent {
     let message = format!("{target}: a write that was proposed with the end of the target was not made: {why}");
     PluginEvent { warning: true, reason: "UpdateObjectFailed".into(), message }
-}
-
-/// The wait after `tries` failures in a row, or the plugin's own.
-pub fn wait_after(tries: u32, own_ms: Option<u32>) -> SignedDuration {
-    match own_ms {
-        Some(ms) => SignedDuration::from_millis(i64::from(ms)),
-        None => SignedDuration::from_secs((FIRST_WAIT << tries.min(6)).min(LONGEST_WAIT)),
-    }
-}
-
-/// The time after which a request sent at `sent` can no longer take effect: an API server gives up a request of its own
-/// accord after a minute.
-pub fn too_late_for(sent: Timestamp) -> Timestamp {
-    after(sent, SignedDuration::from_secs(65))
 }

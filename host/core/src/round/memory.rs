@@ -275,46 +275,6 @@ impl JobMemory {
         }
     }
 
-    /// Stores a decision, in place of any other about the target.
-    pub fn decide(&mut self, index: u32, decided: Decided) {
-        self.latest.put(index, decided.state.progress);
-        self.availability.doubt(index);
-        if decided.writes.is_empty() {
-            self.urgent.remove(&index);
-        } else {
-            self.urgent.insert(index);
-        }
-        self.decided.insert(index, decided);
-    }
-
-    /// Takes back a decision about a target.
-    pub fn take_back(&mut self, index: u32) {
-        if self.decided.remove(&index).is_some() {
-            self.urgent.remove(&index);
-            if let Some(stored) = self.state.target(index) {
-                self.latest.put(index, stored.progress);
-            }
-            self.availability.doubt(index);
-        }
-    }
-
-    /// Takes back the starts, and the further attempts, that are not recorded yet: the spec that allowed them has changed.
-    pub(super) fn take_back_starts(&mut self) -> BTreeSet<u32> {
-        let begins = |(index, decided): (&u32, &Decided)| {
-            let stored = self.state.target(*index)?;
-            let waits = stored.progress == Progress::Pending || stored.between_attempts();
-            let goes = decided.state.progress == Progress::Processing && !decided.state.between_attempts();
-            (waits && goes).then_some(*index)
-        };
-        let starts: BTreeSet<u32> = self.decided.iter().filter_map(begins).collect();
-        for index in &starts {
-            self.take_back(*index);
-            self.after_record.remove(index);
-            self.dirty.insert(*index);
-        }
-        starts
-    }
-
     /// Notes what the lifecycle of its pod keeps a target from.
     pub(super) fn note_lifecycle(&mut self, index: u32, wait: Option<&LifecycleWait>) {
         match wait {
@@ -336,18 +296,6 @@ impl JobMemory {
         self.targets.remove(&index);
         self.agenda.set(index, None);
         self.again |= self.at_rest();
-    }
-
-    /// Drops decisions that were not recorded: the next round reads the job again and decides again.
-    pub fn forget_plan(&mut self) {
-        self.unfreeze();
-        self.decided.clear();
-        self.urgent.clear();
-        self.waits_for_starts = false;
-        self.latest = self.durable.clone();
-        self.availability = Availability::default();
-        self.reload = true;
-        self.shards.read_again();
     }
 
     /// The memory of a target; created on first use.

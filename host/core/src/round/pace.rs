@@ -1,8 +1,8 @@
-//! Earliest times for the next write of a status.
+//! Earliest times for the next write of a status, and waits after failures.
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::job::time::after_millis;
+use crate::job::time::{after, after_millis};
 use crate::round::memory::JobMemory;
 
 /// Shortest time between two writes of a status that mutations wait for.
@@ -15,6 +15,10 @@ const LAZY_MS: i64 = 1_000;
 const AWAITED_MS: i64 = 100;
 /// Longest wait of the end of a target or of the job.
 const END_MS: i64 = 1_500;
+/// First wait after a retryable failure, in seconds; doubles.
+const FIRST_WAIT: i64 = 1;
+/// Longest wait after a retryable failure, in seconds.
+pub(super) const LONGEST_WAIT: i64 = 60;
 
 /// Earliest time to write a status that mutations wait for.
 pub fn urgent_slot(memory: &JobMemory) -> Option<Timestamp> {
@@ -33,4 +37,18 @@ pub fn awaited_slot(memory: &JobMemory) -> Option<Timestamp> {
 pub fn lazy_slot(memory: &JobMemory) -> Option<Timestamp> {
     let most = if memory.latest.ended() > memory.durable.ended() { END_MS } else { i64::MAX };
     memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).max(LAZY_MS).min(most)))
+}
+
+/// The wait after `tries` failures in a row, or the plugin's own.
+pub fn wait_after(tries: u32, own_ms: Option<u32>) -> SignedDuration {
+    match own_ms {
+        Some(ms) => SignedDuration::from_millis(i64::from(ms)),
+        None => SignedDuration::from_secs((FIRST_WAIT << tries.min(6)).min(LONGEST_WAIT)),
+    }
+}
+
+/// The time after which a request sent at `sent` can no longer take effect: an API server gives up a request of its own
+/// accord after a minute.
+pub fn too_late_for(sent: Timestamp) -> Timestamp {
+    after(sent, SignedDuration::from_secs(65))
 }

@@ -9,7 +9,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::writes::{Entry, EventNote, Priority, Write};
-use crate::job::ranges;
 use crate::job::state::TargetState;
 use crate::job::time::after;
 use crate::round::availability::{self, within_bound};
@@ -23,22 +22,20 @@ use crate::round::memory::JobMemory;
 use crate::round::pace::urgent_slot;
 use crate::round::refresh::{Refresh, reindex};
 use crate::round::results::take_results;
-use crate::round::status::PROCESSING_BYTES;
+use crate::round::room::ranges_room;
 use crate::round::target::{Need, PlannedVisit};
 use crate::round::target_memory::TargetMemory;
 use crate::shared::tables::{SharedTables, Tables, lock};
 use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 
 /// Most targets of one round, so that one huge job never keeps the others waiting: one record's worth.
-const BATCH: usize = 250;
+pub(super) const BATCH: usize = 250;
 /// Wait for the other jobs of the namespace to be read.
 const READ_AGAIN: SignedDuration = SignedDuration::from_millis(200);
 /// Wait after live reads that the API server did not answer.
 const FAILED_READ_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 /// Wait while other jobs' targets use all that a plugin may have in flight.
 const FULL_AGAIN: SignedDuration = SignedDuration::from_secs(1);
-/// Bytes that one index can add to a text of ranges.
-const INDEX_BYTES: usize = 6;
 
 /// The work of a round on the targets of a job.
 #[derive(Debug, Default)]
@@ -314,16 +311,6 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     found.into_iter().take(most.min(ranges_room(memory))).collect()
 }
 
-/// The number of further targets that may be in flight before their ranges exceed the status.
-fn ranges_room(memory: &JobMemory) -> usize {
-    let processing = &memory.latest.processing;
-    if processing.len() * INDEX_BYTES + BATCH * INDEX_BYTES < PROCESSING_BYTES {
-        return usize::MAX;
-    }
-    let (text, cut) = ranges::format(processing, PROCESSING_BYTES);
-    if cut { 0 } else { PROCESSING_BYTES.saturating_sub(text.len()) / INDEX_BYTES }
-}
-
 fn turn_to(index: u32, round: &Round<'_>, memory: &mut JobMemory, plan: &mut Plan, reads: &mut BTreeSet<LiveRead>) {
     let mut known = memory.targets.remove(&index).unwrap_or_default();
     let Some(target) = round.target(index, memory) else { return };
@@ -374,39 +361,5 @@ fn bump(round: &Round<'_>, target: &Target<'_>, write: Write, epoch: i64) -> Ent
         writes: vec![write],
         events: Vec::new(),
         since: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_ranges_of_those_in_flight_are_never_cut_by_starts() {
-        // Every second target is in flight: no two are neighbours, so that each costs most.
-        for (begun, most) in [(3_000, 1), (0, 7), (0, BATCH)] {
-            let mut memory = JobMemory::default();
-            let mut free = (0..10_000).step_by(2);
-            memory.latest.processing.extend(free.by_ref().take(begun));
-            loop {
-                let room = ranges_room(&memory).min(most);
-                let started = free.by_ref().take(room);
-                memory.latest.processing.extend(started);
-                let (text, cut) = ranges::format(&memory.latest.processing, PROCESSING_BYTES);
-                assert!(!cut && text.len() <= PROCESSING_BYTES, "{} in flight", memory.latest.processing.len());
-                if room == 0 {
-                    assert!(text.len() + INDEX_BYTES > PROCESSING_BYTES, "{} bytes, and no room", text.len());
-                    break;
-                }
-            }
-            assert!(free.next().is_some(), "all of them would not fit");
-        }
-        let memory = |last: u32| {
-            let mut memory = JobMemory::default();
-            memory.latest.processing.extend((0..last).step_by(2));
-            memory
-        };
-        assert_eq!(ranges_room(&memory(10_000)), 0, "what is cut already has no room");
-        assert_eq!(ranges_room(&memory(2_000)), usize::MAX);
     }
 }

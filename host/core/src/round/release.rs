@@ -11,7 +11,8 @@ use crate::job::time::after;
 use crate::plugin::proposal::{PluginEvent, Proposal};
 use crate::plugin::visit::Answer;
 use crate::round::calls::PlannedCall;
-use crate::round::judge::{LONGEST_WAIT, TRAPS, Verdict, unchanged, wait_after};
+use crate::round::judge::{TRAPS, Verdict, unchanged};
+use crate::round::pace::{LONGEST_WAIT, wait_after};
 use crate::round::target_memory::TargetMemory;
 use crate::shared::holds;
 

@@ -14,8 +14,9 @@ use crate::job::time::{after, before};
 use crate::plugin::proposal::PluginEvent;
 use crate::round::decided::Decided;
 use crate::round::events::EventBuilder;
-use crate::round::judge::{not_made, too_late_for, wait_after};
+use crate::round::judge::not_made;
 use crate::round::memory::JobMemory;
+use crate::round::pace::{too_late_for, wait_after};
 use crate::round::target_memory::{TargetMemory, UnknownWrite};
 
 /// First wait after an eviction that a budget refused, in seconds; doubles up to a minute.

@@ -7,7 +7,7 @@ use oarlock_api::TargetError;
 use crate::job::state::{TargetState, cut};
 use crate::job::time::after;
 use crate::round::context::Target;
-use crate::round::judge::too_late_for;
+use crate::round::pace::too_late_for;
 use crate::round::target::Need;
 use crate::round::target_memory::TargetMemory;
 
