@@ -37,9 +37,9 @@ pub mod plugin {
 /// Tables and queues that the jobs of one term share.
 pub mod shared {
     pub mod budgets;
-    pub mod busy;
     pub mod claims;
     pub mod cleanup;
+    pub mod disrupted;
     pub mod exclusive;
     pub mod holds;
     pub mod orphans;

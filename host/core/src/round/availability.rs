@@ -38,10 +38,10 @@ impl Availability {
 
 /// Notes what all targets in flight work on, as a term reads them or another plugin comes.
 pub(super) fn note_all(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
-    memory.woken.extend(tables.forget_busy(&round.job.key));
+    memory.woken.extend(tables.forget_disrupted(&round.job.key));
     let in_flight: Vec<u32> = memory.latest.processing.union(&memory.durable.processing).copied().collect();
     for index in in_flight {
-        tables.note_busy(&round.job.key, index, memory.state.name(index));
+        tables.note_disrupted(&round.job.key, index, memory.state.name(index));
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, ta
             progress => progress == Progress::Processing,
         });
         if starts {
-            tables.note_busy(&round.job.key, *index, memory.state.name(*index));
+            tables.note_disrupted(&round.job.key, *index, memory.state.name(*index));
         }
     }
 }
@@ -64,7 +64,7 @@ pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, ta
 pub(super) fn note_ends(round: &Round<'_>, indexes: &BTreeSet<u32>, memory: &mut JobMemory, tables: &mut Tables) {
     for index in indexes {
         if !memory.durable.processing.contains(index) && !memory.latest.processing.contains(index) {
-            memory.woken.extend(tables.note_idle(&round.job.key, *index));
+            memory.woken.extend(tables.note_undisrupted(&round.job.key, *index));
         }
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn refresh(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Ta
             memory.availability.doubt(index);
         }
     }
-    let heard = tables.busy.take_doubts(&round.job.key);
+    let heard = tables.disrupted.take_doubts(&round.job.key);
     if !wanted {
         return;
     }
@@ -107,7 +107,7 @@ fn is_down(round: &Round<'_>, memory: &JobMemory, tables: &Tables, index: u32) -
         Progress::Pending => {
             // The object of its name may not be the one that a selector found.
             let own = |object: &Object| state.uid.as_ref().is_none_or(|uid| *uid == object.uid);
-            tables.busy.elsewhere(&round.job.key, name)
+            tables.disrupted.elsewhere(&round.job.key, name)
                 || !pod(name).is_some_and(|object| own(&object) && works(&object))
         }
         Progress::Failed => left_down(round, state, name),

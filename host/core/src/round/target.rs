@@ -1,7 +1,7 @@
 //! The next need of one target.
 //!
-//! Takes its durable state, its memory and the views of this round; yields a [`Need`]. May not act on it. A deadline
-//! fires here. Source: docs/operationjob.md 3.5 to 3.11.
+//! Takes its durable state, its memory and the views of this round; yields a [`Need`]. May not act on it.
+//! `ending.rs` says how an attempt ends. Source: docs/operationjob.md 3.5 to 3.11.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

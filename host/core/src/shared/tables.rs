@@ -8,8 +8,8 @@ use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
 use crate::shared::budgets::Budgets;
-use crate::shared::busy::BusyObjects;
 use crate::shared::claims::Claims;
+use crate::shared::disrupted::DisruptedObjects;
 use crate::shared::exclusive::ExclusivePods;
 use crate::shared::successors::RootController;
 use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
@@ -24,7 +24,7 @@ pub struct Tables {
     /// The pods that exclusive plugins work on.
     pub exclusive: ExclusivePods,
     /// The objects that targets in flight work on.
-    pub busy: BusyObjects,
+    pub disrupted: DisruptedObjects,
     /// What the plugins may make the host do.
     pub budgets: Budgets,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
@@ -79,17 +79,17 @@ impl Tables {
     }
 
     /// Notes that a target works on its object.
-    pub fn note_busy(&mut self, job: &JobKey, index: u32, name: &str) {
-        if self.busy.take(job, index, name) {
+    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, name: &str) {
+        if self.disrupted.take(job, index, name) {
             let others = self.others_of(job, name);
-            self.busy.doubt(&others);
+            self.disrupted.doubt(&others);
         }
     }
 
     /// Notes that a target works on its object no more. Returns the targets of other jobs that may start for it.
-    pub fn note_idle(&mut self, job: &JobKey, index: u32) -> BTreeSet<TargetId> {
-        let others = self.busy.give_back(job, index).map(|name| self.others_of(job, &name)).unwrap_or_default();
-        self.busy.doubt(&others);
+    pub fn note_undisrupted(&mut self, job: &JobKey, index: u32) -> BTreeSet<TargetId> {
+        let others = self.disrupted.give_back(job, index).map(|name| self.others_of(job, &name)).unwrap_or_default();
+        self.disrupted.doubt(&others);
         others
     }
 
@@ -115,17 +115,17 @@ impl Tables {
             jobs.remove(job);
         }
         let mut woken = self.exclusive.forget(job);
-        woken.extend(self.forget_busy(job));
+        woken.extend(self.forget_disrupted(job));
         woken
     }
 
     /// Forgets what the targets of a job work on. Returns the targets of other jobs that may start for it.
-    pub fn forget_busy(&mut self, job: &JobKey) -> BTreeSet<TargetId> {
+    pub fn forget_disrupted(&mut self, job: &JobKey) -> BTreeSet<TargetId> {
         let mut woken = BTreeSet::new();
-        for name in self.busy.forget(job) {
+        for name in self.disrupted.forget(job) {
             woken.extend(self.others_of(job, &name));
         }
-        self.busy.doubt(&woken);
+        self.disrupted.doubt(&woken);
         woken
     }
 }

@@ -109,13 +109,13 @@ fn what_another_job_works_on_counts_before_the_cache_shows_it() {
     let mut bench = Bench::new(spec);
     bench.show(pod("a", true));
     bench.show(pod("b", true));
-    lock(&bench.tables).note_busy(&other, 0, "b");
+    lock(&bench.tables).note_disrupted(&other, 0, "b");
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Processing", "the other one has made b unavailable already");
     bench.vanish("b");
     step(&mut bench, &mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Processing Succeeded");
-    let woken = lock(&bench.tables).note_idle(&other, 0);
+    let woken = lock(&bench.tables).note_undisrupted(&other, 0);
     assert!(woken.is_empty(), "b has ended");
 }
 
@@ -127,10 +127,10 @@ fn the_end_of_another_jobs_work_makes_room() {
     let mut bench = Bench::new(spec);
     bench.show(pod("a", true));
     bench.show(pod("b", true));
-    lock(&bench.tables).note_busy(&other, 0, "b");
+    lock(&bench.tables).note_disrupted(&other, 0, "b");
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Pending");
-    let woken = lock(&bench.tables).note_idle(&other, 0);
+    let woken = lock(&bench.tables).note_undisrupted(&other, 0);
     woken.into_iter().for_each(|(_, index)| bench.memory.turn_to(index));
     step(&mut bench, &mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Processing Pending");

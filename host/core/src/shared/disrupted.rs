@@ -10,13 +10,13 @@ use crate::shared::wake_index::TargetId;
 
 /// The objects that targets in flight work on, by namespace and name.
 #[derive(Debug, Default)]
-pub struct BusyObjects {
+pub struct DisruptedObjects {
     by_name: HashMap<(String, String), BTreeSet<(JobKey, u32)>>,
     of_job: HashMap<JobKey, BTreeMap<u32, String>>,
     doubts: HashMap<JobKey, BTreeSet<u32>>,
 }
 
-impl BusyObjects {
+impl DisruptedObjects {
     /// Notes that a target works on the object of this name. True if that is new.
     pub fn take(&mut self, job: &JobKey, index: u32, name: &str) -> bool {
         self.of_job.entry(job.clone()).or_default().insert(index, name.to_owned());
