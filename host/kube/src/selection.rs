@@ -83,10 +83,10 @@ fn one_controller(found: &[(FoundTarget, Option<String>)], query: &TargetQuery) 
     match query {
         TargetQuery::Controller { kind, name } if controllers.len() > 1 => {
             let message = format!(
-                "failed to tell which pods are those of {} {name}: there are still some of an earlier one of this name",
+                "failed to tell which pods are those of {} {name}: there are still some of an earlier one of this name; delete those, or select by label",
                 kind.kind
             );
-            Err(ReadFailure { message, refused: false })
+            Err(ReadFailure { message, refused: true })
         }
         _ => Ok(()),
     }

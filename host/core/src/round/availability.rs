@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::cluster::object::{Object, ObjectKey};
+use crate::job::key::JobKey;
 use crate::job::state::{Progress, TargetState};
 use crate::round::context::Round;
 use crate::round::memory::JobMemory;
@@ -37,11 +38,11 @@ impl Availability {
 }
 
 /// Notes what all targets in flight work on, as a term reads them or another plugin comes.
-pub(super) fn note_all(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
-    memory.woken.extend(tables.forget_disrupted(&round.job.key));
+pub(super) fn note_all(job: &JobKey, memory: &mut JobMemory, tables: &mut Tables) {
+    memory.woken.extend(tables.forget_disrupted(job));
     let in_flight: Vec<u32> = memory.latest.processing.union(&memory.durable.processing).copied().collect();
     for index in in_flight {
-        tables.note_disrupted(&round.job.key, index, memory.state.name(index));
+        tables.note_disrupted(job, index, memory.state.name(index));
     }
 }
 

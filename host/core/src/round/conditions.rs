@@ -18,6 +18,9 @@ struct Facts<'a> {
     held_back: Option<&'a HeldBack>,
 }
 
+/// Reasons of `LifecycleBlocked`.
+const REASONS: [&str; 5] = ["NotControlled", "NoWebhook", "RulesPending", "TrafficDraining", "NotServiceAvailable"];
+
 /// Most pods that a condition names.
 const NAMED: usize = 5;
 
@@ -117,8 +120,12 @@ fn paused(facts: &Facts<'_>, progress: Progress) -> Word {
 fn lifecycle_blocked(memory: &JobMemory) -> Option<Word> {
     let kind = "LifecycleBlocked";
     let Some((_, first)) = memory.lifecycle.first_key_value() else {
-        let was = memory.state.conditions.iter().any(|condition| condition.kind == kind);
-        return was.then(|| word(kind, false, "NotBlocked", "the lifecycle of no pod holds a target up"));
+        let stored = memory.state.conditions.iter().find(|condition| condition.kind == kind)?;
+        if !memory.epoch_raised && stored.status == "True" {
+            // This term has visited nobody yet.
+            return Some(word(kind, true, REASONS.into_iter().find(|own| *own == stored.reason)?, &stored.message));
+        }
+        return Some(word(kind, false, "NotBlocked", "the lifecycle of no pod holds a target up"));
     };
     let named = memory.lifecycle.iter().take(NAMED);
     let named: Vec<String> =

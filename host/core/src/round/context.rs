@@ -10,6 +10,7 @@ use crate::cluster::live_reads::{LiveRead, LiveReads, Sighting};
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
+use crate::job::policy::Policy;
 use crate::job::spec::{Invalid, ValidSpec, deadline_seconds};
 use crate::job::state::TargetState;
 use crate::job::time::{after_seconds, milliseconds, whole};
@@ -48,6 +49,8 @@ pub struct Round<'a> {
     pub now: Timestamp,
     /// The checked spec, or the reason why it is invalid.
     pub spec: Result<Arc<ValidSpec>, Invalid>,
+    /// How it goes on. One whose spec was made invalid keeps what that says of it.
+    pub policy: Policy,
     /// What keeps targets from being started or operated.
     pub brakes: Brakes,
     /// The plugin of the action.
@@ -74,12 +77,14 @@ impl<'a> Round<'a> {
         let object = observed.job.as_deref()?;
         let spec = memory.check(key, object, plugin);
         let spec = select(key, spec, observed, memory, plugin.serving().is_some());
-        let brakes = spec.as_deref().map(|spec| Brakes::of(spec, memory.counts())).unwrap_or_default();
+        let policy = spec.as_deref().map(|spec| spec.policy.clone()).unwrap_or_else(|_| stored_policy(object));
+        let brakes = Brakes::of(&policy, memory.counts());
         Some(Self {
             job: JobRef { key: key.clone(), uid: object.metadata.uid.clone().unwrap_or_default() },
             object,
             now: observed.now,
             spec,
+            policy,
             brakes,
             plugin,
             store,
@@ -137,7 +142,7 @@ impl<'a> Round<'a> {
 
     /// The wait before the attempt that follows this one, if another one follows.
     pub fn retry_after(&self, attempt: u32) -> Option<SignedDuration> {
-        self.valid().filter(|_| !self.deleting())?.policy.retry.wait_after(attempt)
+        if self.deleting() { None } else { self.policy.retry.wait_after(attempt) }
     }
 
     /// Says that no target can begin before its deadline, where the spec asks for that.
@@ -246,4 +251,9 @@ impl Target<'_> {
 /// `spec.action`, empty if absent.
 pub fn action(job: &OperationJob) -> &str {
     job.spec.as_ref().and_then(|spec| spec.action.as_deref()).unwrap_or_default()
+}
+
+/// The policy of a job whose spec is invalid in another respect.
+fn stored_policy(job: &OperationJob) -> Policy {
+    job.spec.as_ref().and_then(|spec| Policy::read(spec).ok()).unwrap_or_default()
 }

@@ -268,7 +268,7 @@ fn job_entry(round: &Round<'_>, writes: Vec<Write>, event: Option<EventNote>, ep
 fn makes_room(round: &Round<'_>, memory: &JobMemory) -> bool {
     let Some(spec) = round.valid() else { return false };
     let ended = memory.latest.ended() > memory.durable.ended();
-    let brakes = Brakes::of(spec, memory.counts());
+    let brakes = Brakes::of(&round.policy, memory.counts());
     ended && !memory.latest.pending.is_empty() && (spec.policy.bounds_starts() || brakes != round.brakes)
 }
 

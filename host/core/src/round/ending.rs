@@ -53,6 +53,7 @@ impl Target<'_> {
             .trouble
             .as_ref()
             .map(|(trouble, _)| trouble.clone())
+            .or_else(|| known.lifecycle.as_ref().map(|wait| error(wait.reason, wait.message.clone())))
             .or_else(|| known.changes.trouble(self.round.now))
             .or_else(|| self.stored.error.clone().filter(|_| self.stored.between_attempts()));
         let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));
@@ -151,6 +152,10 @@ impl Target<'_> {
             return self.release(known);
         }
         known.check_at = None;
+        if self.round.valid().is_some() && self.round.retry_after(self.stored.attempt).is_none() {
+            // Its limit was lowered.
+            return Need::Set(ended(self.stored, Progress::Failed, self.round.second(), self.stored.error.clone()));
+        }
         let due = self.stored.next_attempt.is_none_or(|time| time <= self.round.now);
         if !due || !self.round.may_try_again() {
             return Need::Rest;

@@ -13,6 +13,8 @@ use crate::round::memory::JobMemory;
 
 /// Extra of KusionStack's API: the pod whose replacement the target itself is.
 const IS_REPLACEMENT_OF: &str = "NotAllowedToReplaceNewPod";
+/// The word for targets that wait for their next attempt.
+const RETRY: &str = "Retry";
 /// Names of obstacles that are shown; a job can meet as many as it has targets in flight.
 const SHOWN: usize = 2;
 
@@ -52,7 +54,10 @@ pub(crate) fn held_back(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBac
         PluginLookup::Serving(_) if counts.processing == 0 => {
             paused(round).or_else(|| no_start(round, counts)).or_else(|| unavailable(round, memory))
         }
-        PluginLookup::Serving(_) => in_flight(memory, counts),
+        PluginLookup::Serving(_) => match in_flight(memory, counts) {
+            Some(held) if held.word == RETRY => Some(paused(round).unwrap_or(held)),
+            held => held,
+        },
     }
 }
 
@@ -138,7 +143,7 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
             target.attempt,
             write_time(time)
         );
-        return Some(HeldBack::new("Retry", sentence));
+        return Some(HeldBack::new(RETRY, sentence));
     }
     if let Some(error) = &target.error {
         return Some(match error.reason.as_str() {

@@ -165,7 +165,8 @@ impl PlannedCall<'_> {
                 let uid = &self.target.round.job.uid;
                 let puts = || writes.iter().any(|write| holds::is_put_by(write, &self.target.key, uid));
                 let object = self.planned.object.as_ref();
-                let held = object.filter(|object| holds::held(object, uid) || puts());
+                let held =
+                    object.filter(|object| holds::held(object, uid) || puts() || self.target.is_unfinished(object));
                 known.held = held.map(|object| object.uid.clone());
                 let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
                 Verdict { state: Some(next), writes, events, ..Verdict::default() }

@@ -9,7 +9,7 @@ use oarlock_api::TargetError;
 use crate::cluster::lifecycle::{PodOperation, controlled, service_available};
 use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
-use crate::job::state::{TargetState, extras};
+use crate::job::state::{Progress, TargetState, extras};
 use crate::job::time::{after, after_seconds, read_time, write_time};
 use crate::plugin::manifest::Lifecycle;
 use crate::plugin::proposal::PluginEvent;
@@ -45,7 +45,8 @@ impl Round<'_> {
         self.serving().is_some_and(|plugin| match plugin.manifest.lifecycle {
             Lifecycle::Off => false,
             Lifecycle::On => true,
-            Lifecycle::Controlled => controlled(pod),
+            // Whoever takes the pod out of control in the middle does not end what has begun.
+            Lifecycle::Controlled => controlled(pod) || self.operation().shows(pod),
         })
     }
 }
@@ -93,7 +94,7 @@ impl Target<'_> {
         }
         match operation.busy(pod) {
             Some(message) => Gate::Busy(TargetError { reason: "LifecycleBusy".into(), message }),
-            None if self.round.brakes.pause() => Gate::Wait,
+            None if self.round.brakes.pause() || self.round.valid().is_none() => Gate::Wait,
             None => Gate::Begin(Box::new(self.begin(self.stored.clone(), pod))),
         }
     }
@@ -149,12 +150,21 @@ impl Target<'_> {
         Some(Finish { write, event: None })
     }
 
-    /// The write that cancels the operation of a target which is released, and the event that follows it.
-    pub(super) fn cancel(&self, pod: &Object) -> Option<(Write, PluginEvent)> {
-        let body = self.round.operation().cancel(pod)?;
-        let action = self.round.action();
-        let reason = format!("{action}OpsLifecycleCanceled");
-        let message = format!("{action} is cancelled on this pod for OperationJob {}", self.round.job.key.name);
+    /// True if the operation on the pod of a target that has succeeded was not finished: then its release does that.
+    pub(super) fn is_unfinished(&self, pod: &Object) -> bool {
+        self.round.takes_part(pod) && self.round.operation().finish(pod).is_some()
+    }
+
+    /// The write that ends the operation of a target which is released, and the event that follows it: it is cancelled,
+    /// or finished if the target has succeeded.
+    pub(super) fn end_operation(&self, pod: &Object) -> Option<(Write, PluginEvent)> {
+        let succeeded = self.stored.progress == Progress::Succeeded;
+        let operation = self.round.operation();
+        let body = if succeeded { operation.finish(pod) } else { operation.cancel(pod) }?;
+        let (action, job) = (self.round.action(), &self.round.job.key.name);
+        let (word, done) = if succeeded { ("Finished", "done") } else { ("Canceled", "cancelled") };
+        let reason = format!("{action}OpsLifecycle{word}");
+        let message = format!("{action} is {done} on this pod for OperationJob {job}");
         Some((Write::patch(&self.key, body), PluginEvent { warning: false, reason, message }))
     }
 }

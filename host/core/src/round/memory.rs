@@ -18,6 +18,7 @@ use crate::job::state::{JobState, Progress, TargetState};
 use crate::plugin::lookup::PluginLookup;
 use crate::round::agenda::Agenda;
 use crate::round::availability::Availability;
+use crate::round::brakes::Brakes;
 use crate::round::decided::{Commit, Decided, Standing, StoredVersion};
 use crate::round::fit::{Checked, fits, granted};
 use crate::round::selection::Selecting;
@@ -36,6 +37,8 @@ pub struct JobMemory {
     pub version: Option<StoredVersion>,
     /// The next record waits for the starts that ends made room for.
     pub waits_for_starts: bool,
+    /// The brakes of the last round.
+    pub brakes: Brakes,
     /// The spec was edited since the last round.
     pub edited: bool,
     /// The status as it was last stored, to tell an own write from another client's.

@@ -108,8 +108,8 @@ impl JobMemory {
 /// Permission to start and visit targets in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartGate {
-    /// At most this many targets may be started.
-    Open(usize),
+    /// At most this many targets may be started, and whether other jobs bound that.
+    Open(usize, bool),
     /// Those in flight may be visited, none may start: no valid spec or no plugin.
     NoStarts,
     /// The same, until this term has read all jobs of the namespace: one of them may have claimed what a target needs.
@@ -141,7 +141,8 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
     let of_all = plugin.targets_in_flight().saturating_sub(own).saturating_sub(elsewhere);
     let of_job = plugin.targets_of_one_job().min(spec.policy.most_in_flight(memory.state.targets.len()));
-    StartGate::Open(of_all.min(of_job.saturating_sub(own)))
+    let of_job = of_job.saturating_sub(own);
+    StartGate::Open(of_all.min(of_job), of_all < of_job)
 }
 
 /// The first half of a round, up to the plugin calls: takes results, and plans. Returns the events that follow from the
@@ -158,7 +159,8 @@ pub fn prepare(
     let events = take_results(memory, &round.job, round.action());
     // Locked until the starts are noted, so that no other job counts what is unavailable in between.
     let tables = &mut *lock(tables);
-    if std::mem::take(&mut memory.edited) {
+    let before = std::mem::replace(&mut memory.brakes, round.brakes);
+    if std::mem::take(&mut memory.edited) || round.brakes.tighter_than(before) {
         let starts = memory.take_back_starts();
         give_back(round, &starts, memory, tables);
         availability::note_ends(round, &starts, memory, tables);
@@ -289,7 +291,7 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     if gate == StartGate::Unread && !memory.durable.pending.is_empty() {
         plan.come_back(after(round.now, READ_AGAIN));
     }
-    let StartGate::Open(most) = gate else { return Vec::new() };
+    let StartGate::Open(most, by_others) = gate else { return Vec::new() };
     if queue.waiting(&round.job.uid) >= ENOUGH_WAITING {
         return Vec::new();
     }
@@ -305,7 +307,8 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
         plan.come_back(until);
         return Vec::new();
     }
-    if found.len() > most {
+    if found.len() > most && by_others {
+        // Of an own end the job hears.
         plan.come_back(after(round.now, FULL_AGAIN));
     }
     found.into_iter().take(most.min(ranges_room(memory))).collect()

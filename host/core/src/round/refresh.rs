@@ -12,7 +12,7 @@ use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
 use crate::plugin::proposal::Registration;
-use crate::round::availability;
+use crate::round::availability::{self, Availability};
 use crate::round::context::{Observed, Round};
 use crate::round::decided::StoredVersion;
 use crate::round::exclusive::take_again;
@@ -138,7 +138,9 @@ pub fn reindex(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
     registration.into_iter().for_each(|registration| tables.wake.relate(registration));
     index_claims(&job.key, memory, registration, tables);
     take_again(round, memory, tables);
-    availability::note_all(round, memory, tables);
+    // No change of a target that is not in flight is heard any more: all are looked at again.
+    memory.availability = Availability::default();
+    availability::note_all(&job.key, memory, tables);
     let named = round.named_by_parameters();
     for index in memory.durable.processing.iter().chain(&memory.releasing) {
         if let Some(target) = memory.latest(*index) {

@@ -73,7 +73,7 @@ impl PlannedCall<'_> {
             held.is_none() || !matches!(write, Write::Patch { object, .. } if *object == self.target.key)
         });
         writes.extend(held.map(|body| Write::patch(&self.target.key, body)));
-        let cancel = self.planned.object.as_ref().and_then(|object| self.target.cancel(object));
+        let cancel = self.planned.object.as_ref().and_then(|object| self.target.end_operation(object));
         let (cancel, event) = cancel.unzip();
         writes.extend(cancel);
         if !writes.is_empty() {

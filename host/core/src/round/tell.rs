@@ -58,6 +58,8 @@ fn paused_or_resumed(
 ) -> Option<EventNote> {
     match turned("Paused", memory, next)? {
         (true, now) => Some(events.of_generation("Paused", now.message, generation)),
+        // The end of a paused job resumes nothing.
+        (false, _) if next?.end_time.is_some() => None,
         (false, now) => Some(events.of_generation("Resumed", now.message, generation)),
     }
 }

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::job::key::JobKey;
 use crate::job::time::after;
+use crate::round::availability::note_all;
 use crate::round::memory::JobMemory;
 use crate::round::refresh::index_claims;
 use crate::shared::tables::{SharedTables, lock};
@@ -25,6 +26,7 @@ pub fn wait_for_kinds(
 ) -> Option<Timestamp> {
     let tables = &mut lock(tables);
     index_claims(job, memory, None, tables);
+    note_all(job, memory, tables);
     let until = after(*memory.unlisted_since.get_or_insert(now), NEIGHBOURS_WAIT);
     if until > now && !memory.epoch_raised && memory.state.end.is_none() {
         return Some(until);

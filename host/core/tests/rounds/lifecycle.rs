@@ -247,3 +247,51 @@ fn at_its_deadline_a_target_that_is_done_succeeds_and_finishes_all_the_same() {
     }
     assert_eq!((bench.word(0), labels(&bench).contains(&"operating".to_owned())), ("Succeeded".into(), false));
 }
+
+#[test]
+fn a_success_that_only_the_final_check_sees_leaves_no_operation_open() {
+    let mut bench = bench(&json!({"activeDeadlineSeconds": 30}));
+    bench.settle(&mut waiting);
+    allow(&mut bench, &mut waiting);
+    bench.later(30);
+    bench.settle(&mut done);
+    bench.later(2);
+    bench.settle(&mut done);
+    assert_eq!((bench.word(0), labels(&bench).contains(&"operating".to_owned())), ("Succeeded".into(), false));
+    assert!(bench.memory.at_rest());
+}
+
+#[test]
+fn a_pod_that_is_taken_out_of_control_in_the_middle_is_neither_operated_nor_left() {
+    let mut bench = bench(&json!({}));
+    bench.found = plugin_in_lifecycle(Lifecycle::Controlled);
+    bench.settle(&mut done);
+    set(&mut bench, &json!({"labels": {"kusionstack.io/control": null}}));
+    bench.later(2);
+    let mut never = |visit: &Visit| {
+        assert_eq!(visit.call, Call::Release, "it is not permitted");
+        done(visit)
+    };
+    bench.settle(&mut never);
+    bench.later(70);
+    bench.settle(&mut never);
+    assert_eq!(condition(&bench, "LifecycleBlocked").as_deref(), Some("True/NotControlled"));
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    for _ in 0..5 {
+        bench.later(2);
+        bench.settle(&mut never);
+    }
+    assert!(bench.job_is_gone && labels(&bench).is_empty());
+}
+
+#[test]
+fn nothing_begins_for_a_spec_that_is_no_longer_valid() {
+    let mut bench = bench(&json!({}));
+    bench.settle(&mut done);
+    set(&mut bench, &json!({"labels": {label("operating"): null, label("operation-type"): null}}));
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"targets": [{"name": "b"}]}}));
+    bench.later(2);
+    bench.settle(&mut done);
+    assert_eq!(condition(&bench, "Valid").as_deref(), Some("False/ImmutableFieldChanged"));
+    assert!(labels(&bench).is_empty(), "{:?}", labels(&bench));
+}

@@ -5,7 +5,7 @@ use oarlock_core::plugin::proposal::{PluginError, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use serde_json::{Value, json};
 
-use crate::answers::{evict, evict_and_wait, report};
+use crate::answers::{evict, evict_and_wait, report, waiting};
 use crate::bench::patch::merge;
 use crate::bench::{Bench, START};
 
@@ -146,6 +146,9 @@ fn with_fail_fast_the_rest_is_skipped_and_those_in_flight_go_on() {
     let mut bench = bench(&["a", "b", "c", "d", "e", "f"], &fields);
     let mut answer =
         |visit: &Visit| if ["a", "b"].contains(&&*visit.target.name) { failing(visit) } else { evict_and_wait(visit) };
+    bench.settle(&mut evict_and_wait);
+    bench.touch_all();
+    bench.later(2);
     for _ in 0..4 {
         bench.settle(&mut answer);
         bench.later(2);
@@ -276,4 +279,70 @@ fn no_attempt_begins_while_the_job_is_paused() {
     edit(&mut bench, &json!({"paused": false}));
     bench.settle(&mut answer);
     assert_eq!(bench.status()["targetDetails"][0]["attempt"], 2);
+}
+
+#[test]
+fn a_spec_made_invalid_in_flight_keeps_its_attempts_and_its_pause() {
+    let mut bench = bench(&["a"], &json!({"retryPolicy": {"limit": 1, "backoffSeconds": 5}}));
+    bench.settle(&mut evict_and_wait);
+    edit(&mut bench, &json!({"targets": [{"name": "z"}], "paused": true}));
+    for _ in 0..3 {
+        bench.settle(&mut failing);
+        bench.later(10);
+    }
+    assert_eq!((bench.word(0), condition(&bench, "Paused")), ("Processing/Broken".into(), "True/PausedBySpec".into()));
+    edit(&mut bench, &json!({"targets": [{"name": "a"}], "paused": null}));
+    bench.settle(&mut evict_and_wait);
+    assert_eq!(bench.status()["targetDetails"][0]["attempt"], 2, "reverting heals");
+}
+
+#[test]
+fn a_lowered_limit_ends_a_target_that_waits_for_its_next_attempt() {
+    let mut bench = bench(&["a"], &json!({"retryPolicy": {"limit": 2, "backoffSeconds": 300}}));
+    bench.settle(&mut failing);
+    bench.later(2);
+    bench.settle(&mut failing);
+    assert_eq!(bench.word(0), "Processing/Broken");
+    edit(&mut bench, &json!({"retryPolicy": {"limit": 0}}));
+    bench.settle(&mut failing);
+    bench.later(2);
+    bench.settle(&mut failing);
+    assert_eq!(bench.word(0), "Failed/Broken");
+}
+
+#[test]
+fn a_failure_that_pauses_the_job_takes_back_a_start_that_is_not_recorded() {
+    let fields = json!({"partition": 1, "operationDelaySeconds": 5, "failurePolicy": {"type": "Pause"}});
+    let mut bench = bench(&["a", "b"], &fields);
+    bench.settle(&mut failing);
+    bench.later(6);
+    bench.edit(&json!({"metadata": {"generation": 2}, "spec": {"partition": 2}}));
+    bench.memory.written = Some((bench.now, 80));
+    bench.now = after_millis(bench.now, 300);
+    bench.round(&mut failing);
+    bench.touch_all();
+    for _ in 0..3 {
+        bench.later(2);
+        bench.settle(&mut failing);
+    }
+    assert_eq!(words(&bench, 2), ["Failed/Broken", "Pending"]);
+}
+
+#[test]
+fn a_job_at_its_parallelism_has_nothing_due_until_one_ends() {
+    let mut bench = bench(&["a", "b"], &json!({"parallelism": 1}));
+    bench.settle(&mut waiting);
+    bench.later(2);
+    bench.settle(&mut waiting);
+    assert!(bench.next.is_none_or(|next| next > after_millis(bench.now, 5_000)), "{:?}", bench.next);
+}
+
+#[test]
+fn the_end_of_a_paused_job_is_told_as_no_resumption() {
+    let mut bench = bench(&["a"], &json!({}));
+    bench.settle(&mut evict_and_wait);
+    edit(&mut bench, &json!({"paused": true}));
+    bench.settle(&mut evict_and_wait);
+    goes(&mut bench, "a");
+    assert_eq!((bench.word(0), bench.told.contains(&"Resumed".to_owned())), ("Succeeded".into(), false));
 }

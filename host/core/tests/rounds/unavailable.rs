@@ -1,6 +1,7 @@
 //! How many targets of a job may be unavailable at once.
 
 use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::proposal::{PluginError, Proposal, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use oarlock_core::shared::tables::lock;
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use crate::answers::{evict_and_wait, report};
 use crate::bench::Bench;
 use crate::bench::patch::merge;
+use crate::bench::plugin::plugin;
 
 fn pod(name: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
@@ -145,4 +147,23 @@ fn a_bound_that_is_set_later_counts_from_then_on() {
     bench.crash();
     step(&mut bench, &mut evict_and_wait);
     assert_eq!(words(&bench, 3), "Processing Processing Pending");
+}
+
+#[test]
+fn pods_are_heard_of_after_another_version_of_the_plugin_has_come() {
+    let mut bench = bench(&["a", "b", "c"], &[], &json!({"maxUnavailable": 1, "partition": 2}));
+    assert_eq!(words(&bench, 3), "Processing Pending Pending");
+    let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
+    let mut info = PluginInfo::clone(&info);
+    info.digest = "sha256:another".to_owned();
+    bench.found = PluginLookup::Serving(info.into());
+    bench.touch_all();
+    step(&mut bench, &mut evict_and_wait);
+    bench.show(pod("c", false));
+    bench.vanish("a");
+    step(&mut bench, &mut evict_and_wait);
+    assert_eq!(words(&bench, 3), "Succeeded Pending Pending", "c is not Ready");
+    bench.show(pod("c", true));
+    step(&mut bench, &mut evict_and_wait);
+    assert_eq!(words(&bench, 3), "Succeeded Processing Pending");
 }
