@@ -16,7 +16,8 @@ pub async fn a_rolling_replacement_keeps_within_its_bound(rig: &mut Rig) -> anyh
     rig.create_job("r", replace(&names(&pods), json!({"maxUnavailable": "34%"}))).await?;
     rig.until_progress("r", "Succeeded").await?;
     let versions = rig.history().versions();
-    let counts = versions.iter().filter(|version| version.plural == "operationjobs");
+    let own = versions.iter().filter(|version| version.namespace == rig.namespace);
+    let counts = own.filter(|version| version.plural == "operationjobs");
     let most = counts.filter_map(|version| version.at("/status/processingPodCount").as_i64()).max();
     ensure!(most == Some(2), "a third of six are two, and {most:?} were in flight");
     rig.until_nothing_is_left().await
@@ -32,7 +33,8 @@ pub async fn two_jobs_together_make_no_second_pod_unavailable(rig: &mut Rig) -> 
     rig.until("one", "it has ended", |job| job.data.pointer("/status/endTime").is_some()).await?;
     rig.until("two", "it has ended", |job| job.data.pointer("/status/endTime").is_some()).await?;
     let mut serving: BTreeSet<String> = names(&pods).into_iter().collect();
-    let begun = rig.history().versions().into_iter().skip_while(|version| version.plural != "operationjobs");
+    let own = rig.history().versions().into_iter().filter(|version| version.namespace == rig.namespace);
+    let begun = own.skip_while(|version| version.plural != "operationjobs");
     for version in begun.filter(|version| version.plural == "pods") {
         let conditions = version.at("/status/conditions").as_array().cloned().unwrap_or_default();
         let is = |condition: &Value, field: &str, word: &str| condition.get(field).is_some_and(|own| own == word);
