@@ -213,8 +213,10 @@ impl Deed {
             Self::Chance => chance(&pod),
             Self::Clock => nothing.extra("Clock", clock()),
             Self::Mind => nothing.change(Change::of(pod).set_label("hostile.test/mind", job.now_ms().to_string())),
-            Self::Hold if target.object().is_some_and(|pod| pod.has_label(HELD)) => nothing,
-            Self::Hold => nothing.change(Change::of(pod).set_label(HELD, "true")),
+            Self::Hold => match target.object() {
+                Some(pod) if !pod.has_label(HELD) => nothing.change(Change::of(&pod).set_label(HELD, "true")),
+                _ => nothing,
+            },
             Self::Fail => return Err(Failure::permanent("Hostile", "It was told to fail.")),
             Self::Retry => return Err(Failure::retryable("Hostile", "It was told to try for ever.")),
             Self::Lie | Self::Hurry | Self::Dawdle | Self::Give => return Err(misplaced()),

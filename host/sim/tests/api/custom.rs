@@ -107,7 +107,7 @@ async fn the_admission_policy_refuses_in_the_servers_words() {
         ),
         (
             json!({"action": "R", "targets": target, "selector": {}, "dryRun": true, "targetKind": "Node"}),
-            "spec.selector, spec.dryRun, spec.targetKind: not supported by this version; remove from the spec",
+            "spec.dryRun, spec.targetKind: not supported by this version; remove from the spec",
         ),
         (
             json!({"action": "R", "targets": target, "parallelism": 0}),
