@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash> Agenda<K> {
     }
 
     fn plan(&mut self, key: K, at: Instant) {
-        if let Some(again) = self.disrupted.get_mut(&key) {
+        if let Some(again) = self.busy.get_mut(&key) {
             *again = Some(again.map_or(at, |known| known.min(at)));
             return;
         }
@@ -107,12 +107,12 @@ impl<K: Clone + Eq + Hash> Agenda<K> {
         let entry = self.due.first_entry().filter(|entry| entry.key().0 <= now)?;
         let key = entry.remove();
         self.planned.remove(&key);
-        self.disrupted.insert(key.clone(), None);
+        self.busy.insert(key.clone(), None);
         Some(key)
     }
 
     fn done(&mut self, key: K, again: Option<Instant>) {
-        let requested = self.disrupted.remove(&key).flatten();
+        let requested = self.busy.remove(&key).flatten();
         let earliest = [requested, again].into_iter().flatten().min();
         if let Some(at) = earliest {
             self.plan(key, at);
