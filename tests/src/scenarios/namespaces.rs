@@ -1,5 +1,6 @@
 //! Namespaces that go with everything in them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -44,6 +45,11 @@ pub async fn a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute(rig
     for (name, count) in &jobs {
         ended_as_it_had_to(rig, name, *count)?;
     }
+    // The namespace controller deletes records and jobs in any order.
+    let versions = rig.history().versions().into_iter();
+    let records: BTreeSet<String> =
+        versions.filter(|version| version.plural == "operationrecords").map(|version| version.name).collect();
+    records.iter().for_each(|name| rig.removes_record(name));
     Ok(())
 }
 
