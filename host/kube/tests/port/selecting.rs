@@ -87,7 +87,7 @@ async fn the_pods_of_any_other_kind_are_those_it_controls_and_its_objects_are_no
     scene.pod_with("c", owner("u2", true)).await;
     let live = observe(&scene, &sets).await;
     let failure = &live.failed[&sets];
-    assert!(!failure.refused && failure.message.contains("an earlier one of this name"), "{}", failure.message);
+    assert!(failure.refused && failure.message.contains("an earlier one of this name"), "{}", failure.message);
 }
 
 #[tokio::test(start_paused = true)]
