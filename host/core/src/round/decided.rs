@@ -7,7 +7,6 @@ use oarlock_api::OperationJobStatus;
 use crate::cluster::writes::{EventNote, Priority, StoredShard, Write};
 use crate::job::progress::Counts;
 use crate::job::state::{Progress, TargetState};
-use crate::round::availability::Availability;
 use crate::round::memory::JobMemory;
 
 /// A decision about a target that is not durable yet, with the writes that follow.
@@ -86,7 +85,8 @@ impl JobMemory {
         }
     }
 
-    /// Takes back the starts, and the further attempts, that are not recorded yet: the spec that allowed them has changed.
+    /// Takes back the starts, and the further attempts, that are not recorded yet: the spec that allowed them has changed, or
+    /// the brakes are on.
     pub(super) fn take_back_starts(&mut self) -> BTreeSet<u32> {
         let begins = |(index, decided): (&u32, &Decided)| {
             let stored = self.state.target(*index)?;
@@ -110,7 +110,6 @@ impl JobMemory {
         self.urgent.clear();
         self.waits_for_starts = false;
         self.latest = self.durable.clone();
-        self.availability = Availability::default();
         self.reload = true;
         self.shards.read_again();
     }

@@ -157,7 +157,6 @@ impl JobMemory {
         self.lifecycle.retain(|index, _| self.durable.processing.contains(index));
         self.announced = self.announced.or(Some(self.standing()));
         self.agenda = Agenda::default();
-        self.availability = Availability::default();
         self.turn_to_all();
     }
 
