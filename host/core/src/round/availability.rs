@@ -48,16 +48,9 @@ pub(super) fn note_all(job: &JobKey, memory: &mut JobMemory, tables: &mut Tables
 
 /// Notes the targets that this round starts, before another job counts the unavailable ones.
 pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, tables: &mut Tables) {
-    for index in &plan.turned {
-        let settled = plan.settled.iter().map(|(planned, _)| planned);
-        let visited = plan.visits.iter().map(|(planned, _)| planned).chain(settled).any(|planned| planned == index);
-        let starts = memory.latest(*index).is_some_and(|state| match state.progress {
-            Progress::Pending => visited,
-            progress => progress == Progress::Processing,
-        });
-        if starts {
-            tables.note_disrupted(&round.job.key, *index, memory.state.name(*index));
-        }
+    // The others were noted as they started, or were read.
+    for (index, _) in plan.at_work(memory).filter(|(index, _)| memory.durable.pending.contains(index)) {
+        tables.note_disrupted(&round.job.key, index, memory.state.name(index));
     }
 }
 

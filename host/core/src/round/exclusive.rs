@@ -35,20 +35,16 @@ pub(super) fn take_pods(round: &Round<'_>, plan: &mut Plan, memory: &mut JobMemo
     if !is_exclusive(round) {
         return;
     }
-    for index in &plan.turned {
-        let planned = plan.visits.iter().find(|(planned, _)| planned == index).map(|(_, visit)| &visit.state);
-        let settled = || plan.settled.iter().find(|(planned, _)| planned == index)?.1.state.as_ref();
-        let planned = planned.or_else(settled);
-        let starts = planned.or(memory.latest(*index)).filter(|state| state.progress == Progress::Processing);
-        let Some(uid) = starts.and_then(|state| state.uid.clone()) else { continue };
-        if tables.exclusive.take(&uid, &target(&round.job, *index)) || !memory.durable.pending.contains(index) {
+    let wanted = plan.at_work(memory).filter_map(|(index, state)| Some((index, state.uid.clone()?)));
+    for (index, uid) in wanted.collect::<Vec<_>>() {
+        if tables.exclusive.take(&uid, &target(&round.job, index)) || !memory.durable.pending.contains(&index) {
             continue;
         }
-        plan.visits.retain(|(planned, _)| planned != index);
-        plan.settled.retain(|(planned, _)| planned != index);
-        memory.take_back(*index);
-        memory.after_record.remove(index);
-        let known = memory.target(*index);
+        plan.visits.retain(|(planned, _)| *planned != index);
+        plan.settled.retain(|(planned, _)| *planned != index);
+        memory.take_back(index);
+        memory.after_record.remove(&index);
+        let known = memory.target(index);
         known.waits_for_object = true;
         known.news = false;
     }

@@ -3,13 +3,13 @@
 //! Takes the memory and the results of writes; yields a [`Plan`]. May not examine every target: a round costs only the
 //! targets that changed, are due or may start. Source: docs/operationjob.md 3.1, 3.4.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::writes::{Entry, EventNote, Priority, Write};
-use crate::job::state::TargetState;
+use crate::job::state::{Progress, TargetState};
 use crate::job::time::after;
 use crate::round::availability::{self, within_bound};
 use crate::round::charge::{charge_writes, count_waiting};
@@ -64,6 +64,18 @@ impl Plan {
     /// Schedules the next round at `time` or before.
     pub fn come_back(&mut self, time: Timestamp) {
         self.requeue = Some(self.requeue.map_or(time, |other| other.min(time)));
+    }
+
+    /// The targets of the round that are at work after it, or would be, with their states.
+    pub(super) fn at_work<'a>(&'a self, memory: &'a JobMemory) -> impl Iterator<Item = (u32, &'a TargetState)> {
+        let visits = self.visits.iter().map(|(index, visit)| (*index, &visit.state));
+        let settled = self.settled.iter().filter_map(|(index, verdict)| Some((*index, verdict.state.as_ref()?)));
+        let next: BTreeMap<u32, &TargetState> = visits.chain(settled).collect();
+        let all = self
+            .turned
+            .iter()
+            .filter_map(move |index| Some((*index, next.get(index).copied().or_else(|| memory.latest(*index))?)));
+        all.filter(|(_, state)| state.progress == Progress::Processing)
     }
 
     /// Notes that the plugin was called for the first `made` of the visits. If the time of the round was up then, the next
@@ -157,21 +169,24 @@ pub fn prepare(
     let digest = round.serving().map(|plugin| &plugin.digest);
     charge_writes(round, memory, &mut lock(tables));
     let events = take_results(memory, &round.job, round.action());
-    // Locked until the starts are noted, so that no other job counts what is unavailable in between.
-    let tables = &mut *lock(tables);
+    let mut guard = lock(tables);
+    let own = &mut *guard;
     let before = std::mem::replace(&mut memory.brakes, round.brakes);
     if std::mem::take(&mut memory.edited) || round.brakes.tighter_than(before) {
         let starts = memory.take_back_starts();
-        give_back(round, &starts, memory, tables);
-        availability::note_ends(round, &starts, memory, tables);
+        give_back(round, &starts, memory, own);
+        availability::note_ends(round, &starts, memory, own);
     }
     if matches!(refreshed, Refresh::Reloaded | Refresh::Overtaken) || memory.indexed_for.as_ref() != digest {
-        reindex(round, memory, tables);
+        reindex(round, memory, own);
         memory.turn_to_all();
     }
-    let gate = start_gate(round, memory, tables);
-    availability::refresh(round, memory, tables);
+    let gate = start_gate(round, memory, own);
+    availability::refresh(round, memory, own);
+    // Where the unavailable targets are bounded, locked until the starts are noted: no other job counts in between.
+    let held = memory.availability.is_kept().then_some(guard);
     let mut plan = plan(round, memory, gate, queue);
+    let tables = &mut *held.unwrap_or_else(|| lock(tables));
     count_waiting(round, plan.in_debt, memory, tables);
     take_pods(round, &mut plan, memory, tables);
     availability::note_starts(round, &plan, memory, tables);
