@@ -40,6 +40,8 @@ use crate::rig::Rig;
 
 /// Within this every set of the world has come to rest.
 pub(crate) const SETTLED: Duration = Duration::from_secs(300);
+/// Time that the world's watch may be behind the host's.
+pub(crate) const HEARD: Duration = Duration::from_secs(30);
 
 /// Hands the list of all scenarios that run on both clusters to a macro that makes a test of each.
 #[macro_export]
@@ -182,7 +184,7 @@ pub async fn identities(rig: &Rig, names: &[String]) -> anyhow::Result<Vec<(Stri
 /// # Errors
 /// With the ledger's verdict.
 pub async fn all_replaced(rig: &Rig, targets: &[(String, String)]) -> anyhow::Result<()> {
-    let verdict = rig.world.ledger().verdict(targets);
+    let verdict = rig.world.ledger().verdict_within(targets, HEARD).await;
     anyhow::ensure!(verdict.is_clean(), "{verdict}");
     rig.until_nothing_is_left().await
 }

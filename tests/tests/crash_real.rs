@@ -87,8 +87,9 @@ impl Side {
         if let Some(job) = self.rig.jobs().get_opt(JOB).await? {
             breaches.extend(ended_wrong(&job, self.plot, None));
         }
-        let verdict = self.rig.world.ledger().verdict(&self.targets);
         let broken_off = matches!(self.plot, Plot::Deleted { .. } | Plot::NeverServes);
+        let patience = if broken_off { Duration::ZERO } else { Duration::from_secs(30) };
+        let verdict = self.rig.world.ledger().verdict_within(&self.targets, patience).await;
         if !(verdict.is_clean() || broken_off && harmless(&verdict)) {
             breaches.push(format!("S1: {verdict}"));
         }

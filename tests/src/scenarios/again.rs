@@ -121,7 +121,7 @@ pub async fn two_jobs_on_one_pod_end_in_whatever_order_they_begin(rig: &mut Rig)
             ensure!(job.progress() == "Succeeded" || job.data.to_string().contains("PodNotFound"), "{:?}", job.data);
         }
         ensure!(succeeded > 0, "{order:?} at {pace:?}: one of them has replaced it");
-        let verdict = rig.world.ledger().verdict(&pods);
+        let verdict = rig.world.ledger().verdict_within(&pods, super::HEARD).await;
         ensure!(verdict.targets.iter().all(|target| target.is_right()), "{order:?} at {pace:?}: {verdict}");
         rig.until_nothing_is_left().await.with_context(|| format!("{order:?} at {pace:?}"))?;
     }

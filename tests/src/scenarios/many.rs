@@ -156,7 +156,7 @@ pub async fn small_jobs_and_a_large_one_come_and_go_while_pods_change(rig: &mut 
     busy.abort();
     let kept = few.iter().enumerate().filter(|(number, _)| !deleted(number)).map(|(_, pod)| pod.clone());
     let targets: Vec<_> = large.into_iter().chain(kept).collect();
-    let verdict = rig.world.ledger().verdict(&targets);
+    let verdict = rig.world.ledger().verdict_within(&targets, super::HEARD).await;
     // What a deleted job had begun may have happened, once, and its new pod may have gone with it.
     let strange = verdict.others_lost.iter().filter(|(name, _)| !name.starts_with("foo-")).count();
     ensure!(strange == 0 && verdict.targets.iter().all(|target| target.is_right()), "{verdict}");

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ledger_book::Book;
-use super::ledger_check::{LedgerCheck, judge};
+use super::ledger_check::{LedgerCheck, TargetOutcome, judge};
 use super::pod_facts::PodFacts;
 use super::wait_until::{Overdue, wait_until};
 
@@ -127,6 +127,15 @@ impl Ledger {
     #[must_use]
     pub fn verdict(&self, targets: &[(String, String)]) -> LedgerCheck {
         judge(&self.book.lock().entries, targets)
+    }
+
+    /// The verdict once each target went once and was replaced once, or what it is after `patience`: the world's watch
+    /// may be behind what a job already knows to be done.
+    pub async fn verdict_within(&self, targets: &[(String, String)], patience: Duration) -> LedgerCheck {
+        let right = |entries: &[Entry]| judge(entries, targets).targets.iter().all(TargetOutcome::is_right);
+        // Whether it is right or too late, the verdict says how things stand.
+        let _ = self.until("each target to go once and be replaced once", patience, right).await;
+        self.verdict(targets)
     }
 
     /// Waits until the entries satisfy a condition.
