@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams};
-use kube::{Api, Client, ResourceExt};
-use oarlock_sim::world::{Effect, History, Pause, Scope, Seedbed, World, WorldOptions};
-use oarlock_sim::{Cluster, Options};
+use kube::{Api, ResourceExt};
+use oarlock_sim::world::{Effect, History, Pause, Scope, World};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
+#[path = "world/fresh.rs"]
+mod fresh;
+
+#[cfg(test)]
 mod stage {
+    use super::fresh::fresh;
     use super::*;
 
     /// One pod of two containers, on a cluster with Kruise.
@@ -39,14 +43,10 @@ mod stage {
 
     impl Stage {
         pub(super) async fn new() -> Self {
-            let options = Options { seed: 5, ..Options::default() };
-            let clock = options.clock.clone();
-            let client = Client::new(Cluster::new(options).service(), "demo");
-            let world = World::start(client.clone(), WorldOptions::new(5, clock)).await.unwrap();
+            let (client, world, seedbed) = fresh(5).await;
             let requests: Api<DynamicObject> = Api::namespaced_with(client.clone(), "demo", &kind());
             assert!(requests.list(&ListParams::default()).await.is_err(), "without Kruise, nobody serves the kind");
             world.install_kruise().await.unwrap();
-            let seedbed = Seedbed::namespace(client.clone(), "demo").await.unwrap();
             let web = seedbed.with_containers(&["app", "log"]).replica_set("web", 1).await.unwrap();
             world.settled(&web, SOON).await.unwrap();
             let name = world.pods()[0].name_any();

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, ResourceExt};
-use oarlock_sim::world::{Pause, Scope, Seedbed, SetKey, World, WorldOptions, labels};
-use oarlock_sim::{Cluster, Options};
+use kube::{Api, ResourceExt};
+use oarlock_sim::world::{Pause, Scope, SetKey, World, labels};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -16,7 +15,12 @@ const ID: &str = "job";
 const PROT: &str = "prot.podopslifecycle.kusionstack.io/lb";
 
 #[cfg(test)]
+#[path = "world/fresh.rs"]
+mod fresh;
+
+#[cfg(test)]
 mod stage {
+    use super::fresh::fresh;
     use super::*;
 
     /// One serving pod of a CollaSet, and what a job does to it.
@@ -29,11 +33,7 @@ mod stage {
 
     impl Stage {
         pub(super) async fn new() -> Self {
-            let options = Options { seed: 5, ..Options::default() };
-            let clock = options.clock.clone();
-            let client = Client::new(Cluster::new(options).service(), "demo");
-            let world = World::start(client.clone(), WorldOptions::new(5, clock)).await.unwrap();
-            let seedbed = Seedbed::namespace(client.clone(), "demo").await.unwrap();
+            let (client, world, seedbed) = fresh(5).await;
             let set = seedbed.collaset("foo", 1).await.unwrap();
             world.settled(&set, SOON).await.unwrap();
             let name = world.pods()[0].name_any();

@@ -13,9 +13,14 @@ use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
 
+#[cfg(test)]
+#[path = "world/fresh.rs"]
+mod fresh;
+
 /// A world on a fresh in-memory API, with what a test asks of both.
 #[cfg(test)]
 mod stage {
+    use super::fresh::fresh;
     use super::*;
 
     pub(super) struct Stage {
@@ -26,11 +31,7 @@ mod stage {
 
     impl Stage {
         pub(super) async fn new(seed: u64) -> Self {
-            let options = Options { seed, ..Options::default() };
-            let clock = options.clock.clone();
-            let client = Client::new(Cluster::new(options).service(), "demo");
-            let world = World::start(client.clone(), WorldOptions::new(seed, clock)).await.unwrap();
-            let seedbed = Seedbed::namespace(client.clone(), "demo").await.unwrap();
+            let (client, world, seedbed) = fresh(seed).await;
             Self { client, world, seedbed }
         }
 

@@ -15,6 +15,7 @@ mod exchange;
 pub mod faults;
 pub mod install;
 pub mod interception;
+pub mod logged;
 pub mod orders;
 pub mod proxy;
 mod server_flags;

@@ -1,4 +1,4 @@
-//! The lines that the port logs in a test.
+//! The lines that are logged in a test.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
@@ -9,28 +9,34 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, set_default};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps the lines from level info on, as `LEVEL message field=value`, until it is dropped.
-pub(crate) struct Logged {
+/// Keeps lines as `LEVEL message field=value`, until it is dropped.
+pub struct Logged {
     lines: Lines,
     _guard: DefaultGuard,
 }
 
 impl Logged {
-    /// From now on, in this thread.
-    pub(crate) fn begin() -> Self {
-        let lines = Lines::default();
+    /// From now on, in this thread: the lines of this target and those below it, up to this level.
+    #[must_use]
+    pub fn begin(target: &'static str, most: Level) -> Self {
+        let lines = Lines { target, most, kept: Arc::default() };
         let _guard = set_default(lines.clone());
         Self { lines, _guard }
     }
 
     /// The lines that contain this text.
-    pub(crate) fn with(&self, text: &str) -> Vec<String> {
-        self.lines.0.lock().iter().filter(|line| line.contains(text)).cloned().collect()
+    #[must_use]
+    pub fn with(&self, text: &str) -> Vec<String> {
+        self.lines.kept.lock().iter().filter(|line| line.contains(text)).cloned().collect()
     }
 }
 
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+#[derive(Clone)]
+struct Lines {
+    target: &'static str,
+    most: Level,
+    kept: Arc<Mutex<Vec<String>>>,
+}
 
 struct Line(String);
 
@@ -38,14 +44,15 @@ impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "message" => self.0.insert_str(0, &format!("{value:?}")),
-            name => write!(self.0, " {name}={value:?}").unwrap(),
+            name => drop(write!(self.0, " {name}={value:?}")),
         }
     }
 }
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO && metadata.target().starts_with("oarlock_kube")
+        let below = metadata.target().strip_prefix(self.target);
+        *metadata.level() <= self.most && below.is_some_and(|below| below.is_empty() || below.starts_with("::"))
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -59,7 +66,7 @@ impl Subscriber for Lines {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().push(format!("{} {}", event.metadata().level(), line.0));
+        self.kept.lock().push(format!("{} {}", event.metadata().level(), line.0));
     }
 
     fn enter(&self, _: &Id) {}

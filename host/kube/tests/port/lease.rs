@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use http::Method;
+use oarlock_bed::logged::Logged;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::requests::RequestLabels;
 use oarlock_kube::{Cluster, Setup};
 use serde_json::json;
 use tokio::time::Instant;
+use tracing::Level;
 
 use crate::faults::{Faults, Then, status};
-use crate::logged::Logged;
 use crate::scene::{Scene, port};
 
 pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/oarlock";
@@ -285,7 +286,7 @@ async fn a_free_lease_that_can_be_read_and_not_written_is_unheld_and_logged_once
         let scene = Scene::bare().await;
         lease_of(&scene, "").await;
         scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Answer(code, status(code, cause, "not by you"))));
-        let logged = Logged::begin();
+        let logged = Logged::begin("oarlock_kube", Level::INFO);
         let elector = stand(&scene.cluster, "host-0");
         tokio::time::sleep(Duration::from_millis(500)).await;
         let refused = |why: &str| why.starts_with("failed to take the lease: ") && why.contains("not by you");
@@ -306,7 +307,7 @@ async fn a_lease_that_another_process_holds_is_held_until_it_has_run_out() {
     let scene = Scene::bare().await;
     lease_of(&scene, "host-9").await;
     scene.faults.plan(Method::PUT, "/leases/", (10_000, Then::Answer(403, status(403, "Forbidden", "not by you"))));
-    let logged = Logged::begin();
+    let logged = Logged::begin("oarlock_kube", Level::INFO);
     let elector = stand(&scene.cluster, "host-0");
     tokio::time::sleep(Duration::from_millis(500)).await;
     always(&elector, 13, |unheld| unheld.is_none()).await;

@@ -14,7 +14,6 @@ mod apply;
 mod events;
 mod faults;
 mod lease;
-mod logged;
 mod observe;
 mod outbox;
 mod places;

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use http::Method;
+use oarlock_bed::logged::Logged;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_kube::observe::Detail;
 use oarlock_kube::watch::watches::{WatchEvent, WatchedKind, WatchedKinds};
 use serde_json::json;
+use tracing::Level;
 
 use crate::faults::{Then, status};
-use crate::logged::Logged;
 use crate::scene::{PODS, Scene, job, pods};
 
 fn count(cluster: &oarlock_kube::Cluster) -> usize {
@@ -273,7 +274,7 @@ fn outages(logged: &Logged, kind: &str) -> (usize, Vec<String>) {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_logged_once_when_it_begins_and_once_with_its_length_when_it_is_over() {
-    let logged = Logged::begin();
+    let logged = Logged::begin("oarlock_kube", Level::INFO);
     let scene = Scene::watching().await;
     scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Answer(503, status(503, "ServiceUnavailable", "down"))));
     // Longer than any watch lives.
@@ -293,7 +294,7 @@ async fn an_outage_is_logged_once_when_it_begins_and_once_with_its_length_when_i
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_may_be_listed_and_not_watched_is_one_outage() {
-    let logged = Logged::begin();
+    let logged = Logged::begin("oarlock_kube", Level::INFO);
     let scene = Scene::bare().await;
     let forbidden = status(403, "Forbidden", "pods may not be watched");
     scene.faults.plan(Method::GET, "pods?&watch=true", (1_000, Then::Answer(403, forbidden)));

@@ -1,69 +1,20 @@
 //! What a plugin prints reaches the host's log.
 
-use std::fmt::{Debug, Write};
-use std::sync::Arc;
-
+use oarlock_bed::logged::Logged;
 use oarlock_core::plugin::visit::{Answer, Call};
-use parking_lot::Mutex;
 use serde_json::json;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::Level;
 
 use crate::components::{serving, visit};
 
-/// Keeps the lines of plugins, as `LEVEL message field=value`.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        match field.name() {
-            "message" => self.0.insert_str(0, &format!("{value:?}")),
-            name => write!(self.0, " {name}={value:?}").unwrap(),
-        }
-    }
-}
-
-impl Subscriber for Lines {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        if event.metadata().target() == "plugin" {
-            let mut line = Line(String::new());
-            event.record(&mut line);
-            self.0.lock().push(format!("{} {}", event.metadata().level(), line.0));
-        }
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 /// What the host logs while the hostile plugin does this.
 async fn lines_of(deed: &str) -> (Vec<String>, Answer) {
-    let lines = Lines::default();
-    let logged = tracing::subscriber::set_default(lines.clone());
+    let logged = Logged::begin("plugin", Level::TRACE);
     let (plugins, info) = serving("hostile").await;
     let parameters = json!({"do": format!("{deed}-in-operate")});
     let answer =
         plugins.wave(&info.digest).unwrap().call(visit("Hostile", Call::OperateThenProgress, parameters)).await;
-    drop(logged);
-    let lines = lines.0.lock().clone();
-    (lines, answer)
+    (logged.with(""), answer)
 }
 
 #[tokio::test]
