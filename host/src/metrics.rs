@@ -77,6 +77,8 @@ pub struct JobFigures {
     pub in_flight: usize,
     /// Targets with an eviction that a disruption budget refuses.
     pub eviction_blocked: usize,
+    /// Targets that the lifecycle of their pods has kept waiting for more than a minute.
+    pub lifecycle_waiting: usize,
     /// Ended targets that are not released yet.
     pub release_pending: usize,
 }
@@ -113,7 +115,6 @@ pub struct Metrics {
     event_to_action: Histogram,
     status_bytes: Histogram,
     eviction_blocked: Gauge,
-    /// Stays 0 until a plugin may take part in the PodOpsLifecycle; such plugins are refused for now.
     lifecycle_waiting: Gauge,
     release_pending: Gauge,
     rounds_running: Gauge,
@@ -210,7 +211,7 @@ impl Metrics {
         jobs.register("eviction_blocked", blocked, self.eviction_blocked.clone());
         jobs.register(
             "lifecycle_waiting",
-            "Targets that wait for their PodOpsLifecycle",
+            "Targets that the PodOpsLifecycle has kept waiting for more than a minute",
             self.lifecycle_waiting.clone(),
         );
         jobs.register("rounds_running", "Passes over one job under way", self.rounds_running.clone());
@@ -267,6 +268,7 @@ impl Metrics {
         }
         self.targets_in_flight.inc_by(count(figures.in_flight));
         self.eviction_blocked.inc_by(count(figures.eviction_blocked));
+        self.lifecycle_waiting.inc_by(count(figures.lifecycle_waiting));
         self.release_pending.inc_by(count(figures.release_pending));
     }
 

@@ -219,6 +219,7 @@ impl Ports {
             progress: progress.unwrap_or_else(|| Progress::Pending.word().to_owned()),
             in_flight: memory.durable.processing.len(),
             eviction_blocked: memory.blocked.len(),
+            lifecycle_waiting: memory.lifecycle.len(),
             release_pending: memory.releasing.len(),
         };
         self.metrics.job_is(key, Some(figures));

@@ -10,7 +10,13 @@ fn key(name: &str) -> JobKey {
 }
 
 fn figures(progress: &str, in_flight: usize) -> JobFigures {
-    JobFigures { action: "Replace".into(), progress: progress.into(), in_flight, ..JobFigures::default() }
+    JobFigures {
+        action: "Replace".into(),
+        progress: progress.into(),
+        in_flight,
+        lifecycle_waiting: 1,
+        ..JobFigures::default()
+    }
 }
 
 #[test]
@@ -21,6 +27,7 @@ fn the_gauges_are_the_sum_of_the_jobs_as_last_seen() {
     metrics.job_is(&key("a"), Some(figures("Succeeded", 0)));
     let text = metrics.text();
     assert!(text.contains("oarlock_operationjob_targets_in_flight 2\n"), "{text}");
+    assert!(text.contains("oarlock_operationjob_lifecycle_waiting 2\n"), "{text}");
     assert!(text.contains(r#"oarlock_operationjob_jobs{action="Replace",progress="Processing"} 1"#), "{text}");
     assert!(text.contains(r#"oarlock_operationjob_jobs{action="Replace",progress="Succeeded"} 1"#), "{text}");
     metrics.job_is(&key("a"), None);

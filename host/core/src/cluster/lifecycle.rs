@@ -15,6 +15,51 @@ const CONTROL: &str = "kusionstack.io/control";
 const TRAFFIC: &str = "prot.podopslifecycle.kusionstack.io";
 /// Longest value of a label.
 const LABEL_BYTES: usize = 63;
+/// What an operation that began long ago, or is finished, waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Awaited {
+    /// The pod to be controlled by KusionStack.
+    NotControlled,
+    /// KusionStack's webhook to take the operation.
+    NoWebhook,
+    /// The rules that KusionStack checks before it.
+    RulesPending,
+    /// Traffic to leave the pod.
+    TrafficDraining,
+    /// The pod to serve again.
+    NotServiceAvailable,
+}
+
+impl Awaited {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::NotControlled, Self::NoWebhook, Self::RulesPending, Self::TrafficDraining, Self::NotServiceAvailable];
+
+    /// Reason of the condition `LifecycleBlocked`.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::NotControlled => "NotControlled",
+            Self::NoWebhook => "NoWebhook",
+            Self::RulesPending => "RulesPending",
+            Self::TrafficDraining => "TrafficDraining",
+            Self::NotServiceAvailable => "NotServiceAvailable",
+        }
+    }
+
+    /// What a person can do about it.
+    #[must_use]
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::NotControlled => "put label kusionstack.io/control=true on the pod, or delete the job",
+            Self::NoWebhook => "see whether KusionStack's controllers run and their webhook matches the pod",
+            Self::RulesPending => "see the PodTransitionRules that select the pod",
+            Self::TrafficDraining => "see the controller of these finalizers",
+            Self::NotServiceAvailable => "see whether the pod is Ready and KusionStack's controllers run",
+        }
+    }
+}
+
 /// The labels that a job sets.
 const OWN: [&str; 3] = ["operating", "operation-type", "undo-operation-type"];
 
@@ -113,22 +158,22 @@ impl PodOperation {
         Some(patch(pod, labels.into()))
     }
 
-    /// What an operation that began long ago waits for: a reason, and what it is in words.
-    pub fn awaited(&self, pod: &Object) -> (&'static str, String) {
+    /// What an operation that began long ago waits for, and its words.
+    pub fn awaited(&self, pod: &Object) -> (Awaited, String) {
         if !controlled(pod) {
-            return ("NotControlled", format!("label {CONTROL}=true is missing"));
+            return (Awaited::NotControlled, format!("label {CONTROL}=true is missing"));
         }
         if self.value(pod, "preparing").is_some() {
             let guards: Vec<&str> =
                 pod.finalizers.iter().filter(|name| name.starts_with(TRAFFIC)).map(String::as_str).collect();
             let why =
                 if guards.is_empty() { "traffic".to_owned() } else { format!("finalizers {}", guards.join(", ")) };
-            return ("TrafficDraining", format!("waits for {why}"));
+            return (Awaited::TrafficDraining, format!("waits for {why}"));
         }
         if self.value(pod, "pre-check").is_some() {
-            return ("RulesPending", "waits for its rules".to_owned());
+            return (Awaited::RulesPending, "waits for its rules".to_owned());
         }
-        ("NoWebhook", "no webhook has taken the operation".to_owned())
+        (Awaited::NoWebhook, "no webhook has taken the operation".to_owned())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use oarlock_api::Condition;
 
+use crate::cluster::lifecycle::Awaited;
 use crate::job::progress::{Counts, targets};
 use crate::job::state::Progress;
 use crate::job::time::write_time;
@@ -17,9 +18,6 @@ struct Facts<'a> {
     counts: Counts,
     held_back: Option<&'a HeldBack>,
 }
-
-/// Reasons of `LifecycleBlocked`.
-const REASONS: [&str; 5] = ["NotControlled", "NoWebhook", "RulesPending", "TrafficDraining", "NotServiceAvailable"];
 
 /// Most pods that a condition names.
 const NAMED: usize = 5;
@@ -123,7 +121,12 @@ fn lifecycle_blocked(memory: &JobMemory) -> Option<Word> {
         let stored = memory.state.conditions.iter().find(|condition| condition.kind == kind)?;
         if !memory.epoch_raised && stored.status == "True" {
             // This term has visited nobody yet.
-            return Some(word(kind, true, REASONS.into_iter().find(|own| *own == stored.reason)?, &stored.message));
+            return Some(word(
+                kind,
+                true,
+                Awaited::ALL.map(Awaited::reason).into_iter().find(|own| *own == stored.reason)?,
+                &stored.message,
+            ));
         }
         return Some(word(kind, false, "NotBlocked", "the lifecycle of no pod holds a target up"));
     };
@@ -131,8 +134,9 @@ fn lifecycle_blocked(memory: &JobMemory) -> Option<Word> {
     let named: Vec<String> =
         named.map(|(index, wait)| format!("{} ({})", memory.state.name(*index), wait.message)).collect();
     let more = if memory.lifecycle.len() > NAMED { ", ..." } else { "" };
-    let message = format!("{} for more than a minute: {}{more}", targets(memory.lifecycle.len()), named.join(", "));
-    Some(word(kind, true, first.reason, message))
+    let (count, next) = (targets(memory.lifecycle.len()), first.awaited.next_step());
+    let message = format!("{count} for more than a minute: {}{more}; {next}", named.join(", "));
+    Some(word(kind, true, first.awaited.reason(), message))
 }
 
 fn action_available(facts: &Facts<'_>) -> Word {

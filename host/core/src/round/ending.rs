@@ -53,7 +53,7 @@ impl Target<'_> {
             .trouble
             .as_ref()
             .map(|(trouble, _)| trouble.clone())
-            .or_else(|| known.lifecycle.as_ref().map(|wait| error(wait.reason, wait.message.clone())))
+            .or_else(|| known.lifecycle.as_ref().map(|wait| error(wait.awaited.reason(), wait.message.clone())))
             .or_else(|| known.changes.trouble(self.round.now))
             .or_else(|| self.stored.error.clone().filter(|_| self.stored.between_attempts()));
         let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));

@@ -116,7 +116,7 @@ fn in_flight(memory: &JobMemory, counts: Counts) -> Option<HeldBack> {
         let blocked = memory
             .lifecycle
             .get(index)
-            .map(|wait| HeldBack::new("Lifecycle", format!("{} of {name}: {}", wait.reason, wait.message)));
+            .map(|wait| HeldBack::new("Lifecycle", format!("{} of {name}: {}", wait.awaited.reason(), wait.message)));
         let found = blocked.or_else(|| obstacle(memory.latest(*index)?, name))?;
         if !obstacles.iter().any(|known| known.word == found.word) {
             obstacles.push(found);

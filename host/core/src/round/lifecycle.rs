@@ -6,7 +6,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
-use crate::cluster::lifecycle::{PodOperation, controlled, service_available};
+use crate::cluster::lifecycle::{Awaited, PodOperation, controlled, service_available};
 use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, extras};
@@ -104,13 +104,13 @@ impl Target<'_> {
         &self,
         known: &mut TargetMemory,
         since: Timestamp,
-        awaited: impl FnOnce() -> (&'static str, String),
+        awaited: impl FnOnce() -> (Awaited, String),
     ) {
         let lasts = after(since, PATIENCE);
         known.lifecycle_at = (lasts > self.round.now).then_some(lasts);
         if known.lifecycle_at.is_none() {
-            let (reason, message) = awaited();
-            known.lifecycle = Some(LifecycleWait { reason, message });
+            let (awaited, message) = awaited();
+            known.lifecycle = Some(LifecycleWait { awaited, message });
         }
     }
 
@@ -145,7 +145,7 @@ impl Target<'_> {
         if write.is_none() && service_available(pod) {
             return None;
         }
-        let awaited = || ("NotServiceAvailable", "the pod is not service-available again".to_owned());
+        let awaited = || (Awaited::NotServiceAvailable, "the pod is not service-available again".to_owned());
         self.waits_in_lifecycle(known, since, awaited);
         Some(Finish { write, event: None })
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetError;
 
+use crate::cluster::lifecycle::Awaited;
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
@@ -82,9 +83,9 @@ pub struct TargetMemory {
 /// What the lifecycle of a pod keeps a target from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LifecycleWait {
-    /// Reason of the condition.
-    pub reason: &'static str,
     /// What is awaited.
+    pub awaited: Awaited,
+    /// The same in words.
     pub message: String,
 }
 

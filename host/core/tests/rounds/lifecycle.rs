@@ -166,6 +166,8 @@ fn a_minute_without_permission_is_shown_and_a_deletion_leaves_no_label() {
         bench.later(1);
     }
     assert_eq!(condition(&bench, "LifecycleBlocked").as_deref(), Some("True/NoWebhook"));
+    let said = bench.status()["conditions"].to_string();
+    assert!(said.contains("taken the operation); see whether KusionStack's controllers run"), "{said}");
     assert_eq!((&bench.status()["waitsFor"], bench.word(0)), (&json!("Lifecycle"), "Processing".into()));
     let times = |bench: &Bench| bench.told.iter().filter(|told| *told == "LifecycleBlocked").count();
     assert_eq!(times(&bench), 1);
