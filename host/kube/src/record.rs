@@ -109,29 +109,41 @@ impl Link {
         record: &Record,
         fence: &Fence,
     ) -> Result<BTreeMap<u32, StoredShard>, Stopped> {
-        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
-        let puts: Vec<_> = record.shards.iter().map(|write| self.put_shard(job, write, fence)).collect();
-        let mut puts = futures::stream::iter(puts).buffer_unordered(SHARDS_AT_ONCE);
         let mut stored = BTreeMap::new();
-        let mut failed = None;
-        while let Some(put) = puts.next().await {
-            match put {
-                Ok((shard, now)) => drop(stored.insert(shard, now)),
-                // In a namespace that is being deleted nothing can be made any more; the job's ranges say the same.
-                Err(Stopped::Refused { .. } | Stopped::Gone) if record.best_effort_shards => {}
-                Err(stopped) => failed = failed.or(Some(stopped)),
+        for growing in [false, true] {
+            let writes = record.shards.iter().filter(|write| write.grows == growing);
+            let puts = self.put_at_once(job, writes.collect(), fence).await;
+            for put in puts {
+                match put {
+                    Ok((shard, now)) => drop(stored.insert(shard, now)),
+                    // In a namespace that is being deleted nothing can be made any more; the job's ranges say the same.
+                    Err(Stopped::Refused { .. } | Stopped::Gone) if record.best_effort_shards => {}
+                    Err(stopped) => {
+                        // The job is read before anything of it is written again.
+                        self.jobs.doubt(job);
+                        return Err(stopped);
+                    }
+                }
             }
         }
-        if failed.is_some() {
-            // The job is read before anything of it is written again.
-            self.jobs.doubt(job);
-        }
-        failed.map_or(Ok(stored), Err)
+        Ok(stored)
+    }
+
+    /// Puts these records, in any order.
+    async fn put_at_once(
+        &self,
+        job: &JobKey,
+        writes: Vec<&ShardWrite>,
+        fence: &Fence,
+    ) -> Vec<Result<(u32, StoredShard), Stopped>> {
+        // Collected first: a stream that makes futures of borrowed items is not `Send` for every lifetime.
+        let puts: Vec<_> = writes.into_iter().map(|write| self.put_shard(job, write, fence)).collect();
+        futures::stream::iter(puts).buffer_unordered(SHARDS_AT_ONCE).collect().await
     }
 
     /// Creates a record, or patches it where it is there already and belongs to this job.
     async fn put_shard(&self, job: &JobKey, write: &ShardWrite, fence: &Fence) -> Result<(u32, StoredShard), Stopped> {
-        let ShardWrite { shard, name, record, patch } = write;
+        let ShardWrite { shard, name, record, patch, grows: _ } = write;
         let object = ObjectKey { kind: Kind::record(), namespace: Some(job.namespace.clone()), name: name.clone() };
         if let Some(body) = patch {
             match self.write(&Write::patch(&object, body.clone()), fence).await {

@@ -49,6 +49,9 @@ pub struct ShardWrite {
     pub record: OperationRecord,
     /// A merge patch with preconditions, if the record exists already.
     pub patch: Option<Value>,
+    /// More of its targets are in flight than before. It is written once those that have fewer are durable, so that no
+    /// crash between two of them leaves more in flight than the job allows.
+    pub grows: bool,
 }
 
 /// One stored record.

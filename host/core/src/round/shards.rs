@@ -1,6 +1,7 @@
 //! The OperationRecords of a job as this term knows them: their versions, and those to rewrite.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use oarlock_api::OperationRecord;
 
@@ -22,6 +23,13 @@ pub struct Shards {
 /// The number of the shard of a target.
 pub fn shard_of(index: u32) -> u32 {
     index / u32::try_from(SHARD).unwrap_or(u32::MAX)
+}
+
+/// The targets of a shard, those beyond the end of the list included.
+pub fn indexes_of(shard: u32) -> Range<u32> {
+    let size = u32::try_from(SHARD).unwrap_or(u32::MAX);
+    let first = shard.saturating_mul(size);
+    first..first.saturating_add(size)
 }
 
 impl Shards {

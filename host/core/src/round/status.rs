@@ -15,12 +15,12 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::writes::ShardWrite;
 use crate::job::key::JobRef;
-use crate::job::progress::Counts;
+use crate::job::progress::{Counts, ProgressSets};
 use crate::job::ranges;
 use crate::job::state::{SHARD, cut};
 use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
-use crate::round::shards::{labelled, shard_labels, shard_name};
+use crate::round::shards::{indexes_of, labelled, shard_labels, shard_name};
 
 /// Longest text of `ranges.processing`, in bytes. Starts wait if it would be longer.
 pub const PROCESSING_BYTES: usize = 16 * 1024;
@@ -220,7 +220,9 @@ pub fn shard_writes(memory: &JobMemory, shards: &BTreeSet<u32>, job: &JobRef, ep
             body.insert("targets".into(), fields(spec).remove("targets").unwrap_or_default());
             Value::Object(body)
         });
-        ShardWrite { shard: *shard, name: shard_name(job, *shard), record, patch }
+        let in_flight = |sets: &ProgressSets| sets.processing.range(indexes_of(*shard)).count();
+        let grows = in_flight(&memory.latest) > in_flight(&memory.durable);
+        ShardWrite { shard: *shard, name: shard_name(job, *shard), record, patch, grows }
     };
     shards.iter().map(write).collect()
 }
@@ -232,9 +234,9 @@ pub fn says(stored: &OperationRecord, memory: &JobMemory, job: &JobRef) -> bool 
 }
 
 fn record(memory: &JobMemory, shard: u32, job: &JobRef, epoch: i64) -> OperationRecord {
-    let size = u32::try_from(SHARD).unwrap_or(u32::MAX);
-    let first = shard.saturating_mul(size);
-    let last = first.saturating_add(size).min(u32::try_from(memory.state.targets.len()).unwrap_or(u32::MAX));
+    let indexes = indexes_of(shard);
+    let first = indexes.start;
+    let last = indexes.end.min(u32::try_from(memory.state.targets.len()).unwrap_or(u32::MAX));
     let mut sets = crate::job::progress::Counts::default();
     let mut targets = Vec::with_capacity(SHARD);
     for (index, target) in (first..last).filter_map(|index| Some((index, memory.latest(index)?))) {

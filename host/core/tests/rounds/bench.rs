@@ -48,6 +48,8 @@ pub(crate) struct Bench {
     pub(crate) job_is_gone: bool,
     /// The stored OperationRecords, by shard.
     pub(crate) records: BTreeMap<u32, Value>,
+    /// Most targets that the stored records ever had in flight.
+    pub(crate) most_in_flight: u64,
     /// The host's memory of the job.
     pub(crate) memory: JobMemory,
     /// The host's view of the cluster.
@@ -105,6 +107,7 @@ impl Bench {
             job,
             job_is_gone: false,
             records: BTreeMap::new(),
+            most_in_flight: 0,
             memory: JobMemory::default(),
             store: Arc::new(store),
             unwatched: BTreeMap::new(),

@@ -80,6 +80,20 @@ fn parallelism_that_is_lowered_stops_only_starts() {
 }
 
 #[test]
+fn no_version_of_any_record_shows_more_targets_in_flight_than_parallelism() {
+    let names: Vec<String> = (0..252).map(|number| format!("p{number:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut bench = bench(&names, &json!({"parallelism": 2}));
+    bench.settle(&mut evict_and_wait);
+    for name in &names {
+        goes(&mut bench, name);
+    }
+    bench.later(2);
+    bench.settle(&mut evict_and_wait);
+    assert_eq!((bench.status()["succeededPodCount"].as_i64(), bench.most_in_flight), (Some(252), 2));
+}
+
+#[test]
 fn a_paused_job_starts_and_operates_nothing_and_records_what_ends() {
     let mut bench = bench(&["a", "b", "c"], &json!({"parallelism": 2}));
     bench.settle(&mut evict_and_wait);

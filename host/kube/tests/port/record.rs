@@ -42,7 +42,7 @@ fn shard(stored: &Value, succeeded: i32) -> OperationRecord {
 }
 
 fn shard_write(stored: &Value, succeeded: i32, patch: Option<Value>) -> Record {
-    let write = ShardWrite { shard: 0, name: "j-0".into(), record: shard(stored, succeeded), patch };
+    let write = ShardWrite { shard: 0, name: "j-0".into(), record: shard(stored, succeeded), patch, grows: false };
     Record { shards: vec![write], ..Record::default() }
 }
 
@@ -63,6 +63,25 @@ async fn the_status_is_written_at_the_version_that_the_finalizer_made() {
     let now = scene.get(&format!("{JOBS}/j")).await.unwrap();
     assert_eq!(now["metadata"]["finalizers"][0], "finalizer.operating.kusionstack.io/protected");
     assert_eq!(now["status"]["progress"], "Processing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_with_more_in_flight_is_written_after_those_with_fewer() {
+    let scene = Scene::watching().await;
+    let stored = scene.known_job("j").await;
+    let shard = |number: u32, grows| {
+        let mut write = shard_write(&stored, 1, None).shards.remove(0);
+        let name = format!("j-{number}");
+        (write.shard, write.name, write.grows) = (number, name.clone(), grows);
+        write.record.metadata.name = Some(name);
+        write
+    };
+    let record = Record { shards: vec![shard(0, true), shard(1, false)], ..Record::default() };
+    scene.faults.plan(Method::POST, "/operationrecords", (1, Then::Answer(403, status(403, "Forbidden", "no"))));
+    make_durable(&scene.cluster, record.clone()).await.unwrap_err();
+    assert_eq!(scene.faults.count(Method::POST, "/operationrecords"), 1, "the other one is not made");
+    make_durable(&scene.cluster, record).await.unwrap();
+    assert_eq!(scene.faults.count(Method::POST, "/operationrecords"), 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -136,6 +136,7 @@ async fn a_record_goes_finalizer_first_and_is_seen_by_the_next_round() {
             name: "j-0".into(),
             record: serde_json::from_value(shard).unwrap(),
             patch: None,
+            grows: false,
         }],
         best_effort_shards: false,
         status: Some(json!({"metadata": {"uid": uid, "resourceVersion": version}, "status": {"epoch": 1}})),
@@ -158,8 +159,8 @@ async fn a_record_goes_finalizer_first_and_is_seen_by_the_next_round() {
     // A leader that was superseded writes a shard at the version that it knew.
     stage.patch(&path, &json!({"epoch": 2})).await;
     let patch = json!({"metadata": {"uid": now.uid, "resourceVersion": now.resource_version}, "epoch": 1});
-    let write =
-        ShardWrite { shard: 0, name: "j-0".into(), record: serde_json::from_value(shard).unwrap(), patch: Some(patch) };
+    let record = serde_json::from_value(shard).unwrap();
+    let write = ShardWrite { shard: 0, name: "j-0".into(), record, patch: Some(patch), grows: false };
     let superseded = Record { shards: vec![write], ..Record::default() };
     let error = stage.cluster.record(&stage.key("j"), superseded, Vec::new(), &Fence::open()).await.unwrap_err();
     assert!(matches!(error, RecordError::Conflict { step: "records", .. }), "{error}");

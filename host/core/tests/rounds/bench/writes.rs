@@ -20,7 +20,9 @@ impl Bench {
             self.moved();
         }
         let mut replies = BTreeMap::new();
-        for write in &record.shards {
+        // As the port does: first those with no more targets in flight than before, in whatever order, then the others.
+        let (growing, first): (Vec<_>, Vec<_>) = record.shards.iter().rev().partition(|write| write.grows);
+        for write in first.into_iter().chain(growing) {
             self.version += 1;
             let stored = self.records.entry(write.shard).or_insert(Value::Null);
             match &write.patch {
@@ -37,6 +39,8 @@ impl Bench {
                 epoch: stored["epoch"].as_i64().unwrap_or(0),
             };
             replies.insert(write.shard, reply);
+            let in_flight = |record: &Value| record["processingPodCount"].as_u64().unwrap_or(0);
+            self.most_in_flight = self.most_in_flight.max(self.records.values().map(in_flight).sum());
         }
         if let Some(status) = &record.status {
             self.sent.push("status".into());
