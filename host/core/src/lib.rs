@@ -74,6 +74,7 @@ pub mod round {
     mod mutations;
     pub mod pace;
     pub mod plan;
+    pub mod planned;
     pub mod refresh;
     mod release;
     pub mod results;
