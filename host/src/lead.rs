@@ -173,7 +173,7 @@ impl Lead {
         }
         let job = result.entry.job.clone();
         let there = self.ports.cluster.job_uid(&job.key).as_deref() == Some(&job.uid);
-        if !there {
+        if !there && !result.entry.dry_run {
             self.let_go_of(&result);
         }
         self.queue.enqueue(&job.key, |inbox| inbox.results.push(result));

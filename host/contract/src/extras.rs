@@ -12,7 +12,7 @@ pub const RELEASED: &str = "Released";
 pub const CLAIMED_UID: &str = "ClaimedUID";
 /// Time at which the operation of the PodOpsLifecycle was finished: from then on only its end is awaited.
 pub const FINISHED: &str = "Finished";
-/// Summary of a dry run; reserved.
-const PLAN: &str = "Plan";
+/// What a dry run found that the plugin would do.
+pub const PLAN: &str = "Plan";
 /// All extras of the host.
 pub const HOST: [&str; 7] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN];

@@ -4,6 +4,7 @@
 
 /// A job and the form in which it is stored.
 pub mod job {
+    pub mod dry_run;
     pub mod key;
     pub mod policy;
     pub mod progress;
@@ -85,6 +86,7 @@ pub mod round {
     pub mod target;
     pub mod target_memory;
     mod tell;
+    mod trial;
     pub mod unlisted;
     mod unread;
 }

@@ -25,6 +25,7 @@ use crate::lease::Fence;
 use crate::transport::limiter::WritePermit;
 use crate::transport::shares::Shares;
 use crate::watch::watches::Author;
+use crate::write::Purpose;
 
 /// Time that requests on the wire have once the term is over.
 const LAST_REQUESTS: Duration = Duration::from_millis(1_500);
@@ -231,6 +232,7 @@ impl Sending {
 
     async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {
         let Self { state, entry, author, sent, .. } = self;
+        let dry_run = entry.as_ref().is_some_and(|entry| entry.dry_run);
         let mut begun = None;
         let check = || {
             state.may_send(entry.as_ref(), write)?;
@@ -238,7 +240,7 @@ impl Sending {
             begun = Some(Instant::now());
             Ok(())
         };
-        let outcome = state.link.write_with(write, permit, check, author.as_ref()).await;
+        let outcome = state.link.write_with(write, permit, check, Purpose { author: author.as_ref(), dry_run }).await;
         if let (Some(begun), Some(entry)) = (begun, entry) {
             state.shares.lock().replied(&entry.job.key.namespace, begun.elapsed());
         }

@@ -9,6 +9,7 @@ use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::EventNote;
+use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::JobKey;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -129,10 +130,11 @@ impl Cluster {
         self.link.jobs.keys()
     }
 
-    /// The plugin of a job and its number of targets in flight, as its status says: at most as many as it has.
+    /// The plugin of a job and its number of targets in flight, as its status says: at most as many as it has. Those of a
+    /// dry run do not count.
     pub fn in_flight(&self, key: &JobKey) -> Option<(String, usize)> {
         let held = self.link.jobs.peek(key)?;
-        let status = held.job.status.as_ref()?;
+        let status = held.job.status.as_ref().filter(|_| !held.job.spec.as_ref().is_some_and(is_dry_run))?;
         let count = usize::try_from(status.processing_pod_count?).ok()?;
         let targets = held.job.spec.as_ref().and_then(|spec| spec.targets.as_ref()).map_or(0, Vec::len);
         Some((status.plugin.as_ref()?.name.clone(), count.min(targets)))

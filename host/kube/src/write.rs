@@ -24,6 +24,15 @@ use crate::watch::watches::Author;
 /// The field manager of everything that the host writes.
 const FIELD_MANAGER: &str = "oarlock";
 
+/// Whom a write is for, and whether it is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Purpose<'a> {
+    /// The target that it is for.
+    pub(crate) author: Option<&'a Author>,
+    /// The API server checks it with all that would check it in earnest, and makes it not.
+    pub(crate) dry_run: bool,
+}
+
 type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 impl Link {
@@ -33,24 +42,26 @@ impl Link {
         let limiter = if of_record { &self.record_limiter } else { &self.limiter };
         let permit = limiter.enter().await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
-        self.write_with(write, permit, check, None).await
+        self.write_with(write, permit, check, Purpose::default()).await
     }
 
-    /// Does one write that the limiter has let through. Nothing is awaited between `check` and the sending. `author` is
-    /// the target that the write is for.
+    /// Does one write that the limiter has let through. Nothing is awaited between `check` and the sending.
     pub(crate) async fn write_with(
         &self,
         write: &Write,
         permit: WritePermit,
         check: impl FnOnce() -> Result<(), Stopped>,
-        author: Option<&Author>,
+        purpose: Purpose<'_>,
     ) -> Result<Value, Stopped> {
         let object = write.object();
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
-        match self.request(write, permit, check).await {
+        let sent = self.request((write, purpose), permit, check).await;
+        match sent {
+            // The reply shows the object as it would be.
+            Ok(reply) if purpose.dry_run => Ok(reply),
             Ok(reply) => {
                 tracing::debug!(object = ?write.object(), verb = write.verb(), "written");
-                self.remember(write, &reply, author);
+                self.remember(write, &reply, purpose.author);
                 Ok(reply)
             }
             Err(failure) => {
@@ -71,13 +82,13 @@ impl Link {
 
     async fn request(
         &self,
-        write: &Write,
+        (write, purpose): (&Write, Purpose<'_>),
         permit: WritePermit,
         check: impl FnOnce() -> Result<(), Stopped>,
     ) -> Result<Value, WriteFailure> {
         let object = write.object();
         let resource = self.discovery.resource(&self.transport, &object.kind).await?;
-        let (label, request) = built(write, &resource)?;
+        let (label, request) = built((write, purpose), &resource)?;
         check().map_err(WriteFailure::Checked)?;
         let reply = self.transport.send(ApiCall { verb: verb(write), resource: &label, request }).await;
         permit.leave(reply.as_ref().is_err_and(busy));
@@ -164,13 +175,14 @@ impl WriteFailure {
     }
 }
 
-fn built(write: &Write, resource: &Resource) -> Result<(String, Request), WriteFailure> {
+fn built((write, purpose): (&Write, Purpose<'_>), resource: &Resource) -> Result<(String, Request), WriteFailure> {
     let ObjectKey { namespace, name, .. } = write.object();
     let home = resource.home(namespace.as_deref(), name).map_err(|error| WriteFailure::NotSent(sentence(&error)))?;
     let home = kube::core::Request::new(home);
     let plural = &resource.plural;
-    let post = PostParams { dry_run: false, field_manager: Some(FIELD_MANAGER.to_owned()) };
-    let patch = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let Purpose { dry_run, .. } = purpose;
+    let post = PostParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()) };
+    let patch = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     Ok(match write {
         Write::Patch { subresource: None, body, .. } => (plural.clone(), home.patch(name, &patch, &patch_of(body)?)),
         Write::Patch { subresource: Some(sub), body, .. } => {
@@ -178,10 +190,10 @@ fn built(write: &Write, resource: &Resource) -> Result<(String, Request), WriteF
         }
         Write::Evict { .. } => (
             format!("{plural}/eviction"),
-            home.create_subresource("eviction", name, &post, json_bytes(&eviction(write))),
+            home.create_subresource("eviction", name, &post, json_bytes(&eviction(write, purpose))),
         ),
         Write::Create { body, .. } => (plural.clone(), home.create(&post, json_bytes(body))),
-        Write::Delete { .. } => (plural.clone(), home.delete(name, &delete_params(write)?)),
+        Write::Delete { .. } => (plural.clone(), home.delete(name, &delete_params(write, purpose)?)),
     })
 }
 
@@ -193,8 +205,9 @@ fn patch_of(body: &Value) -> Result<Patch<&Value>, WriteFailure> {
     patch.map(Patch::Json).map_err(|error| WriteFailure::NotSent(format!("failed to build a JSON Patch: {error}")))
 }
 
-/// The body of an eviction. The Kubernetes client spells `deleteOptions` so that the server ignores it.
-fn eviction(write: &Write) -> Value {
+/// The body of an eviction. The Kubernetes client spells `deleteOptions` so that the server ignores it. A dry run is named
+/// here for the deletion; admission looks at the query.
+fn eviction(write: &Write, purpose: Purpose<'_>) -> Value {
     let Write::Evict { pod, uid, resource_version, grace_seconds } = write else { return Value::Null };
     let mut preconditions = json!({"uid": uid});
     if let (Some(version), Some(into)) = (resource_version, preconditions.as_object_mut()) {
@@ -204,11 +217,14 @@ fn eviction(write: &Write) -> Value {
     if let (Some(seconds), Some(into)) = (grace_seconds, options.as_object_mut()) {
         into.insert("gracePeriodSeconds".to_owned(), json!(seconds));
     }
+    if let (true, Some(into)) = (purpose.dry_run, options.as_object_mut()) {
+        into.insert("dryRun".to_owned(), json!(["All"]));
+    }
     json!({"apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": pod.name, "namespace": pod.namespace}, "deleteOptions": options})
 }
 
-fn delete_params(write: &Write) -> Result<DeleteParams, WriteFailure> {
+fn delete_params(write: &Write, purpose: Purpose<'_>) -> Result<DeleteParams, WriteFailure> {
     let Write::Delete { uid, resource_version, grace_seconds, propagation, .. } = write else {
         return Ok(DeleteParams::default());
     };
@@ -221,7 +237,7 @@ fn delete_params(write: &Write) -> Result<DeleteParams, WriteFailure> {
     };
     let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: resource_version.clone() };
     Ok(DeleteParams {
-        dry_run: false,
+        dry_run: purpose.dry_run,
         grace_period_seconds: *grace_seconds,
         propagation_policy,
         preconditions: Some(preconditions),
@@ -263,10 +279,38 @@ mod tests {
     fn an_eviction_spells_its_preconditions_as_the_server_reads_them() {
         let pod = ObjectKey::pod("d", "a");
         let write = Write::Evict { pod, uid: "u".into(), resource_version: Some("7".into()), grace_seconds: Some(5) };
-        let body = eviction(&write);
+        let body = eviction(&write, Purpose::default());
         assert_eq!(body.pointer("/deleteOptions/preconditions/uid"), Some(&json!("u")));
         assert_eq!(body.pointer("/deleteOptions/preconditions/resourceVersion"), Some(&json!("7")));
         assert_eq!(body.pointer("/deleteOptions/gracePeriodSeconds"), Some(&json!(5)));
+        assert_eq!(body.pointer("/deleteOptions/dryRun"), None);
+    }
+
+    #[test]
+    fn every_write_of_a_dry_run_says_so_in_its_request() {
+        let object = ObjectKey::pod("d", "a");
+        let owner = "o".to_owned();
+        let writes = [
+            Write::patch(&object, json!({})),
+            Write::Patch { object: object.clone(), subresource: None, body: json!([]) },
+            Write::Patch { object: object.clone(), subresource: Some("status".into()), body: json!({}) },
+            Write::Evict { pod: object.clone(), uid: "u".into(), resource_version: None, grace_seconds: None },
+            Write::Create { object: object.clone(), body: json!({}), owner_uid: owner },
+            Write::Delete { object, uid: "u".into(), resource_version: None, grace_seconds: None, propagation: None },
+        ];
+        let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
+        for write in writes {
+            let says = |dry_run: bool| {
+                let purpose = Purpose { dry_run, ..Purpose::default() };
+                let Ok((_, request)) = built((&write, purpose), &resource) else { panic!("{write:?} is built") };
+                let request = request.unwrap();
+                let body = String::from_utf8_lossy(request.body()).contains(r#""dryRun":["All"]"#);
+                (request.uri().query().is_some_and(|query| query.contains("dryRun=All")), body)
+            };
+            let in_body = write.departs();
+            let in_query = !matches!(write, Write::Delete { .. });
+            assert_eq!((says(false), says(true)), ((false, false), (in_query, in_body)), "{write:?}");
+        }
     }
 
     #[test]
@@ -274,6 +318,6 @@ mod tests {
         let object = ObjectKey::pod("d", "p4/status");
         let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
         let write = Write::Patch { object, subresource: None, body: json!({}) };
-        assert!(matches!(built(&write, &resource), Err(WriteFailure::NotSent(_))));
+        assert!(matches!(built((&write, Purpose::default()), &resource), Err(WriteFailure::NotSent(_))));
     }
 }

@@ -108,12 +108,17 @@ pub struct Entry {
     pub events: Vec<EventNote>,
     /// Time at which the host heard of the change that led to it.
     pub since: Option<Timestamp>,
+    /// The API server only checks the writes, each on the objects as they are, and makes none of them.
+    pub dry_run: bool,
 }
 
 impl Entry {
     /// Notes that its first `done` writes were made, the last of which left its object at `version`: the writes after it
-    /// are made on that. So an entry that comes back has its preconditions as they were sent.
+    /// are made on that. So an entry that comes back has its preconditions as they were sent. In a dry run nothing moved.
     pub fn made(&mut self, done: usize, version: &str) {
+        if self.dry_run {
+            return;
+        }
         let Some((before, after)) = self.writes.split_at_mut_checked(done) else { return };
         let Some(object) = before.last().map(Write::object) else { return };
         after.iter_mut().filter(|write| write.object() == object).for_each(|write| write.move_version(version));
@@ -205,6 +210,12 @@ impl Write {
             Self::Create { .. } => "create",
             Self::Delete { .. } => "delete",
         }
+    }
+
+    /// The request in words, such as `evict pod web-1`.
+    pub fn words(&self) -> String {
+        let object = self.object();
+        format!("{} {} {}", self.verb(), object.kind.kind.to_lowercase(), object.name)
     }
 
     /// True if it deletes or evicts its object.

@@ -6,6 +6,8 @@
 use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::{IntOrPercent, OperationJobSpec};
 
+use crate::job::dry_run::is_dry_run;
+
 /// A number of targets, or a share of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Amount {
@@ -105,7 +107,7 @@ impl Policy {
         };
         let retry = spec.retry_policy.clone().unwrap_or_default();
         let usual = Retry::default();
-        Ok(Self {
+        let policy = Self {
             parallelism: amount(spec.parallelism.as_ref(), "spec.parallelism", 1)?,
             max_unavailable: amount(spec.max_unavailable.as_ref(), "spec.maxUnavailable", 1)?,
             on_failures,
@@ -119,7 +121,15 @@ impl Policy {
                     .unwrap_or(usual.longest),
             },
             paused: spec.paused == Some(true),
-        })
+        };
+        Ok(if is_dry_run(spec) { policy.of_dry_run() } else { policy })
+    }
+
+    /// The part of it that counts where nothing is done: no pod gets unavailable, each target is shown whatever the others
+    /// would come to, and a second attempt would show the same.
+    fn of_dry_run(self) -> Self {
+        let Self { parallelism, paused, .. } = self;
+        Self { parallelism, paused, ..Self::default() }
     }
 
     /// True if more of `total` targets have failed than are tolerated, and that means something.

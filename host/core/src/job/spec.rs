@@ -9,6 +9,7 @@ use oarlock_api::{OperationJobSpec, Selection, TargetRef};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::job::dry_run::is_dry_run;
 use crate::job::policy::Policy;
 use crate::job::selector::TargetQuery;
 
@@ -78,14 +79,14 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     }
     let digest = digest(spec);
     if selection.is_some_and(|frozen| !frozen.digest.is_empty() && frozen.digest != digest) {
-        let message =
-            "spec.action, targets, selector or parameters changed after the job began: restore the original values";
+        let message = "spec.action, targets, selector, parameters or dryRun changed after the job began: restore the original values";
         return invalid("ImmutableFieldChanged", message);
     }
     Ok(ValidSpec {
         parameters,
         partition: spec.partition.and_then(|n| u32::try_from(n).ok()),
-        delay_seconds: i64::from(spec.operation_delay_seconds.unwrap_or(0).max(0)),
+        // What waits for nothing in a dry run needs no delay either.
+        delay_seconds: i64::from(spec.operation_delay_seconds.filter(|_| !is_dry_run(spec)).unwrap_or(0).max(0)),
         policy,
         query,
         digest,
@@ -96,13 +97,15 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
 /// Admission has the same list, in the same words.
 fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
     let other_kind = spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod");
-    let asked = [("spec.dryRun", spec.dry_run == Some(true)), ("spec.targetKind", other_kind)];
+    let asked = [("spec.targetKind", other_kind)];
     let asked: Vec<&str> = asked.into_iter().filter(|(_, asked)| *asked).map(|(field, _)| field).collect();
     if asked.is_empty() {
         return Ok(());
     }
-    let reason = if other_kind { "TargetKindNotSupported" } else { "InvalidValue" };
-    invalid(reason, format!("{}: not supported by this version; remove from the spec", asked.join(", ")))
+    invalid(
+        "TargetKindNotSupported",
+        format!("{}: not supported by this version; remove from the spec", asked.join(", ")),
+    )
 }
 
 fn numbers(spec: &OperationJobSpec) -> Result<(), Invalid> {
@@ -163,12 +166,15 @@ pub fn is_object_name(name: &str) -> bool {
     name.len() <= NAME_BYTES && name.split('.').all(label)
 }
 
-fn digest(spec: &OperationJobSpec) -> String {
+/// Digest over the immutable fields.
+pub(crate) fn digest(spec: &OperationJobSpec) -> String {
     // `{}` is the default of parameters that are absent, so both are the same.
     let parameters = spec.parameters.as_ref().filter(|parameters| **parameters != json!({}));
-    let frozen = match &spec.selector {
-        None => json!([spec.action, spec.targets, parameters]),
-        Some(selector) => json!([spec.action, spec.targets, parameters, selector]),
+    // A field that is absent leaves the digests of older jobs as they are.
+    let frozen = match (&spec.selector, is_dry_run(spec)) {
+        (None, false) => json!([spec.action, spec.targets, parameters]),
+        (Some(selector), false) => json!([spec.action, spec.targets, parameters, selector]),
+        (selector, true) => json!([spec.action, spec.targets, parameters, selector, "dryRun"]),
     };
     let hash = Sha256::digest(frozen.to_string().as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -211,7 +217,6 @@ mod tests {
                 "InvalidValue",
                 "spec.activeDeadlineSeconds",
             ),
-            (json!({"action": "Replace", "targets": [{"name": "a"}], "dryRun": true}), "InvalidValue", "spec.dryRun"),
             (
                 json!({"action": "Replace", "targets": [{"name": "a"}], "targetKind": "Node"}),
                 "TargetKindNotSupported",
@@ -234,13 +239,13 @@ mod tests {
     fn all_fields_that_are_not_supported_are_named_at_once() {
         let target = json!([{"name": "a"}]);
         let asked = json!({
-            "action": "Replace", "targets": target, "targetKind": "Node", "dryRun": true, "paused": true,
+            "action": "Replace", "targets": target, "targetKind": "Node", "paused": true,
         });
         let refused = spec(asked).unwrap_err();
-        let words = "spec.dryRun, spec.targetKind: not supported by this version; remove from the spec";
+        let words = "spec.targetKind: not supported by this version; remove from the spec";
         assert_eq!((refused.reason, refused.message.as_str()), ("TargetKindNotSupported", words));
         let idle =
-            json!({"action": "Replace", "targets": target, "paused": false, "dryRun": false, "targetKind": "Pod"});
+            json!({"action": "Replace", "targets": target, "paused": false, "dryRun": true, "targetKind": "Pod"});
         assert!(spec(idle).is_ok());
     }
 
@@ -268,6 +273,25 @@ mod tests {
         for changed in [value("b"), named] {
             assert_eq!(checked(changed).unwrap_err().reason, "ImmutableFieldChanged");
         }
+    }
+
+    #[test]
+    fn making_a_dry_run_earnest_after_the_start_is_noticed_and_false_is_absent() {
+        let value = |dry: Value| json!({"action": "Replace", "targets": [{"name": "a"}], "dryRun": dry});
+        let digest = |dry: Value| spec(value(dry)).unwrap().digest;
+        assert_eq!(digest(Value::Null), digest(json!(false)));
+        let frozen = Selection { digest: digest(json!(true)), ..Selection::default() };
+        let earnest = serde_json::from_value(value(Value::Null)).unwrap();
+        assert_eq!(validate(Some(&earnest), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+    }
+
+    #[test]
+    fn nothing_is_waited_for_in_a_dry_run() {
+        let value = json!({"action": "Replace", "targets": [{"name": "a"}], "dryRun": true, "operationDelaySeconds": 5,
+            "maxUnavailable": 1, "failurePolicy": {"type": "FailFast"}, "retryPolicy": {"limit": 3}, "parallelism": 2});
+        let spec = spec(value).unwrap();
+        assert_eq!((spec.delay_seconds, spec.policy.max_unavailable, spec.policy.retry.limit), (0, None, 0));
+        assert!(!spec.policy.trips(1, 1) && spec.policy.most_in_flight(9) == 2);
     }
 
     #[test]

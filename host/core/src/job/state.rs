@@ -12,6 +12,7 @@ use oarlock_api::{
 };
 pub use oarlock_contract::extras;
 
+use crate::job::dry_run::began_as_dry_run;
 use crate::job::ranges;
 use crate::job::selected::{nameless, selected};
 use crate::job::spec::MOST_TARGETS;
@@ -80,6 +81,8 @@ pub struct TargetState {
     pub extra: BTreeMap<String, String>,
     /// The reason why it failed or waits.
     pub error: Option<TargetError>,
+    /// Its job is a dry run: nothing is ever done to it. Not stored with it.
+    pub dry_run: bool,
 }
 
 impl TargetState {
@@ -104,10 +107,10 @@ impl TargetState {
     }
 
     /// True if it, or an attempt of it, failed after the host may have changed it, and is not released yet. A target that
-    /// never got a UID was never changed.
+    /// never got a UID was never changed, nor one of a dry run.
     pub fn owes_release(&self) -> bool {
         let failed = self.progress == Progress::Failed || self.between_attempts();
-        failed && self.uid.is_some() && !self.released()
+        failed && self.uid.is_some() && !self.released() && !self.dry_run
     }
 
     /// The value under `key`.
@@ -126,6 +129,7 @@ impl TargetState {
             next_attempt: read_time(detail.next_attempt_time.as_deref()),
             extra: detail.extra_info.clone().unwrap_or_default(),
             error: detail.error.clone(),
+            dry_run: false,
         }
     }
 
@@ -166,6 +170,8 @@ pub struct JobState {
     pub targets: Vec<TargetState>,
     /// Targets whose record was lost and whose outcome is stored nowhere else.
     pub lost: BTreeSet<u32>,
+    /// The job began as a dry run, or has not begun and is one.
+    pub dry_run: bool,
 }
 
 impl JobState {
@@ -209,7 +215,10 @@ impl JobState {
                 target.start = target.start.or(remembered).or(Some(now));
             }
         }
-        let mut state = Self { names, targets, lost, ..Self::default() };
+        let remembered = known.filter(|known| known.targets.iter().any(TargetState::started));
+        let dry_run = remembered.map_or_else(|| began_as_dry_run(job, &targets), |known| known.dry_run);
+        targets.iter_mut().for_each(|target| target.dry_run = dry_run);
+        let mut state = Self { names, targets, lost, dry_run, ..Self::default() };
         state.take_job(&status);
         if selected.is_some() {
             // What this term froze stays frozen, whoever clears the status.

@@ -37,9 +37,12 @@ impl Availability {
     }
 }
 
-/// Notes what all targets in flight work on, as a term reads them or another plugin comes.
+/// Notes what all targets in flight work on, as a term reads them or another plugin comes; those of a dry run on nothing.
 pub(super) fn note_all(job: &JobKey, memory: &mut JobMemory, tables: &mut Tables) {
     memory.woken.extend(tables.forget_disrupted(job));
+    if memory.state.dry_run {
+        return;
+    }
     let in_flight: Vec<u32> = memory.latest.processing.union(&memory.durable.processing).copied().collect();
     for index in in_flight {
         tables.note_disrupted(job, index, memory.state.name(index));
@@ -48,6 +51,9 @@ pub(super) fn note_all(job: &JobKey, memory: &mut JobMemory, tables: &mut Tables
 
 /// Notes the targets that this round starts, before another job counts the unavailable ones.
 pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, tables: &mut Tables) {
+    if round.dry_run {
+        return;
+    }
     // The others were noted as they started, or were read.
     for (index, _) in plan.at_work(memory).filter(|(index, _)| memory.durable.pending.contains(index)) {
         tables.note_disrupted(&round.job.key, index, memory.state.name(index));

@@ -81,6 +81,10 @@ fn word(kind: &'static str, status: bool, reason: &'static str, message: impl In
 fn complete(facts: &Facts<'_>, progress: Progress) -> Word {
     let Counts { total, succeeded, .. } = facts.counts;
     match progress {
+        Progress::Succeeded if facts.round.dry_run => {
+            let message = format!("the plan of {} is in their extra Plan; nothing was changed", targets(total));
+            word("Complete", true, "DryRunComplete", message)
+        }
         Progress::Succeeded => {
             word("Complete", true, "AllTargetsSucceeded", format!("{succeeded} of {} succeeded", targets(total)))
         }

@@ -63,6 +63,8 @@ pub struct Round<'a> {
     pub served: ServedKinds,
     /// The job's namespace is being deleted.
     pub namespace_terminating: bool,
+    /// Nothing is done: requests are only tried, and no other job notices this one.
+    pub dry_run: bool,
 }
 
 impl<'a> Round<'a> {
@@ -91,6 +93,7 @@ impl<'a> Round<'a> {
             live: Arc::new(observed.live.clone()),
             served: observed.served.clone(),
             namespace_terminating: observed.namespace_terminating,
+            dry_run: memory.state.dry_run,
         })
     }
 
@@ -142,7 +145,7 @@ impl<'a> Round<'a> {
 
     /// The wait before the attempt that follows this one, if another one follows.
     pub fn retry_after(&self, attempt: u32) -> Option<SignedDuration> {
-        if self.deleting() { None } else { self.policy.retry.wait_after(attempt) }
+        if self.deleting() || self.dry_run { None } else { self.policy.retry.wait_after(attempt) }
     }
 
     /// Says that no target can begin before its deadline, where the spec asks for that.

@@ -87,7 +87,8 @@ pub fn commit(
     let mut events = commit.events.clone();
     memory.committed(commit, times.0, times.1);
     if let Some(plugin) = round.serving() {
-        lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, memory.in_flight());
+        let in_flight = if round.dry_run { 0 } else { memory.in_flight() };
+        lock(tables).note_in_flight(&plugin.manifest.name, &round.job.key, in_flight);
     }
     {
         let tables = &mut lock(tables);
@@ -221,6 +222,7 @@ fn entry(round: &Round<'_>, index: u32, decided: Decided, epoch: i64) -> Entry {
         writes: decided.writes,
         events: decided.events,
         since: None,
+        dry_run: round.dry_run,
     }
 }
 
@@ -260,6 +262,8 @@ fn job_entry(round: &Round<'_>, writes: Vec<Write>, event: Option<EventNote>, ep
         writes,
         events: event.into_iter().collect(),
         since: None,
+        // Its time to live counts for a dry run too.
+        dry_run: false,
     }
 }
 

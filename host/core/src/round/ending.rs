@@ -57,8 +57,12 @@ impl Target<'_> {
             .or_else(|| known.changes.trouble(self.round.now))
             .or_else(|| self.stored.error.clone().filter(|_| self.stored.between_attempts()));
         let waited = trouble.map(|trouble| format!(" ({}: {})", trouble.reason, trouble.message));
+        let rest = match self.round.dry_run {
+            true => "nothing was changed",
+            false => "changes already requested may still take effect",
+        };
         let message = format!(
-            "deadline of {seconds} s exceeded{}; changes already requested may still take effect",
+            "deadline of {seconds} s exceeded{}; {rest}",
             waited.or_else(|| self.round.endless_delay()).unwrap_or_default()
         );
         let error = error("DeadlineExceeded", message);
@@ -184,7 +188,14 @@ impl Target<'_> {
         }
         let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));
         let state = TargetState { uid: pod.map(|pod| pod.uid.clone()), ..self.stored.clone() };
-        let message = "the OperationRecord of this target, or its line there, is missing or unreadable, so the changes made to its pod are unknown; check the pod";
+        let message = match self.round.dry_run {
+            true => {
+                "the OperationRecord of this target, or its line there, is missing or unreadable; nothing was changed"
+            }
+            false => {
+                "the OperationRecord of this target, or its line there, is missing or unreadable, so the changes made to its pod are unknown; check the pod"
+            }
+        };
         Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
 

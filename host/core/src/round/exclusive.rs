@@ -13,7 +13,7 @@ use crate::shared::tables::Tables;
 use crate::shared::wake_index::TargetId;
 
 fn is_exclusive(round: &Round<'_>) -> bool {
-    round.serving().is_some_and(|plugin| plugin.manifest.exclusive)
+    !round.dry_run && round.serving().is_some_and(|plugin| plugin.manifest.exclusive)
 }
 
 fn target(job: &JobRef, index: u32) -> TargetId {

@@ -30,11 +30,11 @@ pub enum Finalize {
 }
 
 /// The patch that adds the finalizer, if it is missing and may still be added: with the first start, and again if
-/// another client removed it while targets are in flight.
+/// another client removed it while targets are in flight. A dry run has nothing to undo, and so needs none.
 pub fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
     let meta = &round.object.metadata;
     let mut list = meta.finalizers.clone().unwrap_or_default();
-    if round.deleting() || list.iter().any(|name| name == FINALIZER) {
+    if round.deleting() || round.dry_run || list.iter().any(|name| name == FINALIZER) {
         return None;
     }
     let starts = memory.decided.values().any(|decided| decided.state.started() && decided.state.uid.is_some());

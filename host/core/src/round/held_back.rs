@@ -98,7 +98,7 @@ fn no_start(round: &Round<'_>, counts: Counts) -> Option<HeldBack> {
     let plugin = round.serving()?;
     let bounds = [plugin.manifest.limits.targets_in_flight, plugin.grant.limits.targets_in_flight];
     let shares = plugin.manifest.exclusive || bounds.iter().any(Option::is_some);
-    shares.then(|| {
+    (shares && !round.dry_run).then(|| {
         let sentence = format!(
             "no target is in flight; the next start once other jobs of plugin {} leave room (limits.targetsInFlight) or let \
              go of their pods",

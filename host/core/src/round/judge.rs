@@ -85,6 +85,12 @@ impl PlannedCall<'_> {
                 }
                 verdict
             }
+            (_, Answer::Proposed(proposal)) if self.target.round.dry_run => {
+                self.tried([&proposal, &Proposal::default()], State::Processing, known)
+            }
+            (_, Answer::Reported { operate, report }) if self.target.round.dry_run => {
+                self.tried([&operate, &report.proposal], report.state, known)
+            }
             (_, Answer::Proposed(proposal)) => {
                 let verdict = self.proposed([&Proposal::default(), &proposal], State::Processing, known, tables);
                 // Nothing else may cause a visit: the proposal may have changed nothing.
@@ -212,7 +218,7 @@ impl PlannedCall<'_> {
     }
 
     /// True if the grant was narrowed, so that nothing may be changed in the job's namespace.
-    fn is_out_of_bounds(&self) -> bool {
+    pub(super) fn is_out_of_bounds(&self) -> bool {
         let namespace = &self.target.round.job.key.namespace;
         self.target.round.serving().is_some_and(|plugin| !plugin.grant.allows_namespace(namespace))
     }
@@ -230,8 +236,11 @@ impl PlannedCall<'_> {
             let [operate, proposal] = parts.map(|part| Proposal { mutations: Vec::new(), ..part.clone() });
             return self.proposed([&operate, &proposal], state, known, tables);
         }
-        let now = self.target.round.now;
-        known.check(after(now, SLOW_CHECK));
+        self.waits_for_grant(known)
+    }
+
+    pub(super) fn waits_for_grant(&self, known: &mut TargetMemory) -> Verdict {
+        known.check(after(self.target.round.now, SLOW_CHECK));
         let namespace = &self.target.round.job.key.namespace;
         let message = format!("the plugin is not granted namespace {namespace} any more");
         self.troubled(TargetError { reason: "NamespaceNotAllowed".into(), message }, known)
@@ -296,10 +305,10 @@ impl PlannedCall<'_> {
     }
 
     /// An end other than Succeeded. It is recorded at once if no write of this job can still take effect.
-    fn failing(&self, reason: &str, message: String, known: &mut TargetMemory) -> Verdict {
+    pub(super) fn failing(&self, reason: &str, message: String, known: &mut TargetMemory) -> Verdict {
         let error = TargetError { reason: reason.to_owned(), message };
         let first_round = self.target.stored.progress == Progress::Pending;
-        if first_round || known.expects.no_late_effect() {
+        if first_round || self.target.round.dry_run || known.expects.no_late_effect() {
             return self.lost(error);
         }
         known.failure = Some(PendingFailure { of_attempt: true, ..PendingFailure::new(error) });

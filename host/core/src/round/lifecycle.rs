@@ -40,8 +40,13 @@ impl Round<'_> {
         PodOperation::of(&self.job.key, self.action())
     }
 
-    /// True if the pod takes part in the lifecycle.
+    /// True if the pod takes part in the lifecycle. Nothing is begun in a dry run.
     pub(super) fn takes_part(&self, pod: &Object) -> bool {
+        !self.dry_run && self.would_take_part(pod)
+    }
+
+    /// The same, of a job in earnest.
+    pub(super) fn would_take_part(&self, pod: &Object) -> bool {
         self.serving().is_some_and(|plugin| match plugin.manifest.lifecycle {
             Lifecycle::Off => false,
             Lifecycle::On => true,

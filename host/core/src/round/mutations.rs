@@ -19,8 +19,17 @@ use crate::shared::holds;
 impl Target<'_> {
     /// The writes that make the mutations of a proposal.
     pub(crate) fn writes(&self, planned: &PlannedVisit, proposal: &Proposal) -> Vec<Write> {
+        self.each_write(planned, &proposal.mutations).into_iter().flatten().collect()
+    }
+
+    /// The write of each mutation, in order; `None` where it changes nothing.
+    pub(super) fn each_write<'m>(
+        &self,
+        planned: &PlannedVisit,
+        mutations: impl IntoIterator<Item = &'m Mutation>,
+    ) -> Vec<Option<Write>> {
         let mut origin = Origin { target: self, object: planned.object.as_ref(), changed: BTreeMap::new() };
-        proposal.mutations.iter().filter_map(|mutation| origin.write(mutation)).collect()
+        mutations.into_iter().map(|mutation| origin.write(mutation)).collect()
     }
 }
 

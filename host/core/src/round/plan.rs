@@ -151,7 +151,9 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     }
     let own = memory.latest.processing.len();
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
-    let of_all = plugin.targets_in_flight().saturating_sub(own).saturating_sub(elsewhere);
+    // What is done to no pod uses up no limit that jobs share.
+    let shared = if round.dry_run { usize::MAX } else { plugin.targets_in_flight() };
+    let of_all = shared.saturating_sub(own).saturating_sub(elsewhere);
     let of_job = plugin.targets_of_one_job().min(spec.policy.most_in_flight(memory.state.targets.len()));
     let of_job = of_job.saturating_sub(own);
     StartGate::Open(of_all.min(of_job), of_all < of_job)
@@ -194,7 +196,7 @@ pub fn prepare(
     // Those of a plugin that does not serve for a while are still in flight.
     if let Some(plugin) = serving.or(memory.state.plugin.as_ref().map(|plugin| &plugin.name)) {
         let starts = plan.visits.iter().filter(|(index, _)| memory.latest.pending.contains(index)).count();
-        let in_flight = memory.in_flight().saturating_add(starts);
+        let in_flight = if round.dry_run { 0 } else { memory.in_flight().saturating_add(starts) };
         tables.note_in_flight(plugin, &round.job.key, in_flight);
     }
     (plan, new_events(events, memory))
@@ -379,5 +381,6 @@ fn bump(round: &Round<'_>, target: &Target<'_>, write: Write, epoch: i64) -> Ent
         writes: vec![write],
         events: Vec::new(),
         since: None,
+        dry_run: false,
     }
 }

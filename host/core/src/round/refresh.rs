@@ -186,12 +186,17 @@ pub(super) fn waits<'a>(round: &Round<'a>, memory: &'a JobMemory, index: u32) ->
     let gone = uid.is_some_and(|uid| there().is_none_or(|object| object.uid != *uid));
     let waits = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
     let watched = waits || memory.availability.is_kept();
-    let registration = round.plugin.serving().map(|plugin| &plugin.registration);
+    // No object of others is for a target of a dry run.
+    let registration = round.plugin.serving().filter(|_| !round.dry_run).map(|plugin| &plugin.registration);
     Waits { name, registration, parameters: &[], watched, gone }
 }
 
-/// Targets that have ended under an earlier leader and whose object still carries a hold of this job.
+/// Targets that have ended under an earlier leader and whose object still carries a hold of this job. A dry run holds nothing:
+/// whoever wrote one in its name, it goes with the job, as any hold of a job that is gone.
 fn note_holds(job: &JobRef, memory: &mut JobMemory, store: &Store) {
+    if memory.state.dry_run {
+        return;
+    }
     let pods = store.held_by(&Kind::pod(), &job.uid);
     if pods.is_empty() {
         return;

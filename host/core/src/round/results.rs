@@ -90,6 +90,9 @@ fn target(
     notes: &mut Vec<EventNote>,
 ) {
     let pod = ObjectKey::pod(&events.job.key.namespace, memory.state.name(index));
+    if result.entry.dry_run {
+        return tried(result, memory.target(index), &pod);
+    }
     let attempt = result.entry.attempt;
     let progress = memory.state.target(index).map(|target| target.progress);
     let ends = memory.state.target(index).is_some_and(TargetState::attempt_over);
@@ -115,6 +118,43 @@ fn target(
             show(index, trouble, memory);
             notes.extend(warning.map(|warning| events.about_target(warning, index, attempt)));
         }
+    }
+}
+
+/// Takes the result of requests that were only tried: whatever became of them, nothing was changed.
+fn tried(result: &EntryResult, known: &mut TargetMemory, pod: &ObjectKey) {
+    let write = result.entry.writes.get(result.done);
+    let refused = |reason: &str, message: &str| {
+        let what = write.map_or_else(String::new, |write| format!("{}: ", write.words()));
+        Some(Err(TargetError { reason: reason.to_owned(), message: format!("{what}{message}") }))
+    };
+    let (outcome, wait) = match &result.stopped {
+        None => (Some(Ok(())), None),
+        Some(Stopped::Blocked { message, .. }) => (refused("EvictionBlocked", message), None),
+        Some(Stopped::Refused { message }) => (refused("UpdateObjectFailed", message), None),
+        Some(Stopped::LostLease) => (None, None),
+        Some(Stopped::NotSent) => {
+            known.news |= write.is_some_and(|write| write.version().is_some());
+            known.check(result.at);
+            (None, None)
+        }
+        Some(Stopped::Gone | Stopped::Conflict) => {
+            note_outdated(write, known, pod, result.at);
+            (None, None)
+        }
+        Some(Stopped::Throttled { retry_after }) => (None, Some(throttled(*retry_after))),
+        Some(Stopped::Unknown { .. }) => (None, Some(backed_off(&mut known.write_tries))),
+    };
+    if outcome.is_some() {
+        known.check_at = Some(result.at);
+    }
+    if let Some(wait) = wait {
+        known.retry_at = Some(after(result.at, wait));
+        known.check_at = known.retry_at;
+    }
+    // Another answer, of a plugin that served before, say, may have been asked for meanwhile: then it is not known.
+    if let Some(trial) = known.trial.as_mut() {
+        trial.outcome = outcome;
     }
 }
 
@@ -188,9 +228,7 @@ fn stop(
             let warning = warning("EvictionBlocked", format!("{}: {message}", pod.name));
             return (Some(("EvictionBlocked", message.clone())), Some(warning));
         }
-        Stopped::Throttled { retry_after } => {
-            SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1)).clamp(1, LONGEST_WAIT))
-        }
+        Stopped::Throttled { retry_after } => throttled(*retry_after),
         Stopped::Unknown { .. } => {
             note_unknown(write, known, pod, at);
             if result.entry.priority == Priority::Bump {
@@ -209,6 +247,11 @@ fn stop(
     known.retry_at = Some(after(at, wait));
     known.check_at = known.retry_at;
     told
+}
+
+/// The wait that a busy server asks for.
+fn throttled(retry_after: Option<u32>) -> SignedDuration {
+    SignedDuration::from_secs(i64::from(retry_after.unwrap_or(1)).clamp(1, LONGEST_WAIT))
 }
 
 /// Remembers that a write was decided on a view that is out of date. Nothing follows at once: a refused eviction has

@@ -142,7 +142,9 @@ impl JobMemory {
     fn freeze(&mut self, found: Vec<FoundTarget>) {
         let name = |found: &FoundTarget| TargetRef { name: Some(found.name.clone()), containers: None };
         self.state.names = found.iter().map(name).collect();
-        let target = |found: FoundTarget| TargetState { uid: Some(found.uid), attempt: 1, ..TargetState::default() };
+        let dry_run = self.state.dry_run;
+        let target =
+            |found: FoundTarget| TargetState { uid: Some(found.uid), attempt: 1, dry_run, ..TargetState::default() };
         self.state.targets = found.into_iter().map(target).collect();
         self.count_anew();
         if self.state.sharded() {

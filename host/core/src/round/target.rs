@@ -130,7 +130,7 @@ impl Target<'_> {
             return self.never_start(error("PodNotFound", message));
         };
         let exclusive = round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
-        let held = exclusive && holds::holders(&object).any(|holder| holder != round.job.uid);
+        let held = exclusive && !round.dry_run && holds::holders(&object).any(|holder| holder != round.job.uid);
         let takes_part = round.takes_part(&object);
         if held || self.is_busy(Some(&object)) {
             known.waits_for_object = true;
@@ -195,6 +195,9 @@ impl Target<'_> {
         }
         let object = self.object();
         known.expects.refresh(object.as_deref(), self.round.store, self.round.now);
+        if self.round.dry_run {
+            return self.try_out(known, object);
+        }
         self.end_where_due(known);
         match known.failure.clone() {
             Some(failure) => self.end(known, failure, object),
@@ -218,7 +221,7 @@ impl Target<'_> {
     }
 
     /// The need of a target in flight that is not about to fail.
-    fn go_on(&self, known: &mut TargetMemory, object: Option<Arc<Object>>) -> Need {
+    pub(super) fn go_on(&self, known: &mut TargetMemory, object: Option<Arc<Object>>) -> Need {
         if self.round.serving().is_none() {
             return Need::Rest;
         }

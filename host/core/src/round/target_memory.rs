@@ -78,6 +78,17 @@ pub struct TargetMemory {
     pub lifecycle: Option<LifecycleWait>,
     /// It is pending until its object changes.
     pub waits_for_object: bool,
+    /// In a dry run, the requests that are tried for it.
+    pub trial: Option<Trial>,
+}
+
+/// The requests that a dry run tries for a target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Trial {
+    /// What they are, and what may follow them, in a line.
+    pub plan: String,
+    /// What became of them, once it is known.
+    pub outcome: Option<Result<(), TargetError>>,
 }
 
 /// What the lifecycle of a pod keeps a target from.

@@ -219,6 +219,7 @@ mod tests {
             writes: vec![],
             events: vec![],
             since: None,
+            dry_run: false,
         }
     }
 

@@ -55,6 +55,7 @@ fn play(case: &Case) -> Result<(), TestCaseError> {
         case.stored.spec.0["activeDeadlineSeconds"].as_i64().filter(|limit| *limit > 0 && *limit < 100).unwrap_or(30);
     course.run_until(after(after_seconds(course.bench.now, seconds), GRACE.saturating_mul(2)))?;
     course.deadlines_were_kept()?;
+    course.a_dry_run_did_nothing(case)?;
     course.happen(&deletion);
     course.run_until(after(course.bench.now, GOING))?;
     course.nothing_is_left()

@@ -15,6 +15,7 @@ mod bench;
 mod budgets;
 mod crowds;
 mod decisions;
+mod dry_runs;
 mod edges;
 mod lifecycle;
 mod lost_replies;

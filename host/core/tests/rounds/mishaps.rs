@@ -220,6 +220,7 @@ fn a_write_to_another_object_says_nothing_about_the_target() {
             writes: vec![write],
             events: vec![],
             since: None,
+            dry_run: false,
         };
         let done = usize::from(stopped.is_none());
         EntryResult { entry, sent: Some(bench.now), at: bench.now, done, stopped }

@@ -11,6 +11,7 @@
 )]
 
 mod apply;
+mod dry_runs;
 mod events;
 mod faults;
 mod lease;

@@ -172,6 +172,7 @@ impl Scene {
             writes,
             events: Vec::new(),
             since: None,
+            dry_run: false,
         }
     }
 

@@ -177,6 +177,7 @@ impl Stage {
             writes: vec![write],
             events: Vec::new(),
             since: None,
+            dry_run: false,
         }
     }
 

@@ -1,4 +1,5 @@
-//! What must hold whatever comes in: nobody is forgotten, a deadline ends its target, and a deleted job leaves nothing.
+//! What must hold whatever comes in: nobody is forgotten, a deadline ends its target, a dry run does nothing, and a deleted
+//! job leaves nothing.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +7,10 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_core::job::state::{JobState, TargetState};
 use oarlock_core::job::time::{after, after_seconds};
 use proptest::prelude::*;
+use serde_json::Value;
 
 use crate::bad_input::GRACE;
+use crate::bad_input::case::{Case, Event};
 use crate::bad_input::course::Course;
 
 impl Course {
@@ -68,6 +71,26 @@ impl Course {
             return Err(TestCaseError::fail(format!("the deleted job stays\n{}", self.shown())));
         }
         Ok(())
+    }
+
+    /// A dry run, which nobody makes anything else of, has sent nothing but its status, requests to be tried, and its deletion
+    /// when its time to live was over.
+    pub(super) fn a_dry_run_did_nothing(&self, case: &Case) -> Result<(), TestCaseError> {
+        let Case { stored, later } = case;
+        // One that began as something else has what that did to undo.
+        let began =
+            stored.status.0.pointer("/selection/digest").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        let edited = later.events.iter().any(|(_, event)| matches!(event, Event::Edit(_)));
+        // A finalizer that somebody forged is taken off once the job is deleted.
+        let forged = !stored.finalizers.is_empty();
+        if stored.spec.0["dryRun"] != true || began || edited || forged || later.deleted_at.is_some() {
+            return Ok(());
+        }
+        let allowed = |sent: &&String| *sent == "status" || *sent == "delete j" || sent.starts_with("try to ");
+        match self.bench.sent.iter().find(|sent| !allowed(sent)) {
+            Some(sent) => Err(TestCaseError::fail(format!("a dry run sent {sent}\n{}", self.shown()))),
+            None => Ok(()),
+        }
     }
 
     fn stored(&self) -> JobState {

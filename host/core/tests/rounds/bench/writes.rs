@@ -57,7 +57,7 @@ impl Bench {
             let Some(mut entry) = self.queue.take_next(|_| true) else { return };
             let (mut stopped, mut done) = (None, 0);
             while let Some(write) = entry.writes.get(done).cloned() {
-                stopped = self.wire_does(&write);
+                stopped = if entry.dry_run { self.wire_tries(&write) } else { self.wire_does(&write) };
                 if stopped.is_some() {
                     break;
                 }
@@ -69,6 +69,22 @@ impl Bench {
             self.queue.finished(JOB_UID, entry.index);
             self.memory.results.push(EntryResult { entry, sent: Some(self.now), at: self.now, done, stopped });
             self.next = Some(Timestamp::UNIX_EPOCH);
+        }
+    }
+
+    /// The way of a write that the cluster is only to check.
+    fn wire_tries(&mut self, write: &Write) -> Option<Stopped> {
+        self.sent.push(format!("try to {} {}", write.verb(), write.object().name));
+        match self.refuse.get(write.verb()).cloned() {
+            Some(stopped) => Some(stopped),
+            None => match self.weather.write(write) {
+                Fate::Stopped(stopped) => Some(stopped),
+                Fate::Lost => Some(Stopped::Unknown { message: "the reply is lost".into() }),
+                Fate::Done => match self.store.get(write.object()) {
+                    None if write.uid().is_some() => Some(Stopped::Gone),
+                    seen => (!write.fits(seen.as_deref())).then_some(Stopped::Conflict),
+                },
+            },
         }
     }
 

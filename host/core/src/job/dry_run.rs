@@ -1,0 +1,53 @@
+//! Whether a job is a dry run: what its spec asks for, and what it was when it began.
+//!
+//! A job that began as one stays one whatever its spec says later, so that nothing is ever done to its targets; one that
+//! began in earnest has changes to undo. Source: docs/operationjob.md 3.13, 3.14.
+
+use oarlock_api::{OperationJob, OperationJobSpec};
+
+use crate::job::spec::digest;
+use crate::job::state::{Progress, TargetState};
+
+/// True if the spec asks for a dry run.
+pub fn is_dry_run(spec: &OperationJobSpec) -> bool {
+    spec.dry_run == Some(true)
+}
+
+/// True if a job with these targets began as a dry run, or has not begun and asks for one. The digest that was stored when
+/// it began says so; where more was changed than `dryRun`, it counts as one in earnest, which leaves nothing behind.
+pub(crate) fn began_as_dry_run(job: &OperationJob, targets: &[TargetState]) -> bool {
+    let Some(spec) = &job.spec else { return false };
+    let asked = is_dry_run(spec);
+    let stored = job.status.as_ref().and_then(|status| Some(&status.selection.as_ref()?.digest));
+    let Some(stored) = stored.filter(|digest| !digest.is_empty()) else { return asked };
+    // Of one that is at rest it does not matter, and a digest costs.
+    let in_flight = || targets.iter().any(|target| target.progress == Progress::Processing);
+    (asked || in_flight()) && digest(&OperationJobSpec { dry_run: Some(true), ..spec.clone() }) == *stored
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(spec: Value, digest: &str) -> OperationJob {
+        let status = json!({"selection": {"source": "Targets", "time": "", "digest": digest}});
+        serde_json::from_value(json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
+            "metadata": {"name": "j"}, "spec": spec, "status": status}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_job_stays_what_it_began_as() {
+        let spec = |dry: bool, name: &str| json!({"action": "R", "targets": [{"name": name}], "dryRun": dry});
+        let stored = |dry: bool| digest(&serde_json::from_value(spec(dry, "a")).unwrap());
+        let at_work = [TargetState { progress: Progress::Processing, ..TargetState::default() }];
+        let began = |now: Value, digest: &str| began_as_dry_run(&job(now, digest), &at_work);
+        assert!(began(spec(true, "a"), "") && !began(spec(false, "a"), ""), "it has not begun");
+        assert!(began(spec(true, "a"), &stored(true)) && began(spec(false, "a"), &stored(true)));
+        assert!(!began(spec(true, "a"), &stored(false)) && !began(spec(false, "a"), &stored(false)));
+        assert!(!began(spec(true, "b"), &stored(false)) && !began(spec(false, "b"), &stored(true)));
+        assert!(!began_as_dry_run(&OperationJob::default(), &at_work), "it has no spec");
+    }
+}
