@@ -67,7 +67,6 @@ fn rules() -> Vec<Misfit> {
         field("parallelism", json!("0%"), "spec.parallelism"),
         field("maxUnavailable", json!("101%"), "spec.maxUnavailable"),
         field("failurePolicy", json!({"type": "Pause", "maxFailures": -1}), "spec.failurePolicy.maxFailures"),
-        field("dryRun", json!(true), "spec.dryRun"),
         field("selector", json!({"labelSelector": {"matchLabels": {"a": "b"}}}), "spec.targets: give targets or"),
         invalid(
             "a node",

@@ -106,8 +106,8 @@ async fn the_admission_policy_refuses_in_the_servers_words() {
             "spec.activeDeadlineSeconds: must be > 0, and is 0",
         ),
         (
-            json!({"action": "R", "targets": target, "selector": {}, "dryRun": true, "targetKind": "Node"}),
-            "spec.dryRun, spec.targetKind: not supported by this version; remove from the spec",
+            json!({"action": "R", "targets": target, "selector": {}, "targetKind": "Node"}),
+            "spec.targetKind: not supported by this version; remove from the spec",
         ),
         (
             json!({"action": "R", "targets": target, "parallelism": 0}),
@@ -145,7 +145,7 @@ async fn only_a_change_of_spec_is_judged_again() {
         (json!({"spec": {"partition": null}}), "spec.partition: must not be lowered or removed, and was 3"),
         (json!({"spec": {"action": "Other"}}), "spec.action: immutable"),
         (json!({"spec": {"targets": [{"name": "p2"}]}}), "spec.targets: immutable, order too"),
-        (json!({"spec": {"dryRun": true}}), "spec.dryRun: not supported by this version; remove from the spec"),
+        (json!({"spec": {"dryRun": true}}), "spec.dryRun: immutable"),
     ] {
         let told = message(patch(change).await);
         assert!(told.ends_with(text), "{told}");
