@@ -48,7 +48,7 @@ fn list_row(job: &JobView, columns: ListColumns, now: Timestamp) -> Vec<String> 
     let mut row = vec![
         job.name.clone(),
         job.action.clone(),
-        job.progress.word().to_owned(),
+        progress(job),
         format!("{}/{}", job.counts.ended(), job.counts.total),
         job.counts.failed.to_string(),
         job.counts.in_flight.to_string(),
@@ -142,14 +142,17 @@ pub fn change_text(change: &ViewChange, job: &JobView, now: Timestamp) -> String
 
 /// The progress of a job, and whether it is leaving or only plans.
 pub(crate) fn word(job: &JobView) -> String {
-    let mut word = job.progress.word().to_owned();
-    if job.dry_run {
-        word += " (dry run)";
-    }
+    let mut word = progress(job);
     if job.is_deleting {
         word += " (being deleted)";
     }
     word
+}
+
+/// The progress of a job, and whether it only plans.
+fn progress(job: &JobView) -> String {
+    let word = job.progress.word();
+    if job.dry_run { format!("{word} (dry run)") } else { word.to_owned() }
 }
 
 /// Name and version of the plugin.

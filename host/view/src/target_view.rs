@@ -114,6 +114,7 @@ impl TargetView {
         }
         parts.extend(self.shown_extras().map(|(key, value)| match key.as_str() {
             "NewPod" => format!("new pod {value}"),
+            "Plan" => format!("plan: {value}"),
             _ => format!("{key} {value}"),
         }));
         parts.join("; ")

@@ -116,3 +116,17 @@ fn a_lost_connection_and_a_deleted_job_are_lines_of_their_own() {
         ]
     );
 }
+
+#[test]
+fn a_dry_run_is_called_one_everywhere_and_shows_the_plan_of_each_target() {
+    let mut dry = small();
+    dry["spec"]["dryRun"] = json!(true);
+    dry["status"]["targetDetails"][0]["extraInfo"] = json!({"Plan": "evict pod a; then possible: evict pods"});
+    let list = job_list(&[view(&dry)], ListColumns::default(), at("10:02:00"));
+    assert!(list.contains("   Processing (dry run)   "), "{list}");
+    let text = job_text(&view(&dry), TargetRows::First, at("10:02:00"));
+    assert!(text.contains("\nProgress:     Processing (dry run), 50% of 6: "), "{text}");
+    assert!(text.contains("   plan: evict pod a; then possible: evict pods\n"), "{text}");
+    let line = change_text(&ViewChange::Job, &view(&dry), at("10:02:00"));
+    assert!(line.contains(" Processing (dry run) "), "{line}");
+}
