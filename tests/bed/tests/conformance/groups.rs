@@ -78,6 +78,7 @@ groups![
     create,
     delete,
     discovery,
+    dry_run,
     evict,
     json_patch,
     kinds,
