@@ -116,7 +116,7 @@ impl Stage {
         if script.plot == Plot::NeverServes {
             rig.world.hold(Pause::Readiness, Scope::World);
         }
-        if script.plot == Plot::Bounded {
+        if script.plot.has_a_bare_pod() {
             rig.seedbed.bare_pod(BARE).await?;
         }
         let (host, anew, wishes, hosts) = (None, None, Some(wishes), 0);
@@ -233,7 +233,11 @@ impl Stage {
         }
         let verdict = self.rig.world.ledger().verdict(&self.targets);
         let broken_off = deleted || self.script.plot == Plot::NeverServes;
-        let right = if broken_off { harmless(&verdict) } else { verdict.is_clean() };
+        let right = match self.script.plot {
+            Plot::DryRun => untouched(&verdict),
+            _ if broken_off => harmless(&verdict),
+            _ => verdict.is_clean(),
+        };
         if !right {
             breaches.push(format!("S1: {verdict}"));
         }
@@ -258,6 +262,8 @@ pub fn ended_wrong(job: &DynamicObject, plot: Plot, anew: Option<&str>) -> Optio
     let right = |name: &str| match (plot, job.target(name).as_str()) {
         (Plot::NeverServes, end) => end == "Failed/DeadlineExceeded",
         (Plot::Bounded, end) if name == BARE => end == "Failed/NoController" && attempt(job, name) == 2,
+        (Plot::DryRun, end) if name == BARE => end == "Failed/NoController" && attempt(job, name) == 1,
+        (Plot::DryRun, end) => end == "Succeeded" && plans(job, name),
         (_, "Succeeded") => name != NOBODY,
         (_, "Failed/PodNotFound") => anew == Some(name) || name == NOBODY,
         (_, _) => false,
@@ -273,6 +279,10 @@ pub fn ended_wrong(job: &DynamicObject, plot: Plot, anew: Option<&str>) -> Optio
     })
 }
 
+fn plans(job: &DynamicObject, name: &str) -> bool {
+    job.targets().get(name).is_some_and(|target| target.pointer("/extraInfo/Plan").is_some())
+}
+
 fn attempt(job: &DynamicObject, name: &str) -> i64 {
     job.targets().get(name).and_then(|target| target.get("attempt")?.as_i64()).unwrap_or(1)
 }
@@ -285,12 +295,18 @@ pub fn harmless(verdict: &LedgerCheck) -> bool {
     verdict.others_lost.iter().all(made) && verdict.targets.iter().all(|target| target.times_gone <= 1)
 }
 
-/// S1: once the eviction of a pod was accepted, no other one is sent for it.
+/// Whether nothing happened to anybody.
+#[must_use]
+pub fn untouched(verdict: &LedgerCheck) -> bool {
+    verdict.others_lost.is_empty() && verdict.targets.iter().all(|target| target.times_gone == 0)
+}
+
+/// S1: once the eviction of a pod was accepted, no other one is sent for it. Those of a dry run evict nobody.
 #[must_use]
 pub fn evicted_twice(writes: &[WriteRecord]) -> Vec<String> {
     let mut accepted = std::collections::BTreeSet::new();
     let mut breaches = Vec::new();
-    for write in writes.iter().filter(|write| write.path.contains("/eviction")) {
+    for write in writes.iter().filter(|write| write.path.contains("/eviction") && !write.dry_run) {
         if accepted.contains(&write.path) {
             breaches.push(format!("S1: write {} evicts once more: {}", write.number, write.path));
         }

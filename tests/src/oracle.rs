@@ -61,6 +61,8 @@ struct Job {
     name: String,
     /// Whether its action is the one whose effect is known here.
     replaces: bool,
+    /// Whether it does nothing: it was created as a dry run, and stays one.
+    dry_run: bool,
     epoch: i64,
     /// Whether its targets are in records.
     in_records: bool,
@@ -118,7 +120,8 @@ impl Seen<'_> {
     fn job(&mut self, version: &Version) -> Vec<String> {
         let empty = || Job {
             name: version.name.clone(),
-            replaces: version.at("/spec/action") == "Replace",
+            replaces: version.at("/spec/action") == "Replace" && version.at("/spec/dryRun") != true,
+            dry_run: version.at("/spec/dryRun") == true,
             epoch: 0,
             in_records: false,
             deleted: false,
@@ -136,6 +139,7 @@ impl Seen<'_> {
         if job.end.as_ref().is_some_and(|before| *before != end) {
             wrong.push(format!("S2: what an ended job says of itself changed to {end:?}"));
         }
+        wrong.extend(job.is_protected(version));
         job.deleted |= version.at("/metadata/deletionTimestamp").is_string();
         job.in_records |= version.at("/status/records").is_object();
         if !job.in_records {

@@ -8,6 +8,7 @@ pub mod again;
 pub mod bounding;
 pub mod collaset;
 pub mod deadlines;
+pub mod dry_runs;
 pub mod ending;
 pub mod epochs;
 pub mod evicting;
@@ -162,6 +163,13 @@ macro_rules! scenarios {
             pausing::a_raised_partition_moves_only_what_waits_for_it,
             pausing::a_deadline_that_is_brought_forward_ends_what_has_started,
             telling::conditions_and_events_tell_the_story_of_a_job,
+            dry_runs::a_dry_run_shows_what_would_be_done_and_does_nothing,
+            dry_runs::the_marks_of_a_dry_run_are_tried_and_not_set,
+            dry_runs::a_dry_run_says_that_a_budget_allows_nothing,
+            dry_runs::a_dry_run_and_a_job_on_the_same_pods_do_not_notice_each_other,
+            dry_runs::a_dry_run_goes_on_over_a_restart,
+            dry_runs::a_dry_run_that_is_deleted_midway_is_gone_at_once,
+            dry_runs::three_hundred_targets_have_their_plans_in_records,
         }
     };
 }

@@ -4,6 +4,7 @@
 //! can fail: each must be caught. May not touch the cluster in any way but as that host.
 
 pub mod belief;
+pub mod earnest;
 pub mod identity;
 pub mod invention;
 pub mod neglect;

@@ -35,6 +35,7 @@ on_sim! {
     lifecycle::a_pod_with_another_operation_is_waited_for,
     lifecycle::a_lifecycle_that_nobody_drives_is_shown_and_its_labels_go_with_the_job,
     lifecycle::what_a_lifecycle_waits_for_is_named,
+    dry_runs::a_dry_run_begins_no_lifecycle,
     lifecycle::a_container_that_cannot_be_restarted_fails_its_target,
     releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
     records::records_that_were_removed_or_stripped_are_written_anew,

@@ -10,6 +10,7 @@ use oarlock_tests::crash::script::Script;
 use oarlock_tests::crash::sweep::play;
 use oarlock_tests::variants::Variant;
 use oarlock_tests::variants::belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
+use oarlock_tests::variants::earnest::{EvictsInDryRuns, MarksInDryRuns};
 use oarlock_tests::variants::identity::{EvictsWithoutPreconditions, NamesInsteadOfUids};
 use oarlock_tests::variants::invention::{
     BelievesInNewPods, EvictsANewPod, SharesANewPod, StartsAllAtOnce, StaysInItsFirstEpoch, StoresNoUids,
@@ -98,4 +99,6 @@ known_bad! {
     marks_that_stay_are_caught: LeavesItsMarks,
     marks_of_failures_that_stay_are_caught: LeavesTheMarksOfFailures,
     writes_after_the_end_are_caught: WritesAfterTheEnd,
+    evictions_in_dry_runs_are_caught: EvictsInDryRuns => "in earnest",
+    marks_in_dry_runs_are_caught: MarksInDryRuns => "held by the dry run",
 }

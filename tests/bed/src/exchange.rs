@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use serde_json::{Value, json};
 
 use crate::faults::{Killer, Then, When};
-use crate::interception::{Body, BoxError, Broken, Interceptor};
+use crate::interception::{Body, BoxError, Broken, Interceptor, is_dry_run};
 
 /// How long after the last byte was handed over a killer waits, so that it leaves this process before its reader is killed.
 const REPLY_LEAVES_WITHIN: Duration = Duration::from_millis(2);
@@ -56,7 +56,7 @@ where
         let (parts, body) = reply.into_parts();
         let content = body.collect().await.map_err(Into::into)?.to_bytes();
         if let Some(number) = self.number {
-            let empty = parts.status.is_success() && is_the_same(request.body(), &content);
+            let empty = parts.status.is_success() && !is_dry_run(request) && is_the_same(request.body(), &content);
             self.interceptor.answered(number, parts.status, empty);
         }
         Ok(Response::from_parts(parts, whole(content)))

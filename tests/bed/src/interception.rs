@@ -40,6 +40,8 @@ pub struct WriteRecord {
     pub status: Option<StatusCode>,
     /// Whether it was accepted and changed nothing, as far as its own words tell.
     pub empty: bool,
+    /// Whether the server is only to check it.
+    pub dry_run: bool,
     /// Since counting began.
     pub arrived: Duration,
     /// From arrival to the server's answer, delays included.
@@ -62,6 +64,14 @@ struct State {
     counting: Mutex<Counting>,
     total: watch::Sender<u64>,
     under_way: Mutex<UnderWay>,
+}
+
+/// Whether a write changes nothing whatever it says: its query tells, of a deletion and an eviction its body too.
+pub(crate) fn is_dry_run(request: &Request<Bytes>) -> bool {
+    let in_query = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "dryRun=All"));
+    let in_body = || String::from_utf8_lossy(request.body()).contains(r#""dryRun":["All"]"#);
+    let departs = request.method() == Method::DELETE || request.uri().path().ends_with("/eviction");
+    in_query || departs && in_body()
 }
 
 #[derive(Debug)]
@@ -248,6 +258,7 @@ impl Interceptor {
             path: request.uri().path().to_owned(),
             status: None,
             empty: false,
+            dry_run: is_dry_run(request),
             arrived: counting.began.elapsed(),
             took: None,
             fault: fault.as_ref().map(|fault| format!("{:?} {:?}", fault.when, fault.then)),

@@ -49,7 +49,7 @@ fn decides(write: &WriteRecord) -> bool {
 /// The scripts, each without trouble. A deletion comes once for each write of a run that goes well, and delays besides.
 fn scripts() -> Vec<Script> {
     use Mode::{CollaSet, Evict, EvictSameName};
-    use Plot::{Bounded, Failover, Missing, Namesake, NeverServes, Success};
+    use Plot::{Bounded, DryRun, Failover, Missing, Namesake, NeverServes, Success};
     let few = [
         (CollaSet, Success),
         (Evict, Success),
@@ -59,6 +59,8 @@ fn scripts() -> Vec<Script> {
         (Evict, NeverServes),
         (CollaSet, Bounded),
         (Evict, Bounded),
+        (CollaSet, DryRun),
+        (Evict, DryRun),
         (CollaSet, Namesake),
         (Evict, Namesake),
         (CollaSet, Failover),

@@ -66,6 +66,8 @@ pub enum Plot {
     NeverServes,
     /// Two targets are in flight at once, and the first of all is a pod of nobody, which each of its two attempts fails at.
     Bounded,
+    /// It is a dry run, of one target more, which is a pod of nobody.
+    DryRun,
     /// Somebody deletes the job at this write.
     Deleted {
         /// Number of the write, from one.
@@ -96,6 +98,7 @@ impl Plot {
         match self {
             Self::NeverServes => json!({"activeDeadlineSeconds": DEADLINE}),
             Self::Bounded => json!({"parallelism": PARALLELISM, "retryPolicy": {"limit": 1, "backoffSeconds": 2}}),
+            Self::DryRun => json!({"dryRun": true, "parallelism": PARALLELISM, "retryPolicy": {"limit": 1}}),
             _ => json!({}),
         }
     }
@@ -107,11 +110,17 @@ impl Plot {
         Some(Delays { seed, request: Duration::from_millis(40), watch: Duration::from_millis(900) })
     }
 
+    /// Whether the first target is a pod of nobody.
+    #[must_use]
+    pub fn has_a_bare_pod(self) -> bool {
+        matches!(self, Self::Bounded | Self::DryRun)
+    }
+
     /// The names that the job gets for its pods.
     #[must_use]
     pub fn names(self, pods: &[(String, String)]) -> Vec<String> {
         let nobody = (self == Self::Missing).then(|| NOBODY.to_owned());
-        let bare = (self == Self::Bounded).then(|| BARE.to_owned());
+        let bare = self.has_a_bare_pod().then(|| BARE.to_owned());
         bare.into_iter().chain(pods.iter().map(|(name, _)| name.clone())).chain(nobody).collect()
     }
 }

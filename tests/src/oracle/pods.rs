@@ -12,6 +12,8 @@ use super::{Job, Seen};
 /// Keeps an origin until its new pod is recorded.
 const PROTECTED: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
 const HOLD: &str = "hold.oarlock.dev/";
+/// What stands between the word of a lifecycle's label and the name of its job.
+const OPERATION: &str = ".podopslifecycle.kusionstack.io/";
 /// What a hold lists on a pod that is nobody's target: it only says who may not take that pod.
 const BARRED: &str = "[\"barred\"]";
 
@@ -24,16 +26,31 @@ impl Seen<'_> {
         let known: BTreeSet<&str> = before.map(holders).into_iter().flatten().collect();
         for uid in holders(pod).into_iter().filter(|uid| !known.contains(uid)) {
             let Some(job) = self.jobs.get(uid) else { continue };
+            if job.dry_run {
+                wrong.push(format!("S3: held by the dry run {}", job.name));
+            }
             if stored(job, pod) != "Processing" {
                 wrong.push(format!("S7: held while its target of {} is stored as {:?}", job.name, stored(job, pod)));
             }
         }
-        let begun = |job: &Job| !matches!(stored(job, pod), "" | "Pending");
+        wrong.extend(self.begun_by_a_dry_run(before, pod));
+        let begun = |job: &Job| !job.dry_run && !matches!(stored(job, pod), "" | "Pending");
         if is_evicted(pod) && !before.is_some_and(is_evicted) && !self.jobs.values().any(begun) {
-            wrong.push("S5: evicted while no job has it stored as a target in flight, by UID".to_owned());
+            wrong.push("S5: evicted while no job in earnest has it stored as a target in flight, by UID".to_owned());
         }
         wrong.extend(before.into_iter().flat_map(|before| self.let_go(before, pod)));
         wrong
+    }
+
+    /// S3: a dry run has no effect, so no operation of the PodOpsLifecycle goes by its name.
+    fn begun_by_a_dry_run(&self, before: Option<&Version>, pod: &Version) -> Option<String> {
+        let labels = |pod: &Version| pod.at("/metadata/labels").as_object().cloned().unwrap_or_default();
+        let known = before.map(labels).unwrap_or_default();
+        let new: Vec<String> =
+            labels(pod).into_iter().map(|(key, _)| key).filter(|key| !known.contains_key(key)).collect();
+        let names = |job: &&Job| new.iter().any(|key| key.split_once(OPERATION).is_some_and(|(_, id)| id == job.name));
+        let job = self.jobs.values().filter(|job| job.dry_run).find(names)?;
+        Some(format!("S3: an operation of the dry run {} begins", job.name))
     }
 
     /// S7: what keeps an origin goes only once its new pod is durable, its target or the attempt has ended, or its job is gone.

@@ -10,7 +10,17 @@ use serde_json::Value;
 
 use super::Job;
 
+/// Keeps a job until its targets are released.
+const FINALIZER: &str = "finalizer.operating.kusionstack.io/protected";
+
 impl Job {
+    /// S3: a dry run has no effect, so nothing has to be kept for it.
+    pub(super) fn is_protected(&self, version: &Version) -> Option<String> {
+        let finalizers = version.at("/metadata/finalizers").as_array().into_iter().flatten();
+        let kept = self.dry_run && finalizers.into_iter().any(|name| name == FINALIZER);
+        kept.then(|| "S3: a dry run has the finalizer of a job that acts".to_owned())
+    }
+
     /// S4: nothing starts beyond `parallelism`. One that was lowered stops nobody who is in flight.
     pub(super) fn too_many(&mut self, version: &Version) -> Option<String> {
         let now = in_flight(version);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use oarlock_sim::world::labels;
 use serde_json::json;
 
 use super::*;
@@ -202,4 +203,39 @@ fn a_job_that_ends_without_an_outcome_of_each_target_is_a_breach() {
     let some = record(2, "r", 1, &[("a", "Failed")]);
     assert_eq!(found(&[recorded(1, json!({})), some, end()]).len(), 1);
     assert_eq!(found(&[recorded(1, json!({})), end()]).len(), 2, "no record at all");
+}
+
+#[test]
+fn a_dry_run_that_acts_is_a_breach_whatever_it_does() {
+    let dry = |number, progress: &str| {
+        let spec = json!({"action": "Replace", "dryRun": true});
+        version(
+            number,
+            "operationjobs",
+            "j",
+            json!({"spec": spec, "status": {"targetDetails": [told(progress, json!({}))]}}),
+        )
+    };
+    let pod = |number, object: Value| version(number, "pods", "p", object);
+    let bare = || pod(1, json!({"metadata": {"labels": {"app": "x"}}}));
+    let after = |done: Version| found(&[bare(), dry(2, "Processing"), done]);
+    assert_eq!(found(&[bare(), dry(2, "Processing"), dry(3, "Succeeded")]), Vec::<String>::new(), "its pod stays");
+    assert_eq!(after(held(3, json!([]))).len(), 1);
+    let evicted =
+        json!({"status": {"conditions": [{"type": labels::DISRUPTION_TARGET, "reason": labels::EVICTED_BY_API}]}});
+    assert_eq!(after(pod(3, evicted.clone())).len(), 1);
+    let operation =
+        |id: &str| json!({"metadata": {"labels": {format!("operating.podopslifecycle.kusionstack.io/{id}"): "1"}}});
+    assert_eq!((after(pod(3, operation("j"))).len(), after(pod(3, operation("k"))).len()), (1, 0));
+    let mut kept = dry(3, "Processing");
+    Arc::make_mut(&mut kept.object)["metadata"] =
+        json!({"finalizers": ["finalizer.operating.kusionstack.io/protected"]});
+    assert_eq!(after(kept).len(), 1);
+    let mut other = job(3, "Processing", json!({}));
+    (other.uid, other.name) = ("k".to_owned(), "k".to_owned());
+    assert_eq!(
+        found(&[bare(), dry(2, "Processing"), other, pod(4, evicted)]),
+        Vec::<String>::new(),
+        "another job did it"
+    );
 }

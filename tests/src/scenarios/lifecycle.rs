@@ -15,7 +15,7 @@ use crate::rig::{Rig, patiently};
 const P: &str = "podopslifecycle.kusionstack.io";
 
 /// A job that restarts these pods.
-fn restart(targets: &[String], more: Value) -> Value {
+pub(crate) fn restart(targets: &[String], more: Value) -> Value {
     let mut spec = replace(targets, more);
     if let Some(spec) = spec.as_object_mut() {
         spec.insert("action".to_owned(), json!("Restart"));
@@ -23,7 +23,7 @@ fn restart(targets: &[String], more: Value) -> Value {
     spec
 }
 
-async fn start(rig: &mut Rig) -> anyhow::Result<()> {
+pub(crate) async fn start(rig: &mut Rig) -> anyhow::Result<()> {
     let mut begin = rig.host_named("host");
     begin.plugins = vec!["restart"];
     begin.grants = RESTART_GRANTS.to_owned();
