@@ -41,7 +41,7 @@ fn the_manifest_of_the_documentation_is_read() {
     let manifest = parse(&replace()).unwrap();
     assert_eq!((manifest.name.as_str(), manifest.action.as_str()), ("replace", "Replace"));
     assert_eq!(manifest.limits.memory_mib, Some(16));
-    assert!(manifest.takes("Pod") && !manifest.takes("Node"));
+    assert!(manifest.takes(TargetKind::Pod) && !manifest.takes(TargetKind::Node));
     assert!(manifest.declares_kind(&Kind::new("apps/v1", "ReplicaSet")));
 }
 

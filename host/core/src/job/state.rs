@@ -12,10 +12,12 @@ use oarlock_api::{
 };
 pub use oarlock_contract::extras;
 
+use crate::cluster::object::ObjectKey;
 use crate::job::ranges;
 use crate::job::selected::{nameless, selected};
-use crate::job::spec::MOST_TARGETS;
+use crate::job::spec::{MOST_TARGETS, asked_kind, frozen_kind};
 use crate::job::time::{read_time, write_time};
+use crate::plugin::manifest::TargetKind;
 
 /// Most targets whose detail is kept in the job's own status, and the size of a record. A status of 1,000 details
 /// costs the API server 303 ms a write, one of 250 costs 62 ms.
@@ -156,6 +158,8 @@ pub struct JobState {
     pub plugin: Option<PluginBinding>,
     /// The frozen list of targets.
     pub selection: Option<Selection>,
+    /// The kind of the targets: frozen with the list, before that as the spec asks for it.
+    pub kind: TargetKind,
     /// The epoch.
     pub epoch: i64,
     /// Conditions.
@@ -211,6 +215,7 @@ impl JobState {
         }
         let mut state = Self { names, targets, lost, ..Self::default() };
         state.take_job(&status);
+        state.kind = state.selection.as_ref().map_or_else(|| asked_kind(job.spec.as_ref()), frozen_kind);
         if selected.is_some() {
             // What this term froze stays frozen, whoever clears the status.
             state.selection = state.selection.or_else(|| known?.selection.clone());
@@ -231,6 +236,11 @@ impl JobState {
     /// Name of a target.
     pub fn name(&self, index: u32) -> &str {
         self.names.get(index as usize).and_then(|target| target.name.as_deref()).unwrap_or_default()
+    }
+
+    /// The object of a target of a job in `namespace`.
+    pub fn object(&self, namespace: &str, index: u32) -> ObjectKey {
+        self.kind.object(namespace, self.name(index))
     }
 
     /// One target.

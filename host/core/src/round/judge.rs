@@ -270,7 +270,7 @@ impl PlannedCall<'_> {
         };
         let namespace = &self.target.round.job.key.namespace;
         let seen = |kind: &crate::cluster::object::Kind, name: &str| {
-            let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.to_owned() };
+            let key = ObjectKey::seen_from(namespace, kind, name);
             self.target.round.store.get(&key).map(|object| object.uid.clone())
         };
         match note_claims(next, &plugin.registration, seen) {
