@@ -144,6 +144,8 @@ fn each_bad_field_is_named_with_its_fix() {
         (with("writes", write("explode", json!({}))), "explode"),
         (with("writes", write("metadata", json!({}))), "name the `labels`"),
         (with("writes", write("evict", json!({"labels": ["a"]}))), "belong to the verb `metadata`"),
+        (with("writes", write("schedulable", json!({}))), "`schedulable` is for `Node` of `v1`"),
+        (with("target", json!(["Pod", "Node"])), "add `Node` of `v1`"),
         (with("writes", write("evict", json!({"subresources": ["status"]}))), "belong to the verb `patch`"),
         (with("writes", write("patch", json!({"subresources": ["a\nb"]}))), "`writes[0].subresources[0]`"),
         (with("writes", write("patch", json!({"subresources": ["a/b"]}))), "`writes[0].subresources`"),
@@ -188,7 +190,8 @@ fn the_cause_of_a_refusal_names_line_and_column() {
 fn every_field() -> Value {
     json!({"$schema": "./manifest.schema.json", "schema": 1, "name": "a", "version": "1.0.0", "action": "A", "description": "d",
         "authors": ["a"], "license": "l", "source": "s", "target": ["Pod", "Node"], "lifecycle": "On", "exclusive": true,
-        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "optional": true, "reason": "r"}],
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "optional": true, "reason": "r"},
+            {"apiVersion": "v1", "kind": "Node", "reason": "r"}],
         "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/*"], "annotations": ["a"],
                 "finalizers": ["a"], "reason": "r"},
             {"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["status"], "reason": "r"}],

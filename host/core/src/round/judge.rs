@@ -154,7 +154,10 @@ impl PlannedCall<'_> {
         known.operated |= !writes.is_empty();
         let events = operate.events.iter().chain(&proposal.events).cloned().collect();
         match state {
-            State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
+            State::Processing => {
+                let pod_events = self.target.begins_to_hold(self.planned, &writes).into_iter().collect();
+                Verdict { state: Some(next), writes, events, pod_events, ..Verdict::default() }
+            }
             State::Succeeded => {
                 if let Some(finish) = self.finish(&mut next, known) {
                     let pod_events = finish.event.into_iter().collect();

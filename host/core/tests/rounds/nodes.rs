@@ -140,6 +140,7 @@ fn a_node_is_held_while_a_target_works_on_it_and_nothing_is_left_of_that_at_its_
     step(&mut bench, &mut works);
     assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Succeeded", (false, 0, false, 1)));
     assert!(bench.memory.at_rest());
+    assert_eq!(bench.told, ["OperationBegan", "Completed", "OperationEnded"]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod apply;
 mod events;
 mod faults;
 mod lease;
+mod nodes;
 mod observe;
 mod outbox;
 mod places;
