@@ -204,8 +204,7 @@ pub async fn a_node_that_is_not_there_or_made_anew_is_not_worked_on(rig: &mut Ri
     begin(rig).await?;
     create(rig, "m", maintain(&[&none, &a], &json!({}))).await?;
     until_held(rig, &a).await?;
-    let job = rig.jobs().get("m").await?;
-    ensure!(job.target(&none) == "Failed/NodeNotFound", "{:?}", job.targets());
+    rig.until("m", "not found", |job| job.target(&none) == "Failed/NodeNotFound").await?;
     nodes(rig).delete(&a, &DeleteParams::default()).await?;
     node(rig, "a", true).await?;
     cordon(rig, &a, true).await?;
