@@ -216,7 +216,7 @@ fn the_schema_for_editors_has_the_fields_of_a_manifest_and_accepts_what_is_one()
     let known = |place: &Value| place.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(fields(&schema), known(&whole));
     assert_eq!(fields(&schema["properties"]["limits"]), known(&whole["limits"]));
-    for (list, of) in [("reads", 1), ("writes", 2), ("tasks", 1)] {
+    for (list, of) in [("reads", 2), ("writes", 2), ("tasks", 1)] {
         let rules = whole[list].as_array().unwrap();
         assert_eq!(rules.len(), of);
         assert_eq!(fields(&schema["properties"][list]), rules.iter().flat_map(known).collect(), "{list}");
@@ -247,6 +247,7 @@ fn the_parser_expects_no_field_that_the_schema_for_editors_lacks() {
 fn a_plugin_can_lack_a_kind_of_which_each_read_is_optional() {
     let read = |kind: &str, optional: bool| json!({"apiVersion": "a.io/v1", "kind": kind, "optional": optional, "reason": "r"});
     let mut manifest = every_field();
+    manifest["target"] = json!(["Pod"]);
     manifest["reads"] = json!([read("A", true), read("B", true), read("B", false), read("C", false)]);
     let manifest = Manifest::parse(manifest.to_string().as_bytes()).unwrap();
     let lacked: Vec<&str> =
