@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use oarlock_api::{OperationJobSpec, Selection, TargetRef};
+use oarlock_contract::manifest::TargetKind;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::job::policy::Policy;
 use crate::job::selector::TargetQuery;
-use crate::plugin::manifest::TargetKind;
 
 /// Longest `parameters`, as JSON text.
 const PARAMETERS_BYTES: usize = 16 * 1024;

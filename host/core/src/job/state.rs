@@ -11,13 +11,13 @@ use oarlock_api::{
     TargetRef,
 };
 pub use oarlock_contract::extras;
+use oarlock_contract::manifest::TargetKind;
+use oarlock_contract::object_key::ObjectKey;
 
-use crate::cluster::object::ObjectKey;
 use crate::job::ranges;
 use crate::job::selected::{nameless, selected};
 use crate::job::spec::{MOST_TARGETS, asked_kind, frozen_kind};
 use crate::job::time::{read_time, write_time};
-use crate::plugin::manifest::TargetKind;
 
 /// Most targets whose detail is kept in the job's own status, and the size of a record. A status of 1,000 details
 /// costs the API server 303 ms a write, one of 250 costs 62 ms.
