@@ -112,7 +112,7 @@ impl Controller {
         tracing::info!(term = number, "the term of leadership ended");
     }
 
-    /// The jobs that there are when the term begins, once the pods are known; none if the term ends before.
+    /// The jobs that there are when the term begins, once pods and namespaces are known; none if the term ends before.
     async fn first_jobs(
         &mut self,
         lead: &mut Lead,
@@ -123,7 +123,7 @@ impl Controller {
         let ports = self.ports.clone();
         let ready = async {
             // Only a plugin's own jobs wait for the kinds that it declares.
-            ports.cluster.synced(&[Kind::pod()]).await;
+            ports.cluster.synced(&[Kind::pod(), Kind::namespace()]).await;
             loop {
                 match ports.cluster.list_jobs().await {
                     Ok(jobs) => return jobs,

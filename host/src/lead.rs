@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Change;
 use oarlock_core::cluster::writes::{EntryResult, Priority};
 use oarlock_core::job::key::{JobKey, JobRef};
+use oarlock_core::plugin::manifest::TargetKind;
+use oarlock_core::round::fit::NODE_OPERATIONS;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::shared::orphans::{Orphans, held_by};
 use oarlock_core::shared::tables::lock;
@@ -75,8 +77,12 @@ impl Lead {
     pub(crate) fn expect(&mut self, jobs: Vec<JobKey>) {
         for key in jobs.into_iter().chain(self.ports.cluster.jobs()) {
             let in_flight = self.ports.cluster.in_flight(&key);
+            let on_pods = self.ports.cluster.target_kind(&key) == Some(TargetKind::Pod);
             let mut tables = lock(&self.term.tables);
             tables.claims.expect(&key);
+            if !on_pods {
+                tables.claims.expect_nodes(&key);
+            }
             if let Some((plugin, count)) = in_flight {
                 tables.note_in_flight(&plugin, &key, count);
             }
@@ -103,7 +109,7 @@ impl Lead {
         if writes.is_empty() {
             return;
         }
-        tracing::warn!(pods = writes.len(), "removing holds of jobs that are gone");
+        tracing::warn!(objects = writes.len(), "removing holds of jobs that are gone");
         let (ports, fence) = (self.ports.clone(), self.term.fence.clone());
         self.cleaning.spawn(async move { ports.cluster.clean_up(writes, &fence).await });
     }
@@ -153,11 +159,13 @@ impl Lead {
         }
     }
 
-    /// Wakes the jobs of a namespace that is being deleted, since they are deleted with it.
+    /// Wakes the jobs of a namespace that is being deleted, since they are deleted with it, or has got or lost the label for
+    /// jobs on nodes.
     fn hear_namespace(&mut self, change: &Change) {
-        let Some(new) = change.new.as_ref().filter(|new| new.key.kind == Kind::namespace() && new.terminating()) else {
-            return;
-        };
+        let label = |object: &Arc<Object>| object.labels.get(NODE_OPERATIONS).map(str::to_owned);
+        let labelled = change.new.as_ref().and_then(label) != change.old.as_ref().and_then(label);
+        let counts = |new: &&Arc<Object>| new.key.kind == Kind::namespace() && (new.terminating() || labelled);
+        let Some(new) = change.new.as_ref().filter(counts) else { return };
         for key in self.queue.keys().into_iter().filter(|key| key.namespace == new.key.name) {
             self.queue.enqueue(&key, |inbox| inbox.revisit = true);
         }
@@ -179,12 +187,12 @@ impl Lead {
         self.queue.enqueue(&job.key, |inbox| inbox.results.push(result));
     }
 
-    /// Removes the hold that a job may have left on the pod if the job was deleted while its write was on the wire.
+    /// Removes the hold that a job may have left on the object if the job was deleted while its write was on the wire.
     fn let_go_of(&mut self, result: &EntryResult) {
-        let pods: Vec<ObjectKey> = result.entry.writes.iter().map(|write| write.object().clone()).collect();
+        let objects: Vec<ObjectKey> = result.entry.writes.iter().map(|write| write.object().clone()).collect();
         let (ports, fence, uid) = (self.ports.clone(), self.term.fence.clone(), result.entry.job.uid.clone());
         self.cleaning.spawn(async move {
-            ports.cluster.read_anew(&pods).await;
+            ports.cluster.read_anew(&objects).await;
             ports.cluster.clean_up(held_by(ports.cluster.store(), &uid), &fence).await;
         });
     }

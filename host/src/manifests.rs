@@ -67,7 +67,8 @@ pub enum PodPolicies {
 }
 
 /// All documents that a cluster needs before the host runs there with these grants, in the order in which to apply them:
-/// namespace, CRDs, admission policy of jobs with its binding, account and roles, and the policies of pods.
+/// namespace, CRDs, admission policy of jobs with its binding, account and roles, the policies of pods, and where a grant
+/// reaches nodes, that of nodes.
 ///
 /// # Errors
 /// Names what no role can say, with the fix.
@@ -79,7 +80,8 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
     let granted = granted.iter().map(String::as_str);
     // Last, since a host that runs already is to have the rights that they ask for.
     let policies = (policies == PodPolicies::Printed).then_some(oarlock_api::POD_ADMISSION);
-    Ok(join(&fixed.into_iter().chain(granted).chain(policies).collect::<Vec<_>>()))
+    let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
+    Ok(join(&fixed.into_iter().chain(granted).chain(policies).chain(of_nodes).collect::<Vec<_>>()))
 }
 
 fn yaml(document: &RoleDocument) -> Result<String, ManifestsError> {
@@ -159,6 +161,25 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn nodes_are_in_the_documents_only_where_a_grant_reaches_them() {
+        let with = |kind: &str| {
+            let spec = json!({"namespaces": ["ops"], "writes": [{"verb": "delete", "apiVersion": "v1", "kind": kind}]});
+            let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
+            let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
+            let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+            let documents = parsed(&manifests_with(&access, PodPolicies::LeftOut).unwrap());
+            let about = |document: &&Value| {
+                let rules = &document["spec"]["matchConstraints"]["resourceRules"];
+                format!("{}{rules}", document["rules"]).contains("\"nodes\"")
+            };
+            let name = |document: &Value| document["metadata"]["name"].as_str().unwrap().to_owned();
+            documents.iter().filter(about).map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(with("ConfigMap"), Vec::<String>::new());
+        assert_eq!(with("Node"), ["oarlock-plugin-x-cluster-writes", "node-holds.oarlock.dev"]);
     }
 
     #[test]

@@ -133,10 +133,9 @@ impl Ports {
             return None;
         }
         let watches = self.cluster.health();
-        let related: BTreeSet<&Kind> = plugin.registration.relations.iter().map(|relation| &relation.kind).collect();
         let mut own: Vec<&KindHealth> = Vec::new();
         for (kind, wanted) in self.plugins.declared_by(&plugin.digest) {
-            if wanted.watched && (kind == Kind::pod() || related.contains(&kind)) {
+            if wanted.watched {
                 let wanted = watched(wanted);
                 // The watch that was there before serves until a newer one is synced.
                 let mut able = watches.iter().filter(|health| health.kind == kind && health.declared.covers(&wanted));

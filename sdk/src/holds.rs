@@ -4,6 +4,8 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 use crate::{Job, Object, ReadError};
 
 /// What the annotation begins with in which the host lists the marks that a job
@@ -19,15 +21,30 @@ pub enum Mark<'a> {
     Annotation(&'a str),
     /// The finalizer of this name.
     Finalizer(&'a str),
+    /// The cordon of a Node. Whether it is on is read from `/spec/unschedulable`.
+    Cordon,
+    /// The taint of a Node that this key and this effect name. Whether it is on is
+    /// read from `/spec/taints`.
+    Taint(&'a str, &'a str),
 }
 
 impl Mark<'_> {
-    fn is_on(self, object: &Object) -> bool {
-        match self {
+    /// Whether it is on an object, whoever put it there.
+    ///
+    /// # Errors
+    ///
+    /// Where the manifest does not declare the field that says so.
+    pub fn is_on(self, object: &Object) -> Result<bool, ReadError> {
+        Ok(match self {
             Mark::Label(key) => object.has_label(key),
             Mark::Annotation(key) => object.annotation(key).is_some(),
             Mark::Finalizer(name) => object.has_finalizer(name),
-        }
+            Mark::Cordon => object.field("/spec/unschedulable")?.unwrap_or(false),
+            Mark::Taint(key, effect) => {
+                let taints: Option<Vec<OnNode>> = object.field("/spec/taints")?;
+                taints.into_iter().flatten().any(|taint| taint.key == key && taint.effect == effect)
+            }
+        })
     }
 
     /// Whether an entry of a hold means this mark.
@@ -36,9 +53,21 @@ impl Mark<'_> {
             Mark::Label(key) => ("label:", key),
             Mark::Annotation(key) => ("annotation:", key),
             Mark::Finalizer(name) => ("finalizer:", name),
+            Mark::Cordon => return entry == "cordon",
+            Mark::Taint(key, effect) => {
+                let named = entry.strip_prefix("taint:").and_then(|rest| rest.split_once(':'));
+                return named == Some((key, effect));
+            }
         };
         entry.strip_prefix(kind) == Some(key)
     }
+}
+
+/// What names a taint of a Node.
+#[derive(Deserialize)]
+struct OnNode {
+    key: String,
+    effect: String,
 }
 
 /// What jobs hold on one object.
@@ -86,9 +115,10 @@ impl Holds<'_> {
     ///
     /// # Errors
     ///
-    /// Where the annotations cannot be read.
+    /// Where the annotations, or the field that says whether it is on, cannot be
+    /// read.
     pub fn lacks(&self, mark: Mark<'_>) -> Result<bool, ReadError> {
-        if !mark.is_on(self.object) {
+        if !mark.is_on(self.object)? {
             return Ok(true);
         }
         Ok(!self.has(mark) && self.is_shared(mark)?)

@@ -31,7 +31,7 @@ mod scene;
 mod visit;
 
 pub use oarlock_contract::manifest::{Manifest, ManifestError};
-pub use sample::{Sample, object, pod};
+pub use sample::{Sample, node, object, pod};
 pub use visit::{NOW, Visit};
 
 /// The manifest of a plugin, as the host reads it.

@@ -47,5 +47,8 @@ pub fn replace_with(change: impl FnOnce(&mut serde_json::Map<String, serde_json:
 /// The grants of the shipped plugins and of the fixtures.
 pub const GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
 
+/// The grant of the plugin that keeps nodes free.
+pub const MAINTAIN_GRANTS: &str = include_str!("../../sdk/examples/maintain/grant.yaml");
+
 /// The grant of Restart.
 pub const RESTART_GRANTS: &str = include_str!("../../plugins/restart/grant.yaml");

@@ -19,6 +19,7 @@ pub mod lifecycle;
 pub mod limits;
 pub mod many;
 pub mod namespaces;
+pub mod nodes;
 pub mod outages;
 pub mod panics;
 pub mod pausing;
@@ -55,7 +56,6 @@ macro_rules! scenarios {
             admission::a_partition_is_never_lowered_nor_removed,
             admission::action_targets_and_parameters_never_change,
             stored::stored_jobs_that_break_a_rule_are_invalid_and_the_others_go_on,
-            stored::extensions_are_refused_by_name_and_nothing_starts,
             stored::a_stored_job_goes_on_once_its_spec_keeps_the_rules,
             stored::parameters_that_the_plugin_does_not_take_are_named,
             limits::a_parameter_that_is_required_and_missing_is_named,
@@ -143,9 +143,18 @@ macro_rules! scenarios {
             limits::a_job_that_rests_leaves_its_room_to_others,
             limits::an_exclusive_plugin_starts_no_pod_that_another_job_holds,
             limits::of_two_jobs_that_begin_on_one_pod_at_once_an_exclusive_plugin_takes_one,
-            limits::a_plugin_for_nodes_takes_no_pods,
             releasing::a_release_that_is_refused_keeps_no_other_waiting,
             namespaces::a_deleted_namespace_with_jobs_in_flight_is_gone_within_a_minute,
+            nodes::nodes_are_kept_free_one_after_the_other,
+            nodes::of_two_jobs_on_one_node_the_second_waits_for_the_first,
+            nodes::a_node_that_is_not_there_or_made_anew_is_not_worked_on,
+            nodes::a_cordon_of_somebody_else_stays_on_its_node,
+            nodes::a_node_is_let_go_when_its_job_is_deleted_late_or_without_a_host,
+            nodes::a_node_is_let_go_although_its_plugin_is_gone,
+            nodes::a_plugin_for_nodes_takes_no_pods,
+            nodes::a_namespace_without_the_label_has_no_jobs_on_nodes,
+            nodes::a_label_that_is_taken_off_in_flight_stops_starts_and_fails_nothing,
+            nodes::a_node_that_is_not_ready_is_worked_on_before_the_others,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
             bounding::no_more_targets_are_in_flight_than_parallelism_and_partition_allow,
             bounding::parallelism_is_a_share_that_can_be_raised_and_lowered_in_flight,

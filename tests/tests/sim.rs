@@ -39,6 +39,7 @@ on_sim! {
     lifecycle::a_container_that_cannot_be_restarted_fails_its_target,
     releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
     records::records_that_were_removed_or_stripped_are_written_anew,
+    nodes::a_cordon_of_a_job_that_vanished_is_taken_off,
     many::of_ten_thousand_targets_every_second_one_fails,
     retrying::each_attempt_restarts_a_container_once,
     retrying::targets_in_records_are_tried_again_too,

@@ -30,5 +30,7 @@ pub const CRDS: [&str; 2] = [include_str!("../crds/operationjob.yaml"), include_
 pub const JOB_ADMISSION: &str = include_str!("../crds/admission.yaml");
 /// The ValidatingAdmissionPolicies of pods, each with its binding: to apply once the host has its roles.
 pub const POD_ADMISSION: &str = include_str!("../crds/pods.yaml");
-/// All of them.
+/// The ValidatingAdmissionPolicy of nodes, with its binding: to apply where a plugin may change nodes.
+pub const NODE_ADMISSION: &str = include_str!("../crds/nodes.yaml");
+/// All of them but that of nodes.
 pub const ADMISSION: &str = concat!(include_str!("../crds/admission.yaml"), "---\n", include_str!("../crds/pods.yaml"));

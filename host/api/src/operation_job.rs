@@ -281,6 +281,9 @@ pub struct Selection {
     pub time: String,
     /// Digest over the frozen list and the immutable fields.
     pub digest: String,
+    /// `Node` if the targets are nodes; absent if they are pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 /// A condition as in Kubernetes.

@@ -13,7 +13,7 @@ use crate::grant::{Grant, Verb, WriteRule, matches};
 use crate::manifest::Manifest;
 use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qualified_name, is_subdomain};
 use crate::object_key::{Kind, ObjectKey, Owner};
-use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
+use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange};
 use crate::sighting::Sighting;
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
@@ -25,6 +25,10 @@ pub const MAX_EXTRA_BYTES: usize = 1024;
 
 /// Domains of keys that only the host sets: its own with the holds, and those of the lifecycle that it drives.
 const HOST_DOMAINS: [&str; 2] = ["oarlock.dev", "podopslifecycle.kusionstack.io"];
+/// The domain of taints that say how a node fares. Its controllers put them on and take them off.
+const NODE_DOMAIN: &str = "node.kubernetes.io/";
+/// What a taint does to pods.
+const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 /// Group and kind of a job.
 const JOB: (&str, &str) = ("apps.kusionstack.io/", "OperationJob");
 /// Group of the host's other kinds, grants among them.
@@ -103,8 +107,38 @@ impl Authority<'_> {
                 }
                 self.object(Verb::Delete, object)
             }
+            Mutation::Schedulable { node, .. } => self.node(Verb::Schedulable, node),
+            Mutation::Taint(taint) => self.taint(taint),
             Mutation::Other { verb } => denied(format!("this host does not carry out `{}`", printable(verb))),
         }
+    }
+
+    /// Allows what undoes itself to the target alone: a hold is let go when its target is released.
+    fn node(&self, verb: Verb, name: &str) -> Result<(), Denied> {
+        let key = ObjectKey::node(name);
+        if key != *self.target {
+            return denied(format!("{} of {}: the target is {}", verb.word(), show(&key), show(self.target)));
+        }
+        self.object(verb, &ObjectRef { key, uid: None })
+    }
+
+    fn taint(&self, taint: &TaintChange) -> Result<(), Denied> {
+        let TaintChange { node, key, value, effect, present: _ } = taint;
+        self.node(Verb::Taint, node)?;
+        if !is_qualified_name(key) {
+            return denied(format!("taint {:?} is not a qualified name", printable(key)));
+        }
+        if key.starts_with(NODE_DOMAIN) {
+            return denied(format!("taint {key} belongs to the controllers of nodes"));
+        }
+        if !is_label_value(value) {
+            return denied(format!("taint {key}: {:?} is not a value of a taint", printable(value)));
+        }
+        if !EFFECTS.contains(&effect.as_str()) {
+            let effect = printable(effect);
+            return denied(format!("taint {key}: {effect:?} is no effect; it is one of {}", EFFECTS.join(", ")));
+        }
+        Ok(())
     }
 
     fn metadata(&self, change: &MetadataChange) -> Result<(), Denied> {

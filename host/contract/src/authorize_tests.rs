@@ -146,6 +146,52 @@ fn only_the_target_is_touched_among_objects_of_its_kind() {
     refused(ask(evict(another)), "another UID");
 }
 
+/// What is said of a mutation of a plugin for nodes, whose target is the node `n`.
+fn ask_of_node(mutation: Mutation) -> Result<(), String> {
+    let rule = |verb: &str| json!({"verb": verb, "apiVersion": "v1", "kind": "Node", "reason": "r"});
+    let document = json!({"schema": 1, "name": "p", "version": "1.0.0", "action": "P", "target": ["Node"],
+        "reads": [{"apiVersion": "v1", "kind": "Node", "reason": "r"}], "writes": [rule("schedulable"), rule("taint")]});
+    let manifest = Manifest::parse(document.to_string().as_bytes()).unwrap();
+    let writes = manifest.writes.iter().filter(|rule| rule.verb == Verb::Taint).cloned().collect();
+    let grant = Grant { any_version: true, namespaces: vec!["*".into()], writes, ..Grant::default() };
+    let (target, stored) = (ObjectKey::node("n"), BTreeMap::new());
+    let authority = Authority {
+        manifest: &manifest,
+        grant: &grant,
+        namespace: "team-a",
+        job_uid: "job-1",
+        target: &target,
+        target_uid: Some("u1"),
+        extras: &stored,
+        seen: &widget,
+    };
+    let proposal = Proposal { mutations: vec![mutation], ..Proposal::default() };
+    authorize(&proposal, &authority).map_err(|denied| denied.to_string())
+}
+
+#[test]
+fn a_node_is_tainted_only_as_the_target_with_a_taint_that_is_one_and_nobody_elses() {
+    let taint = |node: &str, key: &str, value: &str, effect: &str| {
+        let text = str::to_owned;
+        Mutation::Taint(TaintChange {
+            node: text(node),
+            key: text(key),
+            value: text(value),
+            effect: text(effect),
+            present: true,
+        })
+    };
+    assert_eq!(ask_of_node(taint("n", "x.io/work", "j", "NoSchedule")), Ok(()));
+    refused(ask_of_node(taint("m", "x.io/work", "j", "NoSchedule")), "the target is Node n");
+    refused(ask_of_node(taint("n", "a b", "j", "NoSchedule")), "not a qualified name");
+    refused(ask_of_node(taint("n", "x.io/work", "a b", "NoSchedule")), "not a value of a taint");
+    refused(ask_of_node(taint("n", "x.io/work", "j", "NoWay")), "is no effect");
+    refused(ask_of_node(taint("n", "node.kubernetes.io/not-ready", "", "NoExecute")), "controllers of nodes");
+    let cordon = |node: &str| Mutation::Schedulable { node: node.into(), schedulable: false };
+    refused(ask_of_node(cordon("n")), "not granted to plugin p");
+    refused(ask(cordon("n")), "the target is Pod p1");
+}
+
 #[test]
 fn an_object_of_another_job_or_namespace_is_not_touched() {
     refused(ask(delete(widget_ref("theirs"))), "belongs to job job-2");

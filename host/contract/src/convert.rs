@@ -58,7 +58,7 @@ macro_rules! conversions {
         use $crate::object_key::{Kind, ObjectKey};
         use $crate::proposal::{
             CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Registration,
-            Relation, RelationKey, Report, State,
+            Relation, RelationKey, Report, State, TaintChange,
         };
 
         /// A registration, and the number of bytes of it that came from the plugin; an error for a relation that this host
@@ -161,8 +161,16 @@ macro_rules! conversions {
                     grace_seconds: deletion.grace_period_seconds,
                     propagation: deletion.propagation.map(|how| propagation(how).to_owned()),
                 },
-                action::Mutation::Schedulable(_) => convert::other("schedulable"),
-                action::Mutation::Taint(_) => convert::other("taint"),
+                action::Mutation::Schedulable(change) => {
+                    Mutation::Schedulable { node: change.node, schedulable: change.schedulable }
+                }
+                action::Mutation::Taint(taint) => Mutation::Taint(TaintChange {
+                    node: taint.node,
+                    key: taint.key,
+                    value: taint.value,
+                    effect: taint.effect,
+                    present: taint.present,
+                }),
                 action::Mutation::Drain(_) => convert::other("drain"),
                 action::Mutation::Task(_) => convert::other("task"),
                 action::Mutation::Other((name, _)) => convert::other(&convert::shown(&name)),

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::grant::{Limits, ReadRule, TaskRule, Verb, WriteRule, field_covers};
 use crate::names::{is_api_version, is_dns_label, is_kind, is_plain};
-use crate::object_key::Kind;
+use crate::object_key::{Kind, ObjectKey};
 use crate::schema::Schema;
 
 /// Largest manifest.
@@ -80,9 +80,10 @@ pub struct Manifest {
 }
 
 /// A kind of target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum TargetKind {
     /// A pod.
+    #[default]
     Pod,
     /// A node.
     Node,
@@ -203,9 +204,9 @@ impl Manifest {
         rules.peek().is_some() && rules.all(|rule| rule.optional)
     }
 
-    /// True if the plugin works on targets of `kind`, which is `Pod` or `Node`.
-    pub fn takes(&self, kind: &str) -> bool {
-        self.target.iter().any(|target| target.word() == kind)
+    /// True if the plugin works on targets of `kind`.
+    pub fn takes(&self, kind: TargetKind) -> bool {
+        self.target.contains(&kind)
     }
 
     /// Validates the parameters of a job against the schema; the error names the place.
@@ -236,6 +237,11 @@ impl Manifest {
     }
 
     fn check_reads(&self) -> Result<(), ManifestError> {
+        if self.takes(TargetKind::Node) && !self.declares_kind(&Kind::node()) {
+            let problem =
+                "`target` has Node, and the host watches nodes only for who asks for that: add `Node` of `v1`";
+            return Err(refused("reads", problem.to_owned()));
+        }
         for (at, rule) in self.reads.iter().enumerate() {
             check_kind(&format!("reads[{at}]"), &rule.api_version, &rule.kind, &rule.reason)?;
             for (n, field) in rule.fields.iter().enumerate() {
@@ -261,6 +267,12 @@ impl Manifest {
                     ));
                 }
                 Verb::Metadata => {}
+                Verb::Schedulable | Verb::Taint | Verb::Drain
+                    if Kind::new(&rule.api_version, &rule.kind) != Kind::node() =>
+                {
+                    let problem = format!("`{}` is for `Node` of `v1`", rule.verb.word());
+                    return Err(refused(path, problem));
+                }
                 _ if keys > 0 => {
                     let problem = "`labels`, `annotations` and `finalizers` belong to the verb `metadata`";
                     return Err(refused(path, problem.to_owned()));
@@ -279,12 +291,36 @@ impl Manifest {
 }
 
 impl TargetKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Pod, Self::Node];
+
     /// The word of a job's `spec.targetKind`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
             Self::Node => "Node",
         }
+    }
+
+    /// The word in a sentence.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+        }
+    }
+
+    /// The kind of its objects.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Pod => Kind::pod(),
+            Self::Node => Kind::node(),
+        }
+    }
+
+    /// The object of a target of a job in `namespace`.
+    pub fn object(self, namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey::seen_from(namespace, &self.kind(), name)
     }
 }
 

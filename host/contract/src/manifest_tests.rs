@@ -41,7 +41,7 @@ fn the_manifest_of_the_documentation_is_read() {
     let manifest = parse(&replace()).unwrap();
     assert_eq!((manifest.name.as_str(), manifest.action.as_str()), ("replace", "Replace"));
     assert_eq!(manifest.limits.memory_mib, Some(16));
-    assert!(manifest.takes("Pod") && !manifest.takes("Node"));
+    assert!(manifest.takes(TargetKind::Pod) && !manifest.takes(TargetKind::Node));
     assert!(manifest.declares_kind(&Kind::new("apps/v1", "ReplicaSet")));
 }
 
@@ -144,6 +144,8 @@ fn each_bad_field_is_named_with_its_fix() {
         (with("writes", write("explode", json!({}))), "explode"),
         (with("writes", write("metadata", json!({}))), "name the `labels`"),
         (with("writes", write("evict", json!({"labels": ["a"]}))), "belong to the verb `metadata`"),
+        (with("writes", write("schedulable", json!({}))), "`schedulable` is for `Node` of `v1`"),
+        (with("target", json!(["Pod", "Node"])), "add `Node` of `v1`"),
         (with("writes", write("evict", json!({"subresources": ["status"]}))), "belong to the verb `patch`"),
         (with("writes", write("patch", json!({"subresources": ["a\nb"]}))), "`writes[0].subresources[0]`"),
         (with("writes", write("patch", json!({"subresources": ["a/b"]}))), "`writes[0].subresources`"),
@@ -188,7 +190,8 @@ fn the_cause_of_a_refusal_names_line_and_column() {
 fn every_field() -> Value {
     json!({"$schema": "./manifest.schema.json", "schema": 1, "name": "a", "version": "1.0.0", "action": "A", "description": "d",
         "authors": ["a"], "license": "l", "source": "s", "target": ["Pod", "Node"], "lifecycle": "On", "exclusive": true,
-        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "optional": true, "reason": "r"}],
+        "reads": [{"apiVersion": "v1", "kind": "Pod", "fields": ["/spec/*"], "optional": true, "reason": "r"},
+            {"apiVersion": "v1", "kind": "Node", "reason": "r"}],
         "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/*"], "annotations": ["a"],
                 "finalizers": ["a"], "reason": "r"},
             {"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["status"], "reason": "r"}],
@@ -213,7 +216,7 @@ fn the_schema_for_editors_has_the_fields_of_a_manifest_and_accepts_what_is_one()
     let known = |place: &Value| place.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(fields(&schema), known(&whole));
     assert_eq!(fields(&schema["properties"]["limits"]), known(&whole["limits"]));
-    for (list, of) in [("reads", 1), ("writes", 2), ("tasks", 1)] {
+    for (list, of) in [("reads", 2), ("writes", 2), ("tasks", 1)] {
         let rules = whole[list].as_array().unwrap();
         assert_eq!(rules.len(), of);
         assert_eq!(fields(&schema["properties"][list]), rules.iter().flat_map(known).collect(), "{list}");
@@ -244,6 +247,7 @@ fn the_parser_expects_no_field_that_the_schema_for_editors_lacks() {
 fn a_plugin_can_lack_a_kind_of_which_each_read_is_optional() {
     let read = |kind: &str, optional: bool| json!({"apiVersion": "a.io/v1", "kind": kind, "optional": optional, "reason": "r"});
     let mut manifest = every_field();
+    manifest["target"] = json!(["Pod"]);
     manifest["reads"] = json!([read("A", true), read("B", true), read("B", false), read("C", false)]);
     let manifest = Manifest::parse(manifest.to_string().as_bytes()).unwrap();
     let lacked: Vec<&str> =

@@ -1,6 +1,6 @@
 //! Marks: what a job has put on an object and takes off again.
 //!
-//! The annotation `hold.oarlock.dev/<job UID>` lists them, such as `label:<key>` and `finalizer:<name>`. A mark is a job's if it
+//! The annotation `hold.oarlock.dev/<job UID>` lists them, such as `label:<key>`, `taint:<key>:<effect>` and `cordon`. A mark is a job's if it
 //! was absent when the job set it, or if another job's hold lists it; it goes once no hold lists it. Source:
 //! docs/operationjob.md 3.7.12.
 
@@ -10,6 +10,14 @@ use serde_json::json;
 
 /// What the annotations begin with that are holds.
 pub const HOLD: &str = "hold.oarlock.dev/";
+/// The mark of a node that was cordoned.
+pub const CORDON: &str = "cordon";
+
+/// The mark of a taint, which its key and its effect name. A key has no colon.
+#[must_use]
+pub fn taint(key: &str, effect: &str) -> String {
+    format!("taint:{key}:{effect}")
+}
 
 /// The marks on an object that a job holds, and those that others hold.
 #[derive(Clone, Debug)]

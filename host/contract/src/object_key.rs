@@ -20,6 +20,11 @@ impl Kind {
         Self::new("v1", "Pod")
     }
 
+    /// `v1` `Node`.
+    pub fn node() -> Self {
+        Self::new("v1", "Node")
+    }
+
     /// `v1` `Namespace`.
     pub fn namespace() -> Self {
         Self::new("v1", "Namespace")
@@ -54,6 +59,17 @@ impl ObjectKey {
     /// The pod `name` of `namespace`.
     pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::pod(), namespace: Some(namespace.into()), name: name.into() }
+    }
+
+    /// The node `name`, which is in no namespace.
+    pub fn node(name: impl Into<String>) -> Self {
+        Self { kind: Kind::node(), namespace: None, name: name.into() }
+    }
+
+    /// The object of this kind and name that a namespace leads to: a node is in none.
+    pub fn seen_from(namespace: &str, kind: &Kind, name: impl Into<String>) -> Self {
+        let namespace = (*kind != Kind::node()).then(|| namespace.to_owned());
+        Self { kind: kind.clone(), namespace, name: name.into() }
     }
 
     /// The namespace of that name.

@@ -176,8 +176,17 @@ pub enum Mutation {
         /// `Background`, `Foreground` or `Orphan`.
         propagation: Option<String>,
     },
-    /// One that this version of the host does not carry out: node operations, tasks and additions of later contracts.
-    /// It is refused by name.
+    /// Cordon or uncordon a node.
+    Schedulable {
+        /// Its name.
+        node: String,
+        /// `false` cordons it.
+        schedulable: bool,
+    },
+    /// Put a taint on a node, or take it off.
+    Taint(TaintChange),
+    /// One that this version of the host does not carry out: drains, tasks and additions of later contracts. It is refused
+    /// by name.
     Other {
         /// Its verb, such as `drain`.
         verb: String,
@@ -191,9 +200,24 @@ impl Mutation {
             Self::Metadata(change) => Some(&change.object),
             Self::Patch { object, .. } | Self::Delete { object, .. } => Some(object),
             Self::Evict { pod, .. } => Some(pod),
-            Self::Create(_) | Self::Other { .. } => None,
+            Self::Create(_) | Self::Schedulable { .. } | Self::Taint(_) | Self::Other { .. } => None,
         }
     }
+}
+
+/// A taint to put on a node, or to take off. Key and effect together name it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TaintChange {
+    /// Name of the node.
+    pub node: String,
+    /// Its `key`.
+    pub key: String,
+    /// Its `value`.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+    /// True if it is put on.
+    pub present: bool,
 }
 
 /// Metadata to set and remove.

@@ -22,6 +22,7 @@ pub mod cluster {
     mod kind_cache;
     pub mod lifecycle;
     pub mod live_reads;
+    pub mod node;
     pub mod object;
     pub mod store;
     pub mod writes;

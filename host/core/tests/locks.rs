@@ -15,7 +15,7 @@ use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::state::{Progress, TargetState};
 use oarlock_core::plugin::grant::Grant;
 use oarlock_core::plugin::lookup::PluginInfo;
-use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use oarlock_core::plugin::proposal::{Registration, Relation, RelationKey};
 use oarlock_core::plugin::visit::Reads as _;
 use oarlock_core::shared::claims::{Claim, ClaimedObject};
@@ -77,7 +77,14 @@ fn tables(plugin: &PluginInfo) -> SharedTables {
         &job("b"),
         0,
         &state,
-        Waits { name: "t", registration: Some(&plugin.registration), parameters: &[], watched: false, gone: false },
+        Waits {
+            kind: TargetKind::Pod,
+            name: "t",
+            registration: Some(&plugin.registration),
+            parameters: &[],
+            watched: false,
+            gone: false,
+        },
     );
     drop(held);
     tables

@@ -11,6 +11,8 @@ use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::EventNote;
 use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::spec::asked_kind;
+use oarlock_core::plugin::manifest::TargetKind;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::events::{EventCounts, Events};
@@ -113,6 +115,11 @@ impl Cluster {
     /// `spec.action` of the job, if there is one of that key.
     pub fn action(&self, key: &JobKey) -> Option<String> {
         self.link.jobs.peek(key)?.job.spec.as_ref()?.action.clone()
+    }
+
+    /// The kind of the targets of the job, if there is one of that key.
+    pub fn target_kind(&self, key: &JobKey) -> Option<TargetKind> {
+        Some(asked_kind(self.link.jobs.peek(key)?.job.spec.as_ref()))
     }
 
     /// The state of each watch.

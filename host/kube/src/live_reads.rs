@@ -39,7 +39,7 @@ enum ReadRequest {
     Labelled(LiveRead),
     Served(Kind),
     Controllers { namespace: String },
-    Selection { kind: Kind, namespace: String, query: Box<TargetQuery> },
+    Selection { kind: Kind, namespace: Option<String>, query: Box<TargetQuery> },
 }
 
 /// Puts reads together. `held` tells how many objects of a kind there are, as far as is known.
@@ -143,7 +143,7 @@ impl Link {
             ReadRequest::Served(kind) => self.ask_for(kind).await.map(|()| Seen::new()),
             ReadRequest::Controllers { namespace } => self.controllers(namespace).await,
             ReadRequest::Selection { kind, namespace, query } => {
-                return self.select(kind, namespace, query).await.map(Answer::Found);
+                return self.select(kind, namespace.as_deref(), query).await.map(Answer::Found);
             }
         };
         seen.map(Answer::Seen)

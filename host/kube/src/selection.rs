@@ -20,16 +20,16 @@ use crate::watch::projection::Projection;
 type ReplicaSets = BTreeMap<String, String>;
 
 impl Link {
-    /// What `query` finds in a namespace.
+    /// What `query` finds in a namespace, or among objects that are in none.
     pub(crate) async fn select(
         &self,
         kind: &Kind,
-        namespace: &str,
+        namespace: Option<&str>,
         query: &TargetQuery,
     ) -> Result<Vec<FoundTarget>, ReadFailure> {
-        let sets = match query.through_replica_sets() {
-            true => Some(self.replica_sets_of(namespace, query).await?),
-            false => None,
+        let sets = match namespace.filter(|_| query.through_replica_sets()) {
+            Some(namespace) => Some(self.replica_sets_of(namespace, query).await?),
+            None => None,
         };
         let labels = match query {
             TargetQuery::Labels(labels) => Some(labels.as_str()),
@@ -44,7 +44,7 @@ impl Link {
             Some((FoundTarget { name: object.key.name, uid: object.uid }, controller))
         };
         let resource = self.resource(kind).await?;
-        let from = Collection { resource: &resource, namespace: Some(namespace), labels };
+        let from = Collection { resource: &resource, namespace, labels };
         let listed = self.transport.list_until(from, &Projection::of_object(&[]), pick, MOST_TARGETS).await;
         let found = listed.map_err(|error| failure(&error, error.is_refused()))?.items;
         one_controller(&found, query)?;

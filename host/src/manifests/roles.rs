@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_api::OARLOCK_GROUP;
+use oarlock_core::cluster::object::Kind;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
 use serde_json::{Value, json};
@@ -93,6 +94,8 @@ const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "
 /// What the admission policies of pods ask for; no object has these resources.
 const HOLDS: &str = "holds";
 const POD_SPECS: &str = "podspecs";
+/// What the admission policy of nodes asks for; no object has this resource.
+const NODE_HOLDS: &str = "nodeholds";
 /// Kinds that run pods, which may name any Secret and ServiceAccount of their namespace.
 const WORKLOADS: [&str; 8] =
     ["Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
@@ -113,6 +116,11 @@ impl GrantedAccess {
             documents.extend(self.of_plugin(grant)?);
         }
         Ok(documents)
+    }
+
+    /// True if the host changes nodes for some plugin.
+    pub(crate) fn changes_nodes(&self) -> bool {
+        self.grants.iter().filter(|grant| !grant.namespaces.is_empty()).any(changes_nodes)
     }
 
     fn of_plugin(&self, grant: &Grant) -> Result<Vec<RoleDocument>, RoleError> {
@@ -137,6 +145,9 @@ impl GrantedAccess {
             documents.push(RoleDocument { comment, content: named.role(&outside) });
             documents.push(named.bound(None));
         }
+        if inside.is_empty() {
+            return Ok(documents);
+        }
         let named = Named { plugin, what: "writes" };
         let comment =
             format!("What plugin {plugin} has the host write in the namespaces of its grant.{}", warning(grant));
@@ -152,8 +163,14 @@ impl GrantedAccess {
     fn writes(&self, grant: &Grant) -> Result<(Rules, Rules), RoleError> {
         let (mut inside, mut outside) = (Rules::new(), Rules::new());
         // Whatever a plugin does to its target, the host bumps it, and bars it for other targets (3.7.11, 3.15.6).
-        inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
-        inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
+        if changes_nodes(grant) {
+            outside.entry((String::new(), "nodes".to_owned())).or_default().insert("patch");
+            outside.entry((OARLOCK_GROUP.to_owned(), NODE_HOLDS.to_owned())).or_default().insert("update");
+        }
+        if grant.writes.is_empty() || grant.writes.iter().any(|rule| !is_of_node(rule)) {
+            inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
+            inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
+        }
         for rule in &grant.writes {
             let kind = self.kind(&grant.name, &rule.api_version, &rule.kind)?;
             let into = if kind.namespaced { &mut inside } else { &mut outside };
@@ -211,9 +228,18 @@ fn needed(rule: &WriteRule, plural: &str) -> Vec<(String, &'static str)> {
         }
         Verb::Evict => vec![(format!("{plural}/eviction"), "create")],
         Verb::Delete => vec![of("delete")],
-        // The host does not carry them out.
-        Verb::Schedulable | Verb::Taint | Verb::Drain => Vec::new(),
+        Verb::Schedulable | Verb::Taint => vec![of("patch")],
+        // The host does not carry it out.
+        Verb::Drain => Vec::new(),
     }
+}
+
+fn is_of_node(rule: &WriteRule) -> bool {
+    Kind::new(&rule.api_version, &rule.kind) == Kind::node()
+}
+
+fn changes_nodes(grant: &Grant) -> bool {
+    grant.writes.iter().any(is_of_node)
 }
 
 fn warning(grant: &Grant) -> String {

@@ -64,7 +64,7 @@ fn each_verb_becomes_what_the_host_does_for_it() {
     assert_eq!(
         shown(&granted),
         [
-            "all-cluster-writes: nodes patch",
+            "all-cluster-writes: nodes patch; nodeholds update",
             "ClusterRoleBinding all-cluster-writes",
             "all-writes: configmaps delete; pods patch; deployments,deployments/scale patch; jobs get,create; holds update",
             "ClusterRoleBinding all-writes",
@@ -72,6 +72,25 @@ fn each_verb_becomes_what_the_host_does_for_it() {
     );
     let documents = granted.documents().unwrap();
     assert!(documents.iter().any(|document| document.comment.contains("a Job reaches every Secret")));
+}
+
+#[test]
+fn a_plugin_for_nodes_alone_gets_no_right_on_pods_and_one_for_pods_none_on_nodes() {
+    let granted = access(&[(
+        "cordon",
+        json!({"namespaces": ["ops"], "reads": [{"apiVersion": "v1", "kind": "Node"}], "writes": [
+            {"verb": "schedulable", "apiVersion": "v1", "kind": "Node"},
+            {"verb": "taint", "apiVersion": "v1", "kind": "Node"}]}),
+    )]);
+    assert_eq!(
+        shown(&granted),
+        [
+            "cordon-reads: nodes get,list,watch",
+            "ClusterRoleBinding cordon-reads",
+            "cordon-cluster-writes: nodes patch; nodeholds update",
+            "ClusterRoleBinding cordon-cluster-writes",
+        ]
+    );
 }
 
 #[test]

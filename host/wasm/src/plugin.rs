@@ -6,7 +6,7 @@ use std::sync::Arc;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::store::Indexed;
 use oarlock_core::plugin::lookup::PluginInfo;
-use oarlock_core::plugin::manifest::{Manifest, TargetKind};
+use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::RelationKey;
 
 use crate::run::bindings::ActionPre;
@@ -72,11 +72,7 @@ impl Plugin {
             kind.fields.extend(rule.fields.iter().map(|field| field.trim_end_matches("/*").to_owned()));
         }
         for target in &self.manifest().target {
-            let kind = match target {
-                TargetKind::Pod => Kind::pod(),
-                TargetKind::Node => Kind::new("v1", "Node"),
-            };
-            declared.entry(kind).or_default().watched = true;
+            declared.entry(target.kind()).or_default().watched = true;
         }
         for relation in &self.info.registration.relations {
             let kind = declared.entry(relation.kind.clone()).or_default();

@@ -19,7 +19,7 @@ const GRACE_SECONDS: u32 = 30;
 impl Visit {
     /// The visit that follows once the host has made `proposal`: its extras
     /// are stored, and its mutations are made, as far as this kit can make
-    /// them. Tasks and what is done to Nodes are left out, events too. A Pod
+    /// them. Tasks and drains are left out, events too. A Pod
     /// that was asked to go is still there, terminating; say that it is gone
     /// with [`Visit::gone`], and how time passes with [`Visit::now_ms`].
     pub fn after(&self, proposal: &Proposal) -> Self {
@@ -52,6 +52,18 @@ impl Visit {
                 let job = self.job.uid.clone();
                 self.edit(&change.object, |object| {
                     Hold::of(object, &format!("{HOLD_PREFIX}{job}"), change.keep).make(&change, object)
+                });
+            }
+            Mutation::Schedulable(change) => {
+                let annotation = format!("{HOLD_PREFIX}{}", self.job.uid);
+                self.edit(&ObjectRef::new("v1", "Node", None, &change.node), |object| {
+                    Hold::of(object, &annotation, false).schedulable(change.schedulable, object)
+                });
+            }
+            Mutation::Taint(taint) => {
+                let annotation = format!("{HOLD_PREFIX}{}", self.job.uid);
+                self.edit(&ObjectRef::new("v1", "Node", None, &taint.node), |object| {
+                    Hold::of(object, &annotation, false).taint(taint, object)
                 });
             }
             Mutation::Create(text) => self.create(text),

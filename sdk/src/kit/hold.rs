@@ -1,12 +1,12 @@
-//! Takes an object and a change of its metadata and yields the object with the
-//! change made, and with the list of what this job holds on it.
+//! Takes an object and a change of its metadata, or of a Node's cordon or taints,
+//! and yields the object with the change made, and with the list of what this job holds on it.
 //! Source: docs/operationjob.md 3.7.12.
 
-use oarlock_contract::marks::Marks;
+use oarlock_contract::marks::{CORDON, Marks, taint};
 use serde_json::{Value, json};
 
 use super::sample::{child, put};
-use crate::wit::MetadataChange;
+use crate::wit::{MetadataChange, NodeTaint};
 
 /// A change of an object's metadata that this job makes.
 pub(super) struct Hold<'a> {
@@ -40,6 +40,43 @@ impl<'a> Hold<'a> {
             }
         }
         self.change_finalizers(change, object);
+        self.write(object);
+    }
+
+    /// Cordons or uncordons a Node.
+    pub(super) fn schedulable(mut self, schedulable: bool, object: &mut Value) {
+        let cordoned = object.pointer("/spec/unschedulable").is_some_and(|value| value == true);
+        if !schedulable {
+            self.marks.take(CORDON.to_owned(), cordoned);
+            put(child(object, &["spec"]), "unschedulable", json!(true));
+        } else if self.marks.let_go(CORDON) {
+            put(child(object, &["spec"]), "unschedulable", json!(false));
+        }
+        self.write(object);
+    }
+
+    /// Puts a taint on a Node, or takes it off.
+    pub(super) fn taint(mut self, change: &NodeTaint, object: &mut Value) {
+        let NodeTaint { key, value, effect, .. } = change;
+        let mut taints = object.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+        let own = |one: &Value| one.get("key") == Some(&json!(key)) && one.get("effect") == Some(&json!(effect));
+        let mark = taint(key, effect);
+        if change.present {
+            let there = taints.iter().any(own);
+            self.marks.take(mark.clone(), there);
+            if self.marks.own.contains(&mark) {
+                taints.retain(|one| !own(one));
+                taints.push(json!({"key": key, "value": value, "effect": effect}));
+            }
+        } else if self.marks.let_go(&mark) {
+            taints.retain(|one| !own(one));
+        }
+        put(child(object, &["spec"]), "taints", json!(taints));
+        self.write(object);
+    }
+
+    /// Lists what the job holds.
+    fn write(self, object: &mut Value) {
         match self.marks.list() {
             Some(list) => put(child(object, &["metadata", "annotations"]), self.annotation, json!(list)),
             None => remove_key(object, "annotations", self.annotation),

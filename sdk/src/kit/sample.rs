@@ -16,6 +16,11 @@ pub fn pod(name: &str) -> Sample {
     object("v1", "Pod", Some("default"), name)
 }
 
+/// A Node with the UID `uid-of-<name>`.
+pub fn node(name: &str) -> Sample {
+    object("v1", "Node", None, name)
+}
+
 /// An object of any kind, with the UID `uid-of-<name>`.
 pub fn object(api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Sample {
     let mut metadata = json!({"name": name, "uid": format!("uid-of-{name}"), "resourceVersion": "1"});

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_contract::extras::{NODE, OWNER};
+use oarlock_contract::manifest::TargetKind;
 use oarlock_contract::object_key::{Kind, ObjectKey, Owner};
 use oarlock_contract::proposal::Registration;
 use oarlock_contract::sighting::Sighting;
@@ -95,10 +96,12 @@ impl Scene {
         }
     }
 
-    /// The target's key; without its object it is a Pod.
+    /// The target's key; without its object it is a Pod, unless the plugin takes none.
     pub(super) fn target_key(&self) -> ObjectKey {
         let key = self.target.object.as_ref().map(key_of);
-        key.unwrap_or_else(|| ObjectKey::pod(relation::NAMESPACE, &self.target.name))
+        let takes = |kind: &TargetKind| self.rules.manifest.takes(*kind);
+        let kind = TargetKind::ALL.into_iter().find(takes).unwrap_or_default();
+        key.unwrap_or_else(|| kind.object(relation::NAMESPACE, &self.target.name))
     }
 
     /// The owners of an object, as far as the host knows of it in this call.

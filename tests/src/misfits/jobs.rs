@@ -72,7 +72,7 @@ fn rules() -> Vec<Misfit> {
             "a node",
             replace(json!({"targetKind": "Node"})),
             "False/TargetKindNotSupported",
-            "spec.targetKind: not supported",
+            "plugin replace works on Pods, and spec.targetKind is Node; spec.targetKind: Node needs the namespace label",
         ),
     ]
 }

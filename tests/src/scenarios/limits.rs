@@ -131,18 +131,6 @@ pub async fn of_two_jobs_that_begin_on_one_pod_at_once_an_exclusive_plugin_takes
     all_replaced(rig, &pods).await
 }
 
-/// A plugin for nodes does nothing to pods.
-pub async fn a_plugin_for_nodes_takes_no_pods(rig: &mut Rig) -> anyhow::Result<()> {
-    let pods = settled_collaset(rig, 1).await?;
-    start_with(rig, |manifest| drop(manifest.insert("target".to_owned(), json!(["Node"])))).await?;
-    rig.create_job("n", replace(&names(&pods), json!({}))).await?;
-    let job = rig.until("n", "refused", |job| job.condition("Valid") == "False/TargetKindNotSupported").await?;
-    ensure!(job.count("pending") == 1 && job.condition("Stalled").starts_with("True/"), "{:?}", job.data);
-    rig.delete_job("n").await?;
-    rig.until_gone("n").await?;
-    rig.until_nothing_is_left().await
-}
-
 /// A5: the plugin asks for a parameter that the job does not give.
 pub async fn a_parameter_that_is_required_and_missing_is_named(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = settled_collaset(rig, 1).await?;

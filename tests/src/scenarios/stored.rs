@@ -78,32 +78,6 @@ pub async fn stored_jobs_that_break_a_rule_are_invalid_and_the_others_go_on(rig:
     Ok(())
 }
 
-/// What this version does not do yet is refused by name, not ignored: by admission, and by the host where a job was stored
-/// before, in the same words.
-pub async fn extensions_are_refused_by_name_and_nothing_starts(rig: &mut Rig) -> anyhow::Result<()> {
-    rig.seedbed.bare_pod("a").await?;
-    rig.start_host().await?;
-    let asked = [("targetKind", json!("Node"))];
-    let words = |field: &str| format!("spec.{field}: not supported by this version; remove from the spec");
-    for (field, value) in &asked {
-        let answer = rig.create_job("new", replace(&["a".to_owned()], json!({*field: value}))).await;
-        refused(answer, &[&words(field)])?;
-    }
-    rig.lift_admission().await?;
-    for (field, value) in asked {
-        let name = format!("x-{}", field.to_lowercase());
-        rig.create_job(&name, replace(&["a".to_owned()], json!({field: value}))).await?;
-        let job = rig.until(&name, "refused", |job| job.condition("Valid").starts_with("False/")).await?;
-        ensure!(job.condition_message("Valid") == words(field), "{}", job.condition_message("Valid"));
-        ensure!(job.targets().values().all(|target| target.get("uid").is_none()), "nothing starts: {:?}", job.data);
-        rig.delete_job(&name).await?;
-        rig.until_gone(&name).await?;
-    }
-    let pod = rig.pods().get("a").await?;
-    ensure!(pod.metadata.deletion_timestamp.is_none() && pod.metadata.annotations.is_none(), "untouched: {pod:?}");
-    Ok(())
-}
-
 /// A job that was stored before a rule is repaired by an edit that keeps the rule, and by no other.
 pub async fn a_stored_job_goes_on_once_its_spec_keeps_the_rules(rig: &mut Rig) -> anyhow::Result<()> {
     let set = rig.seedbed.stateful_set("db", 1).await?;

@@ -43,8 +43,8 @@ pub enum LiveRead {
     Selection {
         /// Their kind.
         kind: Kind,
-        /// Their namespace.
-        namespace: String,
+        /// Their namespace; `None` for objects that are in none.
+        namespace: Option<String>,
         /// Which of them.
         query: Box<TargetQuery>,
     },

@@ -9,6 +9,7 @@ pub use oarlock_contract::reads::METADATA;
 use serde_json::{Map, Value};
 
 pub use crate::cluster::compact::{Fields, Strings};
+use crate::cluster::node::NodeSpec;
 
 /// One object as it was at one resourceVersion.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +36,14 @@ pub struct Object {
     pub grace_seconds: Option<i64>,
     /// True if it can do its work: a pod that is Ready, a node that is Ready and not cordoned. Of other kinds all can.
     pub available: bool,
+    /// Cordon and taints, of a node.
+    pub node: Option<Box<NodeSpec>>,
     /// The declared fields, at their places in the document.
     pub fields: Fields,
 }
 
-/// The fields that say whether an object is available.
-pub const AVAILABILITY: [&str; 2] = ["/status/conditions", "/spec/unschedulable"];
+/// The fields that the host itself reads: they say whether an object is available, and what of a node it may undo.
+pub const HOST_FIELDS: [&str; 3] = ["/status/conditions", "/spec/unschedulable", "/spec/taints"];
 
 impl Object {
     /// The object in `document`, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
@@ -52,6 +55,7 @@ impl Object {
         let kind = kind_of(document, fallback);
         Some(Self {
             available: is_available(document, &kind),
+            node: (kind == Kind::node()).then(|| Box::new(NodeSpec::read(document))),
             key: ObjectKey { kind, namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,
             resource_version: text("resourceVersion").unwrap_or_default(),

@@ -28,7 +28,7 @@ impl Change {
             && old.annotations == new.annotations
             && (&old.key, &old.uid, &old.finalizers, &old.owners) == (&new.key, &new.uid, &new.finalizers, &new.owners)
             && (old.created, old.deleted, old.grace_seconds) == (new.created, new.deleted, new.grace_seconds)
-            && old.available == new.available
+            && (old.available, &old.node) == (new.available, &new.node)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use oarlock_api::{OperationJob, OperationJobSpec};
 
-use crate::job::spec::digest;
+use crate::job::spec::{asked_kind, digest};
 use crate::job::state::{Progress, TargetState};
 
 /// True if the spec asks for a dry run.
@@ -22,7 +22,8 @@ pub(crate) fn began_as_dry_run(job: &OperationJob, targets: &[TargetState]) -> b
     let Some(stored) = stored.filter(|digest| !digest.is_empty()) else { return asked };
     // Of one that is at rest it does not matter, and a digest costs.
     let in_flight = || targets.iter().any(|target| target.progress == Progress::Processing);
-    (asked || in_flight()) && digest(&OperationJobSpec { dry_run: Some(true), ..spec.clone() }) == *stored
+    let dry = OperationJobSpec { dry_run: Some(true), ..spec.clone() };
+    (asked || in_flight()) && digest(&dry, asked_kind(Some(spec))) == *stored
 }
 
 #[cfg(test)]
@@ -30,6 +31,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::plugin::manifest::TargetKind;
 
     fn job(spec: Value, digest: &str) -> OperationJob {
         let status = json!({"selection": {"source": "Targets", "time": "", "digest": digest}});
@@ -41,7 +43,7 @@ mod tests {
     #[test]
     fn a_job_stays_what_it_began_as() {
         let spec = |dry: bool, name: &str| json!({"action": "R", "targets": [{"name": name}], "dryRun": dry});
-        let stored = |dry: bool| digest(&serde_json::from_value(spec(dry, "a")).unwrap());
+        let stored = |dry: bool| digest(&serde_json::from_value(spec(dry, "a")).unwrap(), TargetKind::Pod);
         let at_work = [TargetState { progress: Progress::Processing, ..TargetState::default() }];
         let began = |now: Value, digest: &str| began_as_dry_run(&job(now, digest), &at_work);
         assert!(began(spec(true, "a"), "") && !began(spec(false, "a"), ""), "it has not begun");

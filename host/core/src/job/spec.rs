@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use oarlock_api::{OperationJobSpec, Selection, TargetRef};
+use oarlock_contract::manifest::TargetKind;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -23,6 +24,8 @@ const NAME_BYTES: usize = 253;
 /// A spec that can be acted on, with defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ValidSpec {
+    /// The kind of the targets.
+    pub kind: TargetKind,
     /// The parameters, a JSON object.
     pub parameters: Value,
     /// Bound on targets ever started.
@@ -66,10 +69,10 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     if spec.action.as_deref().unwrap_or_default().is_empty() {
         return invalid("InvalidValue", "spec.action: required");
     }
-    unsupported(spec)?;
+    let kind = kind(spec)?;
     numbers(spec)?;
     let policy = Policy::read(spec).or_else(|message| invalid("InvalidValue", message))?;
-    let query = query(spec)?;
+    let query = query(spec, kind)?;
     let parameters = spec.parameters.clone().unwrap_or_else(|| json!({}));
     if !parameters.is_object() {
         return invalid("ParametersInvalid", "spec.parameters: must be an object");
@@ -77,12 +80,14 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     if parameters.to_string().len() > PARAMETERS_BYTES {
         return invalid("ParametersInvalid", "spec.parameters: at most 16 KiB");
     }
-    let digest = digest(spec);
-    if selection.is_some_and(|frozen| !frozen.digest.is_empty() && frozen.digest != digest) {
-        let message = "spec.action, targets, selector, parameters or dryRun changed after the job began: restore the original values";
+    let digest = digest(spec, kind);
+    let changed = |frozen: &Selection| !frozen.digest.is_empty() && frozen.digest != digest;
+    if selection.is_some_and(|frozen| changed(frozen) || frozen_kind(frozen) != kind) {
+        let message = "spec.action, targets, targetKind, selector, parameters or dryRun changed after the job began: restore the original values";
         return invalid("ImmutableFieldChanged", message);
     }
     Ok(ValidSpec {
+        kind,
         parameters,
         partition: spec.partition.and_then(|n| u32::try_from(n).ok()),
         // What waits for nothing in a dry run needs no delay either.
@@ -93,19 +98,22 @@ pub fn validate(spec: Option<&OperationJobSpec>, selection: Option<&Selection>) 
     })
 }
 
-/// Rejects extensions that are in the schema but that this version does not honour: refusing beats acting without them.
-/// Admission has the same list, in the same words.
-fn unsupported(spec: &OperationJobSpec) -> Result<(), Invalid> {
-    let other_kind = spec.target_kind.as_deref().is_some_and(|kind| kind != "Pod");
-    let asked = [("spec.targetKind", other_kind)];
-    let asked: Vec<&str> = asked.into_iter().filter(|(_, asked)| *asked).map(|(field, _)| field).collect();
-    if asked.is_empty() {
-        return Ok(());
+/// The kind of a job's targets, as its spec asks for it: pods, if that is no kind of target.
+pub fn asked_kind(spec: Option<&OperationJobSpec>) -> TargetKind {
+    spec.map(kind).and_then(Result::ok).unwrap_or_default()
+}
+
+/// The kind of the targets of a job that has begun.
+pub fn frozen_kind(selection: &Selection) -> TargetKind {
+    if selection.kind.as_deref() == Some(TargetKind::Node.word()) { TargetKind::Node } else { TargetKind::Pod }
+}
+
+fn kind(spec: &OperationJobSpec) -> Result<TargetKind, Invalid> {
+    match spec.target_kind.as_deref() {
+        None | Some("Pod") => Ok(TargetKind::Pod),
+        Some("Node") => Ok(TargetKind::Node),
+        Some(_) => invalid("InvalidValue", "spec.targetKind: must be Pod or Node"),
     }
-    invalid(
-        "TargetKindNotSupported",
-        format!("{}: not supported by this version; remove from the spec", asked.join(", ")),
-    )
 }
 
 fn numbers(spec: &OperationJobSpec) -> Result<(), Invalid> {
@@ -122,16 +130,20 @@ fn numbers(spec: &OperationJobSpec) -> Result<(), Invalid> {
 }
 
 /// What the selector asks for, where the spec has one in place of targets.
-fn query(spec: &OperationJobSpec) -> Result<Option<TargetQuery>, Invalid> {
+fn query(spec: &OperationJobSpec, kind: TargetKind) -> Result<Option<TargetQuery>, Invalid> {
     let listed = spec.targets.as_deref().unwrap_or_default();
-    let Some(selector) = &spec.selector else { return targets(listed).map(|()| None) };
+    let Some(selector) = &spec.selector else { return targets(listed, kind).map(|()| None) };
     if !listed.is_empty() {
         return invalid("InvalidValue", "spec.targets: give targets or spec.selector, not both");
+    }
+    if kind == TargetKind::Node && selector.owner_ref.is_some() {
+        // Admission says the same, in the same words.
+        return invalid("InvalidValue", "spec.selector.ownerRef: not for nodes; give labelSelector");
     }
     TargetQuery::read(selector).map(Some).or_else(|message| invalid("InvalidValue", message))
 }
 
-fn targets(targets: &[TargetRef]) -> Result<(), Invalid> {
+fn targets(targets: &[TargetRef], kind: TargetKind) -> Result<(), Invalid> {
     if targets.is_empty() {
         return invalid("NoTargets", "spec.targets: give at least one target, or spec.selector");
     }
@@ -150,6 +162,9 @@ fn targets(targets: &[TargetRef]) -> Result<(), Invalid> {
         if !seen.insert(name) {
             return invalid("DuplicateTarget", format!("spec.targets[{index}].name: {name} is listed twice"));
         }
+        if kind == TargetKind::Node && target.containers.is_some() {
+            return invalid("InvalidValue", format!("spec.targets[{index}].containers: not for nodes"));
+        }
         let containers = target.containers.as_deref().unwrap_or_default();
         if containers.iter().collect::<BTreeSet<_>>().len() != containers.len() {
             return invalid("InvalidValue", format!("spec.targets[{index}].containers: duplicate"));
@@ -167,16 +182,15 @@ pub fn is_object_name(name: &str) -> bool {
 }
 
 /// Digest over the immutable fields.
-pub(crate) fn digest(spec: &OperationJobSpec) -> String {
+pub(crate) fn digest(spec: &OperationJobSpec, kind: TargetKind) -> String {
     // `{}` is the default of parameters that are absent, so both are the same.
     let parameters = spec.parameters.as_ref().filter(|parameters| **parameters != json!({}));
     // A field that is absent leaves the digests of older jobs as they are.
-    let frozen = match (&spec.selector, is_dry_run(spec)) {
-        (None, false) => json!([spec.action, spec.targets, parameters]),
-        (Some(selector), false) => json!([spec.action, spec.targets, parameters, selector]),
-        (selector, true) => json!([spec.action, spec.targets, parameters, selector, "dryRun"]),
-    };
-    let hash = Sha256::digest(frozen.to_string().as_bytes());
+    let mut frozen = vec![json!(spec.action), json!(spec.targets), json!(parameters)];
+    frozen.extend(spec.selector.as_ref().map(|selector| json!(selector)));
+    frozen.extend((kind == TargetKind::Node).then(|| json!(kind.word())));
+    frozen.extend(is_dry_run(spec).then(|| json!("dryRun")));
+    let hash = Sha256::digest(json!(frozen).to_string().as_bytes());
     let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("sha256:{hex}")
 }
@@ -218,9 +232,20 @@ mod tests {
                 "spec.activeDeadlineSeconds",
             ),
             (
-                json!({"action": "Replace", "targets": [{"name": "a"}], "targetKind": "Node"}),
-                "TargetKindNotSupported",
+                json!({"action": "Replace", "targets": [{"name": "a"}], "targetKind": "Rack"}),
+                "InvalidValue",
                 "spec.targetKind",
+            ),
+            (
+                json!({"action": "Reboot", "targets": [{"name": "a"}, {"name": "b", "containers": []}], "targetKind": "Node"}),
+                "InvalidValue",
+                "spec.targets[1].containers: not for nodes",
+            ),
+            (
+                json!({"action": "Reboot", "targetKind": "Node", "selector": {"ownerRef": {"apiVersion": "apps/v1",
+                    "kind": "Deployment", "name": "w"}}}),
+                "InvalidValue",
+                "spec.selector.ownerRef: not for nodes",
             ),
             (
                 json!({"action": "Replace", "targets": [{"name": "a"}], "parameters": 1}),
@@ -236,20 +261,6 @@ mod tests {
     }
 
     #[test]
-    fn all_fields_that_are_not_supported_are_named_at_once() {
-        let target = json!([{"name": "a"}]);
-        let asked = json!({
-            "action": "Replace", "targets": target, "targetKind": "Node", "paused": true,
-        });
-        let refused = spec(asked).unwrap_err();
-        let words = "spec.targetKind: not supported by this version; remove from the spec";
-        assert_eq!((refused.reason, refused.message.as_str()), ("TargetKindNotSupported", words));
-        let idle =
-            json!({"action": "Replace", "targets": target, "paused": false, "dryRun": true, "targetKind": "Pod"});
-        assert!(spec(idle).is_ok());
-    }
-
-    #[test]
     fn a_job_without_spec_is_invalid_and_nothing_worse() {
         assert_eq!(validate(None, None).unwrap_err().message, "spec: required");
     }
@@ -260,6 +271,25 @@ mod tests {
         let frozen = Selection { digest: spec(value).unwrap().digest, ..Selection::default() };
         let changed = serde_json::from_value(json!({"action": "Replace", "targets": [{"name": "b"}]})).unwrap();
         assert_eq!(validate(Some(&changed), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+    }
+
+    #[test]
+    fn changing_the_kind_of_the_targets_after_the_start_is_noticed() {
+        let value = |kind: &str| json!({"action": "Both", "targets": [{"name": "a"}], "targetKind": kind});
+        let checked = |kind: &str, frozen: &Selection| {
+            validate(Some(&serde_json::from_value(value(kind)).unwrap()), Some(frozen))
+                .map_err(|invalid| invalid.reason)
+        };
+        let frozen = |kind: &str, digest: &str| {
+            let kind = (kind == "Node").then(|| kind.to_owned());
+            Selection { digest: digest.to_owned(), kind, ..Selection::default() }
+        };
+        for (kind, other) in [("Pod", "Node"), ("Node", "Pod")] {
+            for digest in [spec(value(kind)).unwrap().digest.as_str(), ""] {
+                assert!(checked(kind, &frozen(kind, digest)).is_ok());
+                assert_eq!(checked(other, &frozen(kind, digest)), Err("ImmutableFieldChanged"));
+            }
+        }
     }
 
     #[test]

@@ -11,11 +11,13 @@ use oarlock_api::{
     TargetRef,
 };
 pub use oarlock_contract::extras;
+use oarlock_contract::manifest::TargetKind;
+use oarlock_contract::object_key::ObjectKey;
 
 use crate::job::dry_run::began_as_dry_run;
 use crate::job::ranges;
 use crate::job::selected::{nameless, selected};
-use crate::job::spec::MOST_TARGETS;
+use crate::job::spec::{MOST_TARGETS, asked_kind, frozen_kind};
 use crate::job::time::{read_time, write_time};
 
 /// Most targets whose detail is kept in the job's own status, and the size of a record. A status of 1,000 details
@@ -160,6 +162,8 @@ pub struct JobState {
     pub plugin: Option<PluginBinding>,
     /// The frozen list of targets.
     pub selection: Option<Selection>,
+    /// The kind of the targets: frozen with the list, before that as the spec asks for it.
+    pub kind: TargetKind,
     /// The epoch.
     pub epoch: i64,
     /// Conditions.
@@ -220,6 +224,7 @@ impl JobState {
         targets.iter_mut().for_each(|target| target.dry_run = dry_run);
         let mut state = Self { names, targets, lost, dry_run, ..Self::default() };
         state.take_job(&status);
+        state.kind = state.selection.as_ref().map_or_else(|| asked_kind(job.spec.as_ref()), frozen_kind);
         if selected.is_some() {
             // What this term froze stays frozen, whoever clears the status.
             state.selection = state.selection.or_else(|| known?.selection.clone());
@@ -240,6 +245,11 @@ impl JobState {
     /// Name of a target.
     pub fn name(&self, index: u32) -> &str {
         self.names.get(index as usize).and_then(|target| target.name.as_deref()).unwrap_or_default()
+    }
+
+    /// The object of a target of a job in `namespace`.
+    pub fn object(&self, namespace: &str, index: u32) -> ObjectKey {
+        self.kind.object(namespace, self.name(index))
     }
 
     /// One target.

@@ -45,7 +45,7 @@ pub(super) fn note_all(job: &JobKey, memory: &mut JobMemory, tables: &mut Tables
     }
     let in_flight: Vec<u32> = memory.latest.processing.union(&memory.durable.processing).copied().collect();
     for index in in_flight {
-        tables.note_disrupted(job, index, memory.state.name(index));
+        tables.note_disrupted(job, index, &memory.state.object(&job.namespace, index));
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, ta
     }
     // The others were noted as they started, or were read.
     for (index, _) in plan.at_work(memory).filter(|(index, _)| memory.durable.pending.contains(index)) {
-        tables.note_disrupted(&round.job.key, index, memory.state.name(index));
+        tables.note_disrupted(&round.job.key, index, &memory.state.object(&round.job.key.namespace, index));
     }
 }
 
@@ -100,28 +100,31 @@ pub(super) fn refresh(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Ta
 
 /// True if a target that is not in flight is unavailable.
 fn is_down(round: &Round<'_>, memory: &JobMemory, tables: &Tables, index: u32) -> bool {
-    let (Some(state), name) = (memory.latest(index), memory.state.name(index)) else { return false };
-    let pod = |name: &str| round.store.get(&ObjectKey::pod(&round.job.key.namespace, name));
+    let Some(state) = memory.latest(index) else { return false };
+    let key = memory.state.object(&round.job.key.namespace, index);
     let works = |object: &Object| object.available && !object.terminating();
     match state.progress {
         Progress::Pending => {
             // The object of its name may not be the one that a selector found.
             let own = |object: &Object| state.uid.as_ref().is_none_or(|uid| *uid == object.uid);
-            tables.disrupted.elsewhere(&round.job.key, name)
-                || !pod(name).is_some_and(|object| own(&object) && works(&object))
+            tables.disrupted.elsewhere(&round.job.key, &key)
+                || !round.store.get(&key).is_some_and(|object| own(&object) && works(&object))
         }
-        Progress::Failed => left_down(round, state, name),
+        Progress::Failed => left_down(round, state, key),
         Progress::Processing | Progress::Succeeded => false,
     }
 }
 
 /// True if a failed target leaves its object, or the one that it took, without work.
-fn left_down(round: &Round<'_>, state: &TargetState, name: &str) -> bool {
+fn left_down(round: &Round<'_>, state: &TargetState, key: ObjectKey) -> bool {
     let registration = round.serving().map(|plugin| &plugin.registration);
-    let taken = stored_claims(state, registration).into_iter().map(|claim| (claim.name, Some(claim.uid)));
-    let own = std::iter::once((name.to_owned(), state.uid.clone()));
-    let seen = own.filter(|(_, uid)| uid.is_some()).chain(taken).filter_map(|(name, uid)| {
-        let object = round.store.get(&ObjectKey::pod(&round.job.key.namespace, name))?;
+    let of_kind = round.kind.kind();
+    let same = stored_claims(state, registration).into_iter().filter(|claim| claim.kind == of_kind.kind);
+    let taken =
+        same.map(|claim| (ObjectKey::seen_from(&round.job.key.namespace, &of_kind, claim.name), Some(claim.uid)));
+    let own = std::iter::once((key, state.uid.clone()));
+    let seen = own.filter(|(_, uid)| uid.is_some()).chain(taken).filter_map(|(key, uid)| {
+        let object = round.store.get(&key)?;
         uid.is_none_or(|uid| uid.is_empty() || uid == object.uid).then_some(object)
     });
     seen.into_iter().any(|object| !object.available || object.terminating())

@@ -83,7 +83,7 @@ impl PlannedCall<'_> {
         TargetFacts {
             name: name.to_owned(),
             index,
-            kind: "Pod".to_owned(),
+            kind: self.target.round.kind.word().to_owned(),
             uid: state.uid.clone(),
             object: self.planned.object.clone(),
             containers: containers.unwrap_or_default(),

@@ -171,7 +171,7 @@ fn action_available(facts: &Facts<'_>) -> Word {
 }
 
 fn valid(facts: &Facts<'_>) -> Word {
-    match facts.round.spec.as_ref().err() {
+    match facts.round.invalid() {
         Some(invalid) => word("Valid", false, invalid.reason, invalid.message.clone()),
         None => word("Valid", true, "Accepted", "the spec is accepted"),
     }
@@ -183,7 +183,8 @@ fn stuck(facts: &Facts<'_>) -> Option<&'static str> {
         (Some(invalid), _) => Some(invalid.reason),
         (None, PluginLookup::NotServing { reason, .. }) => Some(reason),
         (None, PluginLookup::Unknown { .. }) => Some("NoPlugin"),
-        (None, PluginLookup::Serving(_)) => None,
+        (None, PluginLookup::Serving(_)) if facts.counts.processing > 0 => None,
+        (None, PluginLookup::Serving(_)) => facts.round.unlabelled.as_ref().map(|invalid| invalid.reason),
     }
 }
 

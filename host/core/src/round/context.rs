@@ -15,8 +15,10 @@ use crate::job::spec::{Invalid, ValidSpec, deadline_seconds};
 use crate::job::state::TargetState;
 use crate::job::time::{after_seconds, milliseconds, whole};
 use crate::plugin::lookup::{PluginInfo, PluginLookup};
+use crate::plugin::manifest::TargetKind;
 use crate::plugin::visit::JobFacts;
 use crate::round::brakes::Brakes;
+use crate::round::fit::unlabelled;
 use crate::round::memory::JobMemory;
 use crate::round::selection::select;
 use crate::round::target_memory::Bounds;
@@ -37,6 +39,8 @@ pub struct Observed {
     pub served: ServedKinds,
     /// The job's namespace is being deleted.
     pub namespace_terminating: bool,
+    /// The job's namespace has the label that jobs on nodes need.
+    pub node_operations: bool,
 }
 
 /// All inputs of a round that do not change while it runs.
@@ -47,8 +51,12 @@ pub struct Round<'a> {
     pub object: &'a OperationJob,
     /// The time of the round.
     pub now: Timestamp,
+    /// The kind of the targets.
+    pub kind: TargetKind,
     /// The checked spec, or the reason why it is invalid.
     pub spec: Result<Arc<ValidSpec>, Invalid>,
+    /// The job's namespace lacks the label for its kind of targets: nothing starts, and what is in flight goes on.
+    pub unlabelled: Option<Invalid>,
     /// How it goes on. One whose spec was made invalid keeps what that says of it.
     pub policy: Policy,
     /// What keeps targets from being started or operated.
@@ -77,15 +85,19 @@ impl<'a> Round<'a> {
         memory: &mut JobMemory,
     ) -> Option<Self> {
         let object = observed.job.as_deref()?;
-        let spec = memory.check(key, object, plugin);
-        let spec = select(key, spec, observed, memory, plugin.serving().is_some());
+        let kind = memory.state.kind;
+        let unlabelled = unlabelled(key, kind, observed.node_operations);
+        let spec = memory.check(key, object, plugin).map_err(|invalid| invalid.with(unlabelled.as_ref()));
+        let spec = select(key, spec, observed, memory, plugin.serving().is_some() && unlabelled.is_none());
         let policy = spec.as_deref().map(|spec| spec.policy.clone()).unwrap_or_else(|_| stored_policy(object));
         let brakes = Brakes::of(&policy, memory.counts());
         Some(Self {
             job: JobRef { key: key.clone(), uid: object.metadata.uid.clone().unwrap_or_default() },
             object,
             now: observed.now,
+            kind,
             spec,
+            unlabelled,
             policy,
             brakes,
             plugin,
@@ -100,6 +112,21 @@ impl<'a> Round<'a> {
     /// The spec, if it is valid.
     pub fn valid(&self) -> Option<&ValidSpec> {
         self.spec.as_deref().ok()
+    }
+
+    /// Why nothing starts, if the spec, its plugin or its namespace forbids that.
+    pub fn invalid(&self) -> Option<&Invalid> {
+        self.spec.as_ref().err().or(self.unlabelled.as_ref())
+    }
+
+    /// True if one job at a time works on an object: nodes are never shared.
+    pub fn is_exclusive(&self) -> bool {
+        !self.dry_run && self.would_be_exclusive()
+    }
+
+    /// The same, of a job in earnest: a dry run works on nothing.
+    pub(super) fn would_be_exclusive(&self) -> bool {
+        self.kind == TargetKind::Node || self.serving().is_some_and(|plugin| plugin.manifest.exclusive)
     }
 
     /// The plugin, if one serves.
@@ -140,7 +167,7 @@ impl<'a> Round<'a> {
 
     /// True if a further attempt of a target may begin once its time has come.
     pub(super) fn may_try_again(&self) -> bool {
-        self.valid().is_some() && self.serving().is_some() && !self.brakes.pause()
+        self.invalid().is_none() && self.serving().is_some() && !self.brakes.pause()
     }
 
     /// The wait before the attempt that follows this one, if another one follows.
@@ -173,8 +200,8 @@ impl<'a> Round<'a> {
     /// One target of the job.
     pub fn target<'b>(&'b self, index: u32, memory: &'b JobMemory) -> Option<Target<'b>> {
         let stored = memory.state.target(index)?;
-        let name = memory.state.name(index);
-        Some(Target { round: self, index, name, key: ObjectKey::pod(&self.job.key.namespace, name), stored })
+        let (name, key) = (memory.state.name(index), memory.state.object(&self.job.key.namespace, index));
+        Some(Target { round: self, index, name, key, stored })
     }
 
     /// The parameters of the job. A spec that was made invalid in flight still has those that its targets are judged by.
@@ -245,9 +272,15 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The object of the recorded UID. A namesake is another object.
+    /// The object of the recorded UID. A namesake is another object. Of a kind that is not watched, since its plugin is gone,
+    /// only a live read of this round shows it.
     pub fn object(&self) -> Option<Arc<Object>> {
-        self.round.store.get(&self.key).filter(|object| Some(&object.uid) == self.stored.uid.as_ref())
+        self.round.sighting(&self.key).found().filter(|object| Some(&object.uid) == self.stored.uid.as_ref())
+    }
+
+    /// True if no view of its object is kept: what a live read does not show may be there.
+    pub(super) fn is_unwatched(&self) -> bool {
+        !self.round.store.keeps(&self.key.kind)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::cluster::writes::{Entry, EventNote, Priority, Record, Write};
 use crate::job::selected::FROM_SELECTOR;
 use crate::job::state::Progress;
 use crate::job::time::{after, write_time};
+use crate::plugin::manifest::TargetKind;
 use crate::round::availability::note_ends;
 use crate::round::brakes::Brakes;
 use crate::round::charge::charge_answers;
@@ -382,7 +383,8 @@ fn selection(round: &Round<'_>, memory: &JobMemory) -> Option<Selection> {
         let source = if spec.query.is_some() { FROM_SELECTOR } else { "Targets" };
         let known = spec.query.is_none() || !memory.state.targets.is_empty();
         let digest = spec.digest.clone();
-        known.then(|| Selection { source: source.into(), time: write_time(round.now), digest })
+        let kind = (spec.kind == TargetKind::Node).then(|| spec.kind.word().to_owned());
+        known.then(|| Selection { source: source.into(), time: write_time(round.now), digest, kind })
     };
     memory.state.selection.clone().or_else(frozen)
 }

@@ -186,15 +186,13 @@ impl Target<'_> {
         if !self.name.is_empty() && !self.round.live.has(&self.live_read()) {
             return Need::Read([self.live_read()].into());
         }
-        let pod = self.round.store.get(&self.key).filter(|pod| holds::held(pod, &self.round.job.uid));
-        let state = TargetState { uid: pod.map(|pod| pod.uid.clone()), ..self.stored.clone() };
+        let object = self.round.sighting(&self.key).found().filter(|object| holds::held(object, &self.round.job.uid));
+        let state = TargetState { uid: object.map(|object| object.uid.clone()), ..self.stored.clone() };
+        let lost = "the OperationRecord of this target, or its line there, is missing or unreadable";
+        let noun = self.round.kind.noun();
         let message = match self.round.dry_run {
-            true => {
-                "the OperationRecord of this target, or its line there, is missing or unreadable; nothing was changed"
-            }
-            false => {
-                "the OperationRecord of this target, or its line there, is missing or unreadable, so the changes made to its pod are unknown; check the pod"
-            }
+            true => format!("{lost}; nothing was changed"),
+            false => format!("{lost}, so the changes made to its {noun} are unknown; check the {noun}"),
         };
         Need::Set(ended(&state, Progress::Failed, self.round.second(), Some(error("RecordLost", message))))
     }
@@ -205,12 +203,12 @@ impl Target<'_> {
             return Need::Rest;
         }
         let uid = self.stored.uid.as_ref().or(known.held.as_ref());
-        let object = self.round.store.get(&self.key).filter(|object| Some(&object.uid) == uid);
+        let object = self.round.sighting(&self.key).found().filter(|object| Some(&object.uid) == uid);
         let looked = self.round.live.has(&self.live_read());
         let given_up = known.gives_up_reads(self.round.now);
         let expects = &mut known.expects;
         // A lagging cache may miss a hold of this job, or show one that is gone.
-        let confirmed = expects.own_intent || expects.confirmed || looked;
+        let confirmed = (expects.own_intent || expects.confirmed) && !self.is_unwatched() || looked;
         // Where no other view can be had, nothing is repeated on the same one but once a minute. That harms nothing: what a
         // release takes off is gone already where it was made before.
         let same = expects.unsure
@@ -218,16 +216,22 @@ impl Target<'_> {
                 && object.as_ref().map(|object| &object.resource_version) == expects.stale.as_ref();
         let tried = same && known.visited_at.is_some_and(|time| after(time, BLIND_TRY) > self.round.now);
         if (!confirmed || expects.outdated() && !looked) && (!given_up || tried) {
-            return Need::Read([self.live_read()].into());
+            return self.read_to_release(known, true);
         }
         expects.confirmed = true;
         expects.looked();
         if !given_up && known.live_reads.iter().any(|read| !self.round.live.has(read)) {
-            return Need::Read(known.live_reads.clone());
+            return self.read_to_release(known, self.is_unwatched());
         }
         if !given_up {
             known.unread_since = None;
         }
         visit(Call::Release, self.stored.clone(), object)
+    }
+
+    /// The live reads of a release. What is not watched is known in one round only, so all of them are made together.
+    fn read_to_release(&self, known: &TargetMemory, own: bool) -> Need {
+        let own = own.then(|| self.live_read());
+        Need::Read(known.live_reads.iter().cloned().chain(own).collect())
     }
 }

@@ -6,14 +6,17 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::cluster::writes::EventNote;
+use crate::cluster::writes::{EventNote, Write};
 use crate::job::key::JobRef;
 use crate::job::progress::{Counts, targets};
 use crate::job::state::{Progress, SHARD, TargetState};
+use crate::plugin::manifest::TargetKind;
 use crate::plugin::proposal::PluginEvent;
 use crate::round::context::{Round, Target};
 use crate::round::decided::Standing;
 use crate::round::memory::JobMemory;
+use crate::round::target::PlannedVisit;
+use crate::shared::holds;
 
 /// Most Warnings about targets of a job with more than 250.
 const WARNINGS: usize = 100;
@@ -110,6 +113,28 @@ impl EventBuilder<'_> {
             ));
         }
         told
+    }
+}
+
+impl Target<'_> {
+    /// The event on a node that these writes begin to hold: who looks at a cordoned node sees for whom.
+    pub(super) fn begins_to_hold(&self, planned: &PlannedVisit, writes: &[Write]) -> Option<PluginEvent> {
+        let uid = &self.round.job.uid;
+        let is_new = planned.object.as_ref().is_some_and(|object| !holds::held(object, uid));
+        let puts = is_new && writes.iter().any(|write| holds::is_put_by(write, &self.key, uid));
+        puts.then(|| self.on_node("OperationBegan", "begins on"))?
+    }
+
+    /// The event on a node that is let go.
+    pub(super) fn lets_go(&self, planned: &PlannedVisit) -> Option<PluginEvent> {
+        let held = planned.object.as_ref().is_some_and(|object| holds::held(object, &self.round.job.uid));
+        held.then(|| self.on_node("OperationEnded", "lets go of"))?
+    }
+
+    fn on_node(&self, reason: &str, what: &str) -> Option<PluginEvent> {
+        let message = format!("{} {what} this node for OperationJob {}", self.round.action(), self.round.job.key);
+        let event = PluginEvent { warning: false, reason: reason.to_owned(), message };
+        (self.round.kind == TargetKind::Node).then_some(event)
     }
 }
 

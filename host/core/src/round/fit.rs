@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::job::key::JobKey;
 use crate::job::spec::{Invalid, ValidSpec};
 use crate::plugin::lookup::PluginLookup;
+use crate::plugin::manifest::TargetKind;
 
 /// The last check of a spec.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,14 +22,43 @@ pub struct Checked {
 pub fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid> {
     let Some(plugin) = plugin.serving() else { return Ok(spec) };
     let name = &plugin.manifest.name;
-    if !plugin.manifest.takes("Pod") {
-        let message = format!("plugin {name} does not work on Pods, and spec.targetKind is Pod");
+    if !plugin.manifest.takes(spec.kind) {
+        let takes: Vec<String> = plugin.manifest.target.iter().map(|kind| format!("{}s", kind.word())).collect();
+        let message =
+            format!("plugin {name} works on {}, and spec.targetKind is {}", takes.join(" and "), spec.kind.word());
         return Err(Invalid { reason: "TargetKindNotSupported", message });
     }
     if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
         return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
     }
     Ok(spec)
+}
+
+/// The label that a namespace needs, with the value `true`, for jobs on nodes.
+pub const NODE_OPERATIONS: &str = "oarlock.dev/node-operations";
+
+/// Why a job on targets of this kind starts none in its namespace, which has the label for nodes if `labelled`.
+pub fn unlabelled(key: &JobKey, kind: TargetKind, labelled: bool) -> Option<Invalid> {
+    let lacks = kind == TargetKind::Node && !labelled;
+    lacks.then(|| {
+        let message = format!(
+            "spec.targetKind: Node needs the namespace label {NODE_OPERATIONS}=true, which namespace {} lacks; targets in \
+             flight go on, and the others start once it is there",
+            key.namespace
+        );
+        Invalid { reason: "NamespaceNotAllowed", message }
+    })
+}
+
+impl Invalid {
+    /// The same, which also says what else keeps the job from starting: nobody should learn that only once the first is
+    /// mended.
+    pub(super) fn with(self, other: Option<&Self>) -> Self {
+        match other {
+            Some(other) => Self { message: format!("{}; {}", self.message, other.message), ..self },
+            None => self,
+        }
+    }
 }
 
 /// Checks that the plugin may act in the job's namespace.

@@ -51,14 +51,23 @@ pub(crate) fn held_back(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBac
             let word = if *reason == "AwaitingGrant" { "Grant" } else { reason };
             Some(HeldBack::new(word, "the plugin of the action does not serve; see the condition ActionAvailable"))
         }
-        PluginLookup::Serving(_) if counts.processing == 0 => {
-            paused(round).or_else(|| no_start(round, counts)).or_else(|| unavailable(round, memory))
-        }
+        PluginLookup::Serving(_) if counts.processing == 0 => unlabelled(round)
+            .or_else(|| paused(round))
+            .or_else(|| no_start(round, memory, counts))
+            .or_else(|| unavailable(round, memory)),
         PluginLookup::Serving(_) => match in_flight(memory, counts) {
             Some(held) if held.word == RETRY => Some(paused(round).unwrap_or(held)),
             held => held,
         },
     }
+}
+
+/// Says that the namespace lacks the label for jobs on nodes.
+fn unlabelled(round: &Round<'_>) -> Option<HeldBack> {
+    round
+        .unlabelled
+        .as_ref()
+        .map(|_| HeldBack::new("Grant", "nothing starts in this namespace; see the condition Valid"))
 }
 
 /// Says that nothing may start.
@@ -89,23 +98,38 @@ fn unavailable(round: &Round<'_>, memory: &JobMemory) -> Option<HeldBack> {
 }
 
 /// Why nothing starts though nothing is in flight. Where nothing bounds starts, the next round makes some.
-fn no_start(round: &Round<'_>, counts: Counts) -> Option<HeldBack> {
+fn no_start(round: &Round<'_>, memory: &JobMemory, counts: Counts) -> Option<HeldBack> {
     let started = counts.total.saturating_sub(counts.pending);
     let partition = round.valid().and_then(|spec| spec.partition);
     if partition.is_some_and(|most| started >= most as usize) {
         return Some(HeldBack::new("Partition", "no target is in flight; raise spec.partition to start more"));
     }
+    if let Some(held) = held_by_another(memory) {
+        return Some(held);
+    }
     let plugin = round.serving()?;
     let bounds = [plugin.manifest.limits.targets_in_flight, plugin.grant.limits.targets_in_flight];
-    let shares = plugin.manifest.exclusive || bounds.iter().any(Option::is_some);
+    let shares = round.is_exclusive() || bounds.iter().any(Option::is_some);
     (shares && !round.dry_run).then(|| {
         let sentence = format!(
             "no target is in flight; the next start once other jobs of plugin {} leave room (limits.targetsInFlight) or let \
-             go of their pods",
-            plugin.manifest.name
+             go of their {}s",
+            plugin.manifest.name,
+            round.kind.noun()
         );
         HeldBack::new("Other jobs", sentence)
     })
+}
+
+/// Says whose end the first target waits for whose object another job has.
+fn held_by_another(memory: &JobMemory) -> Option<HeldBack> {
+    let (index, job) = memory.targets.iter().find_map(|(index, known)| Some((index, known.waits_for_job.as_ref()?)))?;
+    let kind = memory.state.kind.noun();
+    let sentence = format!(
+        "no target is in flight; {kind} {} is held by job {job}: the next start once that lets go",
+        memory.state.name(*index)
+    );
+    Some(HeldBack::new("Other jobs", sentence))
 }
 
 /// The obstacles of the targets in flight, if each of them meets one. Of very many, the first ones speak for all.

@@ -160,7 +160,10 @@ impl PlannedCall<'_> {
         known.operated |= !writes.is_empty();
         let events = operate.events.iter().chain(&proposal.events).cloned().collect();
         match state {
-            State::Processing => Verdict { state: Some(next), writes, events, ..Verdict::default() },
+            State::Processing => {
+                let pod_events = self.target.begins_to_hold(self.planned, &writes).into_iter().collect();
+                Verdict { state: Some(next), writes, events, pod_events, ..Verdict::default() }
+            }
             State::Succeeded => {
                 if let Some(finish) = self.finish(&mut next, known) {
                     let pod_events = finish.event.into_iter().collect();
@@ -279,7 +282,7 @@ impl PlannedCall<'_> {
         };
         let namespace = &self.target.round.job.key.namespace;
         let seen = |kind: &crate::cluster::object::Kind, name: &str| {
-            let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name: name.to_owned() };
+            let key = ObjectKey::seen_from(namespace, kind, name);
             self.target.round.store.get(&key).map(|object| object.uid.clone())
         };
         match note_claims(next, &plugin.registration, seen) {

@@ -11,7 +11,7 @@ use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, extras};
 use crate::job::time::{after, after_seconds, read_time, write_time};
-use crate::plugin::manifest::Lifecycle;
+use crate::plugin::manifest::{Lifecycle, TargetKind};
 use crate::plugin::proposal::PluginEvent;
 use crate::round::context::{Round, Target};
 use crate::round::judge::Verdict;
@@ -45,9 +45,10 @@ impl Round<'_> {
         !self.dry_run && self.would_take_part(pod)
     }
 
-    /// The same, of a job in earnest.
+    /// The same, of a job in earnest. No node takes part.
     pub(super) fn would_take_part(&self, pod: &Object) -> bool {
-        self.serving().is_some_and(|plugin| match plugin.manifest.lifecycle {
+        let serving = self.serving().filter(|_| self.kind == TargetKind::Pod);
+        serving.is_some_and(|plugin| match plugin.manifest.lifecycle {
             Lifecycle::Off => false,
             Lifecycle::On => true,
             // Whoever takes the pod out of control in the middle does not end what has begun.

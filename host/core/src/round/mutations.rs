@@ -19,7 +19,10 @@ use crate::shared::holds;
 impl Target<'_> {
     /// The writes that make the mutations of a proposal.
     pub(crate) fn writes(&self, planned: &PlannedVisit, proposal: &Proposal) -> Vec<Write> {
-        self.each_write(planned, &proposal.mutations).into_iter().flatten().collect()
+        let mut origin = self.origin(planned);
+        let mut writes: Vec<Write> = proposal.mutations.iter().filter_map(|mutation| origin.write(mutation)).collect();
+        writes.extend(origin.without_lost_marks());
+        writes
     }
 
     /// The write of each mutation, in order; `None` where it changes nothing.
@@ -28,8 +31,12 @@ impl Target<'_> {
         planned: &PlannedVisit,
         mutations: impl IntoIterator<Item = &'m Mutation>,
     ) -> Vec<Option<Write>> {
-        let mut origin = Origin { target: self, object: planned.object.as_ref(), changed: BTreeMap::new() };
+        let mut origin = self.origin(planned);
         mutations.into_iter().map(|mutation| origin.write(mutation)).collect()
+    }
+
+    fn origin<'a>(&'a self, planned: &'a PlannedVisit) -> Origin<'a> {
+        Origin { target: self, object: planned.object.as_ref(), changed: BTreeMap::new() }
     }
 }
 
@@ -64,8 +71,30 @@ impl Origin<'_> {
                     propagation: propagation.clone(),
                 })
             }
+            Mutation::Schedulable { schedulable, .. } => {
+                self.held(|own, job| holds::schedulable(own, *schedulable, job))
+            }
+            Mutation::Taint(change) => self.held(|own, job| holds::tainted(own, change, job)),
             Mutation::Other { .. } => None,
         }
+    }
+
+    /// The target's own object.
+    fn own(&self) -> Option<Arc<Object>> {
+        self.changed.get(&self.target.key).or(self.object).cloned()
+    }
+
+    /// A change of the target's own object that is undone when it is released.
+    fn held(&mut self, change: impl FnOnce(&Object, &str) -> Option<(Value, Object)>) -> Option<Write> {
+        let (body, outcome) = change(&*self.own()?, &self.target.round.job.uid)?;
+        self.changed.insert(self.target.key.clone(), Arc::new(outcome));
+        Some(Write::patch(&self.target.key, body))
+    }
+
+    /// What somebody else took off a node is given up at once: whoever puts it on later keeps it.
+    fn without_lost_marks(&self) -> Option<Write> {
+        let body = holds::give_up_lost_marks(&*self.own()?, &self.target.round.job.uid)?;
+        Some(Write::patch(&self.target.key, body))
     }
 
     /// The object that a reference names, as a watch or a live read of this round shows it. A namesake of another UID is

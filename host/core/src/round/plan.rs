@@ -122,9 +122,10 @@ impl JobMemory {
 enum StartGate {
     /// At most this many targets may be started, and whether other jobs bound that.
     Open(usize, bool),
-    /// Those in flight may be visited, none may start: no valid spec or no plugin.
+    /// Those in flight may be visited, none may start: no valid spec, no plugin, or a namespace without the label.
     NoStarts,
-    /// The same, until this term has read all jobs of the namespace: one of them may have claimed what a target needs.
+    /// The same, until this term has read all jobs of the namespace, and for nodes those of all: one of them may have claimed
+    /// what a target needs, or be at work on it.
     Unread,
     /// None may be visited: this term has not raised the job's epoch.
     Shut,
@@ -142,11 +143,11 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     if !read && begun {
         return StartGate::Shut;
     }
-    if !tables.claims.ready(&round.job.key.namespace) {
+    if !tables.claims.may_start(round.kind, &round.job.key.namespace) {
         return StartGate::Unread;
     }
     let (Some(spec), Some(plugin)) = (round.valid(), round.serving()) else { return StartGate::NoStarts };
-    if round.brakes.pause() || memory.selecting.freezing {
+    if round.brakes.pause() || round.unlabelled.is_some() || memory.selecting.freezing {
         return StartGate::NoStarts;
     }
     let own = memory.latest.processing.len();

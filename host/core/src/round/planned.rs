@@ -6,9 +6,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cluster::object::Kind;
 use crate::plugin::grant::{Grant, Verb, WriteRule, covers};
 use crate::plugin::manifest::Manifest;
-use crate::plugin::proposal::{MetadataChange, Mutation};
+use crate::plugin::proposal::{MetadataChange, Mutation, TaintChange};
 
 /// Most bytes of the line that a target stores under `Plan`.
 pub const MOST_BYTES: usize = 1024;
@@ -22,7 +23,7 @@ const MORE_BYTES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedChange {
-    /// `evict`, `patch` (of metadata too), `create` or `delete`; of a mutation that this host does not carry out, its own
+    /// `evict`, `patch` (of metadata too), `create`, `delete`, `cordon`, `uncordon`, `taint` or `untaint`; of a mutation that this host does not carry out, its own
     /// word.
     pub verb: String,
     /// `apiVersion` of the object; empty where the mutation names none.
@@ -114,6 +115,14 @@ impl PlannedChange {
                 let (verb, what) = ("create".to_owned(), String::new());
                 return Self { verb, api_version, kind, name: text(body, "/metadata/name"), what };
             }
+            Mutation::Schedulable { node, schedulable } => {
+                return Self::of_node(if *schedulable { "uncordon" } else { "cordon" }, node, String::new());
+            }
+            Mutation::Taint(TaintChange { node, key, value, effect, present }) => {
+                let value = if value.is_empty() { String::new() } else { format!("={}", printable(value)) };
+                let what = format!("{}{value}:{}", printable(key), printable(effect));
+                return Self::of_node(if *present { "taint" } else { "untaint" }, node, what);
+            }
             Mutation::Other { verb } => (verb.as_str(), "cannot be tried".to_owned()),
         };
         let key = mutation.object().map(|object| &object.key);
@@ -124,6 +133,11 @@ impl PlannedChange {
             name: key.map(|key| printable(&key.name)).unwrap_or_default(),
             what,
         }
+    }
+
+    fn of_node(verb: &str, name: &str, what: String) -> Self {
+        let Kind { api_version, kind } = Kind::node();
+        Self { verb: verb.to_owned(), api_version, kind, name: printable(name), what }
     }
 
     /// The change in words, such as `patch pod web-1 (labels a=b)`.

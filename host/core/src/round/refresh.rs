@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_api::{OperationJob, OperationRecord};
 
-use crate::cluster::object::{Kind, ObjectKey};
+use crate::cluster::object::Kind;
 use crate::cluster::store::Store;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
@@ -137,7 +137,7 @@ pub fn reindex(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
     memory.targets.values_mut().for_each(|known| known.waits_for_object = false);
     registration.into_iter().for_each(|registration| tables.wake.relate(registration));
     index_claims(&job.key, memory, registration, tables);
-    take_again(round, memory, tables);
+    take_again(&job.key, round.is_exclusive(), memory, tables);
     // No change of a target that is not in flight is heard any more: all are looked at again.
     memory.availability = Availability::default();
     availability::note_all(&job.key, memory, tables);
@@ -181,14 +181,14 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
 /// What a target waits for, beside its state.
 pub(super) fn waits<'a>(round: &Round<'a>, memory: &'a JobMemory, index: u32) -> Waits<'a> {
     let name = memory.state.name(index);
-    let there = || round.store.get(&ObjectKey::pod(&round.job.key.namespace, name));
+    let there = || round.store.get(&round.kind.object(&round.job.key.namespace, name));
     let uid = memory.latest(index).and_then(|state| state.uid.as_ref());
     let gone = uid.is_some_and(|uid| there().is_none_or(|object| object.uid != *uid));
     let waits = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
     let watched = waits || memory.availability.is_kept();
     // No object of others is for a target of a dry run.
     let registration = round.plugin.serving().filter(|_| !round.dry_run).map(|plugin| &plugin.registration);
-    Waits { name, registration, parameters: &[], watched, gone }
+    Waits { kind: round.kind, name, registration, parameters: &[], watched, gone }
 }
 
 /// Targets that have ended under an earlier leader and whose object still carries a hold of this job. A dry run holds nothing:
@@ -197,18 +197,20 @@ fn note_holds(job: &JobRef, memory: &mut JobMemory, store: &Store) {
     if memory.state.dry_run {
         return;
     }
-    let pods = store.held_by(&Kind::pod(), &job.uid);
-    if pods.is_empty() {
+    let held_by = store.held_by(&memory.state.kind.kind(), &job.uid);
+    if held_by.is_empty() {
         return;
     }
     let by_name: BTreeMap<String, u32> =
         (0u32..).zip(&memory.state.names).filter_map(|(index, target)| Some((target.name.clone()?, index))).collect();
-    for pod in pods.iter().filter(|pod| pod.key.namespace.as_deref() == Some(&job.key.namespace) && held(pod, &job.uid))
-    {
-        let Some(index) = by_name.get(&pod.key.name).copied() else { continue };
+    for object in held_by.iter().filter(|object| held(object, &job.uid)) {
+        let Some(index) = by_name.get(&object.key.name).copied() else { continue };
+        if memory.state.object(&job.key.namespace, index) != object.key {
+            continue;
+        }
         let ended = memory.state.target(index).filter(|target| target.progress.terminal() && !target.owes_release());
-        if ended.is_some_and(|target| target.uid.as_ref().is_none_or(|uid| *uid == pod.uid)) {
-            memory.still_held(index, pod.uid.clone());
+        if ended.is_some_and(|target| target.uid.as_ref().is_none_or(|uid| *uid == object.uid)) {
+            memory.still_held(index, object.uid.clone());
         }
     }
 }

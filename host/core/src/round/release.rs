@@ -77,7 +77,8 @@ impl PlannedCall<'_> {
         let (cancel, event) = cancel.unzip();
         writes.extend(cancel);
         if !writes.is_empty() {
-            return Verdict { writes, pod_events: event.into_iter().collect(), ..unchanged(self.planned) };
+            let pod_events = event.into_iter().chain(self.target.lets_go(self.planned)).collect();
+            return Verdict { writes, pod_events, ..unchanged(self.planned) };
         }
         let mut state = self.planned.state.clone();
         if state.owes_release() {

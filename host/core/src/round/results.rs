@@ -89,9 +89,9 @@ fn target(
     events: EventBuilder<'_>,
     notes: &mut Vec<EventNote>,
 ) {
-    let pod = ObjectKey::pod(&events.job.key.namespace, memory.state.name(index));
+    let own = memory.state.object(&events.job.key.namespace, index);
     if result.entry.dry_run {
-        return tried(result, memory.target(index), &pod);
+        return tried(result, memory.target(index), &own);
     }
     let attempt = result.entry.attempt;
     let progress = memory.state.target(index).map(|target| target.progress);
@@ -106,8 +106,8 @@ fn target(
         }
         Some(stopped) => {
             let known = memory.target(index);
-            let (trouble, warning) = stop(stopped, result, known, ends, &pod);
-            let warning = if follows { stopped_at_the_end(stopped, &pod) } else { warning };
+            let (trouble, warning) = stop(stopped, result, known, ends, &own);
+            let warning = if follows { stopped_at_the_end(stopped, &own) } else { warning };
             if follows {
                 // Nobody tries it again: the release has its own tries.
                 known.write_tries = 0;
@@ -183,7 +183,7 @@ fn note_departure(result: &EntryResult, known: &mut TargetMemory) {
 }
 
 /// What is said of a write that was proposed with the end of its target, and was stopped.
-fn stopped_at_the_end(stopped: &Stopped, pod: &ObjectKey) -> Option<PluginEvent> {
+fn stopped_at_the_end(stopped: &Stopped, own: &ObjectKey) -> Option<PluginEvent> {
     let why = match stopped {
         Stopped::LostLease => return None,
         Stopped::NotSent | Stopped::Gone | Stopped::Conflict => "its object has changed since or is gone",
@@ -191,7 +191,7 @@ fn stopped_at_the_end(stopped: &Stopped, pod: &ObjectKey) -> Option<PluginEvent>
         Stopped::Unknown { message } => &format!("{message}; it may have been made all the same"),
         Stopped::Blocked { message, .. } | Stopped::Refused { message } => message,
     };
-    Some(not_made(&pod.name, why))
+    Some(not_made(&own.name, why))
 }
 
 type Trouble = Option<(&'static str, String)>;
@@ -201,7 +201,7 @@ fn stop(
     result: &EntryResult,
     known: &mut TargetMemory,
     ends: bool,
-    pod: &ObjectKey,
+    own: &ObjectKey,
 ) -> (Trouble, Option<PluginEvent>) {
     let at = result.at;
     let write = result.entry.writes.get(result.done);
@@ -216,21 +216,21 @@ fn stop(
         }
         Stopped::LostLease => return (None, None),
         Stopped::Gone | Stopped::Conflict => {
-            note_outdated(write, known, pod, at);
+            note_outdated(write, known, own, at);
             return (None, None);
         }
         Stopped::Blocked { retry_after, message } => {
-            let own = retry_after.map(|seconds| SignedDuration::from_secs(i64::from(seconds.max(1))));
+            let asked = retry_after.map(|seconds| SignedDuration::from_secs(i64::from(seconds.max(1))));
             let doubled = SignedDuration::from_secs((BLOCKED_WAIT << known.blocked.min(5)).min(LONGEST_WAIT));
             known.blocked = known.blocked.saturating_add(1);
-            known.retry_at = Some(after(at, own.unwrap_or(doubled)));
+            known.retry_at = Some(after(at, asked.unwrap_or(doubled)));
             known.check_at = known.retry_at;
-            let warning = warning("EvictionBlocked", format!("{}: {message}", pod.name));
+            let warning = warning("EvictionBlocked", format!("{}: {message}", own.name));
             return (Some(("EvictionBlocked", message.clone())), Some(warning));
         }
         Stopped::Throttled { retry_after } => throttled(*retry_after),
         Stopped::Unknown { .. } => {
-            note_unknown(write, known, pod, at);
+            note_unknown(write, known, own, at);
             if result.entry.priority == Priority::Bump {
                 give_up_later(known, at);
             }
@@ -239,7 +239,7 @@ fn stop(
         Stopped::Refused { message } => {
             give_up_later(known, at);
             let first = known.write_tries == 0;
-            let warning = warning("ReleaseTargetFailed", format!("{}: {message}", pod.name));
+            let warning = warning("ReleaseTargetFailed", format!("{}: {message}", own.name));
             told = (Some(("UpdateObjectFailed", message.clone())), (ends && first).then_some(warning));
             backed_off(&mut known.write_tries)
         }
@@ -256,9 +256,9 @@ fn throttled(retry_after: Option<u32>) -> SignedDuration {
 
 /// Remembers that a write was decided on a view that is out of date. Nothing follows at once: a refused eviction has
 /// spent its budget. The cache or a live read brings a newer view.
-fn note_outdated(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKey, at: Timestamp) {
+fn note_outdated(write: Option<&Write>, known: &mut TargetMemory, own: &ObjectKey, at: Timestamp) {
     let soon = after(at, UNSEEN);
-    if write.is_some_and(|write| write.object() != pod) {
+    if write.is_some_and(|write| write.object() != own) {
         known.check(soon);
         known.retry_at = known.check_at;
         return;
@@ -275,11 +275,11 @@ fn note_outdated(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKe
 }
 
 /// Remembers a write that may still take effect.
-fn note_unknown(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKey, at: Timestamp) {
+fn note_unknown(write: Option<&Write>, known: &mut TargetMemory, own: &ObjectKey, at: Timestamp) {
     let Some(write) = write else { return };
-    let own = write.object() == pod;
+    let to_own = write.object() == own;
     match write.version() {
-        Some(version) if own => {
+        Some(version) if to_own => {
             known.expects.unknown = Some(version.to_owned());
             known.expects.stale = known.expects.unknown.clone();
         }
@@ -287,7 +287,7 @@ fn note_unknown(write: Option<&Write>, known: &mut TargetMemory, pod: &ObjectKey
             let (uid, version) = (write.uid().map(str::to_owned), version.map(str::to_owned));
             let unknown = UnknownWrite { object: write.object().clone(), uid, version };
             known.expects.waited_for.insert(unknown, too_late_for(at));
-            if own {
+            if to_own {
                 known.expects.unsure = true;
                 known.expects.patience = Some(at);
             }

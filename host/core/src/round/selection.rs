@@ -12,7 +12,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_api::TargetRef;
 
 use crate::cluster::live_reads::{FoundTarget, LiveRead, ReadFailure};
-use crate::cluster::object::Kind;
 use crate::cluster::writes::EventNote;
 use crate::job::key::JobKey;
 use crate::job::progress::{ProgressSets, targets};
@@ -20,6 +19,7 @@ use crate::job::selector::TargetQuery;
 use crate::job::spec::{Invalid, MOST_TARGETS, ValidSpec};
 use crate::job::state::{SHARD, TargetState};
 use crate::job::time::after;
+use crate::plugin::manifest::TargetKind;
 use crate::round::availability::Availability;
 use crate::round::context::{Observed, Round};
 use crate::round::memory::JobMemory;
@@ -66,7 +66,9 @@ pub(super) fn select(
     if memory.state.selection.is_some() {
         return Err(list_lost());
     }
-    let read = LiveRead::Selection { kind: Kind::pod(), namespace: key.namespace.clone(), query: Box::new(query) };
+    let kind = memory.state.kind;
+    let namespace = (kind == TargetKind::Pod).then(|| key.namespace.clone());
+    let read = LiveRead::Selection { kind: kind.kind(), namespace, query: Box::new(query) };
     memory.selecting.take_answer(&read, observed);
     if let Some(found) = memory.selecting.found.take() {
         if found.len() <= SHARD || memory.epoch_raised {
@@ -112,17 +114,20 @@ impl Selecting {
 
 /// Why a list gives no targets, if it gives none.
 fn none_of(found: &[FoundTarget], read: &LiveRead) -> Option<Invalid> {
-    let LiveRead::Selection { namespace, query, .. } = read else { return None };
+    let LiveRead::Selection { kind, namespace, query } = read else { return None };
+    let noun = kind.kind.to_lowercase();
+    let place = namespace.as_ref().map_or_else(String::new, |namespace| format!(" in namespace {namespace}"));
     let which = match &**query {
         TargetQuery::Labels(labels) => format!("that matches {labels}"),
         TargetQuery::Controller { kind, name } => format!("whose controller is {} {name}", kind.kind),
     };
     if found.is_empty() {
-        let message = format!("spec.selector: no pod {which} in namespace {namespace}; tried again every 30 s");
+        let message = format!("spec.selector: no {noun} {which}{place}; tried again every 30 s");
         return Some(Invalid { reason: "NoTargetsMatched", message });
     }
     (found.len() > MOST_TARGETS).then(|| {
-        let message = format!("spec.selector: more than {MOST_TARGETS} pods in namespace {namespace}, each one {which}; tried again every 30 s");
+        let message =
+            format!("spec.selector: more than {MOST_TARGETS} {noun}s{place}, each one {which}; tried again every 30 s");
         Invalid { reason: "TooManyTargets", message }
     })
 }
@@ -174,6 +179,7 @@ impl JobMemory {
 /// The event of the record that freezes what a selector found.
 pub(super) fn selected(round: &Round<'_>, memory: &JobMemory) -> Option<EventNote> {
     let count = memory.state.targets.len();
-    let message = || format!("{}: the pods that spec.selector found; later ones do not count", targets(count));
+    let message =
+        || format!("{}: the {}s that spec.selector found; later ones do not count", targets(count), round.kind.noun());
     memory.selecting.freezing.then(|| round.events().about_job(false, "Selected", message()))
 }

@@ -14,6 +14,7 @@ use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, ended, extras};
 use crate::job::time::{after, write_time};
+use crate::plugin::manifest::TargetKind;
 use crate::plugin::visit::Call;
 use crate::round::context::Target;
 use crate::round::judge::Verdict;
@@ -56,6 +57,14 @@ pub struct PlannedVisit {
 
 pub(super) fn visit(call: Call, state: TargetState, object: Option<Arc<Object>>) -> Need {
     Need::Visit(Box::new(PlannedVisit { call, state, object, final_check: false }))
+}
+
+/// The reason of a target whose object is not there.
+pub(super) fn not_found(kind: TargetKind) -> &'static str {
+    match kind {
+        TargetKind::Pod => "PodNotFound",
+        TargetKind::Node => "NodeNotFound",
+    }
 }
 
 pub(super) fn error(reason: &str, message: impl Into<String>) -> TargetError {
@@ -120,17 +129,22 @@ impl Target<'_> {
         }
         // One that a selector found has a UID from then on.
         let selected = self.stored.uid.as_ref();
-        let there = round.store.get(&self.key);
+        let there = round.sighting(&self.key).found();
         let Some(object) = there.filter(|object| selected.is_none_or(|uid| *uid == object.uid)) else {
             if !round.live.has(&self.live_read()) {
                 return Need::Read([self.live_read()].into());
             }
             let which = selected.map_or_else(String::new, |uid| format!(" of UID {uid}"));
-            let message = format!("pod {}{which} not found in namespace {}", self.name, round.job.key.namespace);
-            return self.never_start(error("PodNotFound", message));
+            return self.never_start(match round.kind {
+                TargetKind::Pod => {
+                    let message =
+                        format!("pod {}{which} not found in namespace {}", self.name, round.job.key.namespace);
+                    error(not_found(round.kind), message)
+                }
+                TargetKind::Node => error(not_found(round.kind), format!("node {}{which} not found", self.name)),
+            });
         };
-        let exclusive = round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
-        let held = exclusive && !round.dry_run && holds::holders(&object).any(|holder| holder != round.job.uid);
+        let held = round.is_exclusive() && holds::holders(&object).any(|holder| holder != round.job.uid);
         let takes_part = round.takes_part(&object);
         if held || self.is_busy(Some(&object)) {
             known.waits_for_object = true;

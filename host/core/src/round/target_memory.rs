@@ -9,6 +9,7 @@ use crate::cluster::lifecycle::Awaited;
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::store::Store;
+use crate::job::key::JobKey;
 use crate::job::state::{TargetState, extras};
 use crate::job::time::{after, earliest};
 use crate::plugin::proposal::Proposal;
@@ -78,6 +79,8 @@ pub struct TargetMemory {
     pub lifecycle: Option<LifecycleWait>,
     /// It is pending until its object changes.
     pub waits_for_object: bool,
+    /// The job that has its object, where it waits for that.
+    pub waits_for_job: Option<JobKey>,
     /// In a dry run, the requests that are tried for it.
     pub trial: Option<Trial>,
 }

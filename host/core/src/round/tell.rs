@@ -75,7 +75,7 @@ fn turned(kind: &str, memory: &JobMemory, next: Option<&OperationJobStatus>) -> 
 
 fn about_job(round: &Round<'_>) -> Option<EventNote> {
     let events = round.events();
-    if let Err(invalid) = &round.spec {
+    if let Some(invalid) = round.invalid() {
         let message = format!("{}: {}", invalid.reason, invalid.message);
         return Some(events.about_job(true, "InvalidSpec", message));
     }

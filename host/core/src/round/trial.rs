@@ -16,7 +16,7 @@ use crate::round::calls::PlannedCall;
 use crate::round::context::Target;
 use crate::round::judge::Verdict;
 use crate::round::planned::{MOST_BYTES, Planned, PlannedChange};
-use crate::round::target::{Need, error};
+use crate::round::target::{Need, error, not_found};
 use crate::round::target_memory::{TargetMemory, Trial};
 use crate::shared::holds;
 
@@ -42,8 +42,8 @@ impl Target<'_> {
         if !self.round.live.has(&self.live_read()) {
             return Need::Read([self.live_read()].into());
         }
-        let message = format!("pod {} was gone before anything was planned for it", self.name);
-        self.fail(error("PodNotFound", message))
+        let message = format!("{} {} was gone before anything was planned for it", self.round.kind.noun(), self.name);
+        self.fail(error(not_found(self.round.kind), message))
     }
 
     /// The end of a target, with its plan.
@@ -64,10 +64,11 @@ impl Target<'_> {
     /// What the host would await or do before the first change.
     fn before(&self, pod: Option<&Object>) -> Vec<String> {
         let Some(pod) = pod else { return Vec::new() };
-        let exclusive = self.round.serving().is_some_and(|plugin| plugin.manifest.exclusive);
-        let held = exclusive && holds::holders(pod).any(|holder| holder != self.round.job.uid);
-        let mut before: Vec<String> =
-            held.then(|| "wait until other jobs have let go of the pod".to_owned()).into_iter().collect();
+        let held = self.round.would_be_exclusive() && holds::holders(pod).any(|holder| holder != self.round.job.uid);
+        let mut before: Vec<String> = held
+            .then(|| format!("wait until other jobs have let go of the {}", self.round.kind.noun()))
+            .into_iter()
+            .collect();
         if self.round.would_take_part(pod) {
             let busy = self.round.operation().busy(pod);
             before.extend(busy.map(|busy| format!("wait while {busy}")));

@@ -7,7 +7,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::job::key::JobKey;
 use crate::job::time::after;
+use crate::plugin::manifest::TargetKind;
 use crate::round::availability::note_all;
+use crate::round::exclusive::take_again;
 use crate::round::memory::JobMemory;
 use crate::round::refresh::index_claims;
 use crate::shared::tables::{SharedTables, lock};
@@ -27,6 +29,10 @@ pub fn wait_for_kinds(
     let tables = &mut lock(tables);
     index_claims(job, memory, None, tables);
     note_all(job, memory, tables);
+    if memory.state.kind == TargetKind::Node {
+        // Whatever its plugin says.
+        take_again(job, true, memory, tables);
+    }
     let until = after(*memory.unlisted_since.get_or_insert(now), NEIGHBOURS_WAIT);
     if until > now && !memory.epoch_raised && memory.state.end.is_none() {
         return Some(until);

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::job::key::JobKey;
+use crate::plugin::manifest::TargetKind;
 
 /// An object that is claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,9 +42,13 @@ pub struct Claims {
     /// themselves.
     retired: HashMap<Place, Vec<(String, String)>>,
     unread: HashMap<String, BTreeSet<JobKey>>,
+    /// Those that may work on nodes, which are in no namespace.
+    unread_of_nodes: BTreeSet<JobKey>,
 }
 
 fn place(namespace: &str, object: &ClaimedObject) -> Place {
+    // A node is in no namespace.
+    let namespace = if object.kind == TargetKind::Node.word() { "" } else { namespace };
     (namespace.to_owned(), object.kind.clone(), object.name.clone())
 }
 
@@ -58,8 +63,14 @@ impl Claims {
         self.unread.entry(job.namespace.clone()).or_default().insert(job.clone());
     }
 
+    /// Notes a job that this term has not read yet, and that may work on nodes.
+    pub fn expect_nodes(&mut self, job: &JobKey) {
+        self.unread_of_nodes.insert(job.clone());
+    }
+
     /// Notes that this term has read the job, or that it is gone.
     pub fn read(&mut self, job: &JobKey) {
+        self.unread_of_nodes.remove(job);
         let Some(unread) = self.unread.get_mut(&job.namespace) else { return };
         unread.remove(job);
         if unread.is_empty() {
@@ -70,6 +81,12 @@ impl Claims {
     /// True if claims may be granted in `namespace`.
     pub fn ready(&self, namespace: &str) -> bool {
         !self.unread.contains_key(namespace)
+    }
+
+    /// True if targets of this kind may be started for a job of `namespace`: of nodes, also once all jobs that may work on
+    /// them were read, whatever their namespace.
+    pub fn may_start(&self, kind: TargetKind, namespace: &str) -> bool {
+        self.ready(namespace) && (kind == TargetKind::Pod || self.unread_of_nodes.is_empty())
     }
 
     /// The objects that the job holds.
@@ -214,6 +231,20 @@ mod tests {
         assert!(!claims.ready("d"));
         claims.read(&b);
         assert!(claims.ready("d"));
+    }
+
+    #[test]
+    fn nodes_wait_for_the_jobs_of_every_namespace_that_may_work_on_them_and_a_node_is_claimed_once() {
+        let mut claims = Claims::default();
+        let far = JobKey { namespace: "far".into(), name: "a".into() };
+        claims.expect(&far);
+        claims.expect_nodes(&far);
+        assert!(claims.may_start(TargetKind::Pod, "d") && !claims.may_start(TargetKind::Node, "d"));
+        claims.read(&far);
+        assert!(claims.may_start(TargetKind::Node, "d"));
+        let spare = ClaimedObject { kind: "Node".into(), name: "spare".into(), uid: "n".into() };
+        assert!(claims.claim(&spare, Claim { job: far, index: 0, target_uid: "u1".into() }));
+        assert!(!claims.claim(&spare, claim("b", 0, "u2")));
     }
 
     #[test]

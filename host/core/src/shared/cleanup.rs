@@ -6,19 +6,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::object::{Kind, ObjectKey};
+use crate::cluster::object::ObjectKey;
 use crate::cluster::store::Store;
 use crate::cluster::writes::Write;
 use crate::job::key::JobRef;
-use crate::shared::holds::{bar, let_go};
+use crate::shared::holds::bar;
+use crate::shared::orphans::held_by;
 use crate::shared::tables::Tables;
 
 /// The patches that are due before the finalizer is removed, at most one for each pod; none once all are made.
 pub fn cleanup(job: &JobRef, store: &Store, tables: &Tables) -> Vec<Write> {
     let namespace = &job.key.namespace;
-    let held = store.held_by(&Kind::pod(), &job.uid);
-    let mut writes: Vec<Write> =
-        held.iter().filter_map(|pod| Some(Write::patch(&pod.key, let_go(pod, &job.uid)?))).collect();
+    let mut writes = held_by(store, &job.uid);
     let done: BTreeSet<ObjectKey> = writes.iter().map(|write| write.object().clone()).collect();
     let taken = tables.claims.objects(&job.key).map(|object| ObjectKey::pod(namespace, &object.name));
     let pods = taken.filter(|key| !done.contains(key)).filter_map(|key| store.get(&key));
@@ -35,10 +34,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::object::Object;
+    use crate::cluster::object::{Kind, Object};
     use crate::cluster::store::Indexed;
     use crate::job::key::JobKey;
     use crate::job::state::{Progress, TargetState};
+    use crate::plugin::manifest::TargetKind;
     use crate::plugin::proposal::{Registration, Relation, RelationKey};
     use crate::shared::claims::Claim;
     use crate::shared::claims::ClaimedObject;
@@ -78,7 +78,14 @@ mod tests {
             &b,
             0,
             &state,
-            Waits { name: "t", registration: Some(&registration), parameters: &[], watched: false, gone: false },
+            Waits {
+                kind: TargetKind::Pod,
+                name: "t",
+                registration: Some(&registration),
+                parameters: &[],
+                watched: false,
+                gone: false,
+            },
         );
         let writes = cleanup(&a, &store(annotations), &tables);
         let body = |write| if let Write::Patch { body, .. } = write { body } else { Value::Null };

@@ -5,46 +5,47 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::cluster::object::ObjectKey;
 use crate::job::key::JobKey;
 use crate::shared::wake_index::TargetId;
 
-/// The objects that targets in flight work on, by namespace and name.
+/// The objects that targets in flight work on.
 #[derive(Debug, Default)]
 pub struct DisruptedObjects {
-    by_name: HashMap<(String, String), BTreeSet<(JobKey, u32)>>,
-    of_job: HashMap<JobKey, BTreeMap<u32, String>>,
+    by_object: HashMap<ObjectKey, BTreeSet<(JobKey, u32)>>,
+    of_job: HashMap<JobKey, BTreeMap<u32, ObjectKey>>,
     doubts: HashMap<JobKey, BTreeSet<u32>>,
 }
 
 impl DisruptedObjects {
-    /// Notes that a target works on the object of this name. True if that is new.
-    pub fn take(&mut self, job: &JobKey, index: u32, name: &str) -> bool {
-        self.of_job.entry(job.clone()).or_default().insert(index, name.to_owned());
-        self.by_name.entry(place(job, name)).or_default().insert((job.clone(), index))
+    /// Notes that a target works on an object. True if that is new.
+    pub fn take(&mut self, job: &JobKey, index: u32, object: &ObjectKey) -> bool {
+        self.of_job.entry(job.clone()).or_default().insert(index, object.clone());
+        self.by_object.entry(object.clone()).or_default().insert((job.clone(), index))
     }
 
-    /// Notes that a target works on its object no more. Returns the name of the object.
-    pub fn give_back(&mut self, job: &JobKey, index: u32) -> Option<String> {
+    /// Notes that a target works on its object no more. Returns the object.
+    pub fn give_back(&mut self, job: &JobKey, index: u32) -> Option<ObjectKey> {
         let own = self.of_job.get_mut(job)?;
-        let name = own.remove(&index)?;
+        let object = own.remove(&index)?;
         if own.is_empty() {
             self.of_job.remove(job);
         }
-        self.drop_from(job, index, &name);
-        Some(name)
+        self.drop_from(job, index, &object);
+        Some(object)
     }
 
-    /// Forgets what the targets of a job work on. Returns the names of the objects.
-    pub fn forget(&mut self, job: &JobKey) -> Vec<String> {
+    /// Forgets what the targets of a job work on. Returns the objects.
+    pub fn forget(&mut self, job: &JobKey) -> Vec<ObjectKey> {
         self.doubts.remove(job);
         let own = self.of_job.remove(job).unwrap_or_default();
-        own.iter().for_each(|(index, name)| self.drop_from(job, *index, name));
+        own.iter().for_each(|(index, object)| self.drop_from(job, *index, object));
         own.into_values().collect()
     }
 
-    /// True if a target of another job works on the object of this name.
-    pub fn elsewhere(&self, job: &JobKey, name: &str) -> bool {
-        let by = self.by_name.get(&place(job, name)).into_iter().flatten();
+    /// True if a target of another job works on the object.
+    pub fn elsewhere(&self, job: &JobKey, object: &ObjectKey) -> bool {
+        let by = self.by_object.get(object).into_iter().flatten();
         by.map(|(by, _)| by).any(|by| by != job)
     }
 
@@ -60,17 +61,12 @@ impl DisruptedObjects {
         self.doubts.remove(job).unwrap_or_default()
     }
 
-    fn drop_from(&mut self, job: &JobKey, index: u32, name: &str) {
-        let place = place(job, name);
-        if let Some(by) = self.by_name.get_mut(&place) {
+    fn drop_from(&mut self, job: &JobKey, index: u32, object: &ObjectKey) {
+        if let Some(by) = self.by_object.get_mut(object) {
             by.remove(&(job.clone(), index));
             if by.is_empty() {
-                self.by_name.remove(&place);
+                self.by_object.remove(object);
             }
         }
     }
-}
-
-fn place(job: &JobKey, name: &str) -> (String, String) {
-    (job.namespace.clone(), name.to_owned())
 }

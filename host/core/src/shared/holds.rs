@@ -1,19 +1,23 @@
 //! Holds: changes that a job makes on its targets and must undo.
 //!
-//! Builds the patch for a wanted change of metadata, if it would change anything: a merge patch, or a JSON Patch to
+//! Builds the patch for a wanted change of metadata, or of what `nodes.rs` beside it says, if it would change anything: a merge patch, or a JSON Patch to
 //! release a terminating object. The same patch writes the annotation `hold.oarlock.dev/<job UID>`, the list of this
 //! job's marks: a mark is listed only if it was absent or another job's hold lists it, and is removed only if no other
 //! hold lists it. Source: docs/operationjob.md 3.7.12.
+
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use oarlock_contract::marks::{HOLD, Marks, listed};
+use oarlock_contract::marks::{CORDON, HOLD, Marks, listed};
 
+use crate::cluster::node::NodeSpec;
 use crate::cluster::object::{Object, ObjectKey, Strings};
 use crate::cluster::writes::Write;
 use crate::plugin::proposal::MetadataChange;
+pub use nodes::{give_up_lost_marks, schedulable, tainted};
 
 /// The mark of an object that took the place of another job's target.
 const BARRED: &str = "barred";
@@ -44,25 +48,29 @@ fn marks(object: &Object, key: &str) -> BTreeSet<String> {
     object.annotations.get(key).map(listed).unwrap_or_default()
 }
 
-/// The metadata of an object while a change is worked out.
+/// An object while a change is worked out.
 struct Draft<'a> {
     object: &'a Object,
     marks: Marks,
     labels: Map<String, Value>,
     annotations: Map<String, Value>,
     finalizers: Vec<String>,
+    node: Option<Box<NodeSpec>>,
 }
 
 impl<'a> Draft<'a> {
     fn new(object: &'a Object, job_uid: &str, keep: bool) -> Self {
         let key = annotation(job_uid);
-        Self {
+        let mut draft = Self {
             object,
             marks: Marks::of(object.annotations.iter(), &key, keep),
             labels: Map::new(),
             annotations: Map::new(),
             finalizers: object.finalizers.clone(),
-        }
+            node: object.node.clone(),
+        };
+        draft.give_up_lost_marks();
+        draft
     }
 
     fn set_finalizer(&mut self, name: &str) {
@@ -114,15 +122,22 @@ impl<'a> Draft<'a> {
             labels: merged(&self.object.labels, self.labels.clone()),
             annotations: merged(&self.object.annotations, annotations),
             finalizers: self.finalizers.clone(),
+            node: self.node.clone(),
             ..self.object.clone()
         }
+    }
+
+    /// The patch, and the object as it is then.
+    fn done(self, job_uid: &str) -> Option<(Value, Object)> {
+        let outcome = self.outcome(job_uid);
+        Some((self.patch(job_uid)?, outcome))
     }
 
     /// The patch, with its preconditions.
     fn patch(mut self, job_uid: &str) -> Option<Value> {
         let key = annotation(job_uid);
         let before = self.object.annotations.get(&key);
-        let after = self.marks.list();
+        let (after, spec) = (self.marks.list(), self.spec_patch());
         if let Some(patch) = self.terminating_patch(&key, after.as_deref()) {
             return Some(patch);
         }
@@ -138,12 +153,16 @@ impl<'a> Draft<'a> {
         if self.finalizers != self.object.finalizers {
             metadata.insert("finalizers".to_owned(), json!(self.finalizers));
         }
-        if metadata.is_empty() {
+        if metadata.is_empty() && spec.is_none() {
             return None;
         }
         metadata.insert("uid".to_owned(), json!(self.object.uid));
         metadata.insert("resourceVersion".to_owned(), json!(self.object.resource_version));
-        Some(json!({ "metadata": metadata }))
+        let mut patch = json!({ "metadata": metadata });
+        if let (Some(spec), Some(fields)) = (spec, patch.as_object_mut()) {
+            fields.insert("spec".to_owned(), spec);
+        }
+        Some(patch)
     }
 }
 
@@ -154,7 +173,8 @@ impl Draft<'_> {
     fn terminating_patch(&self, key: &str, after: Option<&str>) -> Option<Value> {
         let before = self.object.annotations.get(key)?;
         let seen = &self.object.finalizers;
-        let only_lets_go = self.object.terminating() && self.labels.is_empty() && self.annotations.is_empty();
+        let in_metadata = self.labels.is_empty() && self.annotations.is_empty();
+        let only_lets_go = self.object.terminating() && in_metadata && self.node == self.object.node;
         if !only_lets_go || self.finalizers.len() >= seen.len() {
             return None;
         }
@@ -200,8 +220,7 @@ pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option
     change.remove_annotations.iter().for_each(|key| draft.remove(false, key));
     change.add_finalizers.iter().for_each(|name| draft.set_finalizer(name));
     change.remove_finalizers.iter().for_each(|name| draft.remove_finalizer(name));
-    let outcome = draft.outcome(job_uid);
-    Some((draft.patch(job_uid)?, outcome))
+    draft.done(job_uid)
 }
 
 /// The patch that removes all holds of the job from `object`. `None` if it has none.
@@ -215,6 +234,11 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
             Some(("label", key)) => draft.remove(true, key),
             Some(("annotation", key)) => draft.remove(false, key),
             Some(("finalizer", name)) => draft.remove_finalizer(name),
+            Some(("taint", rest)) => {
+                let (key, effect) = rest.split_once(':').unwrap_or((rest, ""));
+                draft.remove_taint(key, effect);
+            }
+            None if mark == CORDON => draft.set_schedulable(true),
             _ => drop(draft.marks.own.remove(&mark)),
         }
     }

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::object::Kind;
 use crate::cluster::store::Store;
 use crate::cluster::writes::Write;
+use crate::plugin::manifest::TargetKind;
 use crate::shared::holds::let_go;
 
 /// The jobs, by UID, that have holds and that the last sweep did not find.
@@ -19,7 +19,8 @@ pub struct Orphans {
 impl Orphans {
     /// The patches that remove orphaned holds. `jobs` are the UIDs of all jobs that exist.
     pub fn sweep(&mut self, store: &Store, jobs: &BTreeSet<String>) -> Vec<Write> {
-        let missing: BTreeSet<String> = store.holders(&Kind::pod()).difference(jobs).cloned().collect();
+        let holders: BTreeSet<String> = TargetKind::ALL.iter().flat_map(|kind| store.holders(&kind.kind())).collect();
+        let missing: BTreeSet<String> = holders.difference(jobs).cloned().collect();
         let writes = missing.intersection(&self.suspected).flat_map(|uid| held_by(store, uid)).collect();
         self.suspected = missing;
         writes
@@ -28,8 +29,8 @@ impl Orphans {
 
 /// The patches that remove all holds of a job.
 pub fn held_by(store: &Store, job_uid: &str) -> Vec<Write> {
-    let pods = store.held_by(&Kind::pod(), job_uid);
-    pods.iter().filter_map(|pod| Some(Write::patch(&pod.key, let_go(pod, job_uid)?))).collect()
+    let held = TargetKind::ALL.iter().flat_map(|kind| store.held_by(&kind.kind(), job_uid));
+    held.filter_map(|object| Some(Write::patch(&object.key, let_go(&object, job_uid)?))).collect()
 }
 
 #[cfg(test)]
@@ -37,8 +38,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::object::Object;
+    use crate::cluster::object::{Kind, Object};
     use crate::cluster::store::Indexed;
+
+    #[test]
+    fn a_hold_on_a_node_goes_with_its_cordon() {
+        let store = Store::default();
+        store.keep(&Kind::node(), Indexed::default());
+        let node = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1",
+            "annotations": {"hold.oarlock.dev/gone": "[\"cordon\"]"}}, "spec": {"unschedulable": true}});
+        store.apply(Object::slim(&node, &Kind::node(), &[]).unwrap());
+        let mut orphans = Orphans::default();
+        assert!(orphans.sweep(&store, &BTreeSet::new()).is_empty());
+        let writes = orphans.sweep(&store, &BTreeSet::new());
+        assert!(
+            matches!(writes.as_slice(), [Write::Patch { body, .. }] if body["spec"] == json!({"unschedulable": null}))
+        );
+    }
 
     #[test]
     fn a_hold_goes_when_its_job_is_gone_in_two_sweeps_and_not_before() {

@@ -161,8 +161,7 @@ impl VisitReads {
     fn by_name(&self, kind: &Kind, name: Option<&String>, live: bool) -> Result<Vec<Arc<Object>>, ReadRefusal> {
         // Names reach URLs. No object has an invalid name.
         let Some(name) = name.filter(|name| is_subdomain(name)) else { return Ok(Vec::new()) };
-        let namespace = Some(self.subject.namespace.clone());
-        let key = ObjectKey { kind: kind.clone(), namespace, name: name.clone() };
+        let key = ObjectKey::seen_from(&self.subject.namespace, kind, name);
         Ok(self.lookup(&key, live)?.into_iter().collect())
     }
 

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
+use crate::plugin::manifest::TargetKind;
 use crate::shared::budgets::Budgets;
 use crate::shared::claims::Claims;
 use crate::shared::disrupted::DisruptedObjects;
-use crate::shared::exclusive::ExclusivePods;
+use crate::shared::exclusive::ExclusiveObjects;
 use crate::shared::successors::RootController;
 use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
 
@@ -21,8 +22,8 @@ pub struct Tables {
     pub claims: Claims,
     /// The targets that a change wakes.
     pub wake: WakeIndex,
-    /// The pods that exclusive plugins work on.
-    pub exclusive: ExclusivePods,
+    /// The objects that no two jobs may work on at once.
+    pub exclusive: ExclusiveObjects,
     /// The objects that targets in flight work on.
     pub disrupted: DisruptedObjects,
     /// What the plugins may make the host do.
@@ -79,22 +80,23 @@ impl Tables {
     }
 
     /// Notes that a target works on its object.
-    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, name: &str) {
-        if self.disrupted.take(job, index, name) {
-            let others = self.others_of(job, name);
+    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, object: &ObjectKey) {
+        if self.disrupted.take(job, index, object) {
+            let others = self.others_of(job, object);
             self.disrupted.doubt(&others);
         }
     }
 
     /// Notes that a target works on its object no more. Returns the targets of other jobs that may start for it.
     pub fn note_undisrupted(&mut self, job: &JobKey, index: u32) -> BTreeSet<TargetId> {
-        let others = self.disrupted.give_back(job, index).map(|name| self.others_of(job, &name)).unwrap_or_default();
+        let others =
+            self.disrupted.give_back(job, index).map(|object| self.others_of(job, &object)).unwrap_or_default();
         self.disrupted.doubt(&others);
         others
     }
 
-    fn others_of(&self, job: &JobKey, name: &str) -> BTreeSet<TargetId> {
-        self.wake.of_name(&job.namespace, name).filter(|(other, _)| other.key != *job).cloned().collect()
+    fn others_of(&self, job: &JobKey, object: &ObjectKey) -> BTreeSet<TargetId> {
+        self.wake.of_object(object).filter(|(other, _)| other.key != *job).cloned().collect()
     }
 
     /// The number of targets of other jobs that are in flight on a plugin.
@@ -106,9 +108,12 @@ impl Tables {
     /// Forgets a deleted job. Returns the targets of others that wait for what it had.
     pub fn forget(&mut self, job: &JobKey, store: &Store) -> BTreeSet<TargetId> {
         self.claims.forget(job, |object| {
-            let shown = || store.get(&ObjectKey::pod(&job.namespace, &object.name));
-            // Claims name no group: what is no pod may be there.
-            object.kind != "Pod" || shown().is_some_and(|pod| object.uid.is_empty() || pod.uid == object.uid)
+            // Claims name no group: what is no target's kind may be there.
+            let kind = TargetKind::ALL.into_iter().find(|kind| kind.word() == object.kind);
+            kind.is_none_or(|kind| {
+                let shown = store.get(&kind.object(&job.namespace, &object.name));
+                shown.is_some_and(|shown| object.uid.is_empty() || shown.uid == object.uid)
+            })
         });
         self.wake.forget(job);
         for jobs in self.in_flight.values_mut() {
@@ -122,8 +127,8 @@ impl Tables {
     /// Forgets what the targets of a job work on. Returns the targets of other jobs that may start for it.
     pub fn forget_disrupted(&mut self, job: &JobKey) -> BTreeSet<TargetId> {
         let mut woken = BTreeSet::new();
-        for name in self.disrupted.forget(job) {
-            woken.extend(self.others_of(job, &name));
+        for object in self.disrupted.forget(job) {
+            woken.extend(self.others_of(job, &object));
         }
         self.disrupted.doubt(&woken);
         woken

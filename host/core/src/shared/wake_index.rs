@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::cluster::object::{Kind, Object};
+use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{Progress, TargetState, extras};
+use crate::plugin::manifest::TargetKind;
 use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
 use crate::shared::successors::RootController;
@@ -42,6 +43,7 @@ enum Stage {
 /// The targets that wait for something, by what wakes them.
 #[derive(Debug, Default)]
 pub struct WakeIndex {
+    /// By namespace, which is empty for what is in none, and name.
     by_name: HashMap<String, HashMap<String, BTreeSet<TargetId>>>,
     by_owner: BTreeMap<Stage, HashMap<String, BTreeSet<Waiter>>>,
     by_job: HashMap<String, BTreeSet<TargetId>>,
@@ -61,7 +63,10 @@ struct JobTargets {
 /// The reasons for which one target is woken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Wakers {
+    /// In the job's namespace.
     names: BTreeSet<String>,
+    /// Of nodes, which are in no namespace.
+    nodes: BTreeSet<String>,
     owner: Option<(String, Stage, Option<Timestamp>)>,
     owned_by_job: bool,
 }
@@ -85,12 +90,14 @@ impl WakeIndex {
     pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) -> bool {
         let wakers = match state.progress {
             Progress::Processing => Some(in_flight(state, target)),
-            Progress::Failed if state.owes_release() => Some(by_name(target.name)),
-            Progress::Pending if target.watched => Some(by_name(target.name)),
+            Progress::Failed if state.owes_release() => Some(own(target)),
+            Progress::Pending if target.watched => Some(own(target)),
             Progress::Failed if target.watched => {
-                let mut wakers = by_name(target.name);
-                let extras = target.registration.into_iter().flat_map(|registration| &registration.exclusive_extras);
-                wakers.names.extend(extras.filter_map(|key| state.extra.get(key).cloned()));
+                let mut wakers = own(target);
+                let registration = target.registration.into_iter();
+                registration.for_each(|registration| {
+                    wakers.named_by_extras(&registration.exclusive_extras, registration, state)
+                });
                 Some(wakers)
             }
             _ => None,
@@ -110,8 +117,8 @@ impl WakeIndex {
         let fresh = || JobTargets { job: Arc::new(job.clone()), targets: BTreeMap::new() };
         let known = self.jobs.entry(job.key.clone()).or_insert_with(fresh);
         let id: TargetId = (known.job.clone(), index);
-        let names = self.by_name.entry(job.key.namespace.clone()).or_default();
-        for name in &wakers.names {
+        for (namespace, name) in wakers.places(&job.key.namespace) {
+            let names = self.by_name.entry(namespace.to_owned()).or_default();
             names.entry(name.clone()).or_default().insert(id.clone());
         }
         if let Some((owner, stage, since)) = &wakers.owner {
@@ -129,8 +136,10 @@ impl WakeIndex {
         let Some(known) = self.jobs.get_mut(job) else { return };
         let Some(wakers) = known.targets.remove(&index) else { return };
         let id: TargetId = (known.job.clone(), index);
-        if let Some(names) = self.by_name.get_mut(&job.namespace) {
-            wakers.names.iter().for_each(|name| remove_from(names, name, &id));
+        for (namespace, name) in wakers.places(&job.namespace) {
+            if let Some(names) = self.by_name.get_mut(namespace) {
+                remove_from(names, name, &id);
+            }
         }
         if let Some((owner, stage, since)) = wakers.owner {
             remove_from(self.by_owner.entry(stage).or_default(), &owner, &(since, id.clone()));
@@ -171,9 +180,10 @@ impl WakeIndex {
         self.by_owner.get(&Stage::Gone)?.get(place)?.first()?.0
     }
 
-    /// The targets that an object of this name wakes.
-    pub fn of_name(&self, namespace: &str, name: &str) -> impl Iterator<Item = &TargetId> {
-        self.by_name.get(namespace).and_then(|names| names.get(name)).into_iter().flatten()
+    /// The targets that an object wakes by its name.
+    pub fn of_object(&self, object: &ObjectKey) -> impl Iterator<Item = &TargetId> {
+        let names = self.by_name.get(object.namespace.as_deref().unwrap_or_default());
+        names.and_then(|names| names.get(&object.name)).into_iter().flatten()
     }
 
     /// The targets that a change concerns.
@@ -246,6 +256,8 @@ impl WakeIndex {
 /// The objects that a target waits for, beside its state.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits<'a> {
+    /// Its kind.
+    pub kind: TargetKind,
     /// Its name.
     pub name: &'a str,
     /// Its plugin's declarations, if one serves.
@@ -282,19 +294,49 @@ fn waiting_at(owner: &str, node: Option<&str>) -> String {
     node.map_or_else(|| owner.to_owned(), |node| format!("{owner}/{node}"))
 }
 
-fn by_name(name: &str) -> Wakers {
-    Wakers { names: [name.to_owned()].into(), ..Wakers::default() }
+/// What has the target's own name.
+fn own(target: Waits<'_>) -> Wakers {
+    let name = [target.name.to_owned()].into();
+    match target.kind {
+        TargetKind::Pod => Wakers { names: name, ..Wakers::default() },
+        TargetKind::Node => Wakers { nodes: name, ..Wakers::default() },
+    }
+}
+
+impl Wakers {
+    /// The names, each with its namespace.
+    fn places<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (&'a str, &'a String)> {
+        let named = self.names.iter().map(move |name| (namespace, name));
+        named.chain(self.nodes.iter().map(|name| ("", name)))
+    }
+
+    /// Adds what these extras name.
+    fn named_by_extras<'a>(
+        &mut self,
+        keys: impl IntoIterator<Item = &'a String>,
+        registration: &Registration,
+        state: &TargetState,
+    ) {
+        for (key, name) in keys.into_iter().filter_map(|key| Some((key, state.extra.get(key)?))) {
+            let of_node = registration.kind_of_extra(key) == Kind::node();
+            let names = if of_node { &mut self.nodes } else { &mut self.names };
+            names.insert(name.clone());
+        }
+    }
 }
 
 fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
-    let mut wakers = by_name(target.name);
+    let mut wakers = own(target);
     let Some(registration) = target.registration else { return wakers };
+    if target.kind == TargetKind::Node {
+        // What a relation points to it with is in the job's namespace.
+        wakers.names.insert(target.name.to_owned());
+    }
     let by_extra = registration.relations.iter().filter_map(|relation| match &relation.by {
         RelationKey::Extra(key) => Some(key),
         _ => None,
     });
-    let named = by_extra.chain(&registration.exclusive_extras).filter_map(|key| state.extra.get(key).cloned());
-    wakers.names.extend(named);
+    wakers.named_by_extras(by_extra.chain(&registration.exclusive_extras), registration, state);
     wakers.names.extend(target.parameters.iter().cloned());
     wakers.owned_by_job = registration.relations.iter().any(|relation| relation.by == RelationKey::OwnerIsJob);
     let chosen = registration.exclusive_extras.iter().any(|key| state.extra.contains_key(key));
@@ -352,7 +394,8 @@ mod tests {
     }
 
     fn waits<'a>(name: &'a str, registration: &'a Registration) -> Waits<'a> {
-        Waits { name, registration: Some(registration), parameters: &[], watched: false, gone: true }
+        let kind = TargetKind::Pod;
+        Waits { kind, name, registration: Some(registration), parameters: &[], watched: false, gone: true }
     }
 
     fn woken(index: &WakeIndex, change: &Change) -> Vec<u32> {
@@ -440,6 +483,23 @@ mod tests {
             index.set(&job(), at, &state, waits(&format!("t{at}"), &registration));
         }
         assert_eq!(woken(&index, &pod_of("DaemonSet", "x", "n7")), [7]);
+    }
+
+    #[test]
+    fn a_node_wakes_the_target_of_its_name_in_every_namespace_and_no_pod_of_that_name_does_before_it_starts() {
+        let (registration, mut index) = (Registration::default(), WakeIndex::default());
+        let pending = TargetState::default();
+        for (at, namespace) in [(0, "d"), (1, "far")] {
+            let job = JobRef { key: JobKey { namespace: namespace.into(), name: "j".into() }, uid: namespace.into() };
+            let waits = Waits { kind: TargetKind::Node, watched: true, ..waits("n", &registration) };
+            assert!(index.set(&job, at, &pending, waits));
+        }
+        let node = Object::slim(&json!({"metadata": {"name": "n", "uid": "n"}}), &Kind::node(), &[]).unwrap();
+        let change = Change { old: None, new: Some(Arc::new(node)) };
+        assert_eq!(woken(&index, &change), [0, 1]);
+        assert_eq!(woken(&index, &pod("n")), Vec::<u32>::new());
+        index.forget(&job().key);
+        assert_eq!(woken(&index, &change), [1]);
     }
 
     #[test]

@@ -82,6 +82,8 @@ pub(crate) struct Bench {
     pub(crate) next: Option<Timestamp>,
     /// The namespace is being deleted.
     pub(crate) namespace_terminating: bool,
+    /// The namespace has the label for jobs on nodes.
+    pub(crate) node_operations: bool,
     /// Rounds in a row whose record was not written.
     pub(crate) tries: u32,
     /// Entries that leave at once; the others wait for [`Bench::send`].
@@ -124,6 +126,7 @@ impl Bench {
             weather: Box::new(Fine),
             next: None,
             namespace_terminating: false,
+            node_operations: true,
             tries: 0,
             wire: usize::MAX,
             visits_in_time: usize::MAX,

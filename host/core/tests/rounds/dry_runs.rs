@@ -386,7 +386,11 @@ fn no_other_job_notices_a_dry_run_in_flight() {
         let other = JobKey { namespace: "d".into(), name: "other".into() };
         let tables = &mut *lock(&bench.tables);
         let in_flight = tables.in_flight_elsewhere("replace", &other);
-        (in_flight, tables.disrupted.elsewhere(&other, "a"), tables.wake.waiting("set", None).len())
+        (
+            in_flight,
+            tables.disrupted.elsewhere(&other, &ObjectKey::pod("d", "a")),
+            tables.wake.waiting("set", None).len(),
+        )
     };
     assert_eq!((seen(false), seen(true)), ((1, true, 1), (0, false, 0)));
 }

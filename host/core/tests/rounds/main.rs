@@ -20,6 +20,7 @@ mod edges;
 mod lifecycle;
 mod lost_replies;
 mod mishaps;
+mod nodes;
 mod policies;
 mod restless;
 mod selecting;

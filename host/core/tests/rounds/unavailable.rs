@@ -1,5 +1,6 @@
 //! How many targets of a job may be unavailable at once.
 
+use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::proposal::{PluginError, Proposal, State};
@@ -111,7 +112,7 @@ fn what_another_job_works_on_counts_before_the_cache_shows_it() {
     let mut bench = Bench::new(spec);
     bench.show(pod("a", true));
     bench.show(pod("b", true));
-    lock(&bench.tables).note_disrupted(&other, 0, "b");
+    lock(&bench.tables).note_disrupted(&other, 0, &ObjectKey::pod("d", "b"));
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Processing", "the other one has made b unavailable already");
     bench.vanish("b");
@@ -129,7 +130,7 @@ fn the_end_of_another_jobs_work_makes_room() {
     let mut bench = Bench::new(spec);
     bench.show(pod("a", true));
     bench.show(pod("b", true));
-    lock(&bench.tables).note_disrupted(&other, 0, "b");
+    lock(&bench.tables).note_disrupted(&other, 0, &ObjectKey::pod("d", "b"));
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Pending");
     let woken = lock(&bench.tables).note_undisrupted(&other, 0);

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use oarlock_core::cluster::object::{AVAILABILITY, METADATA};
+use oarlock_core::cluster::object::{HOST_FIELDS, METADATA};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -27,7 +27,7 @@ impl Projection {
         // The answer to a watch that went wrong has a message.
         ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
         METADATA.iter().for_each(|field| projection.add(["metadata", *field].into_iter()));
-        for pointer in AVAILABILITY.into_iter().chain(pointers.iter().map(String::as_str)) {
+        for pointer in HOST_FIELDS.into_iter().chain(pointers.iter().map(String::as_str)) {
             let tokens: Vec<String> =
                 pointer.split('/').skip(1).map(|token| token.replace("~1", "/").replace("~0", "~")).collect();
             projection.add(tokens.iter().map(String::as_str));

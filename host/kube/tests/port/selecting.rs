@@ -11,7 +11,7 @@ use crate::faults::{Then, status};
 use crate::scene::{PODS, Scene, job, meta, owned_by};
 
 fn read(query: TargetQuery) -> LiveRead {
-    LiveRead::Selection { kind: Kind::pod(), namespace: "default".into(), query: Box::new(query) }
+    LiveRead::Selection { kind: Kind::pod(), namespace: Some("default".into()), query: Box::new(query) }
 }
 
 fn labelled(labels: &str) -> LiveRead {

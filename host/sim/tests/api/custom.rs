@@ -106,8 +106,9 @@ async fn the_admission_policy_refuses_in_the_servers_words() {
             "spec.activeDeadlineSeconds: must be > 0, and is 0",
         ),
         (
-            json!({"action": "R", "targets": target, "selector": {}, "targetKind": "Node"}),
-            "spec.targetKind: not supported by this version; remove from the spec",
+            json!({"action": "R", "targets": target, "targetKind": "Node"}),
+            "spec.targetKind: Node needs the namespace label oarlock.dev/node-operations=true, and for action R a plugin that \
+             works on Nodes",
         ),
         (
             json!({"action": "R", "targets": target, "parallelism": 0}),

@@ -84,6 +84,8 @@ async fn every_answer_of_a_released_contract_is_understood() {
                 Mutation::Patch { .. } => "patch",
                 Mutation::Evict { grace_seconds: Some(5), .. } => "evict",
                 Mutation::Delete { propagation: Some(_), .. } => "delete",
+                Mutation::Schedulable { schedulable: false, .. } => "schedulable",
+                Mutation::Taint(taint) if taint.present && taint.effect == "NoSchedule" => "taint",
                 Mutation::Other { verb } => verb,
                 other => panic!("{version} {wanted}: {other:?}"),
             };

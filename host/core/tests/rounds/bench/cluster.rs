@@ -21,15 +21,15 @@ impl Bench {
         self.store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
     }
 
-    /// The pods that a query finds, by name: of label selectors, those that ask for one label with one value.
-    pub(crate) fn selects(&self, query: &TargetQuery) -> Vec<FoundTarget> {
+    /// The objects that a query finds, by name: of label selectors, those that ask for one label with one value.
+    pub(crate) fn selects(&self, kind: &Kind, namespace: Option<&str>, query: &TargetQuery) -> Vec<FoundTarget> {
         let matches = |pod: &Object| match query {
             TargetQuery::Labels(labels) => {
                 labels.split_once('=').is_some_and(|(key, value)| pod.labels.get(key) == Some(value))
             }
             TargetQuery::Controller { .. } => pod.owners.iter().any(|owner| query.is_controller(owner)),
         };
-        let pods = self.store.all(&Kind::pod(), Some("d"));
+        let pods = self.store.all(kind, namespace);
         let found = pods.iter().filter(|pod| !pod.terminating() && matches(pod));
         let mut found: Vec<_> =
             found.map(|pod| FoundTarget { name: pod.key.name.clone(), uid: pod.uid.clone() }).collect();
@@ -54,10 +54,15 @@ impl Bench {
     }
 
     /// A pod, as a document without a version, is there or has changed: the targets that it concerns are turned to.
-    pub(crate) fn show(&mut self, mut document: Value) {
+    pub(crate) fn show(&mut self, document: Value) {
+        self.show_of(&Kind::pod(), document);
+    }
+
+    /// The same of an object of this kind.
+    pub(crate) fn show_of(&mut self, kind: &Kind, mut document: Value) {
         self.version += 1;
         document["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let Some(object) = Object::slim(&document, &Kind::pod(), &["/status/conditions".to_owned()]) else { return };
+        let Some(object) = Object::slim(&document, kind, &["/status/conditions".to_owned()]) else { return };
         if let Some(known) = self.store.get(&object.key).filter(|known| known.uid != object.uid) {
             let removed = self.store.remove(Object::clone(&known));
             self.hear(removed);
@@ -68,7 +73,12 @@ impl Bench {
 
     /// A pod is gone: the targets that it concerns are turned to.
     pub(crate) fn vanish(&mut self, name: &str) {
-        let Some(object) = self.store.get(&ObjectKey::pod("d", name)) else { return };
+        self.vanish_of(&ObjectKey::pod("d", name));
+    }
+
+    /// The same of any object.
+    pub(crate) fn vanish_of(&mut self, key: &ObjectKey) {
+        let Some(object) = self.store.get(key) else { return };
         self.version += 1;
         let last = Object { resource_version: self.version.to_string(), ..Object::clone(&object) };
         let change = self.store.remove(last);

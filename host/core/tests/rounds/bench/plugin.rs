@@ -64,7 +64,25 @@ fn built(parameters: &Value, reads: &[Value], writes: &[Value]) -> PluginLookup 
     }))
 }
 
-/// The same plugin, whose targets go through the PodOpsLifecycle.
+/// A plugin that cordons, taints and labels nodes.
+pub(crate) fn node_plugin() -> PluginLookup {
+    let rule = |verb: &str| json!({"verb": verb, "apiVersion": "v1", "kind": "Node", "reason": "r"});
+    let mut writes = ["schedulable", "taint", "metadata"].map(rule);
+    writes[2]["labels"] = json!(["mark"]);
+    let reads = json!([{"apiVersion": "v1", "kind": "Node", "fields": ["/status/conditions"], "reason": "r"}]);
+    let manifest = json!({"schema": 1, "name": "reboot", "version": "0.1.0", "action": "Reboot", "target": ["Node"],
+        "reads": reads, "writes": writes});
+    let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "reboot"},
+        "spec": {"anyVersion": true, "namespaces": ["*"], "reads": reads, "writes": writes}});
+    PluginLookup::Serving(Arc::new(PluginInfo {
+        manifest: Manifest::parse(manifest.to_string().as_bytes()).unwrap(),
+        grant: Grant::parse(&grant).unwrap(),
+        registration: Registration::default(),
+        digest: "sha256:2".into(),
+    }))
+}
+
+/// The plugin of all benches, whose targets go through the PodOpsLifecycle.
 pub(crate) fn plugin_in_lifecycle(lifecycle: Lifecycle) -> PluginLookup {
     let PluginLookup::Serving(info) = plugin() else { panic!("it serves") };
     let mut info = PluginInfo::clone(&info);

@@ -31,8 +31,8 @@ impl Bench {
                     let unresolved = self.store.unresolved(&Kind::pod(), namespace);
                     unresolved.iter().for_each(|owner| self.store.learn_root(&owner.uid, owner));
                 }
-                if let LiveRead::Selection { query, .. } = &read {
-                    let found = self.selects(query);
+                if let LiveRead::Selection { kind, namespace, query } = &read {
+                    let found = self.selects(kind, namespace.as_deref(), query);
                     live.selections.insert(read.clone(), found);
                 }
                 if let LiveRead::Object(key) = &read
@@ -71,6 +71,7 @@ impl Bench {
             live: self.read_live(),
             served: self.served.clone(),
             namespace_terminating: self.namespace_terminating,
+            node_operations: self.node_operations,
         };
         let (found, store, tables) = (self.found.clone(), self.store.clone(), self.tables.clone());
         let refreshed = refresh(&mut self.memory, &job, &observed);

@@ -1,6 +1,7 @@
 //! What becomes of writes: the record of a round, and what leaves the queue.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::Object;
@@ -102,6 +103,31 @@ impl Bench {
         }
     }
 
+    /// An object as a patch leaves it; `None` if the patch does not fit.
+    fn patched(&self, seen: &Object, body: &Value) -> Option<Object> {
+        let mut document = json!({"metadata": {"labels": seen.labels, "annotations": seen.annotations,
+            "finalizers": seen.finalizers, "name": seen.key.name, "uid": seen.uid}});
+        if let Some(node) = &seen.node {
+            document["spec"] = json!({"unschedulable": node.cordoned, "taints": node.taints});
+        }
+        match body.as_array() {
+            Some(operations) if !apply(&mut document, operations) => return None,
+            Some(_) => {}
+            None => merge(&mut document, body),
+        }
+        let new = Object::slim(&document, &seen.key.kind, &[])?;
+        let cordoned = |object: &Object| object.node.as_ref().is_some_and(|node| node.cordoned);
+        Some(Object {
+            available: (seen.available || cordoned(seen)) && !cordoned(&new),
+            node: new.node,
+            labels: new.labels,
+            annotations: new.annotations,
+            finalizers: new.finalizers,
+            resource_version: self.version.to_string(),
+            ..seen.clone()
+        })
+    }
+
     /// The cluster's part of a write.
     pub(crate) fn accept(&mut self, write: &Write) -> Option<Stopped> {
         self.version += 1;
@@ -111,25 +137,15 @@ impl Bench {
                 if !write.fits(Some(&seen)) {
                     return Some(Stopped::Conflict);
                 }
-                let mut document = json!({"metadata": {"labels": seen.labels, "annotations": seen.annotations,
-                    "finalizers": seen.finalizers, "name": object.name, "uid": seen.uid}});
-                match body.as_array() {
-                    Some(operations) if !apply(&mut document, operations) => return Some(Stopped::Conflict),
-                    Some(_) => {}
-                    None => merge(&mut document, body),
-                }
-                let Some(new) = Object::slim(&document, &object.kind, &[]) else { return Some(Stopped::Conflict) };
-                let now = Object {
-                    labels: new.labels,
-                    annotations: new.annotations,
-                    finalizers: new.finalizers,
-                    resource_version: self.version.to_string(),
-                    ..Object::clone(&seen)
-                };
+                let Some(now) = self.patched(&seen, body) else { return Some(Stopped::Conflict) };
                 self.store.apply(now);
                 None
             }
-            Write::Patch { object, .. } if self.unwatched.contains_key(object) => None,
+            Write::Patch { object, body, .. } if self.unwatched.contains_key(object) => {
+                let now = self.unwatched.get(object).and_then(|seen| self.patched(seen, body));
+                self.unwatched.extend(now.map(|now| (object.clone(), Arc::new(now))));
+                None
+            }
             Write::Patch { object, body, .. } => {
                 if *object != Self::key().object() || self.job_is_gone {
                     return Some(Stopped::Gone);

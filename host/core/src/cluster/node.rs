@@ -1,0 +1,27 @@
+//! What the host keeps of a node beside its metadata and the declared fields: what it may have to undo.
+
+use serde_json::Value;
+
+/// The cordon and the taints of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeSpec {
+    /// `spec.unschedulable`: the node is cordoned.
+    pub cordoned: bool,
+    /// `spec.taints`, as they are stored.
+    pub taints: Vec<Value>,
+}
+
+impl NodeSpec {
+    /// The one in the document of a node.
+    pub fn read(document: &Value) -> Self {
+        let cordoned = document.pointer("/spec/unschedulable").is_some_and(|value| value == true);
+        let taints = document.pointer("/spec/taints").and_then(Value::as_array).cloned().unwrap_or_default();
+        Self { cordoned, taints }
+    }
+
+    /// The place of the taint that key and effect name.
+    pub fn taint(&self, key: &str, effect: &str) -> Option<usize> {
+        let is = |taint: &Value, field: &str, text: &str| taint.get(field).and_then(Value::as_str) == Some(text);
+        self.taints.iter().position(|taint| is(taint, "key", key) && is(taint, "effect", effect))
+    }
+}

@@ -1,0 +1,395 @@
+//! Jobs whose targets are nodes: which node a target is, what a plugin may do to it, and what is left of that.
+
+use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, State, TaintChange};
+use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::shared::tables::lock;
+use serde_json::{Value, json};
+
+use crate::answers::{proposing, report, waiting};
+use crate::bench::patch::merge;
+use crate::bench::plugin::{node_plugin, plugin};
+use crate::bench::{Bench, START};
+
+/// A node with these fields of its `spec`, and whether it is Ready.
+fn node(name: &str, uid: &str, ready: bool, spec: &Value) -> Value {
+    let status = if ready { "True" } else { "False" };
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid, "labels": {"pool": "x"}}, "spec": spec,
+        "status": {"conditions": [{"type": "Ready", "status": status}]}})
+}
+
+fn show(bench: &mut Bench, node: Value) {
+    bench.show_of(&Kind::node(), node);
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::node(name)
+}
+
+/// A job on these nodes; those in `down` are not Ready.
+fn bench(names: &[&str], down: &[&str], fields: &Value) -> Bench {
+    let mut spec = Bench::targets(names);
+    merge(&mut spec, &json!({"action": "Reboot", "targetKind": "Node"}));
+    merge(&mut spec, fields);
+    let mut bench = Bench::new(spec);
+    bench.store.keep(&Kind::node(), oarlock_core::cluster::store::Indexed::default());
+    bench.found = node_plugin();
+    for name in names {
+        show(&mut bench, node(name, name, !down.contains(name), &json!({})));
+    }
+    bench
+}
+
+fn cordon(visit: &Visit) -> Mutation {
+    Mutation::Schedulable { node: visit.target.name.clone(), schedulable: false }
+}
+
+fn taint(visit: &Visit) -> Mutation {
+    let (key, effect) = ("x.io/work".into(), "NoSchedule".into());
+    Mutation::Taint(TaintChange { node: visit.target.name.clone(), key, value: "j".into(), effect, present: true })
+}
+
+fn label(visit: &Visit) -> Mutation {
+    Mutation::Metadata(MetadataChange {
+        object: ObjectRef { key: key(&visit.target.name), uid: None },
+        set_labels: vec![("mark".into(), "true".into())],
+        remove_labels: vec![],
+        set_annotations: vec![],
+        remove_annotations: vec![],
+        add_finalizers: vec![],
+        remove_finalizers: vec![],
+        keep: false,
+    })
+}
+
+/// True if the node says that the work is done.
+fn is_done(object: &Object) -> bool {
+    object.annotations.contains_key("done")
+}
+
+/// Cordons, taints and labels a node once, and is done when the node says so.
+fn works(visit: &Visit) -> Answer {
+    let object = visit.target.object.as_deref();
+    let begun = visit.target.extras.contains_key("Begun");
+    match (visit.call, object) {
+        (Call::Release, _) => Answer::Proposed(Proposal::default()),
+        (_, None) => report(State::Processing),
+        (_, Some(object)) if is_done(object) => report(State::Succeeded),
+        (Call::OperateThenProgress, Some(_)) if !begun => Answer::Proposed(Proposal {
+            mutations: vec![cordon(visit), taint(visit), label(visit)],
+            set_extra: vec![("Begun".into(), "true".into())],
+            ..Proposal::default()
+        }),
+        _ => report(State::Processing),
+    }
+}
+
+fn step(bench: &mut Bench, answer: &mut dyn FnMut(&Visit) -> Answer) {
+    bench.later(2);
+    bench.settle(answer);
+}
+
+fn words(bench: &Bench, count: usize) -> String {
+    (0..count).map(|index| bench.word(index)).collect::<Vec<_>>().join(" ")
+}
+
+/// Cordon, number of taints, label and number of annotations of a node.
+fn state(bench: &Bench, name: &str) -> (bool, usize, bool, usize) {
+    let object = bench.store.get(&key(name)).unwrap();
+    let spec = object.node.clone().unwrap();
+    (spec.cordoned, spec.taints.len(), object.labels.contains_key("mark"), object.annotations.len())
+}
+
+const HELD: (bool, usize, bool, usize) = (true, 1, true, 1);
+const CLEAN: (bool, usize, bool, usize) = (false, 0, false, 0);
+
+/// Somebody changes a node; the host is told.
+fn change(bench: &mut Bench, name: &str, patch: &Value) {
+    let object = bench.store.get(&key(name)).unwrap();
+    let spec = object.node.clone().unwrap();
+    let mut document = json!({"metadata": {"name": name, "uid": object.uid, "labels": object.labels, "annotations": object.annotations},
+        "spec": {"unschedulable": spec.cordoned, "taints": spec.taints},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    merge(&mut document, patch);
+    show(bench, document);
+}
+
+fn condition(bench: &Bench, kind: &str) -> (String, String) {
+    let all = bench.status()["conditions"].as_array().unwrap();
+    let found = all.iter().find(|condition| condition["type"] == kind).unwrap();
+    (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
+}
+
+/// A job whose one node is held.
+fn held(fields: &Value) -> Bench {
+    let mut bench = bench(&["n"], &[], fields);
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Processing", HELD));
+    bench
+}
+
+#[test]
+fn a_node_is_held_while_a_target_works_on_it_and_nothing_is_left_of_that_at_its_end() {
+    let mut bench = held(&json!({}));
+    assert_eq!(bench.status()["selection"]["kind"], "Node");
+    assert_eq!(bench.times("patch n"), 3);
+    change(&mut bench, "n", &json!({"metadata": {"annotations": {"done": "yes"}}}));
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Succeeded", (false, 0, false, 1)));
+    assert!(bench.memory.at_rest());
+    assert_eq!(bench.told, ["OperationBegan", "Completed", "OperationEnded"]);
+}
+
+#[test]
+fn a_node_that_does_not_exist_is_not_found_and_a_pod_of_its_name_is_not_taken_for_it() {
+    let mut bench = bench(&["n"], &[], &json!({}));
+    bench.vanish_of(&key("n"));
+    bench.pod("n", "1");
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(words(&bench, 1), "Failed/NodeNotFound");
+    assert_eq!(bench.status()["targetDetails"][0]["error"]["message"], "node n not found");
+    assert_eq!((bench.times("finalizer"), bench.times("patch n")), (0, 0));
+}
+
+#[test]
+fn a_node_that_was_made_anew_is_another_one_and_is_left_alone() {
+    let mut bench = held(&json!({"activeDeadlineSeconds": 30}));
+    bench.vanish_of(&key("n"));
+    show(&mut bench, node("n", "another", true, &json!({"unschedulable": true})));
+    let mut seen = Vec::new();
+    bench.settle(&mut |visit: &Visit| {
+        seen.push(visit.target.object.is_some());
+        works(visit)
+    });
+    assert!(!seen.is_empty() && !seen.contains(&true));
+    bench.later(40);
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/DeadlineExceeded", (true, 0, false, 0)));
+    assert!(bench.memory.at_rest());
+}
+
+#[test]
+fn nothing_is_left_on_a_node_after_a_deadline_a_deletion_or_a_crash_before_it() {
+    for crashes in [false, true] {
+        let mut late = held(&json!({"activeDeadlineSeconds": 30}));
+        let mut deleted = held(&json!({}));
+        if crashes {
+            late.crash();
+            deleted.crash();
+        }
+        late.later(40);
+        deleted.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+        for bench in [&mut late, &mut deleted] {
+            (0..4).for_each(|_| step(bench, &mut works));
+            assert_eq!(state(bench, "n"), CLEAN, "{crashes} {}", bench.word(0));
+        }
+        assert_eq!((late.word(0).as_str(), deleted.job_is_gone), ("Failed/DeadlineExceeded", true));
+    }
+}
+
+#[test]
+fn a_cordon_and_a_taint_that_were_there_before_stay() {
+    let mut bench = bench(&["n"], &[], &json!({}));
+    let theirs = json!([{"key": "x.io/work", "value": "theirs", "effect": "NoSchedule"}, {"key": "other", "effect": "NoExecute"}]);
+    show(&mut bench, node("n", "n", true, &json!({"unschedulable": true, "taints": theirs})));
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((state(&bench, "n"), bench.times("patch n")), ((true, 2, true, 1), 1), "only the label is the job's");
+    change(&mut bench, "n", &json!({"metadata": {"annotations": {"done": "yes"}}}));
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Succeeded", (true, 2, false, 1)));
+    assert_eq!(json!(bench.store.get(&key("n")).unwrap().node.clone().unwrap().taints), theirs);
+}
+
+#[test]
+fn a_cordon_that_somebody_took_off_and_put_on_again_is_theirs_and_their_taints_stay() {
+    let mut bench = held(&json!({}));
+    change(&mut bench, "n", &json!({"spec": {"unschedulable": null}}));
+    step(&mut bench, &mut works);
+    let hold = bench.store.get(&key("n")).unwrap().annotations.iter().map(|(_, list)| list.to_owned()).next();
+    assert_eq!(hold.as_deref(), Some("[\"label:mark\",\"taint:x.io/work:NoSchedule\"]"), "the cordon is given up");
+    let mine = bench.store.get(&key("n")).unwrap().node.clone().unwrap().taints;
+    let both = json!([mine[0], {"key": "theirs", "effect": "NoSchedule"}]);
+    change(&mut bench, "n", &json!({"spec": {"unschedulable": true, "taints": both}}));
+    step(&mut bench, &mut works);
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    (0..4).for_each(|_| step(&mut bench, &mut works));
+    assert_eq!((bench.job_is_gone, state(&bench, "n")), (true, (true, 1, false, 0)));
+}
+
+#[test]
+fn a_namespace_without_the_label_starts_nothing_and_says_so_with_all_else_that_is_wrong() {
+    let mut bench = bench(&["n"], &[], &json!({}));
+    bench.node_operations = false;
+    bench.settle(&mut works);
+    let (reason, message) = condition(&bench, "Valid");
+    assert_eq!((reason.as_str(), &bench.status()["waitsFor"]), ("NamespaceNotAllowed", &json!("Grant")));
+    assert!(message.contains("oarlock.dev/node-operations=true") && message.contains("namespace d"), "{message}");
+    assert_eq!((words(&bench, 1).as_str(), bench.told.as_slice()), ("Pending", ["InvalidSpec".to_owned()].as_slice()));
+    bench.found = plugin();
+    step(&mut bench, &mut works);
+    let (reason, message) = condition(&bench, "Valid");
+    assert_eq!(reason, "TargetKindNotSupported");
+    assert!(message.contains("plugin replace works on Pods, and spec.targetKind is Node"), "{message}");
+    assert!(message.contains("oarlock.dev/node-operations=true"), "{message}");
+    bench.found = node_plugin();
+    bench.node_operations = true;
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((condition(&bench, "Valid").0.as_str(), state(&bench, "n")), ("Accepted", HELD));
+}
+
+#[test]
+fn targets_in_flight_go_on_after_the_label_was_taken_off_and_no_other_starts_nor_tries_again() {
+    let fields = json!({"parallelism": 1, "retryPolicy": {"limit": 3, "backoffSeconds": 1}});
+    let mut bench = bench(&["n", "m"], &[], &fields);
+    bench.settle(&mut waiting);
+    step(&mut bench, &mut waiting);
+    bench.node_operations = false;
+    bench.touch_all();
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 2).as_str(), state(&bench, "n")), ("Processing Pending", HELD), "it is operated");
+    assert_eq!(condition(&bench, "Valid").0, "NamespaceNotAllowed");
+    let mut fails = |visit: &Visit| match visit.call {
+        Call::Release => Answer::Proposed(Proposal::default()),
+        _ => report(State::Failed(oarlock_core::plugin::proposal::PluginError {
+            reason: "Broken".into(),
+            message: "m".into(),
+        })),
+    };
+    bench.touch_all();
+    (0..6).for_each(|_| step(&mut bench, &mut fails));
+    assert_eq!((words(&bench, 2).as_str(), state(&bench, "n")), ("Processing/Broken Pending", CLEAN));
+    bench.node_operations = true;
+    bench.touch_all();
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(state(&bench, "n"), HELD);
+    change(&mut bench, "n", &json!({"metadata": {"annotations": {"done": "yes"}}}));
+    (0..3).for_each(|_| step(&mut bench, &mut works));
+    assert_eq!((words(&bench, 2).as_str(), state(&bench, "m")), ("Succeeded Processing", HELD));
+}
+
+#[test]
+fn a_node_that_a_job_of_another_namespace_has_is_waited_for_by_name() {
+    let far = JobKey { namespace: "far".into(), name: "first".into() };
+    let mut bench = bench(&["n"], &[], &json!({}));
+    lock(&bench.tables).exclusive.have("n", &far, 0);
+    bench.settle(&mut works);
+    assert_eq!((words(&bench, 1).as_str(), &bench.status()["waitsFor"]), ("Pending", &json!("Other jobs")));
+    let (_, message) = condition(&bench, "Reconciling");
+    assert!(message.contains("node n is held by job far/first"), "{message}");
+    let woken = lock(&bench.tables).exclusive.give_back(&far, 0);
+    assert_eq!(woken.len(), 1);
+    woken.into_iter().for_each(|(_, index)| bench.memory.turn_to(index));
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(state(&bench, "n"), HELD);
+}
+
+#[test]
+fn a_node_that_another_job_holds_is_waited_for_until_the_hold_is_off() {
+    let mut bench = bench(&["n"], &[], &json!({}));
+    change(
+        &mut bench,
+        "n",
+        &json!({"metadata": {"annotations": {"hold.oarlock.dev/other": "[\"cordon\"]"}}, "spec": {"unschedulable": true}}),
+    );
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), bench.times("patch n")), ("Pending", 0));
+    change(&mut bench, "n", &json!({"metadata": {"annotations": null}, "spec": {"unschedulable": null}}));
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(state(&bench, "n"), HELD);
+}
+
+#[test]
+fn no_node_is_begun_before_the_jobs_of_all_namespaces_that_may_hold_it_were_read() {
+    let far = JobKey { namespace: "far".into(), name: "other".into() };
+    let mut bench = bench(&["n"], &[], &json!({}));
+    lock(&bench.tables).claims.expect_nodes(&far);
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(words(&bench, 1), "Pending");
+    lock(&bench.tables).claims.read(&far);
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(state(&bench, "n"), HELD);
+}
+
+#[test]
+fn nodes_that_are_not_ready_or_cordoned_are_unavailable() {
+    let fields = json!({"maxUnavailable": 1, "parallelism": 1});
+    let mut bench = bench(&["a", "b", "c", "d"], &["c"], &fields);
+    change(&mut bench, "d", &json!({"spec": {"unschedulable": true}}));
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(words(&bench, 4), "Pending Pending Processing Pending", "c and d are unavailable already");
+    change(&mut bench, "c", &json!({"metadata": {"annotations": {"done": "yes"}}}));
+    (0..3).for_each(|_| step(&mut bench, &mut works));
+    assert_eq!(words(&bench, 4), "Pending Pending Succeeded Processing", "a and b are not down");
+    assert_eq!(state(&bench, "d"), (true, 1, true, 1));
+    change(&mut bench, "d", &json!({"metadata": {"annotations": {"done": "yes"}}}));
+    (0..3).for_each(|_| step(&mut bench, &mut works));
+    assert_eq!(words(&bench, 4), "Processing Pending Succeeded Succeeded");
+}
+
+#[test]
+fn a_selector_finds_nodes_by_label_whatever_the_namespace() {
+    let mut bench = Bench::new(json!({"action": "Reboot", "targetKind": "Node",
+        "selector": {"labelSelector": {"matchLabels": {"pool": "x"}}}}));
+    bench.store.keep(&Kind::node(), oarlock_core::cluster::store::Indexed::default());
+    bench.found = node_plugin();
+    bench.settle(&mut works);
+    assert_eq!(condition(&bench, "Valid").1, "spec.selector: no node that matches pool=x; tried again every 30 s");
+    for name in ["m", "n"] {
+        show(&mut bench, node(name, name, true, &json!({})));
+    }
+    bench.later(30);
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(words(&bench, 2), "Processing Processing");
+    assert_eq!((state(&bench, "m"), state(&bench, "n")), (HELD, HELD));
+}
+
+#[test]
+fn a_node_is_let_go_by_live_reads_after_its_plugin_is_gone_and_nodes_are_watched_no_more() {
+    let mut bench = held(&json!({}));
+    let object = bench.store.get(&key("n")).unwrap();
+    bench.store.forget(&Kind::node());
+    bench.unwatched.insert(key("n"), object);
+    bench.found = oarlock_core::plugin::lookup::PluginLookup::Unknown { loaded: vec![] };
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    (0..4).for_each(|_| step(&mut bench, &mut works));
+    let held = bench.unwatched.get(&key("n")).unwrap().clone();
+    assert!(held.annotations.is_empty() && !held.node.as_ref().unwrap().cordoned, "{held:?}");
+    assert!(bench.job_is_gone);
+}
+
+#[test]
+fn a_pod_is_no_target_of_a_node_plugin_and_no_cordon_is_granted_to_another_node() {
+    let mut bench = Bench::of_one(&json!({"action": "Reboot"}));
+    bench.found = node_plugin();
+    bench.settle(&mut works);
+    let (reason, message) = condition(&bench, "Valid");
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("TargetKindNotSupported", "plugin reboot works on Nodes, and spec.targetKind is Pod")
+    );
+    let mut bench = self::bench(&["n", "m"], &[], &json!({"partition": 1}));
+    let mut reaches = |visit: &Visit| match visit.call {
+        Call::Release => Answer::Proposed(Proposal::default()),
+        _ => proposing(vec![Mutation::Schedulable { node: "m".into(), schedulable: false }]),
+    };
+    bench.settle(&mut reaches);
+    step(&mut bench, &mut reaches);
+    assert_eq!((words(&bench, 2).as_str(), state(&bench, "m")), ("Failed/MutationDenied Pending", CLEAN));
+}
