@@ -24,5 +24,6 @@ mod policies;
 mod restless;
 mod selecting;
 mod slow;
+mod start_bounds;
 mod unavailable;
 mod unwatched;
