@@ -14,6 +14,7 @@ mod jobs;
 mod kubectl;
 mod manifests;
 mod memory;
+mod plan;
 mod plugin;
 mod run;
 #[cfg(feature = "dev")]
@@ -45,6 +46,7 @@ const EXAMPLES: &str = "
   oarlock host --plugins ./plugins --identity me   run the controller against the current kubectl context
   oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
   oarlock run Replace -l app=web --partition 1 -w  replace one pod, and watch
+  oarlock plan job.yaml --plugins ./plugins        what a job would do, before it is created
 
 An action is a WebAssembly component: drop <name>.wasm into the plugin directory, allow what it asks for in grants.yaml
 beside that directory, and apply an OperationJob whose spec.action names it.";
@@ -81,6 +83,8 @@ enum Command {
     Watch(watch::WatchArgs),
     /// Create a job from arguments
     Run(Box<run::RunArgs>),
+    /// Show what a job would do, before it is created
+    Plan(Box<plan::PlanArgs>),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
     Crds {
@@ -135,7 +139,7 @@ impl Command {
             #[cfg(feature = "dev")]
             Self::Demo(_) => "error",
             // What they cannot do they say themselves; a log line would break the screen.
-            Self::Get(_) | Self::Watch(_) | Self::Run(_) => "off",
+            Self::Get(_) | Self::Watch(_) | Self::Run(_) | Self::Plan(_) => "off",
             Self::Crds { .. }
             | Self::Complete { .. }
             | Self::Completions { .. }
@@ -177,6 +181,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(args) => in_runtime(get::run(args)),
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Run(args) => in_runtime(run::run(*args)),
+        Command::Plan(args) => in_runtime(plan::run(*args)),
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]
@@ -241,6 +246,8 @@ mod tests {
         command.build();
         let help = command.find_subcommand_mut("get").unwrap().render_help().to_string();
         assert!(help.contains("Usage: kubectl oarlock get") && help.contains("  kubectl oarlock get -A"), "{help}");
+        let help = command.find_subcommand_mut("plan").unwrap().render_help().to_string();
+        assert!(help.contains("  kubectl oarlock plan job.yaml --plugins"), "{help}");
         let mut usual = kubectl::called_as(Some(Path::new("oarlock")), Cli::command());
         usual.build();
         let help = usual.find_subcommand_mut("get").unwrap().render_help().to_string();

@@ -22,9 +22,10 @@ use crate::controller::Controller;
 use crate::health::{Health, Probe};
 use crate::metrics::Metrics;
 use crate::ports::Ports;
+use crate::served_actions::ServedActions;
 
 /// Name of the lease: one host leads in a cluster.
-const LEASE: &str = "oarlock";
+pub(crate) const LEASE: &str = "oarlock";
 /// A lease that is not renewed for this long is free.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// Wait before the API server is asked again for its version.
@@ -72,7 +73,7 @@ impl Host {
     /// Fails if there is no plugin directory. A cluster that cannot be reached is waited for.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
         let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, memory_limit } = options;
-        let options = plugin_options(plugins, grants)?;
+        let options = plugin_options(Some(plugins), Some(grants))?;
         let plugins = start_plugins(oarlock_wasm::Options { grant_all, memory_limit, ..options }).await?;
         let (cluster, events) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
@@ -115,9 +116,11 @@ impl Host {
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { ports, controller, election, health } = self;
         let counting = tokio::spawn(count_plugins(ports.clone()));
+        let announcing = tokio::spawn(announce_plugins(ports.clone(), election.note()));
         let asking = tokio::spawn(tell_server_version(ports.cluster.clone()));
         let ended = tokio::spawn(controller.run(election, stop.clone())).await;
         counting.abort();
+        announcing.abort();
         asking.abort();
         ports.cluster.stop(LAST_EVENTS).await;
         if ended.is_err() || !stop.is_cancelled() {
@@ -129,11 +132,11 @@ impl Host {
     }
 }
 
-/// The settings of the plugins: read from a directory, compiled by a helper process, cached if there is room.
-fn plugin_options(dir: PathBuf, grants: PathBuf) -> anyhow::Result<oarlock_wasm::Options> {
+/// The settings of the plugins: read from a directory if there is one, compiled by a helper process, cached if there is room.
+pub(crate) fn plugin_options(dir: Option<PathBuf>, grants: Option<PathBuf>) -> anyhow::Result<oarlock_wasm::Options> {
     Ok(oarlock_wasm::Options {
-        dir: Some(dir),
-        grants: Some(grants),
+        dir,
+        grants,
         grant_all: false,
         cache_dir: oarlock_wasm::default_cache_dir(),
         compile_with: CompileWith::this_binary()
@@ -145,7 +148,7 @@ fn plugin_options(dir: PathBuf, grants: PathBuf) -> anyhow::Result<oarlock_wasm:
 }
 
 /// Starts the plugins, without a cache if there is no room for one: that costs a moment at each start, and no more.
-async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins> {
+pub(crate) async fn start_plugins(options: oarlock_wasm::Options) -> anyhow::Result<Plugins> {
     match Plugins::start(options.clone()).await {
         Err(error @ PluginsError::Cache { .. }) => {
             tracing::warn!(
@@ -217,6 +220,22 @@ async fn tell_server_version(cluster: Cluster) {
         }
         said = true;
         sleep(ASK_SERVER_AGAIN).await;
+    }
+}
+
+/// Keeps the lease saying which plugins serve, so that those who plan a job know what the cluster would run.
+async fn announce_plugins(ports: Arc<Ports>, note: watch::Sender<Option<String>>) {
+    let (mut changes, mut first_scan) = (ports.plugins.changes(), ports.plugins.first_scan());
+    // Before that, a plugin that is there would seem not to be.
+    if first_scan.wait_for(|reached| *reached == FirstScan::Done).await.is_err() {
+        return;
+    }
+    loop {
+        let text = ServedActions::of(&ports.plugins.list()).text();
+        note.send_if_modified(|known| known.replace(text.clone()) != Some(text));
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -14,8 +14,10 @@ pub mod manifests;
 pub mod metrics;
 pub mod ports;
 pub mod queue;
+pub mod rehearsal;
 pub mod round;
 mod running;
+mod served_actions;
 pub mod telemetry;
 pub mod term;
 

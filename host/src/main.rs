@@ -1,7 +1,8 @@
 //! The binary `oarlock`: parses arguments, starts logs, runs one command and reports its outcome.
 //!
 //! Exit codes: 0 done, 1 not done (the reason is on standard error), 2 arguments that cannot be read. Of a command that follows
-//! a job: 0 the job succeeded, 1 it failed, 3 its outcome is not known.
+//! a job: 0 the job succeeded, 1 it failed, 3 its outcome is not known. Of a plan: 4 it was made, and something in it would go
+//! wrong.
 
 use std::process::ExitCode;
 

@@ -129,9 +129,10 @@ mod tests {
                 "ClusterRoleBinding",
                 "Role",
                 "RoleBinding",
-                // Of people who view and edit jobs.
+                // Of people who view and edit jobs, and who plan them.
                 "ClusterRole",
                 "ClusterRole",
+                "Role",
                 // Of the shipped plugin: its reads, and its writes.
                 "ClusterRole",
                 "ClusterRoleBinding",

@@ -251,7 +251,7 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The kinds to watch or to read: those that plugins declare, pods with the fields that the host itself reads, and namespaces.
-fn declared(plugins: &Plugins) -> WatchedKinds {
+pub(crate) fn declared(plugins: &Plugins) -> WatchedKinds {
     let mut declared = WatchedKinds::default();
     declared.kinds.entry(Kind::namespace()).or_default();
     declared.kinds.entry(Kind::pod()).or_default().fields.insert("/spec/nodeName".to_owned());

@@ -1,5 +1,12 @@
-//! `oarlock run`, `get` and `watch` as people have them: in a terminal, in a pipe, and as a plugin of kubectl, against a
+//! `oarlock run`, `get`, `watch` and `plan` as people have them: in a terminal, in a pipe, and as a plugin of kubectl, against a
 //! cluster in memory that another process serves.
+
+#[path = "watching/plans.rs"]
+mod plans;
+#[path = "watching/plans_large.rs"]
+mod plans_large;
+#[path = "watching/plans_real.rs"]
+mod plans_real;
 
 use std::path::Path;
 use std::process::Output;

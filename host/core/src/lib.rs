@@ -83,6 +83,7 @@ pub mod round {
     mod room;
     pub mod selection;
     pub mod shards;
+    pub mod start_bounds;
     pub mod status;
     pub mod target;
     pub mod target_memory;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
 use crate::lease_holder::LeaseHolder;
+pub use crate::lease_holder::NOTE;
 use crate::transport::call::Transport;
 use crate::transport::clock::ServerClock;
 
@@ -168,6 +169,7 @@ pub struct LeaderElector {
     look: Arc<Notify>,
     /// The last term that is over though the lease may still be held.
     over: watch::Sender<u64>,
+    note: watch::Sender<Option<String>>,
     resign: oneshot::Sender<()>,
     task: JoinHandle<Result<(), LeaseError>>,
 }
@@ -182,17 +184,24 @@ impl LeaderElector {
         let (resign, resigned) = oneshot::channel();
         // A renewal that hangs must end while another one still fits into the window.
         let transport = Transport { timeout: config.duration / 3, ..cluster.link.transport.clone() };
-        let holder = LeaseHolder::new(transport, config, sender);
+        let (note, noted) = watch::channel(None);
+        let holder = LeaseHolder::new(transport, config, sender, noted);
         let unheld = holder.unheld();
         let (over, ended) = watch::channel(0);
         let look = Arc::new(Notify::new());
         let task = tokio::spawn(holder.run(resigned, ended, look.clone()));
-        Self { leadership, unheld, window, clock, look, over, resign, task }
+        Self { leadership, unheld, window, clock, look, over, note, resign, task }
     }
 
     /// The leadership as it changes. It ends with the election: [`LeaderElector::resign`] then says why.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
+    }
+
+    /// What the lease says in its annotation [`NOTE`] while this process holds it; `None` is no annotation. A change is written
+    /// with the next renewal, and costs no request of its own.
+    pub fn note(&self) -> watch::Sender<Option<String>> {
+        self.note.clone()
     }
 
     /// The operation that failed and its cause, while no process is known to hold the lease: this one did not write it in

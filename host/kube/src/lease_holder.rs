@@ -19,6 +19,8 @@ use crate::transport::path::Resource;
 
 /// The annotation of the lease that tells the processes of one identity apart.
 const PROCESS: &str = "oarlock.dev/process";
+/// The annotation of the lease in which its holder says something to those who may read it.
+pub const NOTE: &str = "oarlock.dev/serves";
 
 /// Stands for election until it is told to resign.
 pub(crate) struct LeaseHolder {
@@ -29,6 +31,8 @@ pub(crate) struct LeaseHolder {
     leadership: watch::Sender<Leadership>,
     role: Role,
     trouble: LeaseTrouble,
+    /// What the lease says while this process holds it. It is written along with a renewal.
+    note: watch::Receiver<Option<String>>,
 }
 
 enum Role {
@@ -45,10 +49,15 @@ struct Seen {
 
 impl LeaseHolder {
     /// A process that does not lead yet.
-    pub(crate) fn new(transport: Transport, config: LeaseConfig, leadership: watch::Sender<Leadership>) -> Self {
+    pub(crate) fn new(
+        transport: Transport,
+        config: LeaseConfig,
+        leadership: watch::Sender<Leadership>,
+        note: watch::Receiver<Option<String>>,
+    ) -> Self {
         let process = this_process(transport.clock.local());
         let trouble = LeaseTrouble::new(&config);
-        Self { transport, config, process, leadership, role: Role::Following(None), trouble }
+        Self { transport, config, process, leadership, role: Role::Following(None), trouble, note }
     }
 
     /// The operation that failed and its cause, while no process is known to hold the lease; else `None`.
@@ -249,7 +258,9 @@ impl LeaseHolder {
         let Role::Leading(lease) = &self.role else { return };
         let mut lease = Lease::clone(lease);
         self.leadership.send_modify(|now| now.leading = false);
-        lease.metadata.annotations.get_or_insert_default().remove(PROCESS);
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.remove(PROCESS);
+        annotations.remove(NOTE);
         if let Some(spec) = lease.spec.as_mut() {
             spec.holder_identity = Some(String::new());
             spec.renew_time = Some(MicroTime(self.transport.clock.now()));
@@ -278,7 +289,11 @@ impl LeaseHolder {
         spec.holder_identity = Some(self.config.identity.clone());
         spec.lease_duration_seconds = Some(i32::try_from(self.config.duration.as_secs()).unwrap_or(i32::MAX).max(1));
         spec.renew_time = Some(MicroTime(self.transport.clock.now()));
-        lease.metadata.annotations.get_or_insert_default().insert(PROCESS.to_owned(), self.process.clone());
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(PROCESS.to_owned(), self.process.clone());
+        // That of an earlier holder is none of this one.
+        annotations.remove(NOTE);
+        annotations.extend(self.note.borrow().clone().map(|note| (NOTE.to_owned(), note)));
         self.put(lease).await
     }
 

@@ -37,6 +37,7 @@ pub mod observe;
 mod outcome;
 pub mod record;
 mod selection;
+pub mod snapshot;
 mod write;
 
 pub use cluster::{Cluster, Setup};

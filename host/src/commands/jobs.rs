@@ -72,6 +72,16 @@ impl JobClient {
         &self.namespace
     }
 
+    /// The same for the jobs of another namespace.
+    pub(super) fn in_namespace(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
+    }
+
+    /// The client itself.
+    pub(super) fn raw(&self) -> &kube::Client {
+        &self.client
+    }
+
     fn jobs(&self) -> Api<StoredJob> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -121,8 +131,17 @@ impl JobClient {
 
     /// Creates a job, and yields it as the cluster stores it.
     pub(super) async fn create(&self, job: OperationJob) -> anyhow::Result<OperationJob> {
+        self.post(job, &PostParams::default()).await
+    }
+
+    /// Has the API server say what it would answer to the creation of a job. Nothing is stored.
+    pub(super) async fn try_create(&self, job: OperationJob) -> anyhow::Result<OperationJob> {
+        self.post(job, &PostParams { dry_run: true, ..PostParams::default() }).await
+    }
+
+    async fn post(&self, job: OperationJob, how: &PostParams) -> anyhow::Result<OperationJob> {
         let name = job.metadata.name.clone();
-        let created = self.jobs().create(&PostParams::default(), &StoredJob(job)).await;
+        let created = self.jobs().create(how, &StoredJob(job)).await;
         created.map(|stored| stored.0).map_err(|cause| self.explained(cause, "create", name.as_deref()))
     }
 }

@@ -10,7 +10,7 @@ const PLUGIN: &str = "kubectl-oarlock";
 /// The words by which its user calls it.
 const CALLED: &str = "kubectl oarlock";
 /// Commands of people, whose examples are shown in the words of the plugin.
-const OF_PEOPLE: [&str; 3] = ["get", "watch", "run"];
+const OF_PEOPLE: [&str; 4] = ["get", "watch", "run", "plan"];
 
 /// kubectl asks an executable of this name in the PATH for completions of its plugin: the words so far, the last one perhaps
 /// empty; a line for each candidate; and then a bit set, in which 4 says that files are none.
@@ -67,6 +67,7 @@ const EXAMPLES: &str = "\
 Examples:
   kubectl oarlock get                                            jobs, and what each waits for
   kubectl oarlock run Replace -l app=web --partition 1 --watch   one pod first, live
+  kubectl oarlock plan job.yaml --plugins ./plugins              what a job would do, before it is created
   kubectl oarlock watch opj/web                                  a job that runs already";
 
 /// The candidates for the last of `words`, and the directive of kubectl.

@@ -147,7 +147,7 @@ async fn vet(args: VetArgs) -> anyhow::Result<ExitCode> {
     Ok(if verdict.status.state == PluginState::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
     let metadata = std::fs::metadata(file).with_context(|| format!("cannot read {}", file.display()))?;
     if !metadata.is_file() {
         bail!("{} is not a file: name a component, <name>.wasm", file.display());
@@ -161,7 +161,7 @@ fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// True for a name that the host looks at in its plugin directory.
-fn is_seen(file: &Path) -> bool {
+pub(super) fn is_seen(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".wasm") && !name.starts_with('.')
 }

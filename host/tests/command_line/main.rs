@@ -8,6 +8,7 @@
 mod advice;
 mod lonely;
 mod new_plugin;
+mod plans;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;

@@ -167,7 +167,7 @@ pub(crate) fn rfc_3339(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-fn pretty(fields: &impl Serialize) -> serde_json::Result<String> {
+pub(crate) fn pretty(fields: &impl Serialize) -> serde_json::Result<String> {
     Ok(printable(&(serde_json::to_string_pretty(fields)? + "\n")))
 }
 

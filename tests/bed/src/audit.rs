@@ -43,6 +43,8 @@ pub struct Request {
     pub name: String,
     /// The HTTP status of the reply.
     pub code: u64,
+    /// True for a request that was only to be tried.
+    pub dry_run: bool,
     /// When the server received it, RFC 3339 with microseconds.
     pub received: String,
     /// When the server had answered it, RFC 3339 with microseconds.
@@ -140,6 +142,7 @@ fn parse_line(line: &str) -> anyhow::Result<Request> {
         namespace: text("/objectRef/namespace"),
         name: text("/objectRef/name"),
         code: event.pointer("/responseStatus/code").and_then(Value::as_u64).unwrap_or_default(),
+        dry_run: text("/requestURI").contains("dryRun=All"),
         received: text("/requestReceivedTimestamp"),
         answered: text("/stageTimestamp"),
     })

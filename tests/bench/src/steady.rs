@@ -158,6 +158,7 @@ mod tests {
             name: "a".into(),
             code: what.2,
             received: time(received),
+            dry_run: false,
             answered: time(answered),
         }
     }

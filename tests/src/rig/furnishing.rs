@@ -55,7 +55,8 @@ pub(super) async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
 /// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.
 pub(super) async fn may_lead(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let lease = lease_name(namespace);
-    for mut document in install::documents(&oarlock::manifests()?)? {
+    let is_hosts = |document: &Value| document.pointer("/metadata/name").is_some_and(|name| name == "oarlock");
+    for mut document in install::documents(&oarlock::manifests()?)?.into_iter().filter(is_hosts) {
         let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut put = |pointer: &str| document.pointer_mut(pointer).map(|found| *found = json!(lease)).is_some();
         let named = match kind.as_str() {

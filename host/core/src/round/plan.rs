@@ -29,7 +29,7 @@ use crate::shared::tables::{SharedTables, Tables, lock};
 use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 
 /// Most targets of one round, so that one huge job never keeps the others waiting: one record's worth.
-pub(super) const BATCH: usize = 250;
+pub const BATCH: usize = 250;
 /// Wait for the other jobs of the namespace to be read.
 const READ_AGAIN: SignedDuration = SignedDuration::from_millis(200);
 /// Wait after live reads that the API server did not answer.

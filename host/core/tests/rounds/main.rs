@@ -25,5 +25,6 @@ mod policies;
 mod restless;
 mod selecting;
 mod slow;
+mod start_bounds;
 mod unavailable;
 mod unwatched;

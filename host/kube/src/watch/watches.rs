@@ -121,7 +121,7 @@ impl Objects {
     }
 
     /// Keeps these fields from now on, and of other kinds none.
-    fn keep(&self, watched: &BTreeMap<Kind, WatchedKind>, read: BTreeMap<Kind, BTreeSet<String>>) {
+    pub(crate) fn keep(&self, watched: &BTreeMap<Kind, WatchedKind>, read: BTreeMap<Kind, BTreeSet<String>>) {
         let fields = |declared: &WatchedKind| declared.fields.union(&declared.fields_indexed).cloned().collect();
         let mut pointers: BTreeMap<Kind, Vec<String>> =
             read.into_iter().map(|(kind, fields)| (kind, fields.into_iter().collect())).collect();

@@ -15,6 +15,7 @@ mod dry_runs;
 mod events;
 mod faults;
 mod lease;
+mod lease_note;
 mod nodes;
 mod observe;
 mod outbox;

@@ -6,4 +6,5 @@ mod documents;
 mod frames;
 mod jobs;
 mod models;
+mod plans;
 mod texts;

@@ -1,0 +1,160 @@
+//! A rehearsal as the plan that is shown.
+
+use oarlock_core::cluster::object::Object;
+use oarlock_core::job::progress::targets;
+use oarlock_core::job::state::Progress;
+use oarlock_core::plugin::proposal::Mutation;
+use oarlock_core::round::planned::{Planned, PlannedChange, PossibleChange};
+use oarlock_core::round::start_bounds::StartBound;
+use oarlock_view::{JobPlan, PlanChange, PlanOutcome, PlanPlugin, PlanTarget};
+
+use super::job_file::PlannedJob;
+use super::local_plugin::LocalPlugin;
+use crate::rehearsal::{RehearsedTarget, Stage};
+
+/// What the host does before a plugin changes a pod that takes part in the PodOpsLifecycle.
+const BEGIN_LIFECYCLE: &str = "begin the PodOpsLifecycle and wait for its permission";
+
+/// The plan: of each target what comes first, and what keeps it from that now.
+pub(super) fn plan(
+    job: &PlannedJob,
+    plugin: &LocalPlugin,
+    (first, later): (&[RehearsedTarget], &[RehearsedTarget]),
+) -> JobPlan {
+    let info = &plugin.info;
+    JobPlan {
+        namespace: job.namespace().to_owned(),
+        name: job.name().to_owned(),
+        action: job.action().to_owned(),
+        plugin: PlanPlugin {
+            name: info.manifest.name.clone(),
+            version: info.manifest.version.to_string(),
+            digest: info.digest.clone(),
+            file: plugin.file.display().to_string(),
+        },
+        grants: plugin.grants.display().to_string(),
+        possible: Planned::of([], &info.manifest, &info.grant).possible.iter().map(PossibleChange::words).collect(),
+        targets: first.iter().zip(later).enumerate().map(target).collect(),
+        ..JobPlan::default()
+    }
+}
+
+fn target((index, (first, later)): (usize, (&RehearsedTarget, &RehearsedTarget))) -> PlanTarget {
+    let waits_for = first.bound.map(word).or_else(|| waits_for_delay(first).then_some("Delay"));
+    let shown = PlanTarget {
+        index,
+        name: first.name.clone(),
+        waits_for: waits_for.map(str::to_owned),
+        before: if later.begins_lifecycle { vec![BEGIN_LIFECYCLE.to_owned()] } else { Vec::new() },
+        first: later.mutations.iter().map(change).collect(),
+        ..PlanTarget::default()
+    };
+    let failed = later.state.progress == Progress::Failed || later.state.next_attempt.is_some();
+    let outcome = match later.state.progress {
+        _ if failed => PlanOutcome::Failed,
+        _ if !later.writes.is_empty() => PlanOutcome::Changed,
+        Progress::Succeeded => PlanOutcome::Succeeded,
+        _ => PlanOutcome::Waiting,
+    };
+    let (reason, message) = match outcome {
+        PlanOutcome::Failed => later.state.error.clone().map(|error| (error.reason, error.message)),
+        PlanOutcome::Waiting => Some(why_nothing(later)),
+        PlanOutcome::Changed | PlanOutcome::Succeeded => None,
+    }
+    .unzip();
+    PlanTarget { outcome, reason, message, ..shown }
+}
+
+/// Why nothing is done first to a target that would not fail.
+fn why_nothing(target: &RehearsedTarget) -> (String, String) {
+    if let Some(trouble) = &target.trouble {
+        return (trouble.reason.clone(), trouble.message.clone());
+    }
+    match target.bound {
+        Some(bound) => (word(bound).to_owned(), sentence(bound).to_owned()),
+        None if target.answered => ("NoProposal".to_owned(), "the plugin proposes no change at first".to_owned()),
+        None => ("NotVisited".to_owned(), "the plugin was not asked yet".to_owned()),
+    }
+}
+
+/// True for a target that starts at once and is operated after `spec.operationDelaySeconds`.
+fn waits_for_delay(target: &RehearsedTarget) -> bool {
+    target.state.progress == Progress::Processing && !target.answered && target.writes.is_empty()
+}
+
+fn word(bound: StartBound) -> &'static str {
+    match bound {
+        StartBound::Paused => "Paused",
+        StartBound::Failures => "Failures",
+        StartBound::Partition => "Partition",
+        StartBound::PodBusy => "PodBusy",
+        StartBound::Parallelism => "Parallelism",
+        StartBound::TargetsInFlight => "TargetsInFlight",
+        StartBound::MaxUnavailable => "MaxUnavailable",
+        StartBound::Unread => "Unread",
+    }
+}
+
+fn sentence(bound: StartBound) -> &'static str {
+    match bound {
+        StartBound::Paused => "spec.paused is true",
+        StartBound::Failures => "more targets fail than spec.failurePolicy.maxFailures tolerates",
+        StartBound::Partition => "spec.partition lets no more start",
+        StartBound::PodBusy => "another job, or an operation of the PodOpsLifecycle, is at work on its pod",
+        StartBound::Parallelism => "spec.parallelism lets no more be in flight",
+        StartBound::TargetsInFlight => "the plugin has as many targets in flight as it may",
+        StartBound::MaxUnavailable => "spec.maxUnavailable lets no more be unavailable",
+        StartBound::Unread => "what it needs could not be read",
+    }
+}
+
+fn change(mutation: &Mutation) -> PlanChange {
+    let PlannedChange { verb, api_version, kind, name, what } = PlannedChange::of(mutation);
+    PlanChange { verb, api_version, kind, name, what }
+}
+
+/// What should be known of the targets before the job is created.
+pub(super) fn warnings(stage: &Stage, first: &[RehearsedTarget], later: &[RehearsedTarget]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let manifest = &stage.plugin.manifest;
+    if !manifest.tasks.is_empty() {
+        let names: Vec<&str> = manifest.tasks.iter().map(|task| task.name.as_str()).collect();
+        let (plugin, names) = (&manifest.name, names.join(", "));
+        warnings.push(format!(
+            "plugin {plugin} asks for the tasks {names}: a plan does not run them, so what follows them is not shown"
+        ));
+    }
+    let begin = later.iter().filter(|target| target.begins_lifecycle).count();
+    if begin > 0 {
+        warnings.push(format!(
+            "{} whose pods take part in the PodOpsLifecycle: that begins first, and the changes follow once it permits them",
+            targets(begin)
+        ));
+    }
+    let alone =
+        later.iter().filter(|target| leaving(stage, target).is_some_and(|pod| pod.controller().is_none())).count();
+    if alone > 0 {
+        warnings
+            .push(format!("{} without a controller: nothing makes a new pod once that one is gone", targets(alone)));
+    }
+    let skipped =
+        first.iter().filter(|target| target.state.error.as_ref().is_some_and(|error| error.reason == "Skipped"));
+    let skipped = skipped.count();
+    if skipped > 0 {
+        warnings.push(format!(
+            "{} skipped at once: more fail than spec.failurePolicy.maxFailures tolerates",
+            targets(skipped)
+        ));
+    }
+    warnings
+}
+
+/// The target's pod, where the first changes evict or delete it.
+pub(super) fn leaving(stage: &Stage, target: &RehearsedTarget) -> Option<std::sync::Arc<Object>> {
+    let goes = target.mutations.iter().find_map(|mutation| match mutation {
+        Mutation::Evict { pod, .. } => Some(pod),
+        Mutation::Delete { object, .. } => Some(object),
+        _ => None,
+    })?;
+    stage.cluster.store().get(&goes.key).filter(|pod| Some(&pod.uid) == target.state.uid.as_ref())
+}

@@ -1,0 +1,114 @@
+//! Answers to the live reads of a rehearsal: from the lists where they have them, else from the API server, each once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_kube::Cluster;
+
+use crate::rehearsal::Stage;
+
+/// Objects of a kind that are read by name. Where more are wanted, all of the namespace are listed once.
+const BY_NAME: usize = 8;
+
+/// The answers so far.
+pub(super) struct Answers {
+    cluster: Cluster,
+    namespace: String,
+    known: LiveReads,
+    /// The objects that were read by name, of each kind.
+    by_name: BTreeMap<Kind, usize>,
+    /// The kinds that were listed since.
+    listed: BTreeSet<Kind>,
+}
+
+impl Answers {
+    pub(super) fn new(stage: &Stage, namespace: &str) -> Self {
+        let (cluster, known) = (stage.cluster.clone(), stage.known.clone());
+        Self { cluster, namespace: namespace.to_owned(), known, by_name: BTreeMap::new(), listed: BTreeSet::new() }
+    }
+
+    /// The number of reads that the API server answered or refused.
+    pub(super) fn made(&self) -> usize {
+        self.known.answered.len() + self.known.failed.len()
+    }
+
+    /// Whether the job's namespace is being deleted; `None` if it is not there. Whoever may not read it knows the namespace.
+    pub(super) async fn namespace_terminating(&mut self) -> Option<bool> {
+        let key = ObjectKey::namespace(&self.namespace);
+        let read = LiveRead::Object(key.clone());
+        let answer = self.cluster.read_once(std::slice::from_ref(&read)).await;
+        match answer.objects.get(&key) {
+            Some(Some(namespace)) => Some(namespace.terminating()),
+            Some(None) => None,
+            None => Some(false),
+        }
+    }
+
+    /// The answers to `wanted`, and no others.
+    pub(super) async fn of(&mut self, wanted: &[LiveRead]) -> LiveReads {
+        let lacking: Vec<&LiveRead> = wanted.iter().filter(|read| !self.has(read)).collect();
+        let ask: BTreeSet<LiveRead> = lacking.into_iter().map(|read| self.wider(read)).collect();
+        if !ask.is_empty() {
+            let asked: Vec<LiveRead> = ask.into_iter().collect();
+            let LiveReads { answered, objects, selections, failed } = self.cluster.read_once(&asked).await;
+            let whole = |read: &LiveRead| if let LiveRead::All { kind, .. } = read { Some(kind.clone()) } else { None };
+            self.listed.extend(answered.iter().filter_map(whole));
+            self.known.answered.extend(answered);
+            self.known.objects.extend(objects);
+            self.known.selections.extend(selections);
+            self.known.failed.extend(failed);
+        }
+        let mut answers = LiveReads::default();
+        for read in wanted {
+            self.answer(read, &mut answers);
+        }
+        answers
+    }
+
+    /// True if `read` needs no request.
+    fn has(&self, read: &LiveRead) -> bool {
+        self.known.answered.contains(read) || self.known.failed.contains_key(read) || self.is_listed(read)
+    }
+
+    fn is_listed(&self, read: &LiveRead) -> bool {
+        match read {
+            LiveRead::Object(ObjectKey { kind, .. }) | LiveRead::Labelled { kind, .. } | LiveRead::All { kind, .. } => {
+                self.cluster.store().keeps(kind) || self.listed.contains(kind)
+            }
+            LiveRead::Served(_) | LiveRead::Controllers { .. } | LiveRead::Selection { .. } => false,
+        }
+    }
+
+    /// The read that is made for `read`.
+    fn wider(&mut self, read: &LiveRead) -> LiveRead {
+        let LiveRead::Object(key) = read else { return read.clone() };
+        let Some(namespace) = key.namespace.clone() else { return read.clone() };
+        let made = self.by_name.entry(key.kind.clone()).or_default();
+        *made += 1;
+        let all = LiveRead::All { kind: key.kind.clone(), namespace };
+        // One who may not list them may read them by name.
+        if *made > BY_NAME && !self.known.failed.contains_key(&all) { all } else { read.clone() }
+    }
+
+    fn answer(&self, read: &LiveRead, answers: &mut LiveReads) {
+        if let Some(failure) = self.known.failed.get(read).filter(|_| !self.is_listed(read)) {
+            answers.failed.insert(read.clone(), failure.clone());
+            return;
+        }
+        if !self.has(read) {
+            return;
+        }
+        answers.answered.insert(read.clone());
+        match read {
+            LiveRead::Object(key) => {
+                answers.objects.insert(key.clone(), self.known.objects.get(key).cloned().flatten());
+            }
+            LiveRead::Selection { .. } => {
+                let found = self.known.selections.get(read).cloned().unwrap_or_default();
+                answers.selections.insert(read.clone(), found);
+            }
+            LiveRead::Labelled { .. } | LiveRead::All { .. } | LiveRead::Served(_) | LiveRead::Controllers { .. } => {}
+        }
+    }
+}
