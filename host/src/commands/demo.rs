@@ -3,7 +3,7 @@
 //! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by the verdict of the
 //! world's ledger: the host's own status counts for nothing.
 
-mod acts;
+mod plugin_acts;
 mod screen;
 mod snapshot;
 mod stage;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 
-use acts::Demo;
+use plugin_acts::Demo;
 use screen::Screen;
 use stage::Stage;
 use user::User;
