@@ -97,7 +97,7 @@ enum Command {
     /// Serve a cluster in memory that kubectl can talk to
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
-    /// Replace pods on a simulated cluster, and show each step
+    /// Replace and restart pods on a simulated cluster, and show each step
     #[cfg(feature = "dev")]
     Demo(demo::DemoArgs),
     /// Print completions for a shell, or for kubectl

@@ -1,9 +1,11 @@
-//! `oarlock demo`: the product's main job on a cluster in memory, to be watched.
+//! `oarlock demo`: one of two stories on a cluster in memory, to be watched.
 //!
-//! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by the verdict of the
-//! world's ledger: the host's own status counts for nothing.
+//! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by what the simulated world
+//! saw: the host's own status counts for nothing.
 
-mod acts;
+mod play;
+mod plugin_acts;
+mod pod_acts;
 mod screen;
 mod snapshot;
 mod stage;
@@ -13,20 +15,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use acts::Demo;
+use play::Play;
 use screen::Screen;
-use stage::Stage;
+use stage::{Scenery, Stage};
 use user::User;
 
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask demo                                          build host and plugins, then this
+  cargo xtask demo pods                                     the same with the other story
   oarlock demo --plugins-from target/wasm32-wasip2/release  with plugins that are built already
   oarlock demo --fast | cat                                 one line for each change, no time for reading
 
-Exit code: 0 if every target was replaced exactly once and no other pod was lost, as the simulated world saw it; else 1.";
+Exit code: 0 if everything went as said, as the simulated world saw it: each target operated on exactly once, and no other pod
+lost; else 1.";
 
 /// 128 and the number of SIGINT, as a shell would report it.
 const INTERRUPTED: u8 = 130;
@@ -35,7 +39,10 @@ const INTERRUPTED: u8 = 130;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DemoArgs {
-    /// Folder with replace.wasm, greedy.wasm and overreach.wasm
+    /// What is shown
+    #[arg(value_enum, default_value = "plugins")]
+    story: Story,
+    /// Folder with the components: replace.wasm, restart.wasm, greedy.wasm and overreach.wasm
     #[arg(long, value_name = "DIR", default_value = "target/wasm32-wasip2/release")]
     plugins_from: PathBuf,
     /// Skip the pauses for reading, and let pods start at once
@@ -43,33 +50,55 @@ pub(crate) struct DemoArgs {
     fast: bool,
 }
 
+/// What is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Story {
+    /// Plugins come into a running host, replace pods, and are held to their grants; ten seconds
+    Plugins,
+    /// Pods are replaced and restarted within bounds, with a pause, a failure and a resume; a minute
+    Pods,
+}
+
+impl Story {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Plugins => "Oarlock: operations on pods as WebAssembly plugins",
+            Self::Pods => "Oarlock: operations on pods, within bounds and step by step",
+        }
+    }
+
+    fn scenery(self) -> Scenery {
+        match self {
+            Self::Plugins => plugin_acts::SCENERY,
+            Self::Pods => pod_acts::SCENERY,
+        }
+    }
+
+    /// Tells it; yields whether everything went as said.
+    async fn tell(self, play: &Play) -> anyhow::Result<bool> {
+        match self {
+            Self::Plugins => plugin_acts::tell(play).await,
+            Self::Pods => pod_acts::tell(play).await,
+        }
+    }
+}
+
 /// Runs the demo.
 pub(crate) async fn run(args: DemoArgs) -> anyhow::Result<ExitCode> {
-    let screen = Screen::new(args.fast);
-    screen.title("Oarlock: operations on pods as WebAssembly plugins").await?;
-    let stage = Stage::set(args.plugins_from, args.fast).await?;
-    screen
-        .say("A Kubernetes API in memory, a CollaSet foo and a Deployment web, and a host that has no plugin yet.")
-        .await?;
+    let DemoArgs { story, plugins_from, fast } = args;
+    let screen = Screen::new(fast);
+    screen.title(story.title()).await?;
+    let stage = Stage::set(story.scenery(), plugins_from, fast).await?;
     let user = User::new(stage.client());
-    let mut demo = Demo { stage, user, screen, replaced: Vec::new() };
-    let played = tokio::select! {
-        played = play(&mut demo) => played,
+    let play = Play { stage, user, screen };
+    let told = tokio::select! {
+        told = story.tell(&play) => told,
         asked = tokio::signal::ctrl_c() => {
             asked.context("cannot listen for SIGINT")?;
-            demo.stage.strike().await?;
+            play.stage.strike().await?;
             return Ok(ExitCode::from(INTERRUPTED));
         }
     };
-    let verdict = demo.verdict().await?;
-    demo.stage.strike().await?;
-    played?;
-    Ok(if verdict.is_clean() && !demo.replaced.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-async fn play(demo: &mut Demo) -> anyhow::Result<()> {
-    demo.replace_a_collaset().await?;
-    demo.replace_a_deployment().await?;
-    demo.greedy_waits().await?;
-    demo.overreach_is_denied().await
+    play.stage.strike().await?;
+    Ok(if told? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

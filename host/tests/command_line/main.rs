@@ -106,6 +106,18 @@ fn the_demo_replaces_every_target_once_shows_the_gate_and_ends_by_itself() {
 }
 
 #[test]
+fn the_demo_of_pods_keeps_its_bounds_holds_at_a_pause_and_a_failure_and_ends_with_its_checks() {
+    let folder = components().display().to_string();
+    let ended = oarlock(&["demo", "pods", "--fast", "--plugins-from", &folder]);
+    let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
+    assert!(ended.status.success(), "{shown}\n{errors}");
+    assert_eq!(shown.lines().last(), Some("11 of 11 checks hold"), "{shown}\n{errors}");
+    for words in ["maxUnavailable: 34%", "container restarted -> operation over -> in traffic again", "RestartFailed"] {
+        assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
+    }
+}
+
+#[test]
 fn a_demo_without_plugins_names_the_command_that_builds_them() {
     let ended = oarlock(&["demo", "--plugins-from", env!("CARGO_MANIFEST_DIR")]);
     assert_eq!(ended.status.code(), Some(1));

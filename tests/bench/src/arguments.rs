@@ -43,16 +43,20 @@ pub(crate) struct Operations {
     /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets or pods; where this is not given, 100 and then 1,000 for `replace`, 100 for `deadline`, 300 for `neighbours`, else 1,000
+    /// How many targets or pods; where this is not given, 100 and then 1,000 for `replace`, 100 for `deadline`, 300 for `neighbours`,
+    /// 10,000 for `crowd` and `restart`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// How often; where this is not given, 3 up to 1,000 targets and 1 above, 10 for `outage`
+    /// How often; where this is not given, 10 for `outage`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000 targets, else 1
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// What fails in `outage`; everything, one after the other, where this is not given
     #[arg(long, value_enum)]
     pub(crate) failure: Option<Failure>,
-    /// Which cluster; only `replace` runs on both
+    /// How long the host lives in `kills`
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) kill_every: u32,
+    /// Which cluster; `replace`, `neighbours`, `rolling`, `crowd`, `kills` and `restart` run on both
     #[arg(long, value_enum, default_value = "real")]
     pub(crate) on: On,
     #[command(flatten)]
@@ -85,6 +89,14 @@ pub(crate) enum Scenario {
     Outage,
     /// One job beside a plugin that misbehaves, in each of eleven ways, or does not: what it loses by that
     Neighbours,
+    /// One job replaces all targets, a tenth of them at once: its time to the least that this world allows
+    Rolling,
+    /// A hundred jobs replace all targets at once, beside a bare client: whether one of them comes too short
+    Crowd,
+    /// One job whose host is killed again and again, and one whose host is not: what that costs, and what goes wrong
+    Kills,
+    /// One job whose host is killed and started again three times: how long until it acts
+    Restart,
 }
 
 /// What fails in the middle of a job.
@@ -138,6 +150,10 @@ impl Scenario {
             Self::Deadline => "deadline",
             Self::Outage => "outage",
             Self::Neighbours => "neighbours",
+            Self::Rolling => "rolling",
+            Self::Crowd => "crowd",
+            Self::Kills => "kills",
+            Self::Restart => "restart",
         }
     }
 }
@@ -188,6 +204,11 @@ impl Operations {
     /// How many targets, where `otherwise` is what the scenario takes when no number is asked for.
     pub(crate) fn targets(&self, otherwise: usize) -> usize {
         self.targets.and_then(|count| usize::try_from(count).ok()).unwrap_or(otherwise)
+    }
+
+    /// How many rounds of a scenario that takes three with up to 1,000 targets and one with more, where no number is asked for.
+    pub(crate) fn rounds_of(&self, targets: usize) -> u32 {
+        self.rounds(if targets > 1000 { 1 } else { 3 })
     }
 
     /// How many rounds, where `otherwise` is what the scenario takes when no number is asked for.

@@ -52,7 +52,11 @@ pub(crate) async fn manifests() -> anyhow::Result<Vec<serde_json::Value>> {
 pub(crate) struct HostProcess {
     child: children::Child,
     folder: PathBuf,
-    health: String,
+    kubeconfig: PathBuf,
+    /// Its name in the lease, also after it was killed and started again.
+    identity: String,
+    /// Where it serves its health and metrics.
+    address: String,
 }
 
 impl HostProcess {
@@ -76,20 +80,42 @@ impl HostProcess {
         }
         std::fs::write(folder.join("grants.yaml"), grants)?;
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let mut command = std::process::Command::new(binary()?);
-        command
-            .args(["host", "--identity", &format!("bench-{number}"), "--listen", &format!("127.0.0.1:{port}")])
-            .arg("--plugins")
-            .arg(&plugins)
-            .arg("--kubeconfig")
-            .arg(kubeconfig);
-        let child = children::Child::spawn("the host", command, folder.join("host.log"))?;
-        let mut process = Self { child, folder, health: format!("http://127.0.0.1:{port}") };
+        let (kubeconfig, identity) = (kubeconfig.to_owned(), format!("bench-{number}"));
+        let address = format!("127.0.0.1:{port}");
+        let child = spawn(&folder, &kubeconfig, &identity, &address)?;
+        let mut process = Self { child, folder, kubeconfig, identity, address };
         process.leads().await?;
         Ok(process)
     }
 
-    async fn leads(&mut self) -> anyhow::Result<()> {
+    /// Kills it by SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill();
+    }
+
+    /// Starts it again after it was killed, under the same name; it may not lead yet.
+    ///
+    /// # Errors
+    /// If the binary cannot be run.
+    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
+        self.child = spawn(&self.folder, &self.kubeconfig, &self.identity, &self.address)?;
+        Ok(())
+    }
+
+    /// Kills it by SIGKILL and starts it again at once.
+    ///
+    /// # Errors
+    /// If the binary cannot be run.
+    pub(crate) fn kill_and_start(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        self.start_again()
+    }
+
+    /// Waits until it is ready and leads.
+    ///
+    /// # Errors
+    /// Shows the end of the log if it ends or does not come to lead.
+    pub(crate) async fn leads(&mut self) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
             let leads = self.metrics().await.is_ok_and(|text| text.contains("oarlock_leading 1"));
@@ -124,7 +150,7 @@ impl HostProcess {
         use http_body_util::{BodyExt as _, Empty};
         let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
             .build_http::<Empty<bytes::Bytes>>();
-        let reply = client.get(format!("{}{path}", self.health).parse()?).await?;
+        let reply = client.get(format!("http://{}{path}", self.address).parse()?).await?;
         anyhow::ensure!(reply.status().is_success(), "{path} answers {}", reply.status());
         Ok(String::from_utf8(reply.into_body().collect().await?.to_bytes().to_vec())?)
     }
@@ -145,6 +171,13 @@ impl HostProcess {
         std::fs::remove_dir_all(&self.folder)?;
         Ok(())
     }
+}
+
+fn spawn(folder: &Path, kubeconfig: &Path, identity: &str, address: &str) -> anyhow::Result<children::Child> {
+    let mut command = std::process::Command::new(binary()?);
+    command.args(["host", "--identity", identity, "--listen", address]);
+    command.arg("--plugins").arg(folder.join("plugins")).arg("--kubeconfig").arg(kubeconfig);
+    children::Child::spawn("the host", command, folder.join("host.log"))
 }
 
 /// A bare client that knows its targets and waits for the word.

@@ -12,7 +12,6 @@ use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{Modes, Operations};
-use crate::children::Dropped;
 use crate::ground::Ground;
 use crate::job_watch::{Version, Versions};
 use crate::scene::{Cast, Scene, figures_of, run_of};
@@ -41,9 +40,7 @@ pub(crate) async fn run(asked: &Operations, jobs: usize, components: &Path) -> a
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             let namespace = format!("deadline-{}-{number}", mode.word());
-            let scene =
-                Scene::set(&ground, &namespace, Cast { mode, pods: jobs, components, dropped: Dropped::Replace })
-                    .await?;
+            let scene = Scene::set(&ground, &namespace, Cast::new(mode, jobs, components)).await?;
             scene.site.world.hold(Pause::Creation, Scope::World);
             scene.create_jobs(jobs, EACH, &json!({"activeDeadlineSeconds": DEADLINE_SECONDS})).await?;
             scene.until_ended(jobs).await?;

@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
 use crate::arguments::{Modes, Operations};
-use crate::children::Dropped;
 use crate::ground::Ground;
 use crate::meter::Meter;
 use crate::requests;
@@ -49,8 +48,7 @@ pub(crate) async fn run(asked: &Operations, pods: usize, components: &Path) -> a
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             let namespace = format!("idle-{}-{number}", mode.word());
-            let scene =
-                Scene::set(&ground, &namespace, Cast { mode, pods, components, dropped: Dropped::Replace }).await?;
+            let scene = Scene::set(&ground, &namespace, Cast::new(mode, pods, components)).await?;
             rounds.push(once(scene).await?);
         }
         runs.push(run_of(mode.word(), pods, rounds));

@@ -117,6 +117,21 @@ impl JobWatch {
         Ok(end)
     }
 
+    /// Waits until so many jobs have succeeded, and no others are there.
+    ///
+    /// # Errors
+    /// If one fails, or not all end within `longest`.
+    pub(crate) async fn until_all_succeeded(&self, jobs: usize, longest: Duration) -> anyhow::Result<()> {
+        let last = |versions: &[Version]| versions.last().filter(|version| version.is_last()).cloned();
+        let all_ended = |all: &Versions| all.values().filter(|versions| last(versions).is_some()).count() >= jobs;
+        self.until(&format!("the end of {jobs} jobs"), longest, all_ended).await?;
+        let failed =
+            self.all().into_iter().find(|(_, versions)| last(versions).is_none_or(|v| v.progress() != "Succeeded"));
+        let failed = failed.map(|(name, versions)| (name, versions.last().map(described).unwrap_or_default()));
+        anyhow::ensure!(failed.is_none(), "a job did not succeed: {failed:?}");
+        Ok(())
+    }
+
     fn last(&self) -> String {
         let seen = self.seen.lock();
         let open = seen.iter().filter_map(|(name, versions)| Some((name, versions.last()?)));

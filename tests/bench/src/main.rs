@@ -14,18 +14,25 @@ mod arguments;
 mod bare;
 mod children;
 mod cleanup;
+mod crowd;
 mod deadline;
+mod goals;
 mod ground;
 mod idle;
 mod job_watch;
+mod kills;
 mod meter;
 mod metrics;
 mod neighbours;
 mod outage;
+mod outcome;
 mod plugins;
 mod received;
 mod replace;
+mod replacements;
 mod requests;
+mod restart;
+mod rolling;
 mod scene;
 mod served_sim;
 mod site;
@@ -66,17 +73,21 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
         (Scenario::Replace, None) => vec![100, 1000],
         (Scenario::Deadline, None) => vec![100],
         (Scenario::Neighbours, None) => vec![300],
+        (Scenario::Crowd | Scenario::Restart, None) => vec![10_000],
         _ => vec![asked.targets(1000)],
     };
     let mut all = Vec::new();
     for count in counts {
         let figures = match asked.scenario {
-            Scenario::Replace => replace::run(asked, count, &components).await?,
+            Scenario::Replace | Scenario::Crowd => replace::run(asked, count, &components).await?,
             Scenario::Steady => steady::run(asked, count, &components).await?,
             Scenario::Idle => idle::run(asked, count, &components).await?,
             Scenario::Deadline => deadline::run(asked, count, &components).await?,
             Scenario::Outage => outage::run(asked, count, &components).await?,
             Scenario::Neighbours => neighbours::run(asked, count, &components).await?,
+            Scenario::Rolling => rolling::run(asked, count, &components).await?,
+            Scenario::Kills => kills::run(asked, count, &components).await?,
+            Scenario::Restart => restart::run(asked, count, &components).await?,
         };
         println!("{}", table::operations(&figures));
         all.push(figures);

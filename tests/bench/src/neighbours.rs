@@ -65,8 +65,8 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
             let mut rounds = Vec::new();
             for number in 1..=asked.rounds(1) {
                 eprintln!("{} beside {misdeed}: round {number}", mode.word());
-                let cast =
-                    Cast { mode, pods: targets.saturating_add(VICTIMS), components, dropped: Dropped::WithHostile };
+                let cast = Cast::new(mode, targets.saturating_add(VICTIMS), components);
+                let cast = Cast { dropped: Dropped::WithHostile, ..cast };
                 rounds.push(pair(&ground, cast, misdeed, number).await?);
             }
             let spread = spread::of(&rounds.iter().collect::<Vec<_>>());

@@ -8,16 +8,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use oarlock_bed::control_plane::ControlPlane;
-use oarlock_sim::world::{Effect, Entry};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::arguments::{Failure, Mode, Modes, Operations};
-use crate::children::Dropped;
 use crate::ground::Ground;
 use crate::job_watch;
+use crate::outcome;
 use crate::scene::{Cast, Scene, figures_of, run_of};
-use crate::site::longest;
 use crate::spread::round;
 
 /// When the first failure comes at the latest; it comes before, once a third of the targets are gone.
@@ -52,7 +50,7 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
             let mut figures = Vec::new();
             for number in 1..=rounds {
                 eprintln!("{label}, {targets} targets: round {number} of {rounds}");
-                let cast = Cast { mode, pods: targets, components, dropped: Dropped::Replace };
+                let cast = Cast::new(mode, targets, components);
                 figures.push(once(&ground, cast, (failure, number)).await?);
             }
             runs.push(run_of(&label, targets, figures));
@@ -72,35 +70,19 @@ async fn once(ground: &Ground, cast: Cast<'_>, (failure, number): (Failure, u32)
         begun.elapsed().as_secs_f64()
     };
     let (seconds, downs) = tokio::join!(ends, fail(&scene, failure, begun));
-    let figures = figures(&scene, seconds, &downs?).await;
+    let downs = downs?;
+    let mut figures = outcome::of(&scene, "bench").await;
+    figures.insert("seconds".to_owned(), round(seconds).into());
+    figures.insert("secondsOfEachRun".to_owned(), format!("{seconds:.1}").into());
+    figures.insert("failures".to_owned(), downs.len().into());
+    let longest = downs.iter().map(Duration::as_secs_f64).reduce(f64::max);
+    figures.insert("downSeconds".to_owned(), json!(longest.map(round)));
     scene.end().await?;
-    Ok(figures)
+    Ok(figures.into())
 }
 
 fn namespace(mode: Mode, failure: Failure, number: u32) -> String {
     format!("outage-{}-{}-{number}", mode.word(), failure.word())
-}
-
-async fn figures(scene: &Scene<'_>, seconds: f64, downs: &[Duration]) -> Value {
-    let targets = scene.planted.targets.len();
-    let last = scene.watch.of("bench").pop();
-    let ended = last.as_ref().map_or(0, job_watch::Version::ended);
-    if ended == targets {
-        // The world's own watches may be behind; where they stay so, the verdict tells.
-        let _ = scene.site.world.settled(&scene.planted.set, longest(targets)).await;
-    }
-    let verdict = scene.site.world.ledger().verdict(&scene.planted.targets);
-    let wrong = verdict.targets.iter().filter(|fate| !fate.is_right()).count() + verdict.others_lost.len();
-    json!({
-        "seconds": round(seconds),
-        "secondsOfEachRun": format!("{seconds:.1}"),
-        "wrong": wrong,
-        "failed": last.and_then(|last| last.status.failed_pod_count).unwrap_or(0),
-        "stuck": targets - ended,
-        "failures": downs.len(),
-        "downSeconds": downs.iter().map(Duration::as_secs_f64).reduce(f64::max).map(round),
-        "verdict": if verdict.is_clean() { "clean".to_owned() } else { verdict.to_string() },
-    })
 }
 
 /// Lets the failures happen; yields how long each lasted.
@@ -109,7 +91,8 @@ async fn fail(scene: &Scene<'_>, failure: Failure, begun: Instant) -> anyhow::Re
     let mut downs = Vec::new();
     let twice = failure == Failure::ApiServerKilled;
     for (latest, third) in [(FIRST, 1), (SECOND, 2)].into_iter().take(if twice { 2 } else { 1 }) {
-        if reached(scene, begun + latest, third).await {
+        let enough = (scene.planted.targets.len() * third / 3).max(1);
+        if scene.until_gone(enough, begun + latest).await {
             let away = Instant::now();
             happens(plane, failure).await?;
             downs.push(away.elapsed());
@@ -134,18 +117,5 @@ async fn happens(plane: &ControlPlane, failure: Failure) -> anyhow::Result<()> {
             sleep(FROZEN).await;
             plane.thaw_api_server()
         }
-    }
-}
-
-/// Waits for a moment, or for so many thirds of the targets to be gone; says whether the job still runs then. The world
-/// knows that earlier than the status tells.
-async fn reached(scene: &Scene<'_>, latest: Instant, thirds: usize) -> bool {
-    let enough = (scene.planted.targets.len() * thirds / 3).max(1);
-    let gone = |entries: &[Entry]| entries.iter().filter(|entry| entry.effect == Effect::PodGone).count() >= enough;
-    let rest = latest.saturating_duration_since(Instant::now());
-    tokio::select! {
-        // Either way it is time.
-        _ = scene.site.world.ledger().until("targets to be gone", rest, gone) => true,
-        _ = scene.until_ended(1) => false,
     }
 }

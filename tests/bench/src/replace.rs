@@ -1,4 +1,5 @@
-//! The scenario `replace`: one job replaces all pods of a set, beside a bare client that makes the same writes.
+//! The scenarios `replace` and `crowd`: one job, or a hundred at once, replace all pods of a set, beside a bare client that makes
+//! the same writes.
 //!
 //! Takes the number of targets and the cluster; yields figures, and ratios of the host's to the bare client's. Both are
 //! processes of their own with the same account, on the same cluster, one after the other; which comes first alternates from
@@ -11,15 +12,17 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::age;
-use crate::arguments::{Mode, Modes, On, Operations};
+use crate::arguments::{Mode, Modes, On, Operations, Scenario};
 use crate::children::{BareProcess, Dropped, HostProcess};
+use crate::crowd;
+use crate::goals;
 use crate::ground::Ground;
 use crate::job_watch::{self, JobWatch, Version};
 use crate::meter::Meter;
 use crate::metrics;
 use crate::requests::Request;
 use crate::scene::figures_of;
-use crate::site::{Planted, Site, longest};
+use crate::site::{Planted, Site, longest, quick};
 use crate::spread::{self, as_f64, round};
 
 /// How long is watched whether a host writes that has nothing to do.
@@ -69,20 +72,23 @@ impl Contender {
 /// # Errors
 /// If a cluster cannot be started or a contender does not come to its end.
 pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -> anyhow::Result<Value> {
-    let rounds = asked.rounds(if targets > 1000 { 1 } else { 3 });
+    let rounds = asked.rounds_of(targets);
+    let is_crowd = asked.scenario == Scenario::Crowd;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Both) {
         let ground = Ground::for_contenders(asked.on).await?;
         let mut figures = Vec::new();
         for number in 1..=rounds {
             eprintln!("{} with {targets} targets: round {number} of {rounds}", mode.word());
-            let place = Place { ground: &ground, mode, targets, number, components };
+            let place = Place { ground: &ground, mode, targets, number, components, is_crowd };
             figures.push(place.round(asked.on == On::Real).await?);
         }
         let spread = spread::of(&figures.iter().collect::<Vec<_>>());
-        runs.push(json!({"mode": mode.word(), "targets": targets, "rounds": figures, "spread": spread}));
+        let run = json!({"mode": mode.word(), "targets": targets, "rounds": figures, "spread": spread});
+        runs.push(if is_crowd { goals::beside(run, &crowd::GOALS) } else { run });
     }
-    Ok(figures_of(asked, runs, NOTES))
+    let notes = if is_crowd { format!("{NOTES}{}", crowd::NOTES) } else { NOTES.to_owned() };
+    Ok(figures_of(asked, runs, &notes))
 }
 
 /// One round.
@@ -92,6 +98,8 @@ struct Place<'a> {
     targets: usize,
     number: u32,
     components: &'a Path,
+    /// Whether there are many jobs.
+    is_crowd: bool,
 }
 
 impl Place<'_> {
@@ -102,7 +110,7 @@ impl Place<'_> {
         }
         let mut figures = Map::new();
         for contender in order {
-            let site = Site::fresh(self.ground, &self.namespace(contender)).await?;
+            let site = Site::fresh(self.ground, &self.namespace(contender), quick()).await?;
             let planted = site.plant(self.mode, self.targets).await?;
             let found = match contender {
                 Contender::Bare => self.bare(&site, &planted).await?,
@@ -146,8 +154,13 @@ impl Place<'_> {
         let before = process.metrics().await?;
         let mut meter = Meter::start(self.ground, process.id())?;
         let begun = Instant::now();
-        site.create(&job_watch::replace("bench", &planted.names(), json!({}))).await?;
-        watch.until_succeeded("bench", longest(self.targets)).await?;
+        if self.is_crowd {
+            self.create_crowd(site, &planted.names()).await?;
+            watch.until_all_succeeded(crowd::dealt_out(&planted.names()).count(), longest(self.targets)).await?;
+        } else {
+            site.create(&job_watch::replace("bench", &planted.names(), json!({}))).await?;
+            watch.until_succeeded("bench", longest(self.targets)).await?;
+        }
         let mut figures = self.speed(begun);
         meter.until_quiet().await?;
         figures.extend(meter.figures(self.targets)?);
@@ -155,10 +168,21 @@ impl Place<'_> {
         figures.insert("writesInTenIdleSeconds".to_owned(), idle_writes(self.ground).await?.into());
         process.stop().await?;
         figures.insert("verdict".to_owned(), site.verdict(planted).await?.into());
-        let (age, gap) = ages(site, planted, &watch.of("bench"));
-        figures.insert("statusAgeMillisecondsMost".to_owned(), age);
-        figures.insert("statusGapMillisecondsMost".to_owned(), gap);
+        if self.is_crowd {
+            figures.insert("slowestToMedianJob".to_owned(), json!(crowd::slowest_to_median(&watch.all())));
+        } else {
+            let (age, gap) = ages(site, planted, &watch.of("bench"));
+            figures.insert("statusAgeMillisecondsMost".to_owned(), age);
+            figures.insert("statusGapMillisecondsMost".to_owned(), gap);
+        }
         Ok(figures.into())
+    }
+
+    /// Creates the jobs beside one another, as many users would.
+    async fn create_crowd(&self, site: &Site, names: &[String]) -> anyhow::Result<()> {
+        let jobs: Vec<_> =
+            crowd::dealt_out(names).map(|(name, targets)| job_watch::replace(&name, targets, json!({}))).collect();
+        futures::future::try_join_all(jobs.iter().map(|job| site.create(job))).await.map(drop)
     }
 
     fn speed(&self, begun: Instant) -> Map<String, Value> {

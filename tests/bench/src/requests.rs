@@ -35,6 +35,11 @@ impl Request {
         self.resource == "leases"
     }
 
+    /// Whether it changes or evicts a pod.
+    pub(crate) fn is_for_a_pod(&self) -> bool {
+        self.is_write() && ["pods", "pods/eviction"].contains(&self.resource.as_str())
+    }
+
     /// Whether it changes something, the lease apart.
     pub(crate) fn is_write(&self) -> bool {
         !["get", "list", "watch"].contains(&self.verb.as_str()) && !self.is_lease()
@@ -92,6 +97,7 @@ mod tests {
             request("patch", "pods", 409),
         ];
         assert_eq!((all(&requests), writes(&requests), acts(&requests)), (5, 4, 2));
+        assert_eq!(requests.iter().filter(|request| request.is_for_a_pod()).count(), 2);
         assert!((conflicts_percent(&requests) - 33.333).abs() < 0.001);
         assert_eq!(by_kind(&requests, 2)["create pods/eviction 201"], json!(0.5));
     }

@@ -5,15 +5,16 @@
 use std::path::Path;
 use std::time::Duration;
 
+use oarlock_sim::world::{Effect, Entry, Timings};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::interval;
+use tokio::time::{Instant, interval};
 
 use crate::arguments::{Mode, Operations};
 use crate::children::{Dropped, HostProcess};
 use crate::ground::Ground;
 use crate::job_watch::{self, JobWatch, Version, Versions};
-use crate::site::{Planted, Site, longest};
+use crate::site::{Planted, Site, longest, quick};
 use crate::spread;
 
 /// Where a host works.
@@ -25,13 +26,21 @@ pub(crate) struct Scene<'a> {
     pub(crate) watch: JobWatch,
 }
 
-/// Which pods a scene has.
+/// Which pods and plugins a scene has.
 #[derive(Clone, Copy)]
 pub(crate) struct Cast<'a> {
     pub(crate) mode: Mode,
     pub(crate) pods: usize,
     pub(crate) components: &'a Path,
     pub(crate) dropped: Dropped,
+    pub(crate) timings: Timings,
+}
+
+impl<'a> Cast<'a> {
+    /// Pods of a world that reacts at once, and Replace alone.
+    pub(crate) fn new(mode: Mode, pods: usize, components: &'a Path) -> Self {
+        Self { mode, pods, components, dropped: Dropped::Replace, timings: quick() }
+    }
 }
 
 impl<'a> Scene<'a> {
@@ -40,7 +49,7 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// If the pods never serve or the host does not start.
     pub(crate) async fn set(ground: &'a Ground, namespace: &str, cast: Cast<'_>) -> anyhow::Result<Self> {
-        let site = Site::fresh(ground, namespace).await?;
+        let site = Site::fresh(ground, namespace, cast.timings).await?;
         let planted = site.plant(cast.mode, cast.pods).await?;
         let host = HostProcess::start(&ground.kubeconfig()?, cast.components, cast.dropped).await?;
         let watch = JobWatch::start(site.client.clone(), namespace);
@@ -75,6 +84,18 @@ impl<'a> Scene<'a> {
             all.values().filter(|versions| versions.last().is_some_and(Version::is_last)).count() >= jobs
         };
         self.watch.until(&format!("the end of {jobs} jobs"), longest(jobs), ended).await
+    }
+
+    /// Waits until so many pods are gone, which the world knows earlier than a status tells, or until `latest`; says whether no job
+    /// has ended before.
+    pub(crate) async fn until_gone(&self, count: usize, latest: Instant) -> bool {
+        let gone = |entries: &[Entry]| entries.iter().filter(|entry| entry.effect == Effect::PodGone).count() >= count;
+        let rest = latest.saturating_duration_since(Instant::now());
+        tokio::select! {
+            // Either way it is time.
+            _ = self.site.world.ledger().until("pods to be gone", rest, gone) => true,
+            _ = self.until_ended(1) => false,
+        }
     }
 
     /// The first `count` pods alone, for a verdict on jobs that had no other targets.

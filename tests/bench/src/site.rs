@@ -45,21 +45,21 @@ pub(crate) fn longest(targets: usize) -> Duration {
 }
 
 /// A world that reacts at once: the figures are to be the contender's and the server's.
-fn quick() -> Timings {
+pub(crate) fn quick() -> Timings {
     let soon = Span::millis(1, 10);
     Timings { react: soon, start: soon, ready: soon, available: soon, terminate: soon }
 }
 
 impl Site {
-    /// A fresh namespace of this name.
+    /// A fresh namespace of this name, in a world whose pods take so long.
     ///
     /// # Errors
     /// If the world does not start.
-    pub(crate) async fn fresh(ground: &Ground, namespace: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn fresh(ground: &Ground, namespace: &str, timings: Timings) -> anyhow::Result<Self> {
         let client = ground.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
         let namespaces = vec![namespace.to_owned()];
-        let options = world::WorldOptions { timings: quick(), namespaces, ..world::WorldOptions::new(1, clock) };
+        let options = world::WorldOptions { timings, namespaces, ..world::WorldOptions::new(1, clock) };
         let world = World::start(ground.client(Account::World).await?, options).await?;
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
         Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })

@@ -19,7 +19,6 @@ use oarlock_bed::audit::{Audit, Request};
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{Modes, Operations};
-use crate::children::Dropped;
 use crate::ground::Ground;
 use crate::meter::Meter;
 use crate::metrics;
@@ -50,8 +49,7 @@ pub(crate) async fn run(asked: &Operations, pods: usize, components: &Path) -> a
         let mut rounds = Vec::new();
         for number in 1..=asked.rounds(1) {
             let namespace = format!("steady-{}-{number}", mode.word());
-            let scene =
-                Scene::set(&ground, &namespace, Cast { mode, pods, components, dropped: Dropped::Replace }).await?;
+            let scene = Scene::set(&ground, &namespace, Cast::new(mode, pods, components)).await?;
             rounds.push(once(scene, pods.min(JOBS)).await?);
         }
         runs.push(run_of(mode.word(), pods, rounds));

@@ -4,14 +4,15 @@ use comfy_table::{Table, presets};
 use serde_json::Value;
 
 /// What is said below figures of the API in memory.
-const SIM: &str = "On sim there are no ratios: API server, world and proxy are one process there, and it decides how fast \
-either contender is.";
+const SIM: &str = "On sim there are no ratios to a bare client: API server, world and proxy are one process there, and it decides how \
+fast either contender is.";
 
 /// The tables of one operations bench: one for each mode, host and bare client side by side where there are both.
 pub(crate) fn operations(figures: &Value) -> String {
     let runs = figures.get("runs").and_then(Value::as_array).into_iter().flatten();
     let on = text(figures.get("on"));
-    let mut tables: Vec<String> = runs.map(|run| mode(run, &on).to_string()).collect();
+    let mut tables: Vec<String> =
+        runs.flat_map(|run| [Some(mode(run, &on)), goals(run)]).flatten().map(|table| table.to_string()).collect();
     if on == "sim" {
         tables.push(SIM.to_owned());
     }
@@ -38,6 +39,17 @@ fn mode(run: &Value, on: &str) -> Table {
         table.add_row([name].into_iter().chain(columns.iter().map(|(_, found)| cell(found))));
     }
     table
+}
+
+/// The goals of a run beside what was reached, if it has any.
+fn goals(run: &Value) -> Option<Table> {
+    let rows = run.get("goals").and_then(Value::as_array)?;
+    let mut table = empty();
+    table.set_header([&format!("{}: goals", text(run.get("mode"))), "goal", "reached"]);
+    for row in rows {
+        table.add_row([text(row.get("name")), text(row.get("goal")), cell(row.get("reached"))]);
+    }
+    Some(table)
 }
 
 fn empty() -> Table {
@@ -120,5 +132,13 @@ mod tests {
         let rows: Vec<&str> = text.lines().take(4).collect();
         assert!(rows[2].contains("seconds") && rows[3].contains("create pods/eviction 201"), "{text}");
         assert!(!text.contains("host to bare |") && text.contains("no ratios"), "{text}");
+    }
+
+    #[test]
+    fn goal_stands_beside_what_was_reached() {
+        let reached = json!({"min": 1.0, "median": 1.1, "max": 1.2});
+        let run = json!({"mode": "evict", "goals": [{"name": "time", "goal": "at most 1.15", "reached": reached}]});
+        let text = operations(&json!({"on": "real", "runs": [run]}));
+        assert!(text.contains("| time         | at most 1.15 | 1.1 (1..1.2) |"), "{text}");
     }
 }

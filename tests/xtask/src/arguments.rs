@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Build host and plugin, and watch pods being replaced on an in-memory cluster
     Demo {
-        /// Handed on to `oarlock demo`
+        /// Handed on to `oarlock demo`, such as `pods` or --fast
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
@@ -50,16 +50,20 @@ pub(crate) struct Bench {
     /// How targets are replaced; each scenario has its own default
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets or pods; by default 100 and then 1,000 for `replace`, 100 for `deadline`, else 1,000
+    /// How many targets or pods; by default 100 and then 1,000 for `replace`, 100 for `deadline`, 300 for `neighbours`, 10,000 for
+    /// `crowd` and `restart`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
-    /// How often; by default 3 for `replace` up to 1,000 targets, 10 for `outage`, else 1
+    /// How often; by default 10 for `outage`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000 targets, else 1
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: Option<u32>,
     /// What fails in `outage`; by default everything, one after the other
     #[arg(long, value_enum)]
     pub(crate) failure: Option<Failure>,
-    /// Which API server operations run on; only `replace` runs on both
+    /// How many seconds the host lives in `kills`; by default 2
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) kill_every: Option<u32>,
+    /// Which API server operations run on; `replace`, `neighbours`, `rolling`, `crowd`, `kills` and `restart` run on both
     #[arg(long, value_enum)]
     pub(crate) on: Option<Ground>,
     /// Also write the figures to this file
@@ -73,9 +77,12 @@ Examples:
   cargo xtask bench operations                                    host and bare client, 100 and 1,000 targets, both modes
   cargo xtask bench operations --targets 10000 --mode collaset    one round
   cargo xtask bench operations --scenario steady                  from a change to the write that it calls for
+  cargo xtask bench operations --scenario rolling                 maxUnavailable: 10%, beside the least time that is possible
+  cargo xtask bench operations --scenario kills --mode evict      SIGKILL every two seconds, beside a host that is left alone
+  cargo xtask bench operations --scenario crowd --on sim          a hundred jobs of a hundred targets, on the in-memory API
   cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
 
-Figures are printed and never judged. What each means is said below its table. Nothing else should run meanwhile.";
+Figures are printed, some beside their goals, and never judged. What each means is said below its table. Nothing else should run meanwhile.";
 
 /// The two benches.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -99,6 +106,16 @@ pub(crate) enum Scenario {
     Deadline,
     /// The API server or its store fails in the middle of a job: how long it takes, and whether anything goes wrong
     Outage,
+    /// One job beside a plugin that misbehaves, in each of eleven ways, or does not: what it loses by that
+    Neighbours,
+    /// One job replaces all targets, a tenth of them at once: its time to the least that this world allows
+    Rolling,
+    /// A hundred jobs replace all targets at once, beside a bare client: whether one of them comes too short
+    Crowd,
+    /// One job whose host is killed again and again, and one whose host is not: what that costs, and what goes wrong
+    Kills,
+    /// One job whose host is killed and started again three times: how long until it acts
+    Restart,
 }
 
 /// How targets are replaced.
@@ -144,6 +161,7 @@ impl Bench {
         option("targets", self.targets.map(|count| count.to_string()));
         option("rounds", self.rounds.map(|count| count.to_string()));
         option("failure", self.failure.as_ref().map(word));
+        option("kill-every", self.kill_every.map(|seconds| seconds.to_string()));
         option("on", self.on.as_ref().map(word));
         words
     }

@@ -14,7 +14,7 @@ use crate::plugins;
 use crate::workspace::{WASM_ONLY, cargo, cargo_on_all, succeed};
 
 /// Test binaries that mostly wait for servers.
-const WAITING: [&str; 6] = ["real", "crash_real", "processes", "conformance", "kubectl", "watching"];
+const WAITING: [&str; 7] = ["real", "crash_real", "processes", "conformance", "kubectl", "watching", "scenarios"];
 
 /// What takes long begins first, so that both lanes end at about the same time.
 const LONG: [&str; 4] = ["real", "crash_real", "crash_sim", "sim"];

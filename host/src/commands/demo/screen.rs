@@ -46,10 +46,10 @@ impl Screen {
         self.say(&format!("{}{input}", self.bold(&format!("$ {command}")))).await
     }
 
-    /// Starts a view of a job with `targets` targets.
-    pub(super) fn view(&self, targets: usize) -> anyhow::Result<View<'_>> {
+    /// Starts a view of a job.
+    pub(super) fn view(&self) -> anyhow::Result<View<'_>> {
         self.line("")?;
-        let bar = ProgressBar::with_draw_target(Some(targets as u64), ProgressDrawTarget::hidden());
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         if self.live {
             let style = ProgressStyle::with_template("{msg}\n  [{bar:40}] {pos} of {len} targets ended, {elapsed}");
             bar.set_style(style.context("the form of the progress bar is wrong")?.progress_chars("=> "));
@@ -83,6 +83,7 @@ impl View<'_> {
         }
         if self.screen.live {
             self.bar.set_message(tables(now));
+            self.bar.set_length(now.targets.len() as u64);
             self.bar.set_position(now.ended() as u64);
         } else {
             let at = self.screen.began.elapsed().as_secs_f64();

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use oarlock_api::{OperationJob, TargetDetail};
+use oarlock_sim::world::labels;
 
 /// One moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,9 +45,13 @@ impl Snapshot {
     pub(super) fn of(pods: &[Pod], job: &OperationJob) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let details = status.target_details.unwrap_or_default();
-        let named =
-            job.spec.iter().flat_map(|spec| spec.targets.iter().flatten()).filter_map(|target| target.name.as_ref());
-        let targets = named.map(|name| target_row(name, details.iter().find(|detail| detail.name == *name))).collect();
+        // Those of a selector are named in the status alone.
+        let mut names = targets_of(job);
+        if names.is_empty() {
+            names = details.iter().map(|detail| detail.name.as_str()).collect();
+        }
+        let row = |name: &&str| target_row(name, details.iter().find(|detail| detail.name == **name));
+        let targets = names.iter().map(row).collect();
         let pods = pods.iter().map(|pod| pod_row(pod, &details, job)).collect();
         Self { pods, targets, progress: status.progress.unwrap_or_default() }
     }
@@ -60,6 +65,12 @@ impl Snapshot {
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.progress.as_str(), "Succeeded" | "Failed")
     }
+}
+
+/// The targets that the spec names.
+fn targets_of(job: &OperationJob) -> Vec<&str> {
+    let targets = job.spec.iter().flat_map(|spec| spec.targets.iter().flatten());
+    targets.filter_map(|target| target.name.as_deref()).collect()
 }
 
 fn target_row(name: &str, detail: Option<&TargetDetail>) -> TargetRow {
@@ -88,14 +99,37 @@ fn pod_row(pod: &Pod, details: &[TargetDetail], job: &OperationJob) -> PodRow {
         (false, _) => phase,
     };
     let origin = details.iter().find(|detail| new_pod(detail) == Some(name.as_str()));
-    let is_target =
-        job.spec.iter().flat_map(|spec| spec.targets.iter().flatten()).any(|t| t.name.as_ref() == Some(&name));
+    let is_target = targets_of(job).contains(&name.as_str()) || details.iter().any(|detail| detail.name == name);
     let part = match origin {
         Some(origin) => format!("takes the place of {}", origin.name),
         None if is_target => "target".to_owned(),
         None => String::new(),
     };
+    let part = [part].into_iter().chain(marks(pod)).filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
     PodRow { name, ready: format!("{}/{wanted}", if is_true("Ready") { wanted } else { 0 }), status, part }
+}
+
+/// Traffic and restarts of a pod, in words.
+fn marks(pod: &Pod) -> Vec<String> {
+    let labels = pod.metadata.labels.iter().flatten();
+    let is_operated_on = labels.into_iter().any(|(key, _)| key.contains(&format!(".{}/", labels::LIFECYCLE)));
+    let is_away =
+        is_operated_on && !pod.metadata.labels.iter().flatten().any(|(key, _)| key == labels::SERVICE_AVAILABLE);
+    let restarts: i32 = restarts_of(pod);
+    let mut words = Vec::new();
+    if is_away {
+        words.push("out of traffic".to_owned());
+    }
+    if restarts > 0 {
+        words.push(format!("restarted {restarts}x"));
+    }
+    words
+}
+
+/// How often the containers of a pod were restarted, all together.
+fn restarts_of(pod: &Pod) -> i32 {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    statuses.fold(0, |sum, container| sum.saturating_add(container.restart_count))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use kube::Client;
-use oarlock_sim::world::{Ledger, Span, Timings};
+use oarlock_sim::world::{Ledger, Span, Timings, World};
 use oarlock_wasm::{PluginState, PluginStatus, Plugins};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -20,11 +20,24 @@ use crate::controller::RESYNC;
 use crate::host::{Host, HostOptions};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
-/// The plugin files to add.
-const PLUGINS: [&str; 3] = ["replace", "greedy", "overreach"];
+/// How long a story watches that nothing happens: longer than anything in this world takes to begin, also when hurried.
+const HOLDS: Duration = Duration::from_secs(3);
+const HOLDS_HURRIED: Duration = Duration::from_secs(1);
 
-/// Grants of the two that are not shipped.
-const GRANTS: &str = include_str!("../../../manifests/demo-grants.yaml");
+/// What a story needs on its stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scenery {
+    /// The plugin files that it adds.
+    pub(super) plugins: &'static [&'static str],
+    /// Grants beside those of the shipped plugins.
+    pub(super) grants: &'static str,
+    /// Pods of the CollaSet `foo`.
+    pub(super) collaset: usize,
+    /// Pods of the Deployment `web`.
+    pub(super) deployment: usize,
+    /// OpenKruise is installed.
+    pub(super) kruise: bool,
+}
 
 /// Compiling a plugin takes well under a second; a machine that compiles Rust beside it is slower.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
@@ -33,6 +46,8 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 pub(super) struct Stage {
     plugins_from: PathBuf,
     furnished: InMemory,
+    /// How long a story watches that nothing happens.
+    hold: Duration,
     stop: CancellationToken,
     host: JoinHandle<anyhow::Result<()>>,
     plugins: Plugins,
@@ -42,13 +57,18 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Sets everything up: the host runs and serves nothing.
-    pub(super) async fn set(plugins_from: PathBuf, hurried: bool) -> anyhow::Result<Self> {
-        check_plugins(&plugins_from)?;
+    pub(super) async fn set(scenery: Scenery, plugins_from: PathBuf, hurried: bool) -> anyhow::Result<Self> {
+        let Scenery { plugins, grants, collaset, deployment, kruise } = scenery;
+        check_plugins(&plugins_from, plugins)?;
         let scratch = Scratch::new()?;
         let directory = scratch.path().join("plugins");
         std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{GRANTS}"))?;
-        let furnished = InMemory::start(Furnishing { timings: timings(hurried), foo: 3, web: 3 }).await?;
+        let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{grants}"))?;
+        let furnishing = Furnishing { timings: timings(hurried), foo: collaset, web: deployment };
+        let furnished = InMemory::start(furnishing).await?;
+        if kruise {
+            furnished.world.install_kruise().await.context("OpenKruise cannot be installed")?;
+        }
         let process = Host::start(HostOptions {
             client: furnished.client.clone(),
             plugins: directory,
@@ -63,7 +83,8 @@ impl Stage {
         let plugins = process.plugins();
         let stop = CancellationToken::new();
         let host = tokio::spawn(process.run(stop.clone()));
-        Ok(Self { scratch, plugins_from, furnished, stop, host, plugins })
+        let hold = if hurried { HOLDS_HURRIED } else { HOLDS };
+        Ok(Self { scratch, plugins_from, furnished, hold, stop, host, plugins })
     }
 
     /// A client of the cluster.
@@ -71,9 +92,19 @@ impl Stage {
         self.furnished.client.clone()
     }
 
+    /// Its scheduler, kubelets and controllers.
+    pub(super) fn world(&self) -> &World {
+        &self.furnished.world
+    }
+
     /// The physical effects on pods.
     pub(super) fn ledger(&self) -> &Ledger {
         self.furnished.world.ledger()
+    }
+
+    /// How long a story watches that nothing happens.
+    pub(super) fn hold(&self) -> Duration {
+        self.hold
     }
 
     /// Copies a plugin into the directory that the host watches.
@@ -139,8 +170,8 @@ fn file(folder: &Path, name: &str) -> Option<PathBuf> {
     [folder.join(&name), folder.join("examples").join(&name)].into_iter().find(|path| path.is_file())
 }
 
-fn check_plugins(folder: &Path) -> anyhow::Result<()> {
-    let missing: Vec<&str> = PLUGINS.into_iter().filter(|name| file(folder, name).is_none()).collect();
+fn check_plugins(folder: &Path, plugins: &[&str]) -> anyhow::Result<()> {
+    let missing: Vec<&str> = plugins.iter().copied().filter(|name| file(folder, name).is_none()).collect();
     if !missing.is_empty() {
         bail!(
             "{} has no {}.wasm: run `cargo xtask demo`, which builds them, or name their folder with --plugins-from",

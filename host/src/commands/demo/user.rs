@@ -6,7 +6,7 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::commands::in_memory::{self, NAMESPACE};
 
@@ -32,11 +32,11 @@ impl User {
         in_memory::create(&self.client, &document).await
     }
 
-    /// `kubectl patch` of the partition.
-    pub(super) async fn set_partition(&self, job: &str, partition: usize) -> anyhow::Result<()> {
-        let patch = Patch::Merge(json!({"spec": {"partition": partition}}));
+    /// `kubectl patch --type merge` of a job's spec.
+    pub(super) async fn patch(&self, job: &str, spec: &Value) -> anyhow::Result<()> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
         let patched = self.jobs().patch(job, &PatchParams::default(), &patch).await;
-        patched.map(drop).with_context(|| format!("cannot raise the partition of {job}"))
+        patched.map(drop).with_context(|| format!("cannot patch {job}"))
     }
 
     /// `kubectl get opj NAME -o yaml`.

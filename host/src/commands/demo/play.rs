@@ -1,0 +1,106 @@
+//! What every story of the demo is played with: a stage, a user and a screen.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::screen::Screen;
+use super::snapshot::Snapshot;
+use super::stage::Stage;
+use super::user::User;
+
+/// Interval between two reads of the cluster for the screen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Generous, since a machine that also compiles something is slow; a demo that waits longer hangs.
+const ACT_ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The demo while it runs.
+pub(super) struct Play {
+    pub(super) stage: Stage,
+    pub(super) user: User,
+    pub(super) screen: Screen,
+}
+
+impl Play {
+    /// Copies a plugin into the directory of the host, as an admin would.
+    pub(super) async fn drop_plugin(&self, name: &str) -> anyhow::Result<()> {
+        self.screen.command(&format!("cp {name}.wasm plugins/"), "").await?;
+        self.stage.drop_plugin(name)
+    }
+
+    /// Applies a job, as a user would.
+    pub(super) async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
+        self.screen.command("kubectl apply -f -", yaml).await?;
+        self.user.apply(yaml).await
+    }
+
+    /// Patches the spec of a job, as a user would.
+    pub(super) async fn patch(&self, job: &str, spec: &serde_json::Value) -> anyhow::Result<()> {
+        let command = format!("kubectl patch opj {job} --type merge -p '{{\"spec\":{spec}}}'");
+        self.screen.command(&command, "").await?;
+        self.user.patch(job, spec).await
+    }
+
+    /// Shows the targets of a job and the pods of its set until `until` holds.
+    pub(super) async fn watch(
+        &self,
+        (job, app): (&str, &str),
+        what: &str,
+        until: impl Fn(&Snapshot) -> bool,
+    ) -> anyhow::Result<Snapshot> {
+        let mut view = self.screen.view()?;
+        let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
+        loop {
+            let now = Snapshot::of(&self.user.pods(app).await?, &self.user.job(job).await?);
+            view.show(&now)?;
+            if until(&now) {
+                view.close()?;
+                return Ok(now);
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!(
+                    "timed out after {ACT_ENDS_WITHIN:?} waiting for {what} of job {job}; run with --log info to see why"
+                );
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until a condition of the job has a reason.
+    pub(super) async fn wait_for_condition(&self, job: &str, kind: &str, reason: &str) -> anyhow::Result<()> {
+        let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
+        loop {
+            let conditions = self.user.job(job).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+            if conditions.iter().any(|condition| condition.kind == kind && condition.reason == reason) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!("job {job} does not say {kind} with reason {reason} after {ACT_ENDS_WITHIN:?}: {conditions:?}");
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Names and UIDs, by which the ledger knows pods.
+pub(super) fn identities(pods: &[Pod]) -> Vec<(String, String)> {
+    let identity = |pod: &Pod| Some((pod.metadata.name.clone()?, pod.metadata.uid.clone()?));
+    pods.iter().filter_map(identity).collect()
+}
+
+/// An OperationJob as a user writes it; `more` is further lines of its spec.
+pub(super) fn job(name: &str, action: &str, more: &str, pods: &[Pod]) -> String {
+    let names = pods.iter().filter_map(|pod| pod.metadata.name.as_ref());
+    let targets: String = names.map(|pod| format!("\n  - name: {pod}")).collect();
+    format!("{}{more}\n  targets:{targets}\n", head(name, action))
+}
+
+/// The first lines of an OperationJob, up to its action.
+pub(super) fn head(name: &str, action: &str) -> String {
+    format!(
+        "apiVersion: apps.kusionstack.io/v1alpha1\nkind: OperationJob\nmetadata:\n  name: {name}\n  namespace: default\n\
+         spec:\n  action: {action}"
+    )
+}

@@ -1,0 +1,79 @@
+//! Scenarios of the benches with a few targets, on the in-memory API, so that a bench does not rot between two measurements.
+//!
+//! Takes the built binaries of bench and host, and built components (`cargo xtask plugins`). Outcomes are judged; no time is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs a scenario once, and yields its figures. Each goal must have been measured, unless it is a ratio to the bare client,
+/// which nobody has on the in-memory API.
+fn run(scenario: &str, more: &[&str]) -> Value {
+    let bench = Path::new(env!("CARGO_BIN_EXE_bench"));
+    let host = std::env::var_os("OARLOCK_BINARY").map_or_else(|| bench.with_file_name("oarlock"), PathBuf::from);
+    assert!(host.is_file(), "there is no host at {}: run `cargo build`, or name one in OARLOCK_BINARY", host.display());
+    let json = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{scenario}.json"));
+    let mut command = Command::new(bench);
+    command.args(["operations", "--on", "sim", "--scenario", scenario, "--mode", "evict", "--rounds", "1"]).args(more);
+    command.arg("--json").arg(&json).arg("--plugins-from").arg(components()).env("OARLOCK_BINARY", host);
+    let ended = command.output().unwrap();
+    let (shown, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{shown}\n{said}");
+    let all: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let run = all.pointer("/0/runs/0").unwrap();
+    for goal in run.get("goals").and_then(Value::as_array).unwrap() {
+        let name = goal.get("name").and_then(Value::as_str).unwrap();
+        assert!(shown.contains(name), "{name} is missing in\n{shown}");
+        let is_measured = goal.get("reached").is_some_and(|reached| !reached.is_null());
+        assert!(is_measured || name.contains("bare client"), "{name} was not measured:\n{shown}");
+    }
+    run.pointer("/spread/host").unwrap().clone()
+}
+
+fn components() -> PathBuf {
+    let target = || {
+        let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        named.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")))
+    };
+    let folder = std::env::var_os("OARLOCK_COMPONENTS").map(PathBuf::from);
+    folder.unwrap_or_else(|| target().join("wasm32-wasip2").join("release"))
+}
+
+fn count(figures: &Value, name: &str) -> f64 {
+    let median = figures.get(name).and_then(|figure| figure.get("median")?.as_f64());
+    assert!(median.is_some(), "{name} is missing in {figures}");
+    median.unwrap()
+}
+
+#[test]
+fn rolling_replaces_every_target_within_its_bound() {
+    let figures = run("rolling", &["--targets", "2"]);
+    assert_eq!(count(&figures, "wrong"), 0.0);
+    assert_eq!((count(&figures, "mostAtOnce"), count(&figures, "maxUnavailable")), (1.0, 1.0));
+    // What cannot be beaten was not.
+    assert!(count(&figures, "timeToPipelineBound") >= 1.0, "{figures}");
+}
+
+#[test]
+fn crowd_has_a_job_for_each_few_targets() {
+    let figures = run("crowd", &["--targets", "4"]);
+    assert_eq!(figures["verdict"], "clean");
+    assert!(count(&figures, "slowestToMedianJob") >= 1.0, "{figures}");
+}
+
+#[test]
+fn kills_leave_no_wrong_outcome() {
+    let figures = run("kills", &["--targets", "12", "--kill-every", "20"]);
+    assert_eq!(count(&figures, "wrong"), 0.0);
+    assert!(count(&figures, "kills") >= 1.0, "{figures}");
+}
+
+#[test]
+fn restart_is_timed_in_the_middle_of_a_job() {
+    let figures = run("restart", &["--targets", "150"]);
+    assert_eq!(count(&figures, "wrong"), 0.0);
+    assert!(count(&figures, "restarts") >= 1.0, "{figures}");
+}
