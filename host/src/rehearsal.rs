@@ -8,17 +8,17 @@
 mod answers;
 mod calls;
 mod neighbours;
+mod rehearsed_target;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use oarlock_api::{OperationJob, TargetError};
+use oarlock_api::OperationJob;
 use oarlock_core::cluster::live_reads::LiveReads;
 use oarlock_core::cluster::writes::{Priority, StoredShard, Write};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::job::spec::Invalid;
-use oarlock_core::job::state::TargetState;
 use oarlock_core::job::time::after;
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Lifecycle;
@@ -37,6 +37,7 @@ use oarlock_wasm::Plugins;
 
 use self::answers::Answers;
 use self::calls::call_plugin;
+pub use self::rehearsed_target::RehearsedTarget;
 
 /// The longest wait that is skipped: until the next slot for a record, or before an end is recorded. What a plugin or a spec
 /// asks to wait for is longer, or brings nothing new.
@@ -57,27 +58,6 @@ pub struct Stage {
     pub known: LiveReads,
 }
 
-/// One target at the end of a rehearsal.
-#[derive(Clone, Debug)]
-pub struct RehearsedTarget {
-    /// Its name.
-    pub name: String,
-    /// Its state, as the job's status would show it.
-    pub state: TargetState,
-    /// What kept it from starting at once.
-    pub bound: Option<StartBound>,
-    /// The mutations that its plugin proposes first, where it proposes any.
-    pub mutations: Vec<Mutation>,
-    /// The first writes for it: those of the mutations, or the one that begins the PodOpsLifecycle on its pod.
-    pub writes: Vec<Write>,
-    /// Those writes begin the PodOpsLifecycle, and the mutations come after that.
-    pub begins_lifecycle: bool,
-    /// Its plugin was called, and lacked nothing that it had to read.
-    pub answered: bool,
-    /// The trouble of the last call, which may pass.
-    pub trouble: Option<TargetError>,
-}
-
 /// The rounds of one job, and what came of them.
 pub struct Rehearsal<'a> {
     stage: &'a Stage,
@@ -88,6 +68,8 @@ pub struct Rehearsal<'a> {
     tables: SharedTables,
     answers: Answers,
     now: Timestamp,
+    /// The namespace has the label that jobs on nodes need.
+    node_operations: bool,
     /// The first writes of each target.
     writes: BTreeMap<u32, Vec<Write>>,
     /// The first mutations of each target, and the targets whose first writes were made without them.
@@ -131,6 +113,7 @@ impl<'a> Rehearsal<'a> {
             memory: JobMemory::default(),
             tables: SharedTables::default(),
             now: stage.cluster.clock().now(),
+            node_operations: false,
             writes: BTreeMap::new(),
             mutations: BTreeMap::new(),
             begin_lifecycle: BTreeSet::new(),
@@ -140,10 +123,10 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Has the other jobs of the namespace count: what they work on, and how many targets they have in flight. Returns what
+    /// Has the other jobs count: what they work on, and how many targets they have in flight. Returns what
     /// could not be read.
     pub async fn beside_other_jobs(&mut self) -> Option<String> {
-        neighbours::note(&self.stage.cluster, &self.key, &self.tables, self.now).await
+        neighbours::note(&self.stage.cluster, (&self.key, &self.job), &self.tables, self.now).await
     }
 
     /// What starts at once: rounds until nothing more would happen without a change in the cluster. Yields the targets in
@@ -191,10 +174,13 @@ impl<'a> Rehearsal<'a> {
 
     async fn check_namespace(&mut self) -> Result<(), RehearsalError> {
         let namespace = self.key.namespace.clone();
-        match self.answers.namespace_terminating().await {
+        match self.answers.namespace().await {
             None => Err(RehearsalError::NoNamespace(namespace)),
-            Some(true) => Err(RehearsalError::NamespaceTerminating(namespace)),
-            Some(false) => Ok(()),
+            Some(found) if found.terminating => Err(RehearsalError::NamespaceTerminating(namespace)),
+            Some(found) => {
+                self.node_operations = found.node_operations;
+                Ok(())
+            }
         }
     }
 
@@ -237,7 +223,7 @@ impl<'a> Rehearsal<'a> {
         lock(&self.tables).budgets = Budgets::default();
         let Self { stage, key, plugin, memory, tables, .. } = self;
         let Some(round) = Round::begin(key, &observed, plugin, stage.cluster.store(), memory) else { return Ok(None) };
-        if let Err(invalid) = &round.spec {
+        if let Some(invalid) = round.invalid() {
             return Err(RehearsalError::Invalid(invalid.clone()));
         }
         let (plan, _events) = prepare(&round, memory, refreshed, tables, &mut WriteQueue::default());
@@ -283,25 +269,7 @@ impl<'a> Rehearsal<'a> {
             live,
             served: self.stage.cluster.served(),
             namespace_terminating: false,
+            node_operations: self.node_operations,
         }
-    }
-
-    fn targets(&self) -> Vec<RehearsedTarget> {
-        let target = |(index, state): (u32, &TargetState)| RehearsedTarget {
-            name: self.memory.state.name(index).to_owned(),
-            state: self.memory.latest(index).unwrap_or(state).clone(),
-            bound: self.bounds.get(&index).copied(),
-            mutations: self.mutations.get(&index).cloned().unwrap_or_default(),
-            writes: self.writes.get(&index).cloned().unwrap_or_default(),
-            begins_lifecycle: self.begin_lifecycle.contains(&index),
-            answered: self.answered.contains(&index),
-            trouble: self
-                .memory
-                .targets
-                .get(&index)
-                .and_then(|known| known.trouble.clone())
-                .map(|(trouble, _)| trouble),
-        };
-        (0_u32..).zip(&self.memory.state.targets).map(target).collect()
     }
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::round::context::Observed;
-use oarlock_core::round::fit::NODE_OPERATIONS;
+use oarlock_core::round::fit::allows_nodes;
 use oarlock_core::round::shards::shard_name;
 
 use crate::cluster::{Cluster, Link};
@@ -71,7 +71,6 @@ impl Cluster {
             _ => None,
         };
         let namespace = self.link.objects.store.get(&ObjectKey::namespace(&key.namespace));
-        let is_true = |namespace: &Object| namespace.labels.get(NODE_OPERATIONS) == Some("true");
         let discovery = self.link.discovery.clone();
         Ok(Observed {
             // Read last, so that it is not before anything that was seen.
@@ -81,7 +80,7 @@ impl Cluster {
             live,
             served: Arc::new(move |kind| discovery.serves(kind)),
             namespace_terminating: namespace.as_ref().is_some_and(|namespace| namespace.terminating()),
-            node_operations: namespace.is_some_and(|namespace| is_true(&namespace)),
+            node_operations: namespace.is_some_and(|namespace| allows_nodes(&namespace)),
         })
     }
 }

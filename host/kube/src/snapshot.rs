@@ -64,19 +64,19 @@ impl Cluster {
         futures::stream::iter(lists).buffered(AT_ONCE).collect().await
     }
 
-    /// The jobs of a namespace.
+    /// The jobs of a namespace, or of all.
     ///
     /// # Errors
     /// Why they were not listed.
-    pub async fn jobs_once(&self, namespace: &str) -> Result<Vec<OperationJob>, UnlistedKind> {
+    pub async fn jobs_once(&self, namespace: Option<&str>) -> Result<Vec<OperationJob>, UnlistedKind> {
         self.link.documents(&Kind::job(), namespace).await
     }
 
-    /// The OperationRecords of all jobs of a namespace.
+    /// The OperationRecords of all jobs of a namespace, or of all.
     ///
     /// # Errors
     /// Why they were not listed.
-    pub async fn records_once(&self, namespace: &str) -> Result<Vec<OperationRecord>, UnlistedKind> {
+    pub async fn records_once(&self, namespace: Option<&str>) -> Result<Vec<OperationRecord>, UnlistedKind> {
         self.link.documents(&Kind::record(), namespace).await
     }
 
@@ -112,7 +112,7 @@ impl Link {
         let WatchedKind { labels_indexed, fields_indexed, .. } = watched;
         let projection = self.objects.projection(&kind);
         let pick = |item| self.objects.project(&item, &kind).filter(|object: &Object| object.key.kind == kind);
-        let listed = self.items(&kind, namespace, &projection, pick).await;
+        let listed = self.items(&kind, Some(namespace), &projection, pick).await;
         // Also where it was not listed: it has no objects then.
         self.objects.store.keep(&kind, Indexed { labels: labels_indexed, fields: fields_indexed });
         let count = listed.map(|(objects, version)| {
@@ -123,7 +123,11 @@ impl Link {
         (kind, count)
     }
 
-    async fn documents<T: DeserializeOwned>(&self, kind: &Kind, namespace: &str) -> Result<Vec<T>, UnlistedKind> {
+    async fn documents<T: DeserializeOwned>(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+    ) -> Result<Vec<T>, UnlistedKind> {
         // One that cannot be read costs itself, as in the host.
         let pick = |item| serde_json::from_value(item).ok();
         self.items(kind, namespace, &Projection::everything(), pick).await.map(|(items, _)| items)
@@ -132,7 +136,7 @@ impl Link {
     async fn items<T>(
         &self,
         kind: &Kind,
-        namespace: &str,
+        namespace: Option<&str>,
         projection: &Projection,
         pick: impl Fn(serde_json::Value) -> Option<T>,
     ) -> Result<(Vec<T>, u64), UnlistedKind> {
@@ -141,7 +145,7 @@ impl Link {
             true => UnlistedKind::NotServed { message: sentence(&error) },
             false => UnlistedKind::Failed { message: sentence(&error) },
         })?;
-        let from = Collection { resource: &resource, namespace: Some(namespace), labels: None };
+        let from = Collection { resource: &resource, namespace, labels: None };
         let listed = self.transport.list(from, projection, pick).await.map_err(|error| match &error {
             ListError::Unknown { .. } => UnlistedKind::NotServed { message: sentence(&error) },
             ListError::List { source, .. } if source.is(403) => {

@@ -4,12 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::round::fit::allows_nodes;
 use oarlock_kube::Cluster;
 
 use crate::rehearsal::Stage;
 
 /// Objects of a kind that are read by name. Where more are wanted, all of the namespace are listed once.
 const BY_NAME: usize = 8;
+
+/// What a round has to know of its namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NamespaceFacts {
+    /// It is being deleted.
+    pub(super) terminating: bool,
+    /// It has the label that jobs on nodes need.
+    pub(super) node_operations: bool,
+}
 
 /// The answers so far.
 pub(super) struct Answers {
@@ -33,15 +43,17 @@ impl Answers {
         self.known.answered.len() + self.known.failed.len()
     }
 
-    /// Whether the job's namespace is being deleted; `None` if it is not there. Whoever may not read it knows the namespace.
-    pub(super) async fn namespace_terminating(&mut self) -> Option<bool> {
+    /// The job's namespace; `None` if it is not there. Of one that may not be read nothing speaks against the job.
+    pub(super) async fn namespace(&self) -> Option<NamespaceFacts> {
         let key = ObjectKey::namespace(&self.namespace);
         let read = LiveRead::Object(key.clone());
         let answer = self.cluster.read_once(std::slice::from_ref(&read)).await;
         match answer.objects.get(&key) {
-            Some(Some(namespace)) => Some(namespace.terminating()),
+            Some(Some(namespace)) => {
+                Some(NamespaceFacts { terminating: namespace.terminating(), node_operations: allows_nodes(namespace) })
+            }
             Some(None) => None,
-            None => Some(false),
+            None => Some(NamespaceFacts { terminating: false, node_operations: true }),
         }
     }
 

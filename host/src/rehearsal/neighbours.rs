@@ -1,4 +1,4 @@
-//! The other jobs of a namespace, as a rehearsal has to respect them: what they work on, what they have claimed, and how many
+//! The other jobs, as a rehearsal has to respect them: what they work on, what they have claimed, and how many
 //! targets of each plugin are in flight.
 
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_core::cluster::live_reads::LiveReads;
 use oarlock_core::job::key::JobKey;
+use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_core::round::context::Observed;
 use oarlock_core::round::memory::JobMemory;
 use oarlock_core::round::refresh::refresh;
@@ -15,9 +16,16 @@ use oarlock_core::shared::tables::{SharedTables, lock};
 use oarlock_kube::Cluster;
 use oarlock_kube::snapshot::UnlistedKind;
 
-/// Notes all jobs of the namespace of `own` but that one. Returns a sentence where they could not be read.
-pub(super) async fn note(cluster: &Cluster, own: &JobKey, tables: &SharedTables, now: Timestamp) -> Option<String> {
-    let others = match cluster.jobs_once(&own.namespace).await {
+/// Notes the jobs of the namespace but the own one; of all namespaces for one on nodes, since all share them. Returns a sentence where they could not be read.
+pub(super) async fn note(
+    cluster: &Cluster,
+    (own, job): (&JobKey, &OperationJob),
+    tables: &SharedTables,
+    now: Timestamp,
+) -> Option<String> {
+    let on_nodes = job.spec.as_ref().and_then(|spec| spec.target_kind.as_deref()) == Some(TargetKind::Node.word());
+    let namespace = (!on_nodes).then_some(own.namespace.as_str());
+    let others = match cluster.jobs_once(namespace).await {
         Ok(jobs) => jobs,
         Err(UnlistedKind::NotServed { .. }) => {
             return Some(
@@ -29,7 +37,7 @@ pub(super) async fn note(cluster: &Cluster, own: &JobKey, tables: &SharedTables,
     };
     let others: Vec<OperationJob> = others.into_iter().filter(|job| key(job) != *own).collect();
     let sharded = others.iter().any(|job| job.status.as_ref().is_some_and(|status| status.records.is_some()));
-    let read = if sharded { cluster.records_once(&own.namespace).await } else { Ok(Vec::new()) };
+    let read = if sharded { cluster.records_once(namespace).await } else { Ok(Vec::new()) };
     let (records, failed) = match read {
         Ok(records) => (records, None),
         Err(error) => {
@@ -60,6 +68,7 @@ fn note_job(
         live: LiveReads::default(),
         served: cluster.served(),
         namespace_terminating: false,
+        node_operations: true,
     };
     refresh(&mut memory, &job, &observed);
     wait_for_kinds(&key, &mut memory, tables, now);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::object::Object;
 use crate::job::key::JobKey;
 use crate::job::spec::{Invalid, ValidSpec};
 use crate::plugin::lookup::PluginLookup;
@@ -36,6 +37,11 @@ pub fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid
 
 /// The label that a namespace needs, with the value `true`, for jobs on nodes.
 pub const NODE_OPERATIONS: &str = "oarlock.dev/node-operations";
+
+/// True if jobs on nodes start in this namespace.
+pub fn allows_nodes(namespace: &Object) -> bool {
+    namespace.labels.get(NODE_OPERATIONS) == Some("true")
+}
 
 /// Why a job on targets of this kind starts none in its namespace, which has the label for nodes if `labelled`.
 pub fn unlabelled(key: &JobKey, kind: TargetKind, labelled: bool) -> Option<Invalid> {

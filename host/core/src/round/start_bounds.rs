@@ -20,7 +20,7 @@ pub enum StartBound {
     /// `spec.partition`.
     Partition,
     /// Another job has a hold on its pod, or an operation of the PodOpsLifecycle is under way on it.
-    PodBusy,
+    TargetBusy,
     /// `spec.parallelism`.
     Parallelism,
     /// The most targets that the plugin may have in flight, of this job or of all.
@@ -49,7 +49,7 @@ pub fn start_bounds(round: &Round<'_>, memory: &JobMemory, tables: &Tables) -> B
             _ if round.brakes.paused => StartBound::Paused,
             _ if round.brakes.too_many_failed => StartBound::Failures,
             _ if place >= eligible => StartBound::Partition,
-            _ if busy(index) => StartBound::PodBusy,
+            _ if busy(index) => StartBound::TargetBusy,
             _ if unread(index) => StartBound::Unread,
             Some(bound) => bound,
             None if within.binary_search(index).is_err() => StartBound::MaxUnavailable,
