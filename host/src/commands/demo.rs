@@ -55,7 +55,7 @@ pub(crate) struct DemoArgs {
 enum Story {
     /// Plugins come into a running host, replace pods, and are held to their grants; ten seconds
     Plugins,
-    /// Pods are replaced and restarted within bounds, with a pause, a failure and a resume; a minute
+    /// A plan; then pods are replaced and restarted within bounds, with a pause, a failure and a resume; a minute
     Pods,
 }
 

@@ -68,6 +68,11 @@ impl JobClient {
         Ok(Self { client, server, namespace })
     }
 
+    /// The jobs of a namespace, by a client that is there already; `server` is what errors call its cluster.
+    pub(super) fn of(client: kube::Client, server: &str, namespace: &str) -> Self {
+        Self { client, server: server.to_owned(), namespace: namespace.to_owned() }
+    }
+
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
     }

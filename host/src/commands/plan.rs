@@ -16,11 +16,12 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use k8s_openapi::jiff::Timestamp;
+use oarlock_api::OperationJob;
 use oarlock_kube::{Cluster, Setup};
-use oarlock_view::{TargetRows, plan_document, plan_text};
+use oarlock_view::{JobPlan, TargetRows, plan_document, plan_text};
 
 use self::local_plugin::LocalPlugin;
-use self::report::Progress;
+pub(super) use self::report::Progress;
 use super::jobs::{JobClient, NamespaceArgs};
 use super::{host, print};
 use crate::manifests::HOST_NAMESPACE;
@@ -82,14 +83,43 @@ pub(crate) enum PlanOutput {
     Json,
 }
 
-/// Plans the job.
+/// What a plan is made from, on this machine.
+pub(super) struct Sources {
+    pub(super) job: OperationJob,
+    /// As `--plugins` and `--grants` name them.
+    pub(super) plugins: Option<PathBuf>,
+    pub(super) grants: Option<PathBuf>,
+    /// Have the API server try the first changes.
+    pub(super) server: bool,
+    /// Where the lease of the host is.
+    pub(super) host_namespace: String,
+}
+
+/// Plans the job and prints the plan.
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let PlanArgs { job, plugins, grants, server, all, output, host_namespace, place } = args;
-    let job = job_file::read(&job)?;
-    let progress = Progress::on_terminal();
+    let sources = Sources { job: job_file::read(&job)?, plugins, grants, server, host_namespace };
     let named = place.named().map(str::to_owned);
-    let client = JobClient::new(place).await?;
-    let job = job_file::placed(job, named.as_deref(), client.namespace())?;
+    let progress = Progress::on_terminal();
+    let plan = make(JobClient::new(place).await?, named.as_deref(), sources, &progress).await?;
+    progress.end();
+    let text = match output {
+        Some(PlanOutput::Json) => plan_document(&plan).context("cannot write the plan as JSON")?,
+        None => plan_text(&plan, if all { TargetRows::All } else { TargetRows::First }),
+    };
+    let printed = print(&text)?;
+    Ok(if plan.has_trouble() { ExitCode::from(TROUBLE) } else { printed })
+}
+
+/// Makes the plan of a job, whose namespace is its own, the `named` one or the client's.
+pub(super) async fn make(
+    client: JobClient,
+    named: Option<&str>,
+    sources: Sources,
+    progress: &Progress,
+) -> anyhow::Result<JobPlan> {
+    let Sources { job, plugins, grants, server, host_namespace } = sources;
+    let job = job_file::placed(job, named, client.namespace())?;
     let client = client.in_namespace(job.namespace());
     let served = cluster_plugin::served(&client, &host_namespace).await;
     let Some(plugins) = plugins else { return Err(local_plugin::none_named(job.action(), &served)) };
@@ -115,14 +145,8 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     plan.warnings.extend(shown::warnings(&stage, &first, &later));
     plan.warnings.extend(budgets::warnings(&client, &stage, &later).await);
     if server {
-        tried::ask(&client, &stage, (&job, &later), &mut plan, &progress).await?;
+        tried::ask(&client, &stage, (&job, &later), &mut plan, progress).await?;
     }
     plan.count();
-    progress.end();
-    let text = match output {
-        Some(PlanOutput::Json) => plan_document(&plan).context("cannot write the plan as JSON")?,
-        None => plan_text(&plan, if all { TargetRows::All } else { TargetRows::First }),
-    };
-    let printed = print(&text)?;
-    Ok(if plan.has_trouble() { ExitCode::from(TROUBLE) } else { printed })
+    Ok(plan)
 }

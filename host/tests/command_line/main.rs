@@ -111,8 +111,14 @@ fn the_demo_of_pods_keeps_its_bounds_holds_at_a_pause_and_a_failure_and_ends_wit
     let ended = oarlock(&["demo", "pods", "--fast", "--plugins-from", &folder]);
     let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
     assert!(ended.status.success(), "{shown}\n{errors}");
-    assert_eq!(shown.lines().last(), Some("11 of 11 checks hold"), "{shown}\n{errors}");
-    for words in ["maxUnavailable: 34%", "container restarted -> operation over -> in traffic again", "RestartFailed"] {
+    assert_eq!(shown.lines().last(), Some("13 of 13 checks hold"), "{shown}\n{errors}");
+    for words in [
+        "4 x web-",
+        "after MaxUnavailable",
+        "maxUnavailable: 34%",
+        "container restarted -> operation over -> in traffic again",
+        "RestartFailed",
+    ] {
         assert!(shown.contains(words), "{words:?} is missing in\n{shown}");
     }
 }

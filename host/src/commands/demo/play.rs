@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
+use oarlock_view::{Comparison, JobPlan, TargetRows, plan_text};
 
 use super::screen::Screen;
 use super::snapshot::Snapshot;
@@ -28,6 +29,21 @@ impl Play {
     pub(super) async fn drop_plugin(&self, name: &str) -> anyhow::Result<()> {
         self.screen.command(&format!("cp {name}.wasm plugins/"), "").await?;
         self.stage.drop_plugin(name)
+    }
+
+    /// Plans a job, as a user would, once the lease of the host says what it serves: it does with its next renewal.
+    pub(super) async fn plan(&self, yaml: &str) -> anyhow::Result<JobPlan> {
+        self.screen.command("oarlock plan - --plugins plugins --server", yaml).await?;
+        let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
+        let plan = loop {
+            let plan = self.user.plan(yaml, self.stage.plugin_directory()).await?;
+            if plan.cluster.comparison != Comparison::Unknown || tokio::time::Instant::now() > deadline {
+                break plan;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        };
+        self.screen.say(&plan_text(&plan, TargetRows::First)).await?;
+        Ok(plan)
     }
 
     /// Applies a job, as a user would.

@@ -1,4 +1,4 @@
-//! The acts of the story of pods, in order: operations within bounds, a pause, a failure and a resume.
+//! The acts of the story of pods, in order: a plan, operations within bounds, a pause, a failure and a resume.
 //!
 //! Host and world are driven only as a user could drive them, but for one container that the world is told to break. What
 //! came of it is judged by the versions of the pods and by the world's ledger ([`observed`]), never by a job's status.
@@ -49,6 +49,7 @@ pub(super) async fn tell(play: &Play) -> anyhow::Result<bool> {
 impl PodActs<'_> {
     async fn all(&mut self) -> anyhow::Result<()> {
         self.begin().await?;
+        self.plan().await?;
         self.rolling().await?;
         self.restart().await?;
         let careful = self.pause().await?;

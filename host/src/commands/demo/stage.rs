@@ -107,10 +107,15 @@ impl Stage {
         self.hold
     }
 
+    /// The directory that the host watches.
+    pub(super) fn plugin_directory(&self) -> PathBuf {
+        self.scratch.path().join("plugins")
+    }
+
     /// Copies a plugin into the directory that the host watches.
     pub(super) fn drop_plugin(&self, name: &str) -> anyhow::Result<()> {
         let from = file(&self.plugins_from, name).with_context(|| format!("{name}.wasm is gone"))?;
-        let to = self.scratch.path().join("plugins").join(format!("{name}.wasm"));
+        let to = self.plugin_directory().join(format!("{name}.wasm"));
         std::fs::copy(&from, &to)
             .map(drop)
             .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))

@@ -1,14 +1,20 @@
 //! The user of the demo: kubectl's operations, done by a client that sees only what any user sees.
 
+use std::path::PathBuf;
+
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
+use oarlock_view::JobPlan;
 use serde_json::{Value, json};
 
 use crate::commands::in_memory::{self, NAMESPACE};
+use crate::commands::jobs::JobClient;
+use crate::commands::plan::{self, Sources};
+use crate::manifests::HOST_NAMESPACE;
 
 /// A user with kubectl's rights.
 #[derive(Clone)]
@@ -32,11 +38,30 @@ impl User {
         in_memory::create(&self.client, &document).await
     }
 
+    /// `oarlock plan job.yaml --plugins DIR --server`.
+    pub(super) async fn plan(&self, yaml: &str, plugins: PathBuf) -> anyhow::Result<JobPlan> {
+        let sources = Sources {
+            job: serde_saphyr::from_str(yaml).context("the job is not YAML")?,
+            plugins: Some(plugins),
+            grants: None,
+            server: true,
+            host_namespace: HOST_NAMESPACE.to_owned(),
+        };
+        let client = JobClient::of(self.client.clone(), "the cluster in memory", NAMESPACE);
+        plan::make(client, None, sources, &plan::Progress::on_terminal()).await
+    }
+
     /// `kubectl patch --type merge` of a job's spec.
     pub(super) async fn patch(&self, job: &str, spec: &Value) -> anyhow::Result<()> {
         let patch = Patch::Merge(json!({ "spec": spec }));
         let patched = self.jobs().patch(job, &PatchParams::default(), &patch).await;
         patched.map(drop).with_context(|| format!("cannot patch {job}"))
+    }
+
+    /// `kubectl get opj`, as a number.
+    pub(super) async fn jobs_there(&self) -> anyhow::Result<usize> {
+        let listed = self.jobs().list(&ListParams::default()).await;
+        Ok(listed.context("cannot list the jobs")?.items.len())
     }
 
     /// `kubectl get opj NAME -o yaml`.

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 const PACE: Duration = Duration::from_millis(100);
 
 /// The line.
-pub(super) struct Progress {
+pub(in crate::commands) struct Progress {
     shows: bool,
     written: Cell<Option<Instant>>,
 }
 
 impl Progress {
     /// Shown only where standard error is a terminal.
-    pub(super) fn on_terminal() -> Self {
+    pub(in crate::commands) fn on_terminal() -> Self {
         Self { shows: std::io::stderr().is_terminal(), written: Cell::new(None) }
     }
 
