@@ -53,6 +53,9 @@ pub(crate) struct Operations {
     /// What fails in `outage`; everything, one after the other, where this is not given
     #[arg(long, value_enum)]
     pub(crate) failure: Option<Failure>,
+    /// What the other plugin does in `neighbours`, such as `huge-output-in-operate`; all, one after the other, where this is not given
+    #[arg(long)]
+    pub(crate) misdeed: Option<String>,
     /// How long the host lives in `kills`
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: u32,

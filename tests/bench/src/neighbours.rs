@@ -61,7 +61,7 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
     let ground = Ground::for_contenders(asked.on).await?;
     let mut runs = Vec::new();
     for mode in asked.modes(Modes::Evict) {
-        for misdeed in MISDEEDS {
+        for misdeed in misdeeds(asked.misdeed.as_deref())? {
             let mut rounds = Vec::new();
             for number in 1..=asked.rounds(1) {
                 eprintln!("{} beside {misdeed}: round {number}", mode.word());
@@ -74,6 +74,13 @@ pub(crate) async fn run(asked: &Operations, targets: usize, components: &Path) -
         }
     }
     Ok(figures_of(asked, runs, NOTES))
+}
+
+/// All, or the one that is asked for.
+fn misdeeds(asked: Option<&str>) -> anyhow::Result<Vec<&'static str>> {
+    let found: Vec<_> = MISDEEDS.into_iter().filter(|misdeed| asked.is_none_or(|asked| asked == *misdeed)).collect();
+    anyhow::ensure!(!found.is_empty(), "--misdeed must be one of {}", MISDEEDS.join(", "));
+    Ok(found)
 }
 
 /// One round: alone and beside the misdeed, in turned order.
