@@ -30,18 +30,16 @@ on_sim! {
     granting::a_plugin_that_wants_another_field_of_pods_rests_no_other,
     hostile::a_plugin_whose_kinds_are_being_listed_keeps_no_other_job_waiting,
     hostile::a_plugin_that_never_converges_is_visited_less_and_less_often,
-    lifecycle::pods_are_restarted_in_place_once_their_traffic_is_drained,
-    lifecycle::without_kruise_pods_are_restarted_by_eviction,
-    lifecycle::a_pod_with_another_operation_is_waited_for,
-    lifecycle::a_lifecycle_that_nobody_drives_is_shown_and_its_labels_go_with_the_job,
     lifecycle::what_a_lifecycle_waits_for_is_named,
-    dry_runs::a_dry_run_begins_no_lifecycle,
-    lifecycle::a_container_that_cannot_be_restarted_fails_its_target,
     releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
     records::records_that_were_removed_or_stripped_are_written_anew,
     nodes::a_cordon_of_a_job_that_vanished_is_taken_off,
     many::of_ten_thousand_targets_every_second_one_fails,
-    retrying::each_attempt_restarts_a_container_once,
     retrying::targets_in_records_are_tried_again_too,
     many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,
+}
+
+// A cluster without OpenKruise.
+on_sim! {
+    lifecycle::without_kruise_pods_are_restarted_by_eviction,
 }

@@ -6,11 +6,14 @@
 use std::sync::Arc;
 
 use kube::Client;
+use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
 use oarlock_wasm::Plugins;
 use serde_json::{Value, json};
+
+use crate::components::{GRANTS, RESTART_GRANTS};
 
 /// These components, compiled and published under these grants. Clones share what was compiled, so that many hosts, one
 /// after the other, cost one compilation.
@@ -40,7 +43,9 @@ pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<C
 pub(super) const UNCHECKED: &str = "scenarios.test/unchecked";
 
 pub(super) async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
-    let mut documents = install::documents(&oarlock::manifests()?)?;
+    let grants = oarlock_wasm::parse_grants(&format!("{GRANTS}---\n{RESTART_GRANTS}"))?;
+    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
     for document in &mut documents {
         if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
             && let Some(spec) = document.get_mut("spec").and_then(Value::as_object_mut)
