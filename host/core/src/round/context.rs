@@ -228,7 +228,7 @@ impl<'a> Round<'a> {
         };
         let begin = match target.between_attempts() {
             true => {
-                let free = || self.target(index, memory).is_some_and(|own| !own.is_busy(own.object().as_deref()));
+                let free = || self.target(index, memory).is_some_and(|own| own.busy(own.object().as_deref()).is_none());
                 target.next_attempt.filter(|_| !target.owes_release() && self.may_try_again() && free())
             }
             false => {

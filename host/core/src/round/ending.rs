@@ -168,7 +168,7 @@ impl Target<'_> {
         if object.is_none() && !self.round.live.has(&self.live_read()) {
             return Need::Read([self.live_read()].into());
         }
-        if self.is_busy(object.as_deref()) {
+        if self.busy(object.as_deref()).is_some() {
             return Need::Rest;
         }
         let takes_part = object.as_deref().filter(|pod| self.round.takes_part(pod));

@@ -5,7 +5,7 @@
 
 use crate::cluster::writes::budget_of;
 use crate::job::progress::{Counts, targets};
-use crate::job::state::{SHARD, TargetState, cut};
+use crate::job::state::{Progress, SHARD, TargetState, cut};
 use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
@@ -104,7 +104,7 @@ fn no_start(round: &Round<'_>, memory: &JobMemory, counts: Counts) -> Option<Hel
     if partition.is_some_and(|most| started >= most as usize) {
         return Some(HeldBack::new("Partition", "no target is in flight; raise spec.partition to start more"));
     }
-    if let Some(held) = held_by_another(memory) {
+    if let Some(held) = held_by_another(memory).or_else(|| busy(memory)) {
         return Some(held);
     }
     let plugin = round.serving()?;
@@ -130,6 +130,15 @@ fn held_by_another(memory: &JobMemory) -> Option<HeldBack> {
         memory.state.name(*index)
     );
     Some(HeldBack::new("Other jobs", sentence))
+}
+
+/// Says what is under way on the pod of the first target that waits for the end of that.
+fn busy(memory: &JobMemory) -> Option<HeldBack> {
+    let pending = |index: &u32| memory.latest(*index).is_some_and(|state| state.progress == Progress::Pending);
+    let mut waiting = memory.targets.iter().filter(|(index, known)| known.waits_for_object && pending(index));
+    let busy = waiting.find_map(|(_, known)| known.busy.as_ref())?;
+    let sentence = format!("no target is in flight; {busy}: the next start once that ends");
+    Some(HeldBack::new("Lifecycle", sentence))
 }
 
 /// The obstacles of the targets in flight, if each of them meets one. Of very many, the first ones speak for all.

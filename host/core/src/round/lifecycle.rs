@@ -58,11 +58,10 @@ impl Round<'_> {
 }
 
 impl Target<'_> {
-    /// True if no operation of this job can begin on the pod: somebody else has begun one, or the last attempt's is still
-    /// being cancelled. A change of the pod ends that.
-    pub(super) fn is_busy(&self, pod: Option<&Object>) -> bool {
-        let takes_part = pod.filter(|pod| self.round.takes_part(pod));
-        takes_part.is_some_and(|pod| self.round.operation().busy(pod).is_some())
+    /// Why no operation of this job can begin on the pod: somebody else has begun one, or the last attempt's is still being
+    /// cancelled. A change of the pod ends that.
+    pub(super) fn busy(&self, pod: Option<&Object>) -> Option<String> {
+        self.round.operation().busy(pod.filter(|pod| self.round.takes_part(pod))?)
     }
 
     /// The verdict that records `state` and begins the operation on a pod.

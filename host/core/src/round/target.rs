@@ -146,7 +146,8 @@ impl Target<'_> {
         };
         let held = round.is_exclusive() && holds::holders(&object).any(|holder| holder != round.job.uid);
         let takes_part = round.takes_part(&object);
-        if held || self.is_busy(Some(&object)) {
+        known.busy = self.busy(Some(&object));
+        if held || known.busy.is_some() {
             known.waits_for_object = true;
             known.news = false;
             // What a live read was refused for is over: its object is seen.

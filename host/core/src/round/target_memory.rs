@@ -81,6 +81,8 @@ pub struct TargetMemory {
     pub waits_for_object: bool,
     /// The job that has its object, where it waits for that.
     pub waits_for_job: Option<JobKey>,
+    /// What is under way on its pod, in a sentence, where it waits for that.
+    pub busy: Option<String>,
     /// In a dry run, the requests that are tried for it.
     pub trial: Option<Trial>,
 }

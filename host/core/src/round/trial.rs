@@ -61,7 +61,7 @@ impl Target<'_> {
         Verdict { state: Some(ended(&state, progress, self.round.second(), error)), events, ..Verdict::default() }
     }
 
-    /// What the host would await or do before the first change.
+    /// What the host would await or do before the plugin is asked.
     fn before(&self, pod: Option<&Object>) -> Vec<String> {
         let Some(pod) = pod else { return Vec::new() };
         let held = self.round.would_be_exclusive() && holds::holders(pod).any(|holder| holder != self.round.job.uid);
@@ -102,9 +102,7 @@ impl PlannedCall<'_> {
         let mut planned = Planned::of(changes, &plugin.manifest, &plugin.grant);
         planned.waits = waits(&proposal, &state);
         let writes = apart(each.into_iter().flatten().collect(), &mut planned.first);
-        if !planned.first.is_empty() {
-            planned.before = self.target.before(self.planned.object.as_deref());
-        }
+        planned.before = self.target.before(self.planned.object.as_deref());
         let plan = planned.line(MOST_BYTES);
         if writes.is_empty() {
             return self.target.shown(&self.planned.state, &plan, Ok(()));

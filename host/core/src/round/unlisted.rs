@@ -29,7 +29,7 @@ pub fn wait_for_kinds(
     let tables = &mut lock(tables);
     index_claims(job, memory, None, tables);
     note_all(job, memory, tables);
-    if memory.state.kind == TargetKind::Node {
+    if memory.state.kind == TargetKind::Node && !memory.state.dry_run {
         // Whatever its plugin says.
         take_again(job, true, memory, tables);
     }

@@ -4,10 +4,11 @@ use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, State, TaintChange};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::round::unlisted::wait_for_kinds;
 use oarlock_core::shared::tables::lock;
 use serde_json::{Value, json};
 
-use crate::answers::{proposing, report, waiting};
+use crate::answers::{proposing, report, unavailable, waiting};
 use crate::bench::patch::merge;
 use crate::bench::plugin::{node_plugin, plugin};
 use crate::bench::{Bench, START};
@@ -309,6 +310,38 @@ fn a_node_that_another_job_holds_is_waited_for_until_the_hold_is_off() {
     step(&mut bench, &mut works);
     step(&mut bench, &mut works);
     assert_eq!(state(&bench, "n"), HELD);
+}
+
+#[test]
+fn a_dry_run_on_a_node_plans_what_the_job_would_do_and_holds_nothing() {
+    let mut bench = bench(&["n", "m"], &[], &json!({"dryRun": true}));
+    let theirs = json!({"metadata": {"annotations": {"hold.oarlock.dev/other": "[]"}}});
+    change(&mut bench, "m", &theirs);
+    (0..6).for_each(|_| step(&mut bench, &mut works));
+    let plan = |index: usize| bench.status()["targetDetails"][index]["extraInfo"]["Plan"].as_str().unwrap().to_owned();
+    assert_eq!(words(&bench, 2), "Succeeded Succeeded");
+    assert!(plan(0).starts_with("cordon node n, then taint node n"), "{}", plan(0));
+    assert!(plan(1).starts_with("wait until other jobs have let go of the node, then cordon node m"), "{}", plan(1));
+    assert_eq!(state(&bench, "n"), CLEAN);
+    assert_eq!(lock(&bench.tables).exclusive.holder("n"), None);
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_wait_for_also_where_the_plugin_proposes_nothing_at_first() {
+    let mut bench = bench(&["n"], &[], &json!({"dryRun": true}));
+    change(&mut bench, "n", &json!({"metadata": {"annotations": {"hold.oarlock.dev/other": "[]"}}}));
+    (0..4).for_each(|_| step(&mut bench, &mut |_| report(State::Processing)));
+    let plan = bench.status()["targetDetails"][0]["extraInfo"]["Plan"].as_str().unwrap().to_owned();
+    assert!(plan.starts_with("wait until other jobs have let go of the node, then nothing at first"), "{plan}");
+}
+
+#[test]
+fn a_dry_run_that_waits_for_its_plugin_takes_no_node_from_other_jobs() {
+    let mut bench = bench(&["n"], &[], &json!({"dryRun": true}));
+    (0..2).for_each(|_| step(&mut bench, &mut |_| unavailable()));
+    assert!(words(&bench, 1).starts_with("Processing"), "{}", words(&bench, 1));
+    wait_for_kinds(&Bench::key(), &mut bench.memory, &bench.tables, bench.now);
+    assert_eq!(lock(&bench.tables).exclusive.holder("n"), None);
 }
 
 #[test]
