@@ -11,6 +11,7 @@ use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::EventNote;
 use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::spec::MOST_TARGETS;
 use oarlock_core::job::spec::asked_kind;
 use oarlock_core::plugin::manifest::TargetKind;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -143,7 +144,9 @@ impl Cluster {
         let held = self.link.jobs.peek(key)?;
         let status = held.job.status.as_ref().filter(|_| !held.job.spec.as_ref().is_some_and(is_dry_run))?;
         let count = usize::try_from(status.processing_pod_count?).ok()?;
-        let targets = held.job.spec.as_ref().and_then(|spec| spec.targets.as_ref()).map_or(0, Vec::len);
+        // Those that a selector found are named in the status alone, which anyone may have written.
+        let named = held.job.spec.as_ref().and_then(|spec| spec.targets.as_ref()).map(Vec::len);
+        let targets = named.filter(|count| *count > 0).unwrap_or(MOST_TARGETS);
         Some((status.plugin.as_ref()?.name.clone(), count.min(targets)))
     }
 
