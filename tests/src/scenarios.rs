@@ -137,6 +137,7 @@ macro_rules! scenarios {
             records::a_last_status_write_that_never_arrived_is_made_again,
             records::a_record_whose_label_is_gone_is_found_by_the_next_host,
             records::targets_of_a_record_that_was_lost_while_no_host_ran_are_not_started_again,
+            extremes::a_job_that_leaves_no_room_for_its_status_is_told_and_costs_only_itself,
             extremes::pods_that_never_ran_are_replaced_by_a_host_whose_clock_is_ahead,
             extremes::pods_with_a_boundless_grace_period_are_evicted,
             extremes::marked_pods_with_a_boundless_grace_period_are_deleted_by_hand,

@@ -63,6 +63,8 @@ fn refused(refusal: &Refusal) -> Stopped {
         500 if message.contains("more than one PodDisruptionBudget") => {
             Stopped::Blocked { message, retry_after: retry_after(refusal) }
         }
+        // Whatever is sent again grows no smaller.
+        500 if message.contains("request is too large") => Stopped::Refused { message },
         500.. => Stopped::Unknown { message },
         _ => Stopped::Refused { message },
     }
@@ -149,6 +151,8 @@ mod tests {
     #[test]
     fn a_server_error_or_a_timeout_is_unknown_and_never_refused() {
         assert_eq!(answer(500, json!({}), "etcd"), Stopped::Unknown { message: "etcd".into() });
+        let large = "etcdserver: request is too large";
+        assert_eq!(answer(500, json!({}), large), Stopped::Refused { message: large.into() });
         assert_eq!(answer(504, json!({}), "late"), Stopped::Unknown { message: "late".into() });
         let timeout = stopped(&RequestError::TimedOut(Duration::from_secs(10)));
         assert!(matches!(timeout, Stopped::Unknown { .. }));

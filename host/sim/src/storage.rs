@@ -49,6 +49,29 @@ impl ObjectVersion {
     }
 }
 
+/// The largest request that etcd takes, in bytes, unless it is told otherwise.
+const LARGEST: usize = 1_536 << 10;
+
+/// False where etcd would not take an object: it is too large.
+pub(crate) fn fits(value: &Value) -> bool {
+    let mut room = Room(LARGEST);
+    serde_json::to_writer(&mut room, value).is_ok()
+}
+
+/// Takes as many bytes as there is room for.
+struct Room(usize);
+
+impl std::io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Kind of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {

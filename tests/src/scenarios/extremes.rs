@@ -139,3 +139,33 @@ pub async fn times_at_the_ends_of_the_calendar_in_a_status_cost_nothing(rig: &mu
     rig.until_progress("last", "Succeeded").await?;
     rig.until_nothing_is_left().await
 }
+
+/// The largest job that the store takes has no room for its status: its owner is told, its pod stays, and nobody waits.
+pub async fn a_job_that_leaves_no_room_for_its_status_is_told_and_costs_only_itself(
+    rig: &mut Rig,
+) -> anyhow::Result<()> {
+    let pods = settled_deployment(rig, 2).await?;
+    let [(large, uid), (good, _)] = pods.as_slice() else { anyhow::bail!("two pods") };
+    rig.start_host().await?;
+    let mut most = STORE_TAKES;
+    // Any smaller one that is taken has less than a status to spare.
+    while let Err(refused) = rig.create_job("large", filled(large, most)).await {
+        ensure!(refused.to_string().contains("too large"), "{refused}");
+        most = most.checked_sub(100).context("no size is taken")?;
+    }
+    rig.create_job("good", replace(std::slice::from_ref(good), json!({}))).await?;
+    rig.until_progress("good", "Succeeded").await?;
+    rig.until_told("StatusRefused", 1).await?;
+    let left = rig.pods().get(large).await?;
+    ensure!(left.metadata.uid.as_ref() == Some(uid) && left.metadata.deletion_timestamp.is_none(), "{large} stays");
+    rig.jobs().delete("large", &DeleteParams::default()).await?;
+    rig.until_gone("large").await
+}
+
+/// etcd's limit of a request, in bytes.
+const STORE_TAKES: usize = 1_536 << 10;
+
+/// A job on `pod` whose parameters have this many bytes.
+fn filled(pod: &str, bytes: usize) -> Value {
+    replace(&[pod.to_owned()], json!({"parameters": {"fill": "x".repeat(bytes)}}))
+}

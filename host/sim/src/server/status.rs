@@ -230,6 +230,11 @@ impl Refusal {
         Self::plain(410, "Expired", message)
     }
 
+    /// The store's answer to an object that is too large for it, which the server hands on as it is.
+    pub(crate) fn too_large() -> Self {
+        Self::plain(500, "", "etcdserver: request is too large")
+    }
+
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
         Self::plain(500, "InternalError", format!("Internal error occurred: {message}"))
             .with_details(json!({"causes": [{"message": message.to_string()}]}))

@@ -16,7 +16,7 @@ use crate::{
         routing::Call,
         status::{FieldError, Refusal},
     },
-    storage::{Key, ObjectVersion},
+    storage::{self, Key, ObjectVersion},
     verbs::{binding, eviction, update::Managed},
 };
 
@@ -79,6 +79,9 @@ pub(crate) fn insert(
     }
     if dry_run {
         return shown(state, call, StatusCode::CREATED, &ObjectVersion::new(0, object));
+    }
+    if !storage::fits(&object) {
+        return Err(Refusal::too_large());
     }
     let stored = state.store.put(kind.table, key, object);
     shown(state, call, StatusCode::CREATED, &stored)

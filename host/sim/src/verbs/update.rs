@@ -18,7 +18,7 @@ use crate::{
         routing::Call,
         status::Refusal,
     },
-    storage::{Key, ObjectVersion},
+    storage::{self, Key, ObjectVersion},
     verbs::{
         create::{self, name_matches, version_required},
         delete,
@@ -119,6 +119,9 @@ pub(crate) fn change(
     if deletion_is_complete(kind, &old.value, &new) {
         state.store.remove(kind.table, &key(call));
         return shown(state, call, StatusCode::OK, &ObjectVersion::new(old.rv, new));
+    }
+    if !storage::fits(&new) {
+        return Err(Refusal::too_large());
     }
     let stored = state.store.put(kind.table, Key::new(call.namespace.clone(), call.name.clone()), new);
     shown(state, call, StatusCode::OK, &stored)
