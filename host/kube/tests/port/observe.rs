@@ -224,3 +224,17 @@ async fn whether_a_kind_is_served_is_asked_for_and_told_and_asked_again_when_it_
     let again = scene.cluster.observe(&job("j"), &[maps_read], Detail::Status).await.unwrap();
     assert!((again.served)(&maps));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_targets_in_flight_of_a_job_with_a_selector_count_as_its_status_says() {
+    let scene = Scene::watching().await;
+    let made = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "metadata": {"name": "s"},
+        "spec": {"action": "Replace", "selector": {"labelSelector": {"matchLabels": {"app": "web"}}}}});
+    scene.post(JOBS, &made).await;
+    for (said, counted) in [(3, 3), (i32::MAX, 10_000)] {
+        let status = json!({"status": {"plugin": {"name": "replace"}, "processingPodCount": said}});
+        scene.patch(&format!("{JOBS}/s/status"), &status).await;
+        let counts = Some(("replace".to_owned(), counted));
+        scene.until("the status", |cluster| cluster.in_flight(&job("s")) == counts).await;
+    }
+}
