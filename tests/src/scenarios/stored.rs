@@ -87,7 +87,7 @@ pub async fn a_stored_job_goes_on_once_its_spec_keeps_the_rules(rig: &mut Rig) -
     rig.create_job("old", replace(&["db-0".to_owned()], asked)).await?;
     rig.restore_admission().await?;
     rig.start_host().await?;
-    let words = "spec.parallelism: an integer >= 1 or 1% to 100%";
+    let words = "spec.parallelism: must be an integer >= 1 or 1% to 100%";
     rig.until("old", "invalid", |job| job.condition_message("Valid") == words).await?;
     let label = Patch::Merge(json!({"metadata": {"labels": {"seen": "true"}}}));
     rig.jobs().patch("old", &PatchParams::default(), &label).await?;

@@ -166,7 +166,7 @@ impl Policy {
 
 /// The field's amount. The rule is admission's, in the same words.
 fn amount(field: Option<&IntOrPercent>, name: &str, least: i64) -> Result<Option<Amount>, String> {
-    let rule = || format!("{name}: an integer >= {least} or {least}% to 100%");
+    let rule = || format!("{name}: must be an integer >= {least} or {least}% to 100%");
     let Some(field) = field else { return Ok(None) };
     match field {
         IntOrPercent::Int(count) if *count >= least => {

@@ -112,7 +112,7 @@ async fn the_admission_policy_refuses_in_the_servers_words() {
         ),
         (
             json!({"action": "R", "targets": target, "parallelism": 0}),
-            "spec.parallelism: an integer >= 1 or 1% to 100%",
+            "spec.parallelism: must be an integer >= 1 or 1% to 100%",
         ),
     ];
     for (spec, text) in cases {
