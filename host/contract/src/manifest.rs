@@ -209,9 +209,9 @@ impl Manifest {
         self.target.contains(&kind)
     }
 
-    /// Validates the parameters of a job against the schema; the error names the place.
+    /// Validates the parameters of a job against the schema; the error begins with the place, as in `spec.parameters/strategy`.
     pub fn check_parameters(&self, parameters: &Value) -> Result<(), String> {
-        self.schemas.parameters.check("parameters", parameters)
+        self.schemas.parameters.check("spec.parameters", parameters)
     }
 
     /// Validates the operator's settings against the schema; the error names the place.

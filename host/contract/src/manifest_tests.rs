@@ -59,7 +59,7 @@ fn parameters_are_held_against_the_schema_and_the_error_names_the_place() {
     let manifest = parse(&replace()).unwrap();
     assert_eq!(manifest.check_parameters(&json!({"strategy": "Evict"})), Ok(()));
     let error = manifest.check_parameters(&json!({"strategy": "Hope"})).unwrap_err();
-    assert!(error.starts_with("parameters/strategy: ") && error.contains("Hope"), "{error}");
+    assert!(error.starts_with("spec.parameters/strategy: ") && error.contains("Hope"), "{error}");
     assert!(manifest.check_parameters(&json!({"other": 1})).is_err());
 }
 

@@ -53,18 +53,18 @@ impl Schema {
         }
     }
 
-    /// Validates a value, which is of `what`.
+    /// Validates the value at `place`, such as `spec.parameters`.
     ///
     /// # Errors
     ///
     /// The first place that the schema refuses, and why.
-    pub fn check(&self, what: &str, value: &Value) -> Result<(), String> {
+    pub fn check(&self, place: &str, value: &Value) -> Result<(), String> {
         let Some(schema) = &self.0 else {
             let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-            return if empty { Ok(()) } else { Err(format!("the plugin takes no {what}: leave them out")) };
+            return if empty { Ok(()) } else { Err(format!("{place}: the plugin takes none; leave {place} out")) };
         };
         match schema.iter_errors(value).next() {
-            Some(error) => Err(format!("{what}{}: {error}", error.instance_path())),
+            Some(error) => Err(format!("{place}{}: {error}", error.instance_path())),
             None => Ok(()),
         }
     }

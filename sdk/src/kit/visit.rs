@@ -240,7 +240,7 @@ impl Visit {
         let manifest = &scene.rules.manifest;
         manifest.check_config(&self.config).map_err(|why| Failure::permanent("ConfigInvalid", why))?;
         let given = manifest.check_parameters(&self.job.parameters);
-        given.map_err(|why| Failure::permanent("ParametersInvalid", format!("spec.parameters: {why}")))?;
+        given.map_err(|why| Failure::permanent("ParametersInvalid", why))?;
         let setup = memory::within(&Rc::new(scene.clone()), || answer::limited("setup", A::setup))?;
         scene.registration = answer::registration(&scene, setup)?;
         let scene = Rc::new(scene);

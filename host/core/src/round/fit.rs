@@ -30,7 +30,7 @@ pub fn fits(spec: ValidSpec, plugin: &PluginLookup) -> Result<ValidSpec, Invalid
         return Err(Invalid { reason: "TargetKindNotSupported", message });
     }
     if let Err(message) = plugin.manifest.check_parameters(&spec.parameters) {
-        return Err(Invalid { reason: "ParametersInvalid", message: format!("spec.parameters: {message}") });
+        return Err(Invalid { reason: "ParametersInvalid", message });
     }
     Ok(spec)
 }
