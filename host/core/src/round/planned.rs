@@ -44,7 +44,7 @@ pub struct PlannedChange {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PossibleChange {
-    /// As in [`PlannedChange`].
+    /// As in [`PlannedChange`]; `cordon/uncordon` where either may come.
     pub verb: String,
     /// `apiVersion` of the objects; a pattern may end in `*`.
     pub api_version: String,
@@ -190,9 +190,13 @@ fn possible(manifest: &Manifest, grant: &Grant) -> Vec<PossibleChange> {
     found
 }
 
-/// The verb as people know it: what changes metadata is a patch.
+/// The verb as people know it: what changes metadata is a patch, and what makes a node schedulable or not is a cordon.
 fn verb(verb: Verb) -> &'static str {
-    if verb == Verb::Metadata { "patch" } else { verb.word() }
+    match verb {
+        Verb::Metadata => "patch",
+        Verb::Schedulable => "cordon/uncordon",
+        _ => verb.word(),
+    }
 }
 
 fn metadata(change: &MetadataChange) -> String {

@@ -93,6 +93,17 @@ fn only_what_is_asked_for_and_granted_is_possible() {
 }
 
 #[test]
+fn what_may_become_of_a_node_has_the_words_of_kubectl() {
+    let (manifest, grant) = rules(json!([
+        {"verb": "schedulable", "apiVersion": "v1", "kind": "Node", "reason": "r"},
+        {"verb": "taint", "apiVersion": "v1", "kind": "Node", "reason": "r"},
+    ]));
+    let cordon = Mutation::Schedulable { node: "n".into(), schedulable: false };
+    let line = "cordon node n; then possible: cordon/uncordon nodes, taint nodes";
+    assert_eq!(Planned::of([&cordon], &manifest, &grant).line(MOST_BYTES), line);
+}
+
+#[test]
 fn what_the_host_does_before_comes_first() {
     let (manifest, grant) = rules(json!([]));
     let planned =
