@@ -158,6 +158,15 @@ impl PodOperation {
         Some(patch(pod, labels.into()))
     }
 
+    /// The pod as it is once nothing is left of the operation, still at the version it was seen at. `None` if it bears no
+    /// label of it.
+    pub fn without(&self, pod: &Object) -> Option<Object> {
+        let is_own = |key: &str| parts(key).is_some_and(|(_, id)| id == self.id);
+        let left = pod.labels.iter().filter(|(key, _)| !is_own(key));
+        let labels = left.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        self.shows(pod).then(|| Object { labels, ..pod.clone() })
+    }
+
     /// What an operation that began long ago waits for, and its words.
     pub fn awaited(&self, pod: &Object) -> (Awaited, String) {
         if !controlled(pod) {
@@ -242,6 +251,14 @@ mod tests {
         assert_eq!(operation.allowed_since(&allowed).unwrap().as_second(), 1_700_000_000);
         let odd = pod(&[(OPERATING, "1"), (TYPE, "Restart"), (OPERATE, "soon")]);
         assert!(operation.allowed_since(&odd).is_some(), "presence counts");
+    }
+
+    #[test]
+    fn a_pod_without_an_operation_keeps_the_labels_of_others() {
+        let other = "operating.podopslifecycle.kusionstack.io/other";
+        let after = operation().without(&pod(&[(OPERATING, "1"), (TYPE, "Restart"), (other, "1")])).unwrap();
+        assert_eq!(after.labels.keys().collect::<Vec<_>>(), [other]);
+        assert_eq!(operation().without(&after), None);
     }
 
     #[test]

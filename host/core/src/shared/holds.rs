@@ -6,6 +6,7 @@
 //! hold lists it. Source: docs/operationjob.md 3.7.12.
 
 mod nodes;
+mod without;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,7 @@ use crate::cluster::object::{Object, ObjectKey, Strings};
 use crate::cluster::writes::Write;
 use crate::plugin::proposal::MetadataChange;
 pub use nodes::{give_up_lost_marks, schedulable, tainted};
+pub use without::without;
 
 /// The mark of an object that took the place of another job's target.
 const BARRED: &str = "barred";
@@ -225,6 +227,11 @@ pub fn change(object: &Object, change: &MetadataChange, job_uid: &str) -> Option
 
 /// The patch that removes all holds of the job from `object`. `None` if it has none.
 pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
+    released(object, job_uid)?.patch(job_uid)
+}
+
+/// The draft that removes all holds of the job. `None` if it has none.
+fn released<'a>(object: &'a Object, job_uid: &str) -> Option<Draft<'a>> {
     if !held(object, job_uid) {
         return None;
     }
@@ -243,7 +250,7 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
         }
     }
     draft.marks.own.clear();
-    draft.patch(job_uid)
+    Some(draft)
 }
 
 /// The patch that bars `object` as a successor of any target of the job. `None` if it is barred already.
