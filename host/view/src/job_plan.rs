@@ -77,35 +77,35 @@ pub enum Comparison {
     Unknown,
 }
 
-/// Numbers of targets: the first four are all of them.
+/// Numbers of targets: those of each outcome, which are all of them, and those that the API server spoke of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanCounts {
     /// All.
     pub total: usize,
-    /// Changed at once.
+    /// Those of outcome `Changed`.
     pub changed: usize,
-    /// Those that wait.
+    /// Those of outcome `Waiting`.
     pub waiting: usize,
-    /// Those with nothing to do.
+    /// Those of outcome `Succeeded`.
     pub succeeded: usize,
-    /// Those that would fail, at once or once they start.
+    /// Those of outcome `Failed`.
     pub failed: usize,
-    /// First changes that the API server accepted; 0 where it was not asked.
+    /// Targets of which the API server accepts all first changes, however many; 0 where it was not asked.
     pub accepted: usize,
-    /// Those that it refused.
+    /// Targets of which it refuses one or more.
     pub refused: usize,
 }
 
 /// What would become of a target first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum PlanOutcome {
-    /// It would fail.
+    /// It would fail, at once or once it starts.
     Failed,
-    /// It is changed.
+    /// It is changed at once.
     #[default]
     Changed,
-    /// Nothing is done to it at first.
+    /// Nothing is done to it at once; its first changes are those that come later, where they are known.
     Waiting,
     /// There is nothing to do.
     Succeeded,
@@ -130,13 +130,13 @@ pub struct PlanTarget {
     /// The same, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What comes before the first changes.
+    /// What comes before the first changes, or before it fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
     /// The first changes, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub first: Vec<PlanChange>,
-    /// What the API server said to the first request, where it was asked.
+    /// What the API server said to the first requests, where it was asked: one that it refuses speaks for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerAnswer>,
 }
@@ -173,16 +173,14 @@ impl JobPlan {
     /// Counts the targets anew.
     pub fn count(&mut self) {
         let of = |outcome| self.targets.iter().filter(|target| target.outcome == outcome).count();
-        let later = |target: &&PlanTarget| target.outcome == PlanOutcome::Changed && target.waits_for.is_some();
-        let later = self.targets.iter().filter(later).count();
         let answers = |accepted| {
             let answer = |target: &&PlanTarget| target.server.as_ref().is_some_and(|own| own.accepted == accepted);
             self.targets.iter().filter(answer).count()
         };
         self.counts = PlanCounts {
             total: self.targets.len(),
-            changed: of(PlanOutcome::Changed).saturating_sub(later),
-            waiting: of(PlanOutcome::Waiting).saturating_add(later),
+            changed: of(PlanOutcome::Changed),
+            waiting: of(PlanOutcome::Waiting),
             succeeded: of(PlanOutcome::Succeeded),
             failed: of(PlanOutcome::Failed),
             accepted: answers(true),

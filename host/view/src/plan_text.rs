@@ -29,9 +29,7 @@ fn facts(plan: &JobPlan) -> [(&'static str, String); 9] {
     let plugin = &plan.plugin;
     let server = match &plan.server {
         Some(ServerAnswer { accepted: false, message }) => format!("would refuse the job: {message}"),
-        Some(_) => {
-            format!("would accept the job, {} first changes, and refuse {}", plan.counts.accepted, plan.counts.refused)
-        }
+        Some(_) => accepts(plan),
         None => String::new(),
     };
     [
@@ -45,6 +43,21 @@ fn facts(plan: &JobPlan) -> [(&'static str, String); 9] {
         ("Later", possible(plan)),
         ("API server", server),
     ]
+}
+
+/// The targets whose first changes the API server accepts and refuses: one target may have several.
+fn accepts(plan: &JobPlan) -> String {
+    let of = |count| format!("the first changes of {}", targets(count));
+    match (plan.counts.accepted, plan.counts.refused) {
+        (0, 0) => "would accept the job".to_owned(),
+        (accepted, 0) => format!("would accept the job and {}", of(accepted)),
+        (0, refused) => format!("would accept the job, and refuse {}", of(refused)),
+        (accepted, refused) => format!("would accept the job and {}, and refuse {}", of(accepted), of(refused)),
+    }
+}
+
+fn targets(count: usize) -> String {
+    if count == 1 { "1 target".to_owned() } else { format!("{count} targets") }
 }
 
 fn counts(plan: &JobPlan) -> String {
@@ -77,7 +90,7 @@ fn possible(plan: &JobPlan) -> String {
 /// One line for each target.
 fn every_target(plan: &JobPlan) -> String {
     let asked = is_asked(plan);
-    let row = |target: &PlanTarget| row(target.name.clone(), target, &steps(target, PlanChange::words), asked);
+    let row = |target: &PlanTarget| row(target.name.clone(), &Fate::of_one(target), asked);
     text_table(&header("TARGET", asked), plan.targets.iter().map(row))
 }
 
@@ -85,15 +98,14 @@ fn every_target(plan: &JobPlan) -> String {
 fn groups(plan: &JobPlan) -> String {
     let mut groups: BTreeMap<Fate, Vec<&PlanTarget>> = BTreeMap::new();
     for target in &plan.targets {
-        groups.entry(Fate::of(target)).or_default().push(target);
+        groups.entry(Fate::of_any(target)).or_default().push(target);
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(fate, targets)| (fate.outcome, fate.waits_for.is_some(), std::cmp::Reverse(targets.len())));
+    groups.sort_by_key(|(fate, targets)| (fate.outcome, fate.is_late, std::cmp::Reverse(targets.len())));
     let asked = is_asked(plan);
-    let rows = groups.iter().take(MOST_GROUPS).filter_map(|(fate, targets)| {
-        let first = targets.first()?;
-        let steps = if targets.len() == 1 { steps(first, PlanChange::words) } else { fate.steps.clone() };
-        Some(row(names(targets), first, &steps, asked))
+    let rows = groups.iter().take(MOST_GROUPS).map(|(fate, targets)| match targets.as_slice() {
+        [target] => row(target.name.clone(), &Fate::of_one(target), asked),
+        _ => row(names(targets), fate, asked),
     });
     let text = text_table(&header("TARGETS", asked), rows);
     let left: usize = groups.iter().skip(MOST_GROUPS).map(|(_, targets)| targets.len()).sum();
@@ -104,28 +116,61 @@ fn groups(plan: &JobPlan) -> String {
     if hides { text + "--all shows every target in a line of its own\n" } else { text }
 }
 
-/// What targets on one line share.
+/// The columns beside the names of targets: those that share them share a line.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Fate {
     outcome: PlanOutcome,
-    waits_for: Option<String>,
-    reason: Option<String>,
-    steps: String,
-    server: Option<(bool, String)>,
+    is_late: bool,
+    when: String,
+    first: String,
+    server: String,
 }
 
 impl Fate {
-    fn of(target: &PlanTarget) -> Self {
-        // A message names its object.
-        let plain = |text: &str| text.replace(&target.name, "NAME");
+    /// That of one target, whose objects are named.
+    fn of_one(target: &PlanTarget) -> Self {
+        Self::of(target, PlanChange::words, str::to_owned)
+    }
+
+    /// That of a target as others may share it: without the names of objects, and with `NAME` for its own.
+    fn of_any(target: &PlanTarget) -> Self {
+        Self::of(target, PlanChange::words_of_any, |text| without_name(text, &target.name))
+    }
+
+    fn of(target: &PlanTarget, words: impl Fn(&PlanChange) -> String, shown: impl Fn(&str) -> String) -> Self {
+        let server = match &target.server {
+            None => String::new(),
+            Some(ServerAnswer { accepted: true, .. }) => "accepts".to_owned(),
+            Some(ServerAnswer { message, .. }) => format!("refuses: {}", shown(message)),
+        };
         Self {
             outcome: target.outcome,
-            waits_for: target.waits_for.clone(),
-            reason: target.reason.clone(),
-            steps: plain(&steps(target, PlanChange::words_of_any)),
-            server: target.server.as_ref().map(|answer| (answer.accepted, plain(&answer.message))),
+            is_late: target.waits_for.is_some(),
+            when: when(target),
+            first: shown(&first(target, &steps(target, words))),
+            server,
         }
     }
+}
+
+/// `text` with `NAME` wherever `name` stands as a whole name, and not as part of a longer one.
+fn without_name(text: &str, name: &str) -> String {
+    let in_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut shown = String::with_capacity(text.len());
+    let mut from = 0;
+    for (at, _) in text.match_indices(name).filter(|_| !name.is_empty()) {
+        let end = at.saturating_add(name.len());
+        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(end..).unwrap_or_default());
+        // A dot may end a sentence.
+        let goes_on =
+            after.starts_with(in_name) || after.strip_prefix('.').is_some_and(|rest| rest.starts_with(in_name));
+        if at >= from && !before.ends_with(in_name) && !before.ends_with('.') && !goes_on {
+            shown.push_str(text.get(from..at).unwrap_or_default());
+            shown.push_str("NAME");
+            from = end;
+        }
+    }
+    shown + text.get(from..).unwrap_or_default()
 }
 
 impl PlanChange {
@@ -160,26 +205,41 @@ fn header(targets: &'static str, asked: bool) -> Vec<&'static str> {
     header
 }
 
-fn row(names: String, target: &PlanTarget, steps: &str, asked: bool) -> Vec<String> {
-    let when = target.waits_for.as_ref().map_or_else(|| "now".to_owned(), |word| format!("after {word}"));
+/// When a target starts. One that is skipped never does.
+fn when(target: &PlanTarget) -> String {
+    match &target.waits_for {
+        _ if is_skipped(target) => "never".to_owned(),
+        Some(word) => format!("after {word}"),
+        None => "now".to_owned(),
+    }
+}
+
+/// What becomes of a target first. One that fails may be changed before.
+fn first(target: &PlanTarget, steps: &str) -> String {
     let why = || {
         let parts = [target.reason.as_deref(), target.message.as_deref()];
         parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
     };
-    let first = match target.outcome {
-        PlanOutcome::Changed => steps.to_owned(),
-        PlanOutcome::Failed => format!("fails: {}", why()),
-        PlanOutcome::Waiting => format!("nothing yet: {}", why()),
+    match target.outcome {
+        PlanOutcome::Failed if is_skipped(target) => {
+            format!("skipped: {}", target.message.as_deref().unwrap_or_default())
+        }
+        PlanOutcome::Failed if steps.is_empty() => format!("fails: {}", why()),
+        PlanOutcome::Failed => format!("{steps}, then fails: {}", why()),
+        PlanOutcome::Waiting if steps.is_empty() => format!("nothing yet: {}", why()),
+        PlanOutcome::Changed | PlanOutcome::Waiting => steps.to_owned(),
         PlanOutcome::Succeeded => "succeeds: nothing to do".to_owned(),
-    };
-    let mut row = vec![names, when, first];
-    if asked {
-        row.push(match &target.server {
-            None => String::new(),
-            Some(ServerAnswer { accepted: true, .. }) => "accepts".to_owned(),
-            Some(ServerAnswer { message, .. }) => format!("refuses: {message}"),
-        });
     }
+}
+
+/// True for a target that fails because others do.
+fn is_skipped(target: &PlanTarget) -> bool {
+    target.outcome == PlanOutcome::Failed && target.reason.as_deref() == Some("Skipped")
+}
+
+fn row(names: String, fate: &Fate, asked: bool) -> Vec<String> {
+    let mut row = vec![names, fate.when.clone(), fate.first.clone()];
+    row.extend(asked.then(|| fate.server.clone()));
     row
 }
 

@@ -3,6 +3,7 @@
 use oarlock_core::cluster::object::Object;
 use oarlock_core::job::progress::targets;
 use oarlock_core::job::state::Progress;
+use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::Mutation;
 use oarlock_core::round::planned::{Planned, PlannedChange, PossibleChange};
 use oarlock_core::round::start_bounds::StartBound;
@@ -52,14 +53,15 @@ fn target((index, (first, later)): (usize, (&RehearsedTarget, &RehearsedTarget))
     let failed = later.state.progress == Progress::Failed || later.state.next_attempt.is_some();
     let outcome = match later.state.progress {
         _ if failed => PlanOutcome::Failed,
+        _ if !later.writes.is_empty() && waits_for.is_some() => PlanOutcome::Waiting,
         _ if !later.writes.is_empty() => PlanOutcome::Changed,
         Progress::Succeeded => PlanOutcome::Succeeded,
         _ => PlanOutcome::Waiting,
     };
     let (reason, message) = match outcome {
         PlanOutcome::Failed => later.state.error.clone().map(|error| (error.reason, error.message)),
-        PlanOutcome::Waiting => Some(why_nothing(later)),
-        PlanOutcome::Changed | PlanOutcome::Succeeded => None,
+        PlanOutcome::Waiting if later.writes.is_empty() => Some(why_nothing(later)),
+        PlanOutcome::Changed | PlanOutcome::Waiting | PlanOutcome::Succeeded => None,
     }
     .unzip();
     PlanTarget { outcome, reason, message, ..shown }
@@ -115,15 +117,7 @@ fn change(mutation: &Mutation) -> PlanChange {
 
 /// What should be known of the targets before the job is created.
 pub(super) fn warnings(stage: &Stage, first: &[RehearsedTarget], later: &[RehearsedTarget]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let manifest = &stage.plugin.manifest;
-    if !manifest.tasks.is_empty() {
-        let names: Vec<&str> = manifest.tasks.iter().map(|task| task.name.as_str()).collect();
-        let (plugin, names) = (&manifest.name, names.join(", "));
-        warnings.push(format!(
-            "plugin {plugin} asks for the tasks {names}: a plan does not run them, so what follows them is not shown"
-        ));
-    }
+    let mut warnings: Vec<String> = of_tasks(&stage.plugin.manifest).into_iter().collect();
     let begin = later.iter().filter(|target| target.begins_lifecycle).count();
     if begin > 0 {
         warnings.push(format!(
@@ -149,6 +143,17 @@ pub(super) fn warnings(stage: &Stage, first: &[RehearsedTarget], later: &[Rehear
     warnings
 }
 
+/// What is not shown since the plugin asks for tasks.
+fn of_tasks(manifest: &Manifest) -> Option<String> {
+    let names: Vec<&str> = manifest.tasks.iter().map(|task| task.name.as_str()).collect();
+    let (plugin, names) = (&manifest.name, names.join(", "));
+    (!names.is_empty()).then(|| {
+        format!(
+            "plugin {plugin} asks for the tasks {names}: a plan does not run them, so what follows them is not shown"
+        )
+    })
+}
+
 /// The target's pod, where the first changes evict or delete it.
 pub(super) fn leaving(stage: &Stage, target: &RehearsedTarget) -> Option<std::sync::Arc<Object>> {
     let goes = target.mutations.iter().find_map(|mutation| match mutation {
@@ -157,4 +162,23 @@ pub(super) fn leaving(stage: &Stage, target: &RehearsedTarget) -> Option<std::sy
         _ => None,
     })?;
     stage.cluster.store().get(&goes.key).filter(|pod| Some(&pod.uid) == target.state.uid.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_of_a_plugin_are_named_since_a_plan_runs_none() {
+        let manifest = |tasks: &str| {
+            let text = format!(
+                r#"{{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"], "tasks": [{tasks}]}}"#
+            );
+            Manifest::parse(text.as_bytes()).unwrap()
+        };
+        let both = r#"{"name": "copy", "reason": "r"}, {"name": "check", "reason": "r"}"#;
+        let said = of_tasks(&manifest(both)).unwrap();
+        assert!(said.starts_with("plugin x asks for the tasks copy, check: a plan does not run them"), "{said}");
+        assert_eq!(of_tasks(&manifest("")), None);
+    }
 }

@@ -55,7 +55,7 @@ fn plan(targets: Vec<PlanTarget>) -> JobPlan {
 
 /// A waiting target whose first change is known.
 fn waiting(name: &str) -> PlanTarget {
-    PlanTarget { waits_for: Some("Partition".into()), ..changed(name) }
+    PlanTarget { outcome: PlanOutcome::Waiting, waits_for: Some("Partition".into()), ..changed(name) }
 }
 
 #[test]
@@ -74,12 +74,61 @@ Later:        possible: evict pods, patch pods (labels a)
 Warning:      disruption budget web allows no eviction now
 
 TARGETS          WHEN              FIRST
-2 x d, e\\u{1b}   now               fails: NoController: pod d has no controller
+2 x d, e\\u{1b}   now               fails: NoController: pod NAME has no controller
 2 x a, b         now               evict pod
 c                after Partition   evict pod c
 ";
     assert_eq!(plan_text(&plan, TargetRows::First), expected);
     assert!(plan.has_trouble());
+}
+
+/// The lines of the table, without its header.
+fn rows(targets: Vec<PlanTarget>) -> Vec<String> {
+    let text = plan_text(&plan(targets), TargetRows::First);
+    let (_, table) = text.split_once("\n\n").unwrap();
+    table.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn targets_that_fail_in_different_ways_share_no_line_and_a_shared_message_names_none() {
+    let missing =
+        |name: &str, what: &str| PlanTarget { message: Some(format!("pod {what} not found")), ..failed(name) };
+    assert_eq!(
+        rows(vec![missing("a", "a"), missing("web-x", "web-x"), missing("web", "web-x"), missing("c.d", "c.d.")]),
+        [
+            "2 x a, web-x   now    fails: NoController: pod NAME not found",
+            "c.d            now    fails: NoController: pod c.d. not found",
+            "web            now    fails: NoController: pod web-x not found",
+        ]
+    );
+}
+
+#[test]
+fn what_is_made_before_a_target_fails_is_shown_first() {
+    let begun = PlanTarget { before: vec!["begin the PodOpsLifecycle".into()], ..failed("a") };
+    assert_eq!(
+        rows(vec![begun]),
+        ["a         now    begin the PodOpsLifecycle, then fails: NoController: pod a has no controller"]
+    );
+}
+
+#[test]
+fn a_target_that_is_skipped_never_starts() {
+    let message = Some("not started: more targets have failed than is tolerated".into());
+    let skipped = PlanTarget { reason: Some("Skipped".into()), message, ..failed("a") };
+    assert_eq!(
+        rows(vec![skipped]),
+        ["a         never   skipped: not started: more targets have failed than is tolerated"]
+    );
+}
+
+#[test]
+fn the_numbers_of_a_plan_are_those_of_the_outcomes_of_its_targets() {
+    let idle = PlanTarget { outcome: PlanOutcome::Waiting, first: vec![], ..changed("b") };
+    let late = PlanTarget { waits_for: Some("Partition".into()), ..failed("d") };
+    let plan = plan(vec![changed("a"), idle, waiting("c"), late]);
+    let counts = plan.counts;
+    assert_eq!((counts.changed, counts.waiting, counts.succeeded, counts.failed), (1, 2, 0, 1));
 }
 
 #[test]
@@ -107,7 +156,14 @@ fn the_answers_of_the_api_server_have_a_column_and_count() {
     let mut plan = plan(vec![PlanTarget { server: answer(true, ""), ..changed("a") }, refused]);
     plan.server = answer(true, "");
     let text = plan_text(&plan, TargetRows::First);
-    assert!(text.contains("API server:   would accept the job, 1 first changes, and refuse 1\n"), "{text}");
+    assert!(text.contains("API server:   would accept the job and the first changes of 1 target, and refuse the first changes of 1 target\n"), "{text}");
+    let accepted = JobPlan {
+        server: answer(true, ""),
+        ..self::plan(vec![PlanTarget { server: answer(true, ""), ..changed("a") }])
+    };
+    assert!(
+        plan_text(&accepted, TargetRows::First).contains("would accept the job and the first changes of 1 target\n")
+    );
     assert!(text.contains("\nb         now    evict pod b   refuses: disruption budget web: no\n"), "{text}");
     assert!(plan.has_trouble());
 }
@@ -123,7 +179,7 @@ fn the_document_has_every_target_and_leaves_out_what_is_not_there() {
     assert_eq!(
         document["targets"],
         json!([
-            {"index": 0, "name": "c", "outcome": "Changed", "waitsFor": "Partition",
+            {"index": 0, "name": "c", "outcome": "Waiting", "waitsFor": "Partition",
                 "first": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "name": "c"}]},
             {"index": 1, "name": "d", "outcome": "Failed", "reason": "NoController", "message": "pod d has no controller"},
         ])
