@@ -20,7 +20,7 @@ use oarlock_kube::Cluster;
 use oarlock_kube::record::RecordError;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
-use oarlock_wasm::{DeclaredKind, FirstScan, Plugins};
+use oarlock_wasm::{Declared, DeclaredKind, FirstScan, Plugins};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -250,17 +250,25 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The kinds to watch or to read: those that plugins declare, pods with the fields that the host itself reads, and namespaces.
-pub(crate) fn declared(plugins: &Plugins) -> WatchedKinds {
+/// The kinds that a host watches or reads for these plugins: what they declare, pods and namespaces.
+fn declared(plugins: &Plugins) -> WatchedKinds {
+    watched_kinds([Kind::namespace(), Kind::pod()], plugins.declared())
+}
+
+/// The kinds to watch or to read: those that are `needed` in any case, and those that plugins declare. Pods come with the
+/// field that the host itself reads.
+pub(crate) fn watched_kinds(needed: impl IntoIterator<Item = Kind>, plugins: Declared) -> WatchedKinds {
     let mut declared = WatchedKinds::default();
-    declared.kinds.entry(Kind::namespace()).or_default();
-    declared.kinds.entry(Kind::pod()).or_default().fields.insert("/spec/nodeName".to_owned());
-    for (kind, wanted) in plugins.declared() {
+    declared.kinds.extend(needed.into_iter().map(|kind| (kind, WatchedKind::default())));
+    for (kind, wanted) in plugins {
         if !wanted.watched && !declared.kinds.contains_key(&kind) {
             declared.read.insert(kind, wanted.fields);
             continue;
         }
         declared.kinds.entry(kind).or_default().merge(&watched(wanted));
+    }
+    if let Some(pods) = declared.kinds.get_mut(&Kind::pod()) {
+        pods.fields.insert("/spec/nodeName".to_owned());
     }
     declared
 }

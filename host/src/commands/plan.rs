@@ -6,6 +6,7 @@ mod job_file;
 mod lists;
 mod local_plugin;
 mod report;
+mod rights;
 mod shown;
 mod tried;
 
@@ -132,7 +133,7 @@ pub(super) async fn make(
         clock: Arc::new(Timestamp::now),
         identity: "oarlock plan".to_owned(),
     });
-    let known = lists::read(&cluster, &plugin, job.namespace()).await?;
+    let known = lists::read(&cluster, &plugin, &job).await?;
     let stage = Stage { cluster, plugins: plugin.plugins.clone(), plugin: plugin.info.clone(), known };
     let mut rehearsal = Rehearsal::new(&stage, job.rehearsed(), |done, all| progress.targets(done, all));
     let mut warnings = job.warnings();

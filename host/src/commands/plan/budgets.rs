@@ -8,6 +8,7 @@ use kube::core::{Selector, SelectorExt as _};
 use oarlock_core::job::progress::targets;
 use oarlock_core::plugin::proposal::Mutation;
 
+use super::rights::Lacking;
 use super::shown::leaving;
 use crate::commands::jobs::JobClient;
 use crate::rehearsal::{RehearsedTarget, Stage};
@@ -27,7 +28,13 @@ pub(super) async fn warnings(client: &JobClient, stage: &Stage, later: &[Rehears
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.raw().clone(), client.namespace());
     match budgets.list(&ListParams::default()).await {
         Ok(list) => list.items.iter().filter_map(|budget| warning(budget, &evicted)).collect(),
-        Err(error) => vec![format!("disruption budgets were not read, so one may refuse an eviction: {error}")],
+        Err(error) => {
+            let (role, resources) = ("oarlock-plan-budgets", "poddisruptionbudgets.policy");
+            let lacking = Lacking { role, verb: "list", resources, namespace: Some(client.namespace()) };
+            let forbidden = matches!(&error, kube::Error::Api(status) if status.is_forbidden());
+            let remedy = if forbidden { lacking.remedy() } else { String::new() };
+            vec![format!("disruption budgets were not read, so one may refuse an eviction: {error}{remedy}")]
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use oarlock_api::{OPERATION_JOB_API_VERSION, OperationJob};
-use oarlock_core::job::spec::is_object_name;
+use oarlock_core::job::spec::{asked_kind, is_object_name};
+use oarlock_core::plugin::manifest::TargetKind;
 use serde_json::Value;
 
 /// Largest file: more than the API server takes.
@@ -112,6 +113,11 @@ impl PlannedJob {
     /// The name, empty where the cluster would choose it.
     pub(super) fn name(&self) -> &str {
         self.job.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The kind of its targets.
+    pub(super) fn kind(&self) -> TargetKind {
+        asked_kind(self.job.spec.as_ref())
     }
 
     pub(super) fn action(&self) -> &str {

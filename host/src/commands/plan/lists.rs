@@ -1,23 +1,29 @@
-//! The lists that a plan is made on: of each kind that the plugin reads, once.
+//! The lists that a plan is made on: of each kind that the plugin reads for the job, once.
 
 use anyhow::{anyhow, bail};
 use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
 use oarlock_core::cluster::object::Kind;
+use oarlock_core::plugin::lookup::PluginInfo;
+use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_kube::Cluster;
 use oarlock_kube::snapshot::UnlistedKind;
+use oarlock_wasm::Declared;
 
+use super::job_file::PlannedJob;
 use super::local_plugin::LocalPlugin;
-use crate::ports::declared;
+use super::rights::Lacking;
+use crate::ports::watched_kinds;
 
 /// Lists them into the store of `cluster`. Yields the answers to further reads that were made on the way.
 ///
 /// # Errors
 ///
 /// If one cannot be had that the plugin needs: all that are forbidden at once, with what to ask an admin for.
-pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, namespace: &str) -> anyhow::Result<LiveReads> {
-    let mut kinds = declared(&plugin.plugins);
-    // That of the job alone is read, by name.
-    kinds.kinds.remove(&Kind::namespace());
+pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, job: &PlannedJob) -> anyhow::Result<LiveReads> {
+    let (kind, namespace) = (job.kind(), job.namespace());
+    let declared = needed(plugin.plugins.declared_by(&plugin.info.digest), &plugin.info, kind);
+    // The host watches pods and namespaces in any case: this job needs its targets, and of namespaces its own, read by name.
+    let kinds = watched_kinds([kind.kind()], declared);
     let name = &plugin.info.manifest.name;
     let mut forbidden = Vec::new();
     for (kind, listed) in cluster.list_once(kinds, namespace).await {
@@ -34,7 +40,8 @@ pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, namespace: &st
     }
     // The host learns from them to which Deployment a pod belongs.
     let controllers = LiveRead::Controllers { namespace: namespace.to_owned() };
-    let needed = plugin.info.registration.same_controller().map(|_| controllers);
+    let follows = plugin.info.registration.same_controller().filter(|_| kind == TargetKind::Pod);
+    let needed = follows.map(|_| controllers);
     let known = cluster.read_once(needed.as_slice()).await;
     forbidden.extend(known.failed.values().map(|failure| Forbidden {
         resource: "replicasets.apps".to_owned(),
@@ -42,6 +49,18 @@ pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, namespace: &st
         message: failure.message.clone(),
     }));
     if forbidden.is_empty() { Ok(known) } else { Err(anyhow!(explained(&forbidden, name, namespace))) }
+}
+
+/// What a plugin declares, without the kinds that it works on in other jobs and does not read in this one.
+fn needed(mut declared: Declared, plugin: &PluginInfo, target: TargetKind) -> Declared {
+    let reads = |kind: &Kind| {
+        let relations = plugin.registration.relations.iter().map(|relation| &relation.kind);
+        let is = |(api_version, name): (&String, &String)| *api_version == kind.api_version && *name == kind.kind;
+        relations.into_iter().any(|related| related == kind)
+            || plugin.manifest.reads.iter().any(|rule| is((&rule.api_version, &rule.kind)))
+    };
+    declared.retain(|kind, _| *kind == target.kind() || reads(kind));
+    declared
 }
 
 /// A list that the user may not make.
@@ -57,24 +76,20 @@ fn explained(forbidden: &[Forbidden], plugin: &str, namespace: &str) -> String {
     let of = |namespaced: bool| -> Vec<&str> {
         forbidden.iter().filter(|one| one.namespaced == namespaced).map(|one| one.resource.as_str()).collect()
     };
-    let all: Vec<&str> = forbidden.iter().map(|one| one.resource.as_str()).collect();
     let why = forbidden.first().map(|one| one.message.as_str()).unwrap_or_default();
-    let (own, of_cluster) = (of(true).join(","), of(false).join(","));
+    let (own, of_cluster) = (of(true), of(false));
+    let places = [(&own, format!(" in namespace {namespace}")), (&of_cluster, String::new())];
+    let places = places.iter().filter(|(resources, _)| !resources.is_empty());
+    let what: Vec<String> = places.map(|(resources, place)| format!("{}{place}", resources.join(", "))).collect();
     let mut text = format!(
-        "you may not list {} in namespace {namespace}, which plugin {plugin} reads ({why}); an admin gives you that with",
-        all.join(", ")
+        "you may not list {}, which plugin {plugin} reads ({why}); an admin gives you that with",
+        what.join(", and ")
     );
-    if !own.is_empty() {
-        text += &format!(
-            "\n  kubectl -n {namespace} create role oarlock-plan --verb=list --resource={own}\
-             \n  kubectl -n {namespace} create rolebinding oarlock-plan --role=oarlock-plan --user=YOU"
-        );
-    }
-    if !of_cluster.is_empty() {
-        text += &format!(
-            "\n  kubectl create clusterrole oarlock-plan --verb=list --resource={of_cluster}\
-             \n  kubectl create clusterrolebinding oarlock-plan --clusterrole=oarlock-plan --user=YOU"
-        );
+    for (resources, namespace) in [(own, Some(namespace)), (of_cluster, None)] {
+        let lacking = Lacking { role: "oarlock-plan", verb: "list", resources: &resources.join(","), namespace };
+        if !resources.is_empty() {
+            text.extend(lacking.commands().map(|command| format!("\n  {command}")));
+        }
     }
     text
 }
@@ -93,7 +108,9 @@ mod tests {
             "shop",
         );
         assert!(
-            text.starts_with("you may not list pods, collasets.apps.kusionstack.io, nodes in namespace shop"),
+            text.starts_with(
+                "you may not list pods, collasets.apps.kusionstack.io in namespace shop, and nodes, which plugin x"
+            ),
             "{text}"
         );
         let own =
@@ -102,5 +119,35 @@ mod tests {
             text.contains(own) && text.contains("create clusterrole oarlock-plan --verb=list --resource=nodes\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn who_may_list_only_the_targets_is_told_of_them_alone() {
+        let text =
+            explained(&[Forbidden { resource: "nodes".into(), namespaced: false, message: "403".into() }], "x", "shop");
+        assert!(text.starts_with("you may not list nodes, which plugin x reads (403)"), "{text}");
+        assert!(!text.contains("-n shop"), "{text}");
+    }
+
+    #[test]
+    fn a_job_needs_its_targets_and_what_its_plugin_reads_and_no_other_kind_of_target() {
+        let plugin = |reads: &str| -> PluginInfo {
+            let text = format!(
+                r#"{{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod", "Node"], "reads": [{reads}]}}"#
+            );
+            let manifest = oarlock_core::plugin::manifest::Manifest::parse(text.as_bytes()).unwrap();
+            let grant = oarlock_core::plugin::grant::Grant::of_all(&manifest);
+            PluginInfo { manifest, grant, registration: Default::default(), digest: "sha256:a".into() }
+        };
+        let declared = || Declared::from([Kind::pod(), Kind::node()].map(|kind| (kind, Default::default())));
+        let kinds = |reads: &str, target| {
+            let kinds = needed(declared(), &plugin(reads), target);
+            kinds.into_keys().map(|kind| kind.kind).collect::<Vec<_>>()
+        };
+        let nodes = r#"{"apiVersion": "v1", "kind": "Node", "fields": ["/spec/taints"], "reason": "r"}"#;
+        let pods = nodes.replace("Node", "Pod");
+        assert_eq!(kinds(nodes, TargetKind::Node), ["Node"]);
+        assert_eq!(kinds(nodes, TargetKind::Pod), ["Node", "Pod"]);
+        assert_eq!(kinds(&format!("{nodes}, {pods}"), TargetKind::Node), ["Node", "Pod"]);
     }
 }
