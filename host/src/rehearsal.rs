@@ -7,6 +7,7 @@
 
 mod answers;
 mod calls;
+mod doubt;
 mod neighbours;
 mod rehearsed_target;
 
@@ -37,6 +38,8 @@ use oarlock_wasm::Plugins;
 
 use self::answers::Answers;
 use self::calls::call_plugin;
+pub use self::doubt::Doubt;
+use self::neighbours::Notes;
 pub use self::rehearsed_target::RehearsedTarget;
 
 /// The longest wait that is skipped: until the next slot for a record, or before an end is recorded. What a plugin or a spec
@@ -70,6 +73,7 @@ pub struct Rehearsal<'a> {
     now: Timestamp,
     /// The namespace has the label that jobs on nodes need.
     node_operations: bool,
+    doubts: Vec<Doubt>,
     /// The first writes of each target.
     writes: BTreeMap<u32, Vec<Write>>,
     /// The first mutations of each target, and the targets whose first writes were made without them.
@@ -114,6 +118,7 @@ impl<'a> Rehearsal<'a> {
             tables: SharedTables::default(),
             now: stage.cluster.clock().now(),
             node_operations: false,
+            doubts: Vec::new(),
             writes: BTreeMap::new(),
             mutations: BTreeMap::new(),
             begin_lifecycle: BTreeSet::new(),
@@ -123,10 +128,17 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    /// Has the other jobs count: what they work on, and how many targets they have in flight. Returns what
-    /// could not be read.
-    pub async fn beside_other_jobs(&mut self) -> Option<String> {
-        neighbours::note(&self.stage.cluster, (&self.key, &self.job), &self.tables, self.now).await
+    /// Has the other jobs count: what they work on, and how many targets they have in flight. One of the same name counts as
+    /// deleted.
+    pub async fn beside_other_jobs(&mut self) {
+        let notes = Notes { stage: self.stage, tables: &self.tables, now: self.now };
+        let doubts = notes.take(&self.key, &self.job).await;
+        self.doubts.extend(doubts);
+    }
+
+    /// What is in doubt so far.
+    pub fn doubts(&self) -> &[Doubt] {
+        &self.doubts
     }
 
     /// What starts at once: rounds until nothing more would happen without a change in the cluster. Yields the targets in
@@ -179,6 +191,7 @@ impl<'a> Rehearsal<'a> {
             Some(found) if found.terminating => Err(RehearsalError::NamespaceTerminating(namespace)),
             Some(found) => {
                 self.node_operations = found.node_operations;
+                self.doubts.extend(found.unread.map(Doubt::Namespace));
                 Ok(())
             }
         }

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod cluster_plugin;
+mod doubts;
 mod job_file;
 mod lists;
 mod local_plugin;
@@ -136,13 +137,13 @@ pub(super) async fn make(
     let known = lists::read(&cluster, &plugin, &job).await?;
     let stage = Stage { cluster, plugins: plugin.plugins.clone(), plugin: plugin.info.clone(), known };
     let mut rehearsal = Rehearsal::new(&stage, job.rehearsed(), |done, all| progress.targets(done, all));
-    let mut warnings = job.warnings();
-    warnings.extend(rehearsal.beside_other_jobs().await);
+    rehearsal.beside_other_jobs().await;
     let first = rehearsal.first().await?;
     let later = rehearsal.later().await?;
     let mut plan = shown::plan(&job, &plugin, (&first, &later));
     plan.cluster = served.compared(job.action(), &plugin.info);
-    plan.warnings = warnings;
+    plan.warnings = job.warnings();
+    plan.warnings.extend(rehearsal.doubts().iter().map(|doubt| doubts::words(doubt, &job)));
     plan.warnings.extend(shown::warnings(&stage, &first, &later));
     plan.warnings.extend(budgets::warnings(&client, &stage, &later).await);
     if server {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
+use oarlock_core::cluster::live_reads::{LiveRead, LiveReads, ReadFailure};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::round::fit::allows_nodes;
 use oarlock_kube::Cluster;
@@ -13,12 +13,14 @@ use crate::rehearsal::Stage;
 const BY_NAME: usize = 8;
 
 /// What a round has to know of its namespace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct NamespaceFacts {
     /// It is being deleted.
     pub(super) terminating: bool,
     /// It has the label that jobs on nodes need.
     pub(super) node_operations: bool,
+    /// Why it was not read, if it was not: then nothing speaks against the job.
+    pub(super) unread: Option<ReadFailure>,
 }
 
 /// The answers so far.
@@ -43,17 +45,23 @@ impl Answers {
         self.known.answered.len() + self.known.failed.len()
     }
 
-    /// The job's namespace; `None` if it is not there. Of one that may not be read nothing speaks against the job.
+    /// The job's namespace; `None` if it is not there.
     pub(super) async fn namespace(&self) -> Option<NamespaceFacts> {
         let key = ObjectKey::namespace(&self.namespace);
         let read = LiveRead::Object(key.clone());
         let answer = self.cluster.read_once(std::slice::from_ref(&read)).await;
         match answer.objects.get(&key) {
-            Some(Some(namespace)) => {
-                Some(NamespaceFacts { terminating: namespace.terminating(), node_operations: allows_nodes(namespace) })
-            }
+            Some(Some(namespace)) => Some(NamespaceFacts {
+                terminating: namespace.terminating(),
+                node_operations: allows_nodes(namespace),
+                unread: None,
+            }),
             Some(None) => None,
-            None => Some(NamespaceFacts { terminating: false, node_operations: true }),
+            None => {
+                let unanswered = || ReadFailure { message: "no answer".to_owned(), refused: false };
+                let unread = Some(answer.failed.get(&read).cloned().unwrap_or_else(unanswered));
+                Some(NamespaceFacts { terminating: false, node_operations: true, unread })
+            }
         }
     }
 
