@@ -6,6 +6,7 @@ mod doubts;
 mod job_file;
 mod lists;
 mod local_plugin;
+mod made_up;
 mod report;
 mod rights;
 mod shown;
@@ -149,6 +150,7 @@ pub(super) async fn make(
     if server {
         tried::ask(&client, &stage, (&job, &later), &mut plan, progress).await?;
     }
+    made_up::show(&mut plan, job.prefix());
     plan.count();
     Ok(plan)
 }

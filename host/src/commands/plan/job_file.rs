@@ -9,10 +9,10 @@ use oarlock_core::job::spec::{asked_kind, is_object_name};
 use oarlock_core::plugin::manifest::TargetKind;
 use serde_json::Value;
 
+use super::made_up;
+
 /// Largest file: more than the API server takes.
 const MOST_BYTES: u64 = 4 << 20;
-/// The UID of a job that is not there: no job has it.
-const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The job of a plan, in its namespace.
 pub(super) struct PlannedJob {
@@ -115,6 +115,11 @@ impl PlannedJob {
         self.job.metadata.name.as_deref().unwrap_or_default()
     }
 
+    /// The begin of a name whose end the cluster would choose.
+    pub(super) fn prefix(&self) -> Option<&str> {
+        self.job.metadata.generate_name.as_deref().filter(|_| self.name().is_empty())
+    }
+
     /// The kind of its targets.
     pub(super) fn kind(&self) -> TargetKind {
         asked_kind(self.job.spec.as_ref())
@@ -138,9 +143,9 @@ impl PlannedJob {
         let mut job = self.written();
         let meta = &mut job.metadata;
         if meta.name.as_ref().is_none_or(String::is_empty) {
-            meta.name = meta.generate_name.as_ref().map(|prefix| format!("{prefix}plan"));
+            meta.name = meta.generate_name.as_ref().map(|prefix| format!("{prefix}{}", made_up::SUFFIX));
         }
-        (meta.uid, meta.resource_version, meta.generation) = (Some(NO_UID.into()), Some("1".into()), Some(1));
+        (meta.uid, meta.resource_version, meta.generation) = (Some(made_up::UID.into()), Some("1".into()), Some(1));
         if let Some(spec) = &mut job.spec {
             spec.dry_run = None;
         }
@@ -201,6 +206,6 @@ mod tests {
         assert!(placed(job(own), Some("n"), "c").is_err());
         assert!(placed(job("{}"), None, "c").is_err());
         let made_up = placed(job("{generateName: web-}"), None, "c").unwrap();
-        assert_eq!((made_up.name(), made_up.rehearsed().metadata.name.as_deref()), ("", Some("web-plan")));
+        assert_eq!((made_up.name(), made_up.rehearsed().metadata.name.as_deref()), ("", Some("web-aeiou")));
     }
 }

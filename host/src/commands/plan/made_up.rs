@@ -1,0 +1,82 @@
+//! The names that a job gets only when it is created: a plan is made with others in their place, and shows where they are.
+
+use oarlock_view::JobPlan;
+
+/// The UID of a job that is not there. It is of no version that the API server gives, so that no job has it, and no part of
+/// it is likely in a name of something else.
+pub(super) const UID: &str = "f0a71c0d-9e3b-0d25-0c6f-71ba0e52d8c4";
+/// The end of a name that the cluster chooses. It chooses from other letters.
+pub(super) const SUFFIX: &str = "aeiou";
+
+/// Lengths of the UID and of its begins that count as it: a plugin may use the first groups alone.
+const BEGINS: [usize; 5] = [36, 23, 18, 13, 8];
+/// The shortest of them.
+const SHORTEST: usize = 8;
+
+/// Shows the made-up names in a plan for what they are: `<UID>`, and `<SUFFIX>` behind the `prefix` that the cluster ends.
+pub(super) fn show(plan: &mut JobPlan, prefix: Option<&str>) {
+    let hide = |text: &mut String| {
+        let shown = without_uid(text);
+        *text = match prefix {
+            Some(prefix) => shown.replace(&format!("{prefix}{SUFFIX}"), &format!("{prefix}<SUFFIX>")),
+            None => shown,
+        };
+    };
+    for target in &mut plan.targets {
+        target.first.iter_mut().for_each(|change| {
+            hide(&mut change.name);
+            hide(&mut change.what);
+        });
+        target.message.iter_mut().for_each(&hide);
+        target.server.iter_mut().for_each(|answer| hide(&mut answer.message));
+    }
+    plan.warnings.iter_mut().for_each(&hide);
+}
+
+/// `text` with `<UID>` for the UID or its begin, with its hyphens or without them.
+fn without_uid(text: &str) -> String {
+    let bare = UID.replace('-', "");
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(UID.get(..SHORTEST).unwrap_or(UID)) {
+        let (before, found) = rest.split_at(at);
+        let same = |uid: &str| found.chars().zip(uid.chars()).take_while(|(one, other)| one == other).count();
+        let groups = BEGINS.into_iter().find(|length| *length <= same(UID)).unwrap_or(SHORTEST);
+        shown.push_str(before);
+        shown.push_str("<UID>");
+        // What matches is ASCII.
+        rest = found.get(groups.max(same(&bare))..).unwrap_or_default();
+    }
+    shown + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_view::{PlanChange, PlanTarget};
+
+    use super::*;
+
+    #[test]
+    fn a_name_that_depends_on_the_uid_is_shown_as_one() {
+        for (text, shown) in [
+            ("web-f0a71c0d-0-1", "web-<UID>-0-1"),
+            ("web-f0a71c0d-9-1", "web-<UID>-9-1"),
+            (UID, "<UID>"),
+            ("x-f0a71c0d9e3b0d250c6f71ba0e52d8c4.y", "x-<UID>.y"),
+            ("f0a71c0d f0a71c0d", "<UID> <UID>"),
+            ("web-f0a71c0", "web-f0a71c0"),
+            ("größer", "größer"),
+        ] {
+            assert_eq!(without_uid(text), shown);
+        }
+    }
+
+    #[test]
+    fn the_name_that_the_cluster_chooses_is_shown_as_such() {
+        let change = PlanChange { name: "web-aeiou-f0a71c0d-0-1".into(), ..PlanChange::default() };
+        let target = PlanTarget { first: vec![change], ..PlanTarget::default() };
+        let mut plan = JobPlan { targets: vec![target], ..JobPlan::default() };
+        show(&mut plan, Some("web-"));
+        assert_eq!(plan.targets[0].first[0].name, "web-<SUFFIX>-<UID>-0-1");
+    }
+}
