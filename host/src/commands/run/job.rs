@@ -32,7 +32,7 @@ pub(super) struct JobArgs {
     /// The pods with these labels, chosen once
     #[arg(short = 'l', long, group = "chosen", value_name = "LABELS", value_parser = label_selector)]
     selector: Option<LabelSelector>,
-    /// Pods by name, in the order in which to start them
+    /// Pods or nodes by name, in the order in which to start them; NAME or pod/NAME
     #[arg(short, long, group = "chosen", value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     target: Vec<String>,
     /// The pods of a controller, such as deployment/web or Rollout.v1alpha1.argoproj.io/web
@@ -92,20 +92,9 @@ impl JobArgs {
             name: self.name,
             ..ObjectMeta::default()
         };
-        // kubectl prints a pod as pod/NAME.
-        let target = |text: &String| {
-            let name = text.split_once('/').map_or(text.as_str(), |(_, name)| name);
-            TargetRef { name: Some(name.to_owned()), containers: None }
-        };
-        let targets: Vec<TargetRef> = self
-            .target
-            .iter()
-            .flat_map(|text| text.split_whitespace())
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-            .iter()
-            .map(target)
-            .collect();
+        let kind = self.target_kind.as_deref().unwrap_or("Pod");
+        let named = self.target.iter().flat_map(|text| text.split_whitespace());
+        let targets = named.map(|text| target(text, kind)).collect::<anyhow::Result<Vec<TargetRef>>>()?;
         let selector = TargetSelector { label_selector: self.selector, owner_ref: self.owner };
         let spec = OperationJobSpec {
             action: Some(self.action),
@@ -149,6 +138,36 @@ impl JobArgs {
         parameters.extend(self.param.iter().cloned());
         Ok((!parameters.is_empty()).then_some(Value::Object(parameters)))
     }
+}
+
+/// A target of a job on targets of `kind`: its name, or as kubectl prints it, such as pod/NAME.
+fn target(text: &str, kind: &str) -> anyhow::Result<TargetRef> {
+    let (word, name) = text.split_once('/').unwrap_or((kind, text));
+    let known: &[&str] = match kind {
+        "Pod" => &["pod", "pods", "po"],
+        "Node" => &["node", "nodes", "no"],
+        _ => &[],
+    };
+    let is_of_kind = |word: &str| word.eq_ignore_ascii_case(kind) || known.contains(&word.to_lowercase().as_str());
+    if !is_of_kind(word) {
+        let (of_word, owner) = (word.split('.').next().unwrap_or(word).to_lowercase(), owner_word(word));
+        let instead = match owner {
+            Some(owner) => format!("the pods of a controller are named by --owner {owner}/{name}"),
+            None if ["pod", "node"].iter().any(|kind| of_word.starts_with(kind)) => {
+                "--target-kind says which kind the job is on".to_owned()
+            }
+            None => format!("write NAME or {}/NAME", kind.to_lowercase()),
+        };
+        bail!("--target {text}: this job is on targets of kind {kind}, and {word} is none; {instead}");
+    }
+    Ok(TargetRef { name: Some(name.to_owned()), containers: None })
+}
+
+/// The word for a controller that is named as kubectl does, such as deployment.apps.
+fn owner_word(word: &str) -> Option<&'static str> {
+    let word = word.split('.').next().unwrap_or(word).to_lowercase();
+    let (_, _, words) = OWNERS.iter().find(|(_, _, words)| words.contains(&word.as_str()))?;
+    words.first().copied()
 }
 
 /// YAML as Kubernetes reads it: `no` is a word.
@@ -242,6 +261,22 @@ mod tests {
             (&made["apiVersion"], &made["kind"]),
             (&json!("apps.kusionstack.io/v1alpha1"), &json!("OperationJob"))
         );
+    }
+
+    #[test]
+    fn a_target_of_another_kind_is_refused_by_name() {
+        let refused = |line: &str| parsed(line).unwrap().job.job().unwrap_err().to_string();
+        let said = refused("Replace --target deployment.apps/web");
+        assert!(said.starts_with("--target deployment.apps/web: this job is on targets of kind Pod"), "{said}");
+        assert!(said.ends_with("named by --owner deployment/web"), "{said}");
+        assert!(refused("Replace --target a node/n1").contains("--target-kind says"));
+        assert!(
+            refused("Maintain --target-kind Node --target pod/a").contains("on targets of kind Node, and pod is none")
+        );
+        assert!(refused("Replace --target service/a").ends_with("write NAME or pod/NAME"));
+        let nodes = job("Maintain --target-kind Node --target node/a nodes/b no/c d");
+        let names = ["a", "b", "c", "d"].map(|name| json!({ "name": name }));
+        assert_eq!(nodes["spec"]["targets"], json!(names));
     }
 
     #[test]
