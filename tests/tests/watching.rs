@@ -193,6 +193,16 @@ async fn a_pipe_has_a_line_for_each_change_and_a_script_an_object_and_the_exit_c
     ensure!(target["target"]["error"]["reason"] == "PodNotFound", "{lines:#?}");
     let list = printed(&oarlock(&dev, &["get"]).await?)?;
     ensure!(list.lines().count() == 3 && list.starts_with("NAME   ACTION    PROGRESS    DONE"), "{list}");
+    // A reader that has gone, as `head` does, hears nothing more, and nobody is told.
+    for arguments in [["get", "-A"], ["watch", "a"]] {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        let mut command = tokio::process::Command::new(host_binary()?);
+        command.env("KUBECONFIG", dev.folder.join("kubeconfig")).env("HOME", &dev.folder).args(arguments);
+        let child = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn()?;
+        let output = child.wait_with_output().await?;
+        ensure!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
     let refused = oarlock(&dev, &["run", "Replace", "-t", "a", "a"]).await?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(

@@ -161,11 +161,15 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Prints one line of a running watch. A reader that has gone ends the process: nothing is left to do.
-fn print_line(line: &str) -> anyhow::Result<()> {
+/// Prints one line of a running watch. False once its reader has gone: nothing is left to do then, and nobody to tell.
+fn print_line(line: &str) -> anyhow::Result<bool> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to standard output"),
+    }
 }
 
 #[cfg(test)]

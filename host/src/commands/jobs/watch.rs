@@ -57,6 +57,8 @@ pub(super) enum Ended {
     Gone(JobView),
     /// The user left.
     Left,
+    /// Whoever read the lines has gone.
+    Unread,
 }
 
 /// Follows the job.
@@ -88,6 +90,7 @@ pub(in crate::commands) async fn follow(
             }
             Ok(ExitCode::from(NOT_KNOWN))
         }
+        Ended::Unread => Ok(ExitCode::from(NOT_KNOWN)),
         Ended::Left => {
             print(&format!("The job goes on; `oarlock watch opj/{name}` shows it again.\n"))?;
             Ok(ExitCode::from(NOT_KNOWN))
@@ -109,7 +112,9 @@ async fn print_changes(mut follower: Follower, output: Option<WatchOutput>) -> a
             job = follower.last_view().await;
         }
         for change in changes(shown.as_ref(), &job) {
-            print_line(&line(&change, &job)?)?;
+            if !print_line(&line(&change, &job)?)? && !has_ended {
+                return Ok(Ended::Unread);
+            }
         }
         if has_ended {
             return Ok(Ended::Job(job));
@@ -123,8 +128,10 @@ async fn print_changes(mut follower: Follower, output: Option<WatchOutput>) -> a
             FollowEvent::Connected => Some(ViewChange::Connected),
             FollowEvent::Gone => return gone(&follower, &line),
         };
-        if let Some(change) = told {
-            print_line(&line(&change, &job)?)?;
+        if let Some(change) = told
+            && !print_line(&line(&change, &job)?)?
+        {
+            return Ok(Ended::Unread);
         }
         shown = Some(job);
     }
@@ -134,9 +141,9 @@ async fn print_changes(mut follower: Follower, output: Option<WatchOutput>) -> a
 fn gone(follower: &Follower, line: &impl Fn(&ViewChange, &JobView) -> anyhow::Result<String>) -> anyhow::Result<Ended> {
     let job = follower.view();
     if job.progress.is_terminal() {
-        print_line(&line(&ViewChange::Job, &job)?)?;
+        let _read = print_line(&line(&ViewChange::Job, &job)?)?;
         return Ok(Ended::Job(job));
     }
-    print_line(&line(&ViewChange::Deleted, &job)?)?;
+    let _read = print_line(&line(&ViewChange::Deleted, &job)?)?;
     Ok(Ended::Gone(job))
 }
