@@ -1,10 +1,16 @@
 //! `oarlock run`, `get`, `watch` and `plan` as people have them: in a terminal, in a pipe, and as a plugin of kubectl, against a
 //! cluster in memory that another process serves.
 
+#[path = "watching/planned.rs"]
+mod planned;
 #[path = "watching/plans.rs"]
 mod plans;
 #[path = "watching/plans_large.rs"]
 mod plans_large;
+#[path = "watching/plans_neighbours.rs"]
+mod plans_neighbours;
+#[path = "watching/plans_nodes.rs"]
+mod plans_nodes;
 #[path = "watching/plans_real.rs"]
 mod plans_real;
 

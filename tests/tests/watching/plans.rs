@@ -161,6 +161,14 @@ async fn a_pod_of_the_lifecycle_is_shown_with_what_comes_before_its_change() -> 
         planned["warnings"].to_string().contains("3 targets whose pods take part in the PodOpsLifecycle"),
         "{planned:#}"
     );
+    // The host begins it before the plugin can say that it will not.
+    dev.kubectl(&["label", "pods", "-l", "app=foo", "kusionstack.io/control=true"])?;
+    let job = job_file(&dev, "foo", &json!({"action": "Restart"}))?;
+    let arguments = ["plan", &job, "--plugins", &file, "--grants", &grants, "--server"];
+    let output = oarlock(&dev, &arguments).await?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let row = "begin the PodOpsLifecycle and wait for its permission, then fails: NotReplaceable: ";
+    ensure!(output.status.code() == Some(4) && text.contains(row) && text.contains("   accepts\n"), "{text}");
     Ok(())
 }
 

@@ -1,7 +1,5 @@
 //! The plan of the largest job, on a cluster in memory that this process serves: its figures, which no test asserts.
 
-use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
@@ -10,12 +8,10 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, PostParams};
-use oarlock_bed::install::{self, Way};
-use oarlock_sim::{Cluster, Options, RealClock};
-use oarlock_tests::components::{GRANTS, component};
-use oarlock_tests::crash::process::host_binary;
+use oarlock_tests::components::GRANTS;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+
+use crate::planned::Planned;
 
 const TARGETS: usize = 10_000;
 
@@ -47,52 +43,25 @@ impl Set {
     }
 }
 
-/// A set of so many pods, and the address of the cluster that has it.
-async fn furnished() -> anyhow::Result<(Set, String)> {
-    let cluster = Cluster::new(Options { clock: Arc::new(RealClock), ..Options::default() });
-    let client = Client::new(cluster.service(), "default");
-    install::install(&client, &install::documents(&oarlock::manifests()?)?, Way::CreateMissing).await?;
-    let set = Set::plant(&client).await?;
+/// A set of so many pods, and the cluster that has it.
+async fn furnished() -> anyhow::Result<(Set, Planned)> {
+    let planned = Planned::new("large", "replace", GRANTS).await?;
+    let set = Set::plant(&planned.client).await?;
     let mut made = futures::stream::iter(0..TARGETS).map(|number| set.create(number)).buffer_unordered(16);
     while let Some(one) = made.next().await {
         one?;
     }
     drop(made);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let address = format!("http://{}", listener.local_addr()?);
-    tokio::spawn(async move { cluster.serve(listener).await });
-    Ok((set, address))
+    Ok((set, planned))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_targets_are_planned_each_with_its_first_proposal() -> anyhow::Result<()> {
-    let (set, address) = furnished().await?;
-    let folder = std::env::temp_dir().join(format!("oarlock-plan-large-{}", std::process::id()));
-    std::fs::create_dir_all(folder.join("plugins"))?;
-    std::fs::write(folder.join("plugins/replace.wasm"), component("replace")?)?;
-    std::fs::write(folder.join("grants.yaml"), GRANTS)?;
-    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": address}}], "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
-    std::fs::write(folder.join("kubeconfig"), config.to_string())?;
-    let job = json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "metadata": {"name": "large"},
-        "spec": {"action": "Replace", "selector": {"labelSelector": {"matchLabels": {"app": "web"}}}}});
-    std::fs::write(folder.join("job.json"), job.to_string())?;
+    let (set, planned) = furnished().await?;
+    let spec = json!({"action": "Replace", "selector": {"labelSelector": {"matchLabels": {"app": "web"}}}});
     let plan = async |more: &[&str]| -> anyhow::Result<(Value, f64)> {
         let begun = Instant::now();
-        let mut command = tokio::process::Command::new(host_binary()?);
-        command.current_dir(&folder).env("HOME", &folder).env("XDG_CACHE_HOME", folder.join("cache"));
-        command.env("KUBECONFIG", folder.join("kubeconfig")).args([
-            "plan",
-            "job.json",
-            "--plugins",
-            "plugins",
-            "-o",
-            "json",
-        ]);
-        let output = command.args(more).kill_on_drop(true).output().await?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let document = serde_json::from_slice(&output.stdout).with_context(|| errors.into_owned())?;
+        let document = planned.plan(None, ("large", &spec), more).await?;
         Ok((document, begun.elapsed().as_secs_f64()))
     };
     // Compiled once, and kept.
@@ -114,6 +83,5 @@ async fn ten_thousand_targets_are_planned_each_with_its_first_proposal() -> anyh
     set.create(TARGETS).await?;
     let too_many = plan(&[]).await.expect_err("a plan of too many targets").to_string();
     ensure!(too_many.contains("more than 10000 pods"), "{too_many}");
-    std::fs::remove_dir_all(&folder)?;
     Ok(())
 }
