@@ -3,18 +3,18 @@
 //! A job with `maxUnavailable` counts those of its targets that another job works on. A target is noted when its start is
 //! planned, under the lock that guards the count. Source: docs/operationjob.md 3.4.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cluster::object::ObjectKey;
 use crate::job::key::JobKey;
 use crate::shared::wake_index::TargetId;
 
 /// The objects that targets in flight work on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DisruptedObjects {
-    by_object: HashMap<ObjectKey, BTreeSet<(JobKey, u32)>>,
-    of_job: HashMap<JobKey, BTreeMap<u32, ObjectKey>>,
-    doubts: HashMap<JobKey, BTreeSet<u32>>,
+    by_object: BTreeMap<ObjectKey, BTreeSet<(JobKey, u32)>>,
+    of_job: BTreeMap<JobKey, BTreeMap<u32, ObjectKey>>,
+    doubts: BTreeMap<JobKey, BTreeSet<u32>>,
 }
 
 impl DisruptedObjects {

@@ -15,8 +15,8 @@ use crate::shared::exclusive::ExclusiveObjects;
 use crate::shared::successors::RootController;
 use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
 
-/// The tables that the jobs of one term share.
-#[derive(Debug, Default)]
+/// The tables that the jobs of one term share. Plain data, as the memory is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tables {
     /// The target that each replacement belongs to.
     pub claims: Claims,
