@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
@@ -79,9 +81,9 @@ impl Tables {
         self.in_flight.retain(|_, jobs| !jobs.is_empty());
     }
 
-    /// Notes that a target works on its object.
-    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, object: &ObjectKey) {
-        if self.disrupted.take(job, index, object) {
+    /// Notes that a target works on its object since it started at `since`.
+    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, object: &ObjectKey, since: Timestamp) {
+        if self.disrupted.take(job, index, object, since) {
             let others = self.others_of(job, object);
             self.disrupted.doubt(&others);
         }
