@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::writes::{Record, Stopped, Write};
+use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_core::round::context::Round;
 use oarlock_core::round::decide::commit;
 use oarlock_core::round::memory::JobMemory;
@@ -98,7 +99,9 @@ impl State {
             job: job_ref(),
             object: &running.job.job,
             now: at(running.now),
+            kind: TargetKind::Pod,
             spec: running.spec.clone(),
+            unlabelled: None,
             policy: running.policy.clone(),
             brakes: running.brakes,
             plugin: &scene.plugin,
@@ -106,11 +109,12 @@ impl State {
             live: running.live.clone(),
             served: Arc::new(|_| true),
             namespace_terminating: false,
+            dry_run: false,
         };
         commit(&round, running.commit.clone(), &mut work.memory, &work.tables, (at(running.now), at(self.now)));
         running.entries.iter().for_each(|entry| work.queue.push(entry.clone()));
         let next = work.memory.next(running.requeue, running.rests);
-        self.ended(work, next);
+        self.ended(work, next.filter(|_| !scene.lacks(Switch::ForgetsDueTimes)));
     }
 }
 

@@ -41,11 +41,13 @@ pub enum Switch {
     KeepsItsQueue,
     /// A round takes no entry back.
     TakesNothingBack,
+    /// The due time that a round computes is dropped.
+    ForgetsDueTimes,
 }
 
 impl Switch {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::AsksNoFence,
         Self::SendsBeforeItRecords,
         Self::TakesEveryRecordAsDurable,
@@ -65,5 +67,6 @@ impl Switch {
         Self::IgnoresDeletion,
         Self::KeepsItsQueue,
         Self::TakesNothingBack,
+        Self::ForgetsDueTimes,
     ];
 }

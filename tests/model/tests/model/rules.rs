@@ -129,6 +129,8 @@ rules! {
         ForgetsClaims in two(Way::Evicted, NONE).from_anywhere() => "S1",
     results_that_are_lost_are_caught:
         LosesResults in one(Way::Evicted, NONE) => "L",
+    due_times_that_are_forgotten_are_caught:
+        ForgetsDueTimes in one(Way::Evicted, Budget { losses: 1, ..NONE }) => "L",
     a_deletion_that_is_not_noticed_is_caught:
         IgnoresDeletion in one(Way::Evicted, Budget { deletions: 1, ..NONE }) => "L",
 }
