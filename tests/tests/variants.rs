@@ -53,12 +53,12 @@ fn first(found: &'static Result<Vec<Point>, String>, count: usize) -> anyhow::Re
     Ok(found.get(..count).unwrap_or(found))
 }
 
-/// The first of these points that finds something in the host with the bug, and what: its number, and these words.
+/// The first of these points that finds something in the host with the bug, and what: its number, from one, and these words.
 fn found<V: Variant + Default + 'static>(
     points: impl Iterator<Item = anyhow::Result<Point>>,
     words: &str,
 ) -> anyhow::Result<Option<(usize, Point, String)>> {
-    for (number, point) in points.enumerate() {
+    for (number, point) in (1..).zip(points) {
         let point = point?;
         let bad = Arc::new(V::default()) as Arc<dyn Variant>;
         let with_the_bug = Script { variant: Some(bad), ..point.script.clone() };
