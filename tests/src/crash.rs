@@ -6,8 +6,11 @@
 pub mod host;
 pub mod line;
 pub mod mishap;
+pub mod plan;
+pub mod plan_run;
 pub mod points;
 pub mod process;
+pub mod schedule;
 pub mod script;
 pub mod sweep;
 
@@ -26,9 +29,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::components::{GRANTS, component};
 use crate::crash::host::Mortal;
-use crate::crash::line::{Line, Lives, Wire};
+use crate::crash::line::{Line, Lives, Wire, in_memory};
 use crate::crash::mishap::{Mishap, Wish};
-use crate::crash::script::{BARE, NOBODY, Plot, Script};
+use crate::crash::script::{BARE, Kind, NOBODY, Plot, Script};
 use crate::jobs::{Told, replace};
 use crate::oracle;
 use crate::rig::{Ground, Rig, published};
@@ -39,6 +42,8 @@ pub const JOB: &str = "r";
 const SETTLED: Duration = Duration::from_secs(60);
 /// Far longer than any job takes, kills included.
 const ENDED: Duration = Duration::from_secs(120);
+/// How much longer, for each trouble that comes.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an ended job must stay quiet (L2).
 const QUIET: Duration = Duration::from_secs(10);
 /// How long the last events and releases may take.
@@ -105,13 +110,14 @@ impl Stage {
     /// # Errors
     /// If the cluster cannot be furnished.
     pub async fn set(script: Script, plugins: Plugins) -> anyhow::Result<Self> {
-        let rig = Rig::sim(1).await?;
+        let rig = Rig::sim(script.seed).await?;
         let set = script.mode.plant(&rig, script.targets).await?;
         rig.world.settled(&set, SETTLED).await?;
         let names = rig.pod_names(script.mode.app()).await?;
         let targets = identities(&rig, &names).await?;
         let lives = Lives::default();
-        let interceptor = Interceptor::new(Plan::new(script.trouble.map(|trouble| trouble.fault(&lives)))?, &[]);
+        let interceptor =
+            Interceptor::new(Plan::new(script.troubles.iter().map(|trouble| trouble.fault(&lives)))?, &[]);
         let (mishap, wishes) = Mishap::new();
         if script.plot == Plot::NeverServes {
             rig.world.hold(Pause::Readiness, Scope::World);
@@ -129,8 +135,8 @@ impl Stage {
     fn start_host(&mut self) -> anyhow::Result<()> {
         let Ground::Sim(cluster) = &self.rig.ground else { anyhow::bail!("these runs are on the in-memory API") };
         let mishap = (self.script.plot == Plot::Namesake).then(|| self.mishap.clone());
-        let server = self.script.plot.delays().map_or_else(|| cluster.service(), |delays| cluster.delayed(delays));
-        let wire = Wire::new(server, self.interceptor.clone(), mishap);
+        let server = self.script.delays.map_or_else(|| cluster.service(), |delays| cluster.delayed(delays));
+        let wire = Wire::new(in_memory(server), self.interceptor.clone(), mishap);
         let line = Line { life: self.lives.begin(), wire, variant: self.script.variant.clone() };
         let cluster = cluster.clone();
         // The same name for every life, so that a restart costs no lease time, unless somebody else takes over.
@@ -181,13 +187,35 @@ impl Stage {
         let mut breaches: Vec<String> = ended.err().into_iter().map(|error| format!("{error:#}")).collect();
         breaches.extend(self.judge(deleted).await?);
         let writes = self.interceptor.records();
+        if self.script.tells {
+            self.tell(&writes);
+        }
         self.kill_host().await?;
         Ok(Outcome { writes, crashed, breaches })
     }
 
+    /// All that happened, for whoever plays a run again.
+    fn tell(&self, writes: &[WriteRecord]) {
+        for WriteRecord { number, verb, path, status, arrived, fault, .. } in writes {
+            println!(
+                "{arrived:>9.2?} write {number:>3} {verb} {path} {status:?} {}",
+                fault.as_deref().unwrap_or_default()
+            );
+        }
+        for Version { resource_version, plural, name, object, is_end, .. } in self.rig.history().versions() {
+            println!("{resource_version:>5} {plural} {name} {} {object}", if is_end { "is gone" } else { "" });
+        }
+    }
+
     async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill_host().await?;
-        if let Some(trouble) = self.script.trouble {
+        let reached = self.interceptor.count();
+        let met = self
+            .script
+            .troubles
+            .iter()
+            .filter(|trouble| trouble.at <= reached && matches!(trouble.kind, Kind::Kill(_)));
+        if let Some(trouble) = met.last() {
             tokio::time::sleep(trouble.down()).await;
         }
         self.start_host()
@@ -198,8 +226,12 @@ impl Stage {
         let over = |job: &Version| if deleted { job.is_end } else { job.at("/status/endTime").is_string() };
         let is_job = |version: &&Version| version.plural == "operationjobs" && version.name == JOB;
         let newest = |versions: &[Version]| versions.iter().rev().find(is_job).is_some_and(over);
-        self.rig.history().until("L1: the job to end", ENDED, newest).await?;
-        tokio::time::sleep(LAST_WRITES).await;
+        let bound = ENDED + PATIENCE * u32::try_from(self.script.troubles.len()).unwrap_or(0);
+        self.rig.history().until("L1: the job to end", bound, newest).await?;
+        tokio::time::sleep(
+            LAST_WRITES + self.script.troubles.iter().map(|trouble| trouble.holds_up()).sum::<Duration>(),
+        )
+        .await;
         let before = self.acts();
         tokio::time::sleep(QUIET).await;
         let late: Vec<WriteRecord> = self.acts().into_iter().skip(before.len()).collect();

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::components::{self, GRANTS, component};
 use crate::rig::{Ground, Rig, lease_name};
+use crate::variants::Variant;
 use crate::wire;
 
 /// How a host is begun.
@@ -40,6 +41,8 @@ pub struct Begin {
     pub grants: String,
     /// How long its lease counts.
     pub lease: Duration,
+    /// The bug that it has, if it is a known-bad one.
+    pub variant: Option<Arc<dyn Variant>>,
 }
 
 /// A running host.
@@ -72,6 +75,7 @@ impl Rig {
             plugins: vec!["replace"],
             grants: GRANTS.to_owned(),
             lease: Duration::from_secs(15),
+            variant: None,
         }
     }
 
@@ -88,8 +92,8 @@ impl Rig {
     /// # Errors
     /// If a component is missing or refused.
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
-        let Begin { identity, wire, ahead, plugins: names, grants, lease } = begin;
-        let client = wire::client(self.host_client().await?, wire.clone(), &self.namespace);
+        let Begin { identity, wire, ahead, plugins: names, grants, lease, variant } = begin;
+        let client = wire::client(self.host_client().await?, wire.clone(), &self.namespace, variant);
         let clock: oarlock_kube::transport::clock::Clock = match &self.ground {
             Ground::Sim(cluster) => {
                 let cluster = cluster.clone();

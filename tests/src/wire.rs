@@ -4,9 +4,9 @@
 //! scenarios with a host each share a control plane. It may not change a request beyond that, nor answer in the server's
 //! place unless a scenario orders it.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
@@ -16,15 +16,24 @@ use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Body, BoxError, Interceptor};
 use tower::Service;
 
+use crate::crash::line::{self, Server};
+use crate::variants::Variant;
+
 /// An interceptor that counts the writes which belong to jobs: neither leases nor events.
 #[must_use]
 pub fn interceptor() -> Interceptor {
     Interceptor::new(Plan::none(), &["leases", "events"])
 }
 
-/// The client of a host that is to see `namespace` alone, through `interceptor`, on what `client` reaches.
-pub(crate) fn client(client: Client, interceptor: Interceptor, namespace: &str) -> Client {
-    Client::new(Wire { client, interceptor, namespace: namespace.to_owned() }, "default")
+/// The client of a host that is to see `namespace` alone, through `interceptor`, on what `client` reaches. Of a known-bad host
+/// its variant sends what the host would.
+pub(crate) fn client(
+    client: Client,
+    interceptor: Interceptor,
+    namespace: &str,
+    variant: Option<Arc<dyn Variant>>,
+) -> Client {
+    Client::new(Wire { client, interceptor, namespace: namespace.to_owned(), variant }, "default")
 }
 
 #[derive(Clone)]
@@ -32,6 +41,18 @@ struct Wire {
     client: Client,
     interceptor: Interceptor,
     namespace: String,
+    variant: Option<Arc<dyn Variant>>,
+}
+
+/// What `client` reaches as a server.
+fn server(client: Client) -> Server {
+    Arc::new(move |request| {
+        let client = client.clone();
+        Box::pin(async move {
+            let reply = client.send(request.map(ClientBody::from)).await.map_err(BoxError::from)?;
+            Ok(reply.map(|body| body.map_err(Into::into).boxed_unsync()))
+        })
+    })
 }
 
 impl Service<Request<ClientBody>> for Wire {
@@ -45,18 +66,18 @@ impl Service<Request<ClientBody>> for Wire {
     }
 
     fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
-        let Self { client, interceptor, namespace } = self.clone();
+        let Self { client, interceptor, namespace, variant } = self.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             if let Some(uri) = narrowed(&parts.uri, &namespace).filter(|_| parts.method == Method::GET) {
                 parts.uri = uri;
             }
             let request = Request::from_parts(parts, body.collect().await?.to_bytes());
-            let send = move |request: Request<Bytes>| {
-                let client = client.clone();
-                async move { client.send(request.map(ClientBody::from)).await.map_err(BoxError::from) }
-            };
-            interceptor.carry(request, send).await
+            let server = server(client);
+            match variant {
+                Some(variant) => variant.carry(request, &line::Wire::new(server, interceptor, None)).await,
+                None => interceptor.carry(request, move |request| server(request)).await,
+            }
         })
     }
 }

@@ -24,6 +24,13 @@ use oarlock_tests::jobs::replace;
 use oarlock_tests::oracle::{self, Meddling};
 use oarlock_tests::rig::{Rig, real_plane};
 use oarlock_tests::scenarios::identities;
+use tokio::sync::Mutex;
+
+#[path = "crash_real/plans.rs"]
+mod plans;
+
+/// One at a time: each has a control plane of its own, and what it waits for comes later beside another.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 const JOB: &str = "r";
 const SETTLED: Duration = Duration::from_secs(120);
@@ -187,6 +194,7 @@ async fn until_quiet(host: &HostProcess, interceptor: &Interceptor) -> anyhow::R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn four_hundred_pods_are_replaced_once_each_though_the_host_is_killed_thirty_times() -> anyhow::Result<()> {
+    let _alone = ALONE.lock().await;
     let began = Instant::now();
     let plane = real_plane(control_plane::Options::default()).await?;
     let sides = futures::future::try_join_all((0..SIDES.len()).map(|number| Side::plant(&plane, number))).await?;

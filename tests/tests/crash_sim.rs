@@ -7,10 +7,25 @@
 use std::time::Duration;
 
 use oarlock_tests::crash::{points, sweep};
+use parking_lot::{Mutex, MutexGuard};
+
+/// One at a time: each takes all cores, and has a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock()
+}
 
 #[test]
 fn jobs_of_every_kind_survive_every_trouble_at_every_write() -> anyhow::Result<()> {
+    let _alone = alone();
     let floor = if sweep::is_soak() { 2_000 } else { 600 };
     sweep::sweep("every trouble at every write", &points::all()?, floor, Duration::from_secs(120))?;
     sweep::sweep("every trouble of a job in records", &points::recorded()?, 8, Duration::from_secs(30))
+}
+
+/// `OARLOCK_SEED=17 cargo test …` plays that one.
+#[test]
+fn jobs_survive_whatever_a_thousand_seeds_have_for_them() -> anyhow::Result<()> {
+    let _alone = alone();
+    sweep::schedules("schedules", if sweep::is_soak() { 20_000 } else { 1_000 })
 }

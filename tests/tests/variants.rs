@@ -5,9 +5,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use oarlock_tests::crash::plan::Plan;
+use oarlock_tests::crash::plan_run::play as play_plan;
 use oarlock_tests::crash::points::{self, Point};
+use oarlock_tests::crash::schedule::{self, Calm};
 use oarlock_tests::crash::script::Script;
-use oarlock_tests::crash::sweep::play;
+use oarlock_tests::crash::sweep::{is_soak, play};
+use oarlock_tests::rig::Rig;
 use oarlock_tests::variants::Variant;
 use oarlock_tests::variants::belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
 use oarlock_tests::variants::earnest::{EvictsInDryRuns, MarksInDryRuns};
@@ -24,6 +28,12 @@ use oarlock_tests::variants::records::{DeletesARecord, DropsALineOfARecord, Keep
 
 /// A test run plays at least so many points of the sweep: what is not found within them is not found.
 const POINTS: usize = 600;
+
+/// A soak also plays the schedules of so many seeds, as a test run does with the right host.
+const SEEDS: u64 = 1_000;
+
+/// And the plans of so many.
+const PLANS: u64 = 130;
 
 /// The same, of jobs in records.
 const RECORDED_POINTS: usize = 8;
@@ -43,42 +53,97 @@ fn first(found: &'static Result<Vec<Point>, String>, count: usize) -> anyhow::Re
     Ok(found.get(..count).unwrap_or(found))
 }
 
-/// Fails unless some point finds something in the host with the bug, and nothing in the one without it. It finds these
-/// words.
-fn caught<V: Variant + Default + 'static>(points: &[Point], words: &str) -> anyhow::Result<()> {
-    for (number, point) in points.iter().enumerate() {
+/// The first of these points that finds something in the host with the bug, and what: its number, from one, and these words.
+fn found<V: Variant + Default + 'static>(
+    points: impl Iterator<Item = anyhow::Result<Point>>,
+    words: &str,
+) -> anyhow::Result<Option<(usize, Point, String)>> {
+    for (number, point) in (1..).zip(points) {
+        let point = point?;
         let bad = Arc::new(V::default()) as Arc<dyn Variant>;
         let with_the_bug = Script { variant: Some(bad), ..point.script.clone() };
         // Where the bug keeps the point from being played, nothing was judged.
         let Ok(bad) = play(&Point { script: with_the_bug, most: point.most }) else { continue };
-        let Some(first) = bad.failures.iter().find(|failure| failure.contains(words)) else { continue };
-        println!("{}: caught at point {number} by {}", std::any::type_name::<V>(), point.says(first));
-        let right = play(point).map_err(anyhow::Error::msg)?.failures;
-        anyhow::ensure!(right.is_empty(), "the host without the bug fails too: {right:#?}");
-        return Ok(());
+        if let Some(first) = bad.failures.into_iter().find(|failure| failure.contains(words)) {
+            return Ok(Some((number, point, first)));
+        }
     }
-    anyhow::bail!("{} is not caught", std::any::type_name::<V>())
+    Ok(None)
+}
+
+/// Fails unless some point finds something in the host with the bug, and nothing in the one without it.
+fn caught<V: Variant + Default + 'static>(
+    what: &str,
+    points: impl Iterator<Item = anyhow::Result<Point>>,
+    words: &str,
+) -> anyhow::Result<()> {
+    let name = std::any::type_name::<V>();
+    let Some((number, point, first)) = found::<V>(points, words)? else {
+        anyhow::bail!("{name}: no {what} catches it")
+    };
+    println!("{name}: caught by {what} {number}, {}", point.says(&first));
+    let right = play(&point).map_err(anyhow::Error::msg)?.failures;
+    anyhow::ensure!(right.is_empty(), "the host without the bug fails too: {right:#?}");
+    Ok(())
+}
+
+/// The schedules of the first seeds.
+fn schedules() -> impl Iterator<Item = anyhow::Result<Point>> {
+    static CALM: OnceLock<Calm> = OnceLock::new();
+    (0..SEEDS).map(|seed| schedule::of_seed(seed + 1, CALM.get_or_init(Calm::default)))
+}
+
+/// Plays plans until one catches the host with the bug, and tells which: not every bug shows in them. They are played in
+/// memory here, where their time costs nothing.
+fn look_in_plans<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
+    for seed in 1..=PLANS {
+        let plan = Plan::of_seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        let bad = Arc::new(V::default()) as Arc<dyn Variant>;
+        let played = runtime.block_on(async { play_plan(Rig::sim(seed).await?, plan.clone(), Some(bad)).await });
+        let Ok(played) = played else { continue };
+        if let Some(first) = played.breaches.iter().find(|breach| breach.contains(words)) {
+            println!("{}: caught by plan {}: {first}", std::any::type_name::<V>(), plan.title());
+            return Ok(());
+        }
+    }
+    println!("{}: no plan catches it", std::any::type_name::<V>());
+    Ok(())
 }
 
 /// Makes a test of each known-bad host, with the words that it is to be caught by where others would be by chance.
 macro_rules! known_bad {
-    (at $points:ident: $($name:ident: $variant:ty $(=> $words:literal)?,)*) => {
+    (by $catch:ident: $($name:ident: $variant:ty $(=> $words:literal)?,)*) => {
         $(#[test]
         fn $name() -> anyhow::Result<()> {
-            caught::<$variant>($points()?, concat!($($words)?))
+            $catch::<$variant>(concat!($($words)?))
         })*
     };
 }
 
+fn caught_in_records<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
+    caught::<V>("point", recorded_points()?.iter().cloned().map(Ok), words)
+}
+
+/// The sweep catches it; in a soak the schedules do too, and perhaps the plans.
+fn caught_twice<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
+    caught::<V>("point", points()?.iter().cloned().map(Ok), words)?;
+    if !is_soak() {
+        return Ok(());
+    }
+    look_in_plans::<V>(words)?;
+    caught::<V>("schedule", schedules(), words)
+}
+
 known_bad! {
-    at recorded_points:
+    by caught_in_records:
     a_line_of_a_record_that_is_dropped_is_caught: DropsALineOfARecord => "S2: ",
     a_record_that_is_deleted_is_caught: DeletesARecord => "S2: ",
     an_epoch_of_a_record_that_falls_is_caught: KeepsRecordsInTheFirstEpoch => "operationrecords r-",
 }
 
 known_bad! {
-    at points:
+    by caught_twice:
     acting_before_recording_is_caught: ActsBeforeItRecords,
     releasing_before_recording_is_caught: ReleasesBeforeItRecords,
     a_jobs_finalizer_that_is_dropped_too_early_is_caught: DropsItsFinalizerTooEarly,

@@ -117,6 +117,7 @@ pub mod world;
 
 pub use clock::{Clock, RealClock, VirtualClock};
 pub use kinds::registry::TableId;
+pub use random::Random;
 pub use server::cluster::{ApiService, Cluster, Options, RequestKind};
 pub use server::delays::Delays;
 pub use server::listen::serve;

@@ -2,13 +2,15 @@
 
 /// SplitMix64: small, and good enough for names.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 /// The letters of generated names, as in Kubernetes: no vowels, no digits that look like letters.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Random {
-    pub(crate) fn seeded(seed: u64) -> Self {
+    /// The same seed draws the same numbers.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -21,7 +23,7 @@ impl Random {
     }
 
     /// A number from zero to `most`.
-    pub(crate) fn up_to(&mut self, most: u64) -> u64 {
+    pub fn up_to(&mut self, most: u64) -> u64 {
         let drawn = self.next();
         most.checked_add(1).and_then(|count| drawn.checked_rem(count)).unwrap_or(drawn)
     }

@@ -1,7 +1,7 @@
-//! The connection between one client and its API server: it can be cut, and its watches can be frozen.
+//! The connection between one client and its API server: it can be cut, its watches can be frozen, and they can be severed.
 //!
-//! Takes bodies of watches; yields the same, which end when the connection is cut and bring nothing while their kind is
-//! frozen. May not change what passes.
+//! Takes bodies of watches; yields the same, which end when the connection is cut or their kind is severed, and bring nothing
+//! while their kind is frozen. May not change what passes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,13 @@ use crate::interception::{Body, BoxError};
 pub(crate) struct Connection {
     cut: Arc<watch::Sender<bool>>,
     frozen: Arc<watch::Sender<BTreeSet<String>>>,
+    severed: Arc<watch::Sender<BTreeSet<String>>>,
 }
 
 impl Default for Connection {
     fn default() -> Self {
-        Self { cut: Arc::new(watch::Sender::new(false)), frozen: Arc::new(watch::Sender::default()) }
+        let (frozen, severed) = (Arc::new(watch::Sender::default()), Arc::new(watch::Sender::default()));
+        Self { cut: Arc::new(watch::Sender::new(false)), frozen, severed }
     }
 }
 
@@ -38,6 +40,28 @@ impl Connection {
 
     pub(crate) fn thaw(&self) {
         self.frozen.send_modify(BTreeSet::clear);
+    }
+
+    pub(crate) fn sever(&self, plural: &str) {
+        self.severed.send_modify(|severed| severed.extend([plural.to_owned()]));
+    }
+
+    pub(crate) fn mend(&self) {
+        self.severed.send_modify(BTreeSet::clear);
+    }
+
+    /// Whether this kind is severed.
+    pub(crate) fn is_severed(&self, plural: &str) -> bool {
+        self.severed.borrow().contains(plural)
+    }
+
+    /// Resolves once this kind is severed no more.
+    pub(crate) async fn until_mended(&self, plural: &str) {
+        drop(self.severed.subscribe().wait_for(|severed| !severed.contains(plural)).await);
+    }
+
+    async fn until_severed(&self, plural: &str) {
+        drop(self.severed.subscribe().wait_for(|severed| severed.contains(plural)).await);
     }
 
     /// What `carried` yields, unless the connection is cut first.
@@ -74,6 +98,7 @@ impl Connection {
             let frame: Result<Frame<Bytes>, BoxError> = tokio::select! {
                 biased;
                 () = connection.until_cut() => return Some((Err(off()), None)),
+                () = connection.until_severed(&plural) => return None,
                 frame = next => frame?,
             };
             Some((frame, Some((connection, body, plural))))
@@ -91,5 +116,10 @@ fn off() -> BoxError {
 pub(crate) fn watched(uri: &Uri) -> Option<String> {
     let watches =
         uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"));
-    watches.then(|| uri.path().rsplit('/').next().unwrap_or_default().to_owned())
+    watches.then(|| last_of(uri))
+}
+
+/// The last word of a path: the plural of the kind that a list or a watch is of.
+pub(crate) fn last_of(uri: &Uri) -> String {
+    uri.path().rsplit('/').next().unwrap_or_default().to_owned()
 }

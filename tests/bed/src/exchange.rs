@@ -157,7 +157,7 @@ async fn die(kill: &Killer) -> Result<Response<Body>, BoxError> {
 }
 
 /// The body that the API server's own refusals have.
-fn refusal(status: StatusCode) -> Result<Response<Body>, BoxError> {
+pub(crate) fn refusal(status: StatusCode) -> Result<Response<Body>, BoxError> {
     let reason = match status.as_u16() {
         403 => "Forbidden",
         409 => "Conflict",
@@ -334,6 +334,24 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(25)).await;
         assert!(exists(&past, "a").await);
         assert_eq!(interceptor.records()[0].status, Some(StatusCode::CREATED));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_severed_kind_shows_nothing_of_what_happens_until_it_is_mended() {
+        let (interceptor, through, past) = clients(Plan::none());
+        let list = "/api/v1/namespaces/default/configmaps";
+        let get = |query: &str| Request::get(format!("{list}{query}")).body(Vec::new()).unwrap();
+        let mut watch = Box::pin(through.request_stream(get("?watch=true")).await.unwrap());
+        interceptor.sever("configmaps");
+        past.request::<Value>(create("a")).await.unwrap();
+        let mut told = Vec::new();
+        assert_eq!(futures::AsyncReadExt::read_to_end(&mut watch, &mut told).await.unwrap(), 0);
+        let anew = through.request_text(get("?watch=true")).await.unwrap_err();
+        assert!(matches!(anew, kube::Error::Api(status) if status.code == 410));
+        let mut waits = Box::pin(through.request::<Value>(get("")));
+        assert!(tokio::time::timeout(Duration::from_secs(9), &mut waits).await.is_err());
+        interceptor.mend();
+        assert_eq!(waits.await.unwrap()["items"][0]["metadata"]["name"], "a");
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, watched};
-use crate::exchange::{Exchange, is_write};
+use crate::connection::{Connection, last_of, watched};
+use crate::exchange::{Exchange, is_write, refusal};
 use crate::faults::{Fault, Plan, Then, When};
 use crate::orders::{Latch, Order, Orders};
 
@@ -186,6 +186,17 @@ impl Interceptor {
         self.state.connection.thaw();
     }
 
+    /// Watches of this kind end, whoever would watch it anew is too late, and its lists wait: what happens until it is mended
+    /// is never told.
+    pub fn sever(&self, plural: &str) {
+        self.state.connection.sever(plural);
+    }
+
+    /// All kinds can be listed and watched again.
+    pub fn mend(&self) {
+        self.state.connection.mend();
+    }
+
     /// How many writes have arrived.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -230,7 +241,13 @@ impl Interceptor {
         B::Error: Into<BoxError>,
     {
         let plural = watched(request.uri()).filter(|_| request.method() == Method::GET);
+        let listed = (request.method() == Method::GET).then(|| last_of(request.uri()));
         let carried = async {
+            match listed.filter(|kind| self.state.connection.is_severed(kind)) {
+                Some(_) if plural.is_some() => return refusal(StatusCode::GONE),
+                Some(kind) => self.state.connection.until_mended(&kind).await,
+                None => {}
+            }
             let _passage = is_write(request.method()).then(|| Passage::begin(&self.state));
             let ordered = self.state.orders.of(&request);
             let (number, planned) = self.admit(&request).unzip();

@@ -1,4 +1,4 @@
-//! The line between a host in this process and the in-memory API: it can be cut, as SIGKILL would cut it.
+//! The line between a host in this process and an API server: it can be cut, as SIGKILL would cut it.
 //!
 //! Takes requests of one life of a host; hands them to a known-bad variant where there is one, then past the counting
 //! interceptor to the server. Once the life has ended nothing of it reaches the server any more, and nothing is answered.
@@ -90,10 +90,25 @@ impl Lives {
     }
 }
 
+/// An API server, to whoever has a request.
+pub type Server = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Reply> + Send + Sync>;
+
+/// The in-memory API as a server.
+#[must_use]
+pub fn in_memory(service: ApiService) -> Server {
+    Arc::new(move |request| {
+        let service = service.clone();
+        Box::pin(async move {
+            let reply = service.oneshot(request.map(ClientBody::from)).await.map_err(BoxError::from)?;
+            Ok(reply.map(|body| body.map_err(Into::into).boxed_unsync()))
+        })
+    })
+}
+
 /// The way to the server behind a variant: counted, with faults.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Wire {
-    server: ApiService,
+    server: Server,
     interceptor: Interceptor,
     mishap: Option<Mishap>,
 }
@@ -101,7 +116,7 @@ pub struct Wire {
 impl Wire {
     /// A way to `server` that `interceptor` counts, on which `mishap` may strike.
     #[must_use]
-    pub fn new(server: ApiService, interceptor: Interceptor, mishap: Option<Mishap>) -> Self {
+    pub fn new(server: Server, interceptor: Interceptor, mishap: Option<Mishap>) -> Self {
         Self { server, interceptor, mishap }
     }
 
@@ -117,11 +132,7 @@ impl Wire {
             mishap.before(&request).await;
         }
         let server = self.server.clone();
-        let send = move |request: Request<Bytes>| {
-            let server = server.clone();
-            async move { server.oneshot(request.map(ClientBody::from)).await.map_err(BoxError::from) }
-        };
-        self.interceptor.carry(request, send).await
+        self.interceptor.carry(request, move |request| server(request)).await
     }
 }
 

@@ -3,8 +3,11 @@
 //! Takes the scripts; plays each without trouble, so that "each write" is a fact; yields the points in an order in which any
 //! beginning of the list has something of every script and every kind. May not choose a point by what it is about.
 
+use std::time::Duration;
+
 use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
+use oarlock_sim::Delays;
 
 use super::script::{Kind, Mode, Plot, Script, Trouble};
 use super::sweep::is_soak;
@@ -16,6 +19,8 @@ const TARGETS: usize = 6;
 const SEEDS: u64 = 40;
 /// The same for a soak.
 const SOAKED: u64 = 160;
+/// How late everything is, where it is.
+const LATE: Delays = Delays { seed: 0, request: Duration::from_millis(40), watch: Duration::from_millis(900) };
 /// More than one record holds.
 const RECORDED: usize = 260;
 
@@ -32,7 +37,7 @@ impl Point {
     /// A failure with what happened.
     #[must_use]
     pub fn says(&self, failure: &str) -> String {
-        format!("{}, {:?}: {failure}", self.script.title(), self.script.trouble)
+        format!("{}: {failure}", self.script.title())
     }
 }
 
@@ -98,7 +103,7 @@ pub fn recorded() -> anyhow::Result<Vec<Point>> {
     Ok(spread(points.into_iter().step_by(step).collect()))
 }
 
-fn calm(script: &Script) -> anyhow::Result<Outcome> {
+pub(super) fn calm(script: &Script) -> anyhow::Result<Outcome> {
     let outcome = run(script.clone())?;
     anyhow::ensure!(outcome.breaches.is_empty(), "{}, without trouble: {:#?}", script.title(), outcome.breaches);
     Ok(outcome)
@@ -109,7 +114,7 @@ fn troubled(script: &Script, calm: &Outcome) -> Vec<Point> {
     let kills = |kind: &Kind| matches!(kind, Kind::Kill(_));
     let kinds = || Kind::ALL.into_iter().filter(|kind| script.plot != Plot::Failover || kills(kind));
     let each = acts(calm).flat_map(|write| kinds().map(|kind| Trouble { at: write.number, kind }));
-    each.map(|trouble| Point { script: Script { trouble: Some(trouble), ..script.clone() }, most }).collect()
+    each.map(|trouble| Point { script: Script { troubles: vec![trouble], ..script.clone() }, most }).collect()
 }
 
 /// Deleted at each write: alone, and with the host killed at the same one, so that it finds the job deleted when it is back.
@@ -120,7 +125,9 @@ fn deleted(script: &Script, calm: &Outcome) -> Vec<Point> {
         let at = write.number;
         [None, Some(Trouble { at, kind })].map(|trouble| (Plot::Deleted { at }, trouble))
     });
-    each.map(|(plot, trouble)| Point { script: Script { plot, trouble, ..script.clone() }, most }).collect()
+    let script =
+        |plot, trouble: Option<Trouble>| Script { plot, troubles: trouble.into_iter().collect(), ..script.clone() };
+    each.map(|(plot, trouble)| Point { script: script(plot, trouble), most }).collect()
 }
 
 /// Everything is late for the host: alone, and with trouble at some write.
@@ -129,11 +136,16 @@ fn late(script: &Script, calm: &Outcome) -> Vec<Point> {
     let kinds = Kind::ALL.into_iter().cycle().zip(writes.into_iter().cycle());
     let seeds = if is_soak() { SOAKED } else { SEEDS };
     let each = (1..=seeds).zip(kinds).flat_map(|(seed, (kind, at))| {
-        [None, Some(Trouble { at, kind })].map(|trouble| (Plot::Late { seed }, trouble))
+        [None, Some(Trouble { at, kind })].map(|trouble| (Delays { seed, ..LATE }, trouble))
     });
     // Each visit that is decided on an old view and refused costs a write more.
     let most = 4 * acts(calm).count();
-    each.map(|(plot, trouble)| Point { script: Script { plot, trouble, ..script.clone() }, most }).collect()
+    let script = |delays, trouble: Option<Trouble>| Script {
+        delays: Some(delays),
+        troubles: trouble.into_iter().collect(),
+        ..script.clone()
+    };
+    each.map(|(delays, trouble)| Point { script: script(delays, trouble), most }).collect()
 }
 
 /// The same points in steps of about the golden ratio, which leave no part of the list behind.

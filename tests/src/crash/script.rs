@@ -9,6 +9,7 @@ use http::StatusCode;
 use oarlock_bed::faults::{Fault, Then, When};
 use oarlock_sim::Delays;
 use oarlock_sim::world::SetKey;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::crash::line::Lives;
@@ -21,7 +22,7 @@ const LONG: Duration = Duration::from_secs(5);
 const DEADLINE: u64 = 20;
 
 /// The two ways of Replace, and the workload that each is shown on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// The CollaSet `foo` replaces a marked pod.
     CollaSet,
@@ -56,7 +57,7 @@ impl Mode {
 }
 
 /// How the job goes where nothing goes wrong between host and server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Plot {
     /// All pods are replaced.
     Success,
@@ -77,11 +78,6 @@ pub enum Plot {
     Namesake,
     /// Whoever comes after a host that was killed has another name, and waits for the lease.
     Failover,
-    /// Requests of the host overtake each other, and its watches lag.
-    Late {
-        /// All delays come from it.
-        seed: u64,
-    },
 }
 
 /// A target that does not exist.
@@ -101,13 +97,6 @@ impl Plot {
             Self::DryRun => json!({"dryRun": true, "parallelism": PARALLELISM, "retryPolicy": {"limit": 1}}),
             _ => json!({}),
         }
-    }
-
-    /// How late everything is for the host.
-    #[must_use]
-    pub fn delays(self) -> Option<Delays> {
-        let Self::Late { seed } = self else { return None };
-        Some(Delays { seed, request: Duration::from_millis(40), watch: Duration::from_millis(900) })
     }
 
     /// Whether the first target is a pod of nobody.
@@ -138,10 +127,16 @@ pub enum Kind {
     Conflict,
     /// The server never sees it, and the host hears that it is too busy.
     Busy,
+    /// The server does it, and the host hears of an error.
+    Broken,
+    /// It takes so many seconds to arrive.
+    Slow(u64),
+    /// The host never hears of it, and it arrives after so many seconds.
+    Astray(u64),
 }
 
 impl Kind {
-    /// All of them.
+    /// Those of a sweep: what may follow at once.
     pub const ALL: [Self; 7] = [
         Self::Kill(When::BeforeSend),
         Self::Kill(When::AfterCommit),
@@ -152,6 +147,16 @@ impl Kind {
         Self::Busy,
     ];
 
+    /// What a reader calls it, without its numbers.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Slow(_) => "Slow".to_owned(),
+            Self::Astray(_) => "Astray".to_owned(),
+            kind => format!("{kind:?}"),
+        }
+    }
+
     /// The fault that it is, where `killer` kills the host.
     #[must_use]
     pub fn fault(self, at: u64, killer: oarlock_bed::faults::Killer) -> Fault {
@@ -161,6 +166,9 @@ impl Kind {
             Self::TimedOut => (When::AfterCommit, Then::Refuse(StatusCode::GATEWAY_TIMEOUT)),
             Self::Conflict => (When::BeforeSend, Then::Refuse(StatusCode::CONFLICT)),
             Self::Busy => (When::BeforeSend, Then::Refuse(StatusCode::TOO_MANY_REQUESTS)),
+            Self::Broken => (When::AfterCommit, Then::Refuse(StatusCode::INTERNAL_SERVER_ERROR)),
+            Self::Slow(seconds) => (When::BeforeSend, Then::Delay(Duration::from_secs(seconds))),
+            Self::Astray(seconds) => (When::BeforeSend, Then::Late(Duration::from_secs(seconds))),
         };
         Fault { at, when, then }
     }
@@ -182,6 +190,17 @@ impl Trouble {
         self.kind.fault(self.at, lives.killer())
     }
 
+    /// How much later the last events of an ended job come: they are sent one after the other, and one that goes astray is
+    /// given up after ten seconds.
+    #[must_use]
+    pub fn holds_up(self) -> Duration {
+        match self.kind {
+            Kind::Slow(seconds) => Duration::from_secs(seconds),
+            Kind::Astray(_) => Duration::from_secs(11),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// How long nobody is there after a kill: every other time until everything has happened.
     #[must_use]
     pub fn down(self) -> Duration {
@@ -199,8 +218,14 @@ pub struct Script {
     pub targets: usize,
     /// How the job goes.
     pub plot: Plot,
-    /// What goes wrong, if anything does.
-    pub trouble: Option<Trouble>,
+    /// What goes wrong, in the order of the writes.
+    pub troubles: Vec<Trouble>,
+    /// How late everything is for the host: its requests overtake each other, and its watches lag.
+    pub delays: Option<Delays>,
+    /// What the world draws its times and names from.
+    pub seed: u64,
+    /// Whether it prints all that happened.
+    pub tells: bool,
     /// A known-bad host; one that is right otherwise.
     pub variant: Option<Arc<dyn Variant>>,
 }
@@ -209,13 +234,14 @@ impl Script {
     /// A run without any trouble.
     #[must_use]
     pub fn of(mode: Mode, plot: Plot, targets: usize) -> Self {
-        Self { mode, targets, plot, trouble: None, variant: None }
+        Self { mode, targets, plot, troubles: Vec::new(), delays: None, seed: 1, tells: false, variant: None }
     }
 
     /// What a reader calls it.
     #[must_use]
     pub fn title(&self) -> String {
-        let Self { mode, targets, plot, .. } = self;
-        format!("{mode:?} of {targets}, {plot:?}")
+        let Self { mode, targets, plot, troubles, delays, .. } = self;
+        let late = delays.map_or(String::new(), |delays| format!(", late by {}", delays.seed));
+        format!("{mode:?} of {targets}, {plot:?}{late}, {troubles:?}")
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::points::{Point, acts};
 use super::run;
+use super::schedule::{Calm, SEED_VARIABLE, named_seed, of_seed};
 
 /// Set for a run that takes as long as it takes.
 const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
@@ -32,35 +33,70 @@ struct Tally {
 /// # Errors
 /// Names each point that failed, or that there are fewer points than the floor.
 pub fn sweep(what: &str, points: &[Point], floor: usize, time: Duration) -> anyhow::Result<()> {
-    let (began, next, tally) = (Instant::now(), AtomicUsize::new(0), Mutex::new(Tally::default()));
-    let soak = is_soak();
+    let (began, soak) = (Instant::now(), is_soak());
+    let tally = play_many(|number| {
+        let goes_on = soak || number < floor || began.elapsed() < time;
+        points.get(number).filter(|_| goes_on).cloned().map(|point| Ok((String::new(), point)))
+    });
+    let Tally { points: played, kills, spared, .. } = &tally;
+    println!("{what}: {played} of {} points in {:.0?}, {kills} kills, {spared} spared", points.len(), began.elapsed());
+    tally.conclude(what, floor)?;
+    let enough = tally.kills * 8 >= tally.points && tally.spared * 8 <= tally.points;
+    anyhow::ensure!(enough, "{what}: {} kills, and the trouble of {} points never came", tally.kills, tally.spared);
+    Ok(())
+}
+
+/// Plays the schedules of so many seeds, from one on, or the one of the seed that a user names.
+///
+/// # Errors
+/// Names each seed that failed.
+pub fn schedules(what: &str, count: usize) -> anyhow::Result<()> {
+    let (began, calm) = (Instant::now(), Calm::default());
+    let named = named_seed()?;
+    let tally = play_many(|number| {
+        let seed = match named {
+            Some(seed) => Some(seed).filter(|_| number == 0),
+            None => u64::try_from(number).ok().filter(|_| number < count).map(|number| number + 1),
+        }?;
+        let point = of_seed(seed, &calm).map_err(|error| format!("{SEED_VARIABLE}={seed}: {error:#}"));
+        Some(point.map(|mut point| {
+            point.script.tells = named.is_some();
+            (format!("{SEED_VARIABLE}={seed}: "), point)
+        }))
+    });
+    let Tally { points: played, kills, .. } = &tally;
+    println!("{what}: {played} schedules in {:.0?}, {kills} with kills", began.elapsed());
+    tally.conclude(what, if named.is_some() { 1 } else { count })
+}
+
+/// Plays the points that `take` gives for numbers from zero on, each with what names it, until it gives none, on all cores.
+fn play_many(take: impl Fn(usize) -> Option<Result<(String, Point), String>> + Sync) -> Tally {
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let take_one = || take(next.fetch_add(1, Ordering::Relaxed));
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let goes_on = soak || number < floor || began.elapsed() < time;
-                    let Some(point) = points.get(number).filter(|_| goes_on) else { break };
+                while let Some(taken) = take_one() {
+                    let (name, point) = match taken {
+                        Ok(taken) => taken,
+                        Err(error) => {
+                            tally.lock().failures.push(error);
+                            continue;
+                        }
+                    };
                     let played =
-                        play(point).unwrap_or_else(|error| Played { failures: vec![error], ..Played::default() });
-                    let failures: Vec<String> = played.failures.iter().map(|failure| point.says(failure)).collect();
+                        play(&point).unwrap_or_else(|error| Played { failures: vec![error], ..Played::default() });
+                    let say = |failure: &String| format!("{name}{}", point.says(failure));
+                    let failures: Vec<String> = played.failures.iter().map(say).collect();
                     // Told at once, for a run that never ends would keep all of it.
                     failures.iter().for_each(|failure| println!("{failure}"));
-                    tally.lock().add(point, &played, failures);
+                    tally.lock().add(&point, &played, failures);
                 }
             });
         }
     });
-    let tally = tally.into_inner();
-    let Tally { points: played, kills, spared, .. } = &tally;
-    println!("{what}: {played} of {} points in {:.0?}, {kills} kills, {spared} spared", points.len(), began.elapsed());
-    tally.by_script.iter().chain(&tally.by_kind).for_each(|(name, count)| println!("  {count:>5} {name}"));
-    anyhow::ensure!(tally.failures.is_empty(), "{what}:\n{}", tally.failures.join("\n"));
-    anyhow::ensure!(tally.points >= floor, "{what}: {} points are too few, {floor} are asked", tally.points);
-    let enough = tally.kills * 8 >= tally.points && tally.spared * 8 <= tally.points;
-    anyhow::ensure!(enough, "{what}: {} kills, and the trouble of {} points never came", tally.kills, tally.spared);
-    Ok(())
+    tally.into_inner()
 }
 
 /// Whether this run is to show everything.
@@ -95,16 +131,25 @@ pub fn play(point: &Point) -> Result<Played, String> {
 }
 
 impl Tally {
+    /// Tells what was played, and fails if something did not hold or too little was played.
+    fn conclude(&self, what: &str, floor: usize) -> anyhow::Result<()> {
+        self.by_script.iter().chain(&self.by_kind).for_each(|(name, count)| println!("  {count:>5} {name}"));
+        anyhow::ensure!(self.failures.is_empty(), "{what}:\n{}", self.failures.join("\n"));
+        anyhow::ensure!(self.points >= floor, "{what}: {} points are too few, {floor} are asked", self.points);
+        Ok(())
+    }
+
     fn add(&mut self, point: &Point, played: &Played, failures: Vec<String>) {
         self.points += 1;
         self.kills += usize::from(played.killed);
-        self.spared += usize::from(point.script.trouble.is_some() && !played.met);
+        self.spared += usize::from(!point.script.troubles.is_empty() && !played.met);
         let plot = format!("{:?}", point.script.plot);
         let plot = plot.split_whitespace().next().unwrap_or_default();
-        *self.by_script.entry(format!("{:?}, {plot}", point.script.mode)).or_default() += 1;
-        let kind =
-            point.script.trouble.map_or_else(|| "no trouble".to_owned(), |trouble| format!("{:?}", trouble.kind));
-        *self.by_kind.entry(kind).or_default() += 1;
+        let late = if point.script.delays.is_some() { ", late" } else { "" };
+        *self.by_script.entry(format!("{:?}, {plot}{late}", point.script.mode)).or_default() += 1;
+        let kinds = point.script.troubles.iter().map(|trouble| trouble.kind.name());
+        let none = point.script.troubles.is_empty().then(|| "no trouble".to_owned());
+        kinds.chain(none).for_each(|kind| *self.by_kind.entry(kind).or_default() += 1);
         self.failures.extend(failures);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum Command {
     },
     /// Run every test: unit, scenarios, the real control plane, conformance, lint
     Test,
-    /// Run all points of the crash sweeps, of which a test run shows a part
+    /// Run the whole of what a test run shows a part of: the model, crash sweeps, schedules, plans, known-bad hosts
     Soak,
     /// Measure, and print figures and ratios
     Bench(Bench),

@@ -15,7 +15,7 @@ use crate::workspace::{
 };
 
 /// Tests whose figures are shown although they pass.
-const TALKING: [&str; 3] = ["crash_sim", "crash_real", "variants"];
+const TALKING: [&str; 4] = ["crash_sim", "crash_real", "model", "variants"];
 
 /// One test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]

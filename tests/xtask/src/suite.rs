@@ -19,6 +19,9 @@ const WAITING: [&str; 7] = ["real", "crash_real", "processes", "conformance", "k
 /// What takes long begins first, so that both lanes end at about the same time.
 const LONG: [&str; 4] = ["real", "crash_real", "crash_sim", "sim"];
 
+/// What a soak runs: of all of these a test run shows a part.
+const SOAKING: [&str; 4] = ["model", "crash_sim", "crash_real", "variants"];
+
 /// The command `cargo xtask test`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let (began, phases) = (Instant::now(), Phases::default());
@@ -34,7 +37,7 @@ pub(crate) fn soak() -> anyhow::Result<ExitCode> {
     let (began, phases) = (Instant::now(), Phases::default());
     match prepare(&phases) {
         Some(binaries) => {
-            for binary in binaries.iter().filter(|binary| binary.name.starts_with("crash_")) {
+            for binary in binaries.iter().filter(|binary| SOAKING.contains(&binary.name.as_str())) {
                 phases.run(&format!("soak: {}", binary.title()), || binary.soak());
             }
         }

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// A map of strings in one piece of text, sorted by key. Meant for a few entries: a lookup walks it.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Strings {
     text: Box<str>,
     /// End of each key and each value in the text, alternating.
@@ -85,7 +85,7 @@ impl Serialize for Strings {
 }
 
 /// The declared fields of an object, at their places in its document, as JSON text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fields(Box<str>);
 
 impl Default for Fields {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The cordon and the taints of a node.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSpec {
     /// `spec.unschedulable`: the node is cordoned.
     pub cordoned: bool,

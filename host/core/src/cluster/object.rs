@@ -12,7 +12,7 @@ pub use crate::cluster::compact::{Fields, Strings};
 use crate::cluster::node::NodeSpec;
 
 /// One object as it was at one resourceVersion.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
     /// Kind, namespace and name.
     pub key: ObjectKey,

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::cluster::object::{Object, ObjectKey};
 use crate::job::key::JobKey;
 use crate::job::state::{Progress, TargetState};
@@ -45,7 +47,8 @@ pub(super) fn note_all(job: &JobKey, memory: &mut JobMemory, tables: &mut Tables
     }
     let in_flight: Vec<u32> = memory.latest.processing.union(&memory.durable.processing).copied().collect();
     for index in in_flight {
-        tables.note_disrupted(job, index, &memory.state.object(&job.namespace, index));
+        let since = memory.latest(index).and_then(|state| state.start).unwrap_or(Timestamp::MAX);
+        tables.note_disrupted(job, index, &memory.state.object(&job.namespace, index), since);
     }
 }
 
@@ -56,7 +59,8 @@ pub(super) fn note_starts(round: &Round<'_>, plan: &Plan, memory: &JobMemory, ta
     }
     // The others were noted as they started, or were read.
     for (index, _) in plan.at_work(memory).filter(|(index, _)| memory.durable.pending.contains(index)) {
-        tables.note_disrupted(&round.job.key, index, &memory.state.object(&round.job.key.namespace, index));
+        let object = memory.state.object(&round.job.key.namespace, index);
+        tables.note_disrupted(&round.job.key, index, &object, round.second());
     }
 }
 

@@ -113,6 +113,7 @@ impl PlannedCall<'_> {
                 parameters: BTreeMap::new(),
                 job_uid: round.job.uid.clone(),
                 since,
+                started: state.start.unwrap_or(round.now),
                 controller: RootController::of(state),
             },
             all_live: self.planned.final_check,

@@ -45,7 +45,7 @@ pub struct StoredVersion {
 }
 
 /// The changes of the memory once a record is durable.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Commit {
     /// The targets that the round worked on.
     pub turned: Vec<u32>,

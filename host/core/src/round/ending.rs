@@ -165,14 +165,17 @@ impl Target<'_> {
             return Need::Rest;
         }
         let object = self.object();
-        if object.is_none() && !self.round.live.has(&self.live_read()) {
-            return Need::Read([self.live_read()].into());
+        // An answer counts in its own round alone, so the read of an absence goes with those that the plugin lacked.
+        known.live_reads.extend(object.is_none().then(|| self.live_read()));
+        if known.live_reads.iter().any(|read| !self.round.live.has(read)) {
+            return Need::Read(known.live_reads.clone());
         }
         if self.busy(object.as_deref()).is_some() {
             return Need::Rest;
         }
         let takes_part = object.as_deref().filter(|pod| self.round.takes_part(pod));
-        *known = TargetMemory { news: true, expects: known.expects.clone(), ..TargetMemory::default() };
+        let (expects, live_reads) = (known.expects.clone(), std::mem::take(&mut known.live_reads));
+        *known = TargetMemory { news: true, expects, live_reads, ..TargetMemory::default() };
         if let Some(pod) = takes_part {
             return Need::Settled(Box::new(self.begin(next_attempt(self.stored), pod)));
         }

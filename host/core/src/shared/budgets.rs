@@ -42,14 +42,14 @@ impl Limited {
 }
 
 /// Tokens of one plugin for one thing, in thousandths.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bucket {
     left: i64,
     at: Timestamp,
 }
 
 /// The budgets of all plugins, by name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budgets {
     buckets: BTreeMap<String, BTreeMap<Limited, Bucket>>,
     /// What had to wait or was left out since it was last counted.

@@ -4,7 +4,7 @@
 //! namespace before each of its jobs was read in this term, since one of them may have stored the object that another
 //! is about to claim. Source: docs/operationjob.md 3.7.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::job::key::JobKey;
 use crate::plugin::manifest::TargetKind;
@@ -21,7 +21,7 @@ pub struct ClaimedObject {
 }
 
 /// The holder of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// The job.
     pub job: JobKey,
@@ -34,14 +34,14 @@ pub struct Claim {
 type Place = (String, String, String);
 
 /// The claims of one term.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Claims {
-    held: HashMap<Place, Vec<(String, Claim)>>,
-    by_job: HashMap<JobKey, BTreeMap<u32, BTreeSet<ClaimedObject>>>,
+    held: BTreeMap<Place, Vec<(String, Claim)>>,
+    by_job: BTreeMap<JobKey, BTreeMap<u32, BTreeSet<ClaimedObject>>>,
     /// Replacements claimed by deleted jobs, with the UID each replaced. They stay taken until they are gone
     /// themselves.
-    retired: HashMap<Place, Vec<(String, String)>>,
-    unread: HashMap<String, BTreeSet<JobKey>>,
+    retired: BTreeMap<Place, Vec<(String, String)>>,
+    unread: BTreeMap<String, BTreeSet<JobKey>>,
     /// Those that may work on nodes, which are in no namespace.
     unread_of_nodes: BTreeSet<JobKey>,
 }

@@ -1,27 +1,35 @@
 //! The objects that targets in flight of any job may make unavailable, before the cache shows that.
 //!
-//! A job with `maxUnavailable` counts those of its targets that another job works on. A target is noted when its start is
-//! planned, under the lock that guards the count. Source: docs/operationjob.md 3.4.
+//! A job with `maxUnavailable` counts those of its targets that another job works on, and none of these objects replaces a
+//! target that started later. A target is noted when its start is planned, under the lock that guards the count.
+//! Source: docs/operationjob.md 3.4.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::object::ObjectKey;
 use crate::job::key::JobKey;
 use crate::shared::wake_index::TargetId;
 
 /// The objects that targets in flight work on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DisruptedObjects {
-    by_object: HashMap<ObjectKey, BTreeSet<(JobKey, u32)>>,
-    of_job: HashMap<JobKey, BTreeMap<u32, ObjectKey>>,
-    doubts: HashMap<JobKey, BTreeSet<u32>>,
+    by_object: BTreeMap<ObjectKey, BTreeMap<(JobKey, u32), Timestamp>>,
+    of_job: BTreeMap<JobKey, BTreeMap<u32, ObjectKey>>,
+    doubts: BTreeMap<JobKey, BTreeSet<u32>>,
 }
 
 impl DisruptedObjects {
-    /// Notes that a target works on an object. True if that is new.
-    pub fn take(&mut self, job: &JobKey, index: u32, object: &ObjectKey) -> bool {
+    /// Notes that a target works on an object, which was there when it started at `since`. True if that is new.
+    pub fn take(&mut self, job: &JobKey, index: u32, object: &ObjectKey, since: Timestamp) -> bool {
         self.of_job.entry(job.clone()).or_default().insert(index, object.clone());
-        self.by_object.entry(object.clone()).or_default().insert((job.clone(), index))
+        self.by_object.entry(object.clone()).or_default().insert((job.clone(), index), since).is_none()
+    }
+
+    /// True if a target in flight that started by `time` works on the object: it was there by then.
+    pub fn was_there(&self, object: &ObjectKey, time: Timestamp) -> bool {
+        self.by_object.get(object).into_iter().flatten().any(|(_, since)| *since <= time)
     }
 
     /// Notes that a target works on its object no more. Returns the object.
@@ -46,7 +54,7 @@ impl DisruptedObjects {
     /// True if a target of another job works on the object.
     pub fn elsewhere(&self, job: &JobKey, object: &ObjectKey) -> bool {
         let by = self.by_object.get(object).into_iter().flatten();
-        by.map(|(by, _)| by).any(|by| by != job)
+        by.map(|((by, _), _)| by).any(|by| by != job)
     }
 
     /// Notes that whether these targets are available may have changed.

@@ -4,17 +4,17 @@
 //! A target has its object before its start is recorded, since another job may begin on that in the same moment, and a hold
 //! is seen only later. Source: docs/operationjob.md 3.4.3.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::job::key::JobKey;
 use crate::shared::wake_index::TargetId;
 
 /// The objects that no two jobs may work on at once, by UID.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ExclusiveObjects {
-    had_by: HashMap<String, JobKey>,
-    of_job: HashMap<JobKey, BTreeMap<u32, String>>,
-    waiting: HashMap<String, BTreeSet<TargetId>>,
+    had_by: BTreeMap<String, JobKey>,
+    of_job: BTreeMap<JobKey, BTreeMap<u32, String>>,
+    waiting: BTreeMap<String, BTreeSet<TargetId>>,
 }
 
 impl ExclusiveObjects {

@@ -61,7 +61,9 @@ pub struct Subject {
     pub job_uid: String,
     /// Earliest creation time of an object that may be its successor.
     pub since: Timestamp,
-    /// The same, where no object is so young.
+    /// When it started.
+    pub started: Timestamp,
+    /// The same as `since`, where no object is so young.
     pub surplus_since: Option<Timestamp>,
     /// Its root controller.
     pub controller: Option<RootController>,
@@ -151,10 +153,17 @@ impl VisitReads {
     }
 
     fn candidates_since(&self, kind: &Kind, since: Timestamp) -> Vec<Arc<Object>> {
-        let Subject { name, uid, controller, .. } = &self.subject;
+        let Subject { name, uid, controller, started, .. } = &self.subject;
         let Some(controller) = controller else { return Vec::new() };
         let other = |object: &Object| object.uid != *uid && (!keeps_name(&controller.kind) || object.key.name == *name);
-        let free = |objects: Vec<Arc<Object>>| self.free(objects.into_iter().filter(|object| other(object)).collect());
+        let free = |objects: Vec<Arc<Object>>| {
+            let mut free = self.free(objects.into_iter().filter(|object| other(object)).collect());
+            // `since` may be earlier than the moment at which the target was asked to go, and the cache may not show yet that
+            // another target's object was asked to go too. Under the target's own name there is nobody else's.
+            let disrupted = &lock(&self.tables).disrupted;
+            free.retain(|object| object.key.name == *name || !disrupted.was_there(&object.key, *started));
+            free
+        };
         controller.made_since(&self.store, kind, since, free)
     }
 

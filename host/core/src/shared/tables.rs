@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::{Change, Store};
 use crate::job::key::JobKey;
@@ -15,8 +17,8 @@ use crate::shared::exclusive::ExclusiveObjects;
 use crate::shared::successors::RootController;
 use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
 
-/// The tables that the jobs of one term share.
-#[derive(Debug, Default)]
+/// The tables that the jobs of one term share. Plain data, as the memory is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tables {
     /// The target that each replacement belongs to.
     pub claims: Claims,
@@ -79,9 +81,9 @@ impl Tables {
         self.in_flight.retain(|_, jobs| !jobs.is_empty());
     }
 
-    /// Notes that a target works on its object.
-    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, object: &ObjectKey) {
-        if self.disrupted.take(job, index, object) {
+    /// Notes that a target works on its object since it started at `since`.
+    pub fn note_disrupted(&mut self, job: &JobKey, index: u32, object: &ObjectKey, since: Timestamp) {
+        if self.disrupted.take(job, index, object, since) {
             let others = self.others_of(job, object);
             self.disrupted.doubt(&others);
         }

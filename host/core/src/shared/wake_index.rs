@@ -6,7 +6,7 @@
 //! all at once wake the same ones, so a round that moves the line counts the free objects again (`tables.rs`). Jobs that
 //! have ended are not in the index. Source: docs/operationjob.md 3.1.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -30,7 +30,7 @@ pub type TargetId = (Arc<JobRef>, u32);
 type Waiter = (Option<Timestamp>, TargetId);
 
 /// How near a target is to taking another object for its own, nearest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Stage {
     /// Its own object is gone.
     Gone,
@@ -41,27 +41,27 @@ enum Stage {
 }
 
 /// The targets that wait for something, by what wakes them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WakeIndex {
     /// By namespace, which is empty for what is in none, and name.
-    by_name: HashMap<String, HashMap<String, BTreeSet<TargetId>>>,
-    by_owner: BTreeMap<Stage, HashMap<String, BTreeSet<Waiter>>>,
-    by_job: HashMap<String, BTreeSet<TargetId>>,
+    by_name: BTreeMap<String, BTreeMap<String, BTreeSet<TargetId>>>,
+    by_owner: BTreeMap<Stage, BTreeMap<String, BTreeSet<Waiter>>>,
+    by_job: BTreeMap<String, BTreeSet<TargetId>>,
     /// Those of `by_owner`, by namespace.
-    owned_in: HashMap<String, BTreeSet<TargetId>>,
-    jobs: HashMap<JobKey, JobTargets>,
+    owned_in: BTreeMap<String, BTreeSet<TargetId>>,
+    jobs: BTreeMap<JobKey, JobTargets>,
     labels: BTreeSet<String>,
-    fields: HashMap<Kind, BTreeSet<String>>,
+    fields: BTreeMap<Kind, BTreeSet<String>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct JobTargets {
     job: Arc<JobRef>,
     targets: BTreeMap<u32, Wakers>,
 }
 
 /// The reasons for which one target is woken.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Wakers {
     /// In the job's namespace.
     names: BTreeSet<String>,
@@ -276,7 +276,7 @@ pub fn claimed(object: &Object) -> ClaimedObject {
     ClaimedObject { kind: object.key.kind.kind.clone(), name: object.key.name.clone(), uid: object.uid.clone() }
 }
 
-fn remove_from<T: Ord>(index: &mut HashMap<String, BTreeSet<T>>, key: &str, item: &T) {
+fn remove_from<T: Ord>(index: &mut BTreeMap<String, BTreeSet<T>>, key: &str, item: &T) {
     if let Some(items) = index.get_mut(key) {
         items.remove(item);
         if items.is_empty() {

@@ -161,6 +161,25 @@ fn new_pod(name: &str, made: &str, version: &str) -> Value {
 }
 
 #[test]
+fn a_pod_that_is_itself_a_target_in_flight_is_nobodys_new_pod_however_young_it_is() {
+    let mut bench = crowd(2);
+    bench.wire = usize::MAX;
+    let pass = |bench: &mut Bench| {
+        for _ in 0..3 {
+            bench.settle(&mut take_one);
+            bench.later(1);
+        }
+    };
+    pass(&mut bench);
+    bench.vanish("p0");
+    pass(&mut bench);
+    assert_eq!(bench.word(0), "Processing", "the eviction of p1 was accepted, and the cache does not show it yet");
+    bench.show(new_pod("n0", &bench.now.to_string(), ""));
+    pass(&mut bench);
+    assert_eq!(bench.word(0), "Succeeded");
+}
+
+#[test]
 fn of_pods_that_come_all_at_once_each_is_taken_by_a_target_that_waits_for_one() {
     let pass = |bench: &mut Bench| {
         for _ in 0..5 {

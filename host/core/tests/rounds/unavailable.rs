@@ -9,9 +9,9 @@ use oarlock_core::shared::tables::lock;
 use serde_json::{Value, json};
 
 use crate::answers::{evict_and_wait, report};
-use crate::bench::Bench;
 use crate::bench::patch::merge;
 use crate::bench::plugin::plugin;
+use crate::bench::{Bench, START};
 
 fn pod(name: &str, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
@@ -112,7 +112,7 @@ fn what_another_job_works_on_counts_before_the_cache_shows_it() {
     let mut bench = Bench::new(spec);
     bench.show(pod("a", true));
     bench.show(pod("b", true));
-    lock(&bench.tables).note_disrupted(&other, 0, &ObjectKey::pod("d", "b"));
+    lock(&bench.tables).note_disrupted(&other, 0, &ObjectKey::pod("d", "b"), START.parse().unwrap());
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Processing", "the other one has made b unavailable already");
     bench.vanish("b");
@@ -130,7 +130,7 @@ fn the_end_of_another_jobs_work_makes_room() {
     let mut bench = Bench::new(spec);
     bench.show(pod("a", true));
     bench.show(pod("b", true));
-    lock(&bench.tables).note_disrupted(&other, 0, &ObjectKey::pod("d", "b"));
+    lock(&bench.tables).note_disrupted(&other, 0, &ObjectKey::pod("d", "b"), START.parse().unwrap());
     bench.settle(&mut evict_and_wait);
     assert_eq!(words(&bench, 2), "Pending Pending");
     let woken = lock(&bench.tables).note_undisrupted(&other, 0);

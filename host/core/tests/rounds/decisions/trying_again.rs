@@ -3,10 +3,10 @@
 use oarlock_core::cluster::object::{Object, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, blocked_by};
 use oarlock_core::job::time::after_seconds;
-use oarlock_core::plugin::proposal::CallFailure;
-use oarlock_core::plugin::visit::{Answer, Visit};
+use oarlock_core::plugin::proposal::{CallFailure, PluginError, Proposal, State};
+use oarlock_core::plugin::visit::{Answer, Call, Visit};
 
-use crate::answers::evict_and_wait;
+use crate::answers::{evict_and_wait, report, unavailable};
 use crate::bench::Bench;
 use serde_json::{Value, json};
 
@@ -118,4 +118,33 @@ fn a_retryable_failure_waits_longer_each_time_and_shows_after_two_rounds() {
     }
     assert_eq!(calls, [0, 1, 3, 7, 15, 31]);
     assert_eq!(bench.word(0), "Processing/Busy");
+}
+
+#[test]
+fn a_further_attempt_whose_pod_is_gone_makes_its_live_reads_together_and_once() {
+    let mut bench = Bench::of_one(&json!({"retryPolicy": {"limit": 1, "backoffSeconds": 1}}));
+    let mut visits = 0;
+    let mut answer = |visit: &Visit| {
+        visits += usize::from(visit.target.object.is_none());
+        match (visit.call, &visit.target.object) {
+            (Call::Release, _) => Answer::Proposed(Proposal::default()),
+            (_, Some(_)) => report(State::Processing),
+            (_, None) if visit.reads.related("successors", true).is_err() => unavailable(),
+            (_, None) => {
+                report(State::Failed(PluginError { reason: "PodNotFound".into(), message: "it is gone".into() }))
+            }
+        }
+    };
+    bench.settle(&mut answer);
+    bench.gone("a");
+    bench.touch_all();
+    for _ in 0..6 {
+        bench.settle(&mut answer);
+        bench.later(1);
+    }
+    assert_eq!(
+        (bench.word(0).as_str(), &bench.status()["targetDetails"][0]["attempt"]),
+        ("Failed/PodNotFound", &json!(2))
+    );
+    assert!(visits <= 8, "two for each attempt, and its release: {visits}");
 }
