@@ -210,12 +210,12 @@ impl Stage {
     async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill_host().await?;
         let reached = self.interceptor.count();
-        let met = self
+        let mut met = self
             .script
             .troubles
             .iter()
             .filter(|trouble| trouble.at <= reached && matches!(trouble.kind, Kind::Kill(_)));
-        if let Some(trouble) = met.last() {
+        if let Some(trouble) = met.next_back() {
             tokio::time::sleep(trouble.down()).await;
         }
         self.start_host()
