@@ -46,6 +46,7 @@ pub mod shared {
     pub mod holds;
     pub mod orphans;
     pub mod reads;
+    pub mod record_pace;
     pub mod successors;
     pub mod tables;
     pub mod wake_index;

@@ -85,7 +85,7 @@ pub fn commit(
     times: (Timestamp, Timestamp),
 ) -> Vec<EventNote> {
     let indexes: BTreeSet<u32> = commit.turned.iter().chain(commit.targets.keys()).copied().collect();
-    let mut events = commit.events.clone();
+    let (mut events, wrote) = (commit.events.clone(), commit.status.is_some());
     memory.committed(commit, times.0, times.1);
     if let Some(plugin) = round.serving() {
         let in_flight = if round.dry_run { 0 } else { memory.in_flight() };
@@ -93,6 +93,9 @@ pub fn commit(
     }
     {
         let tables = &mut lock(tables);
+        if let Some((at, took)) = memory.written.filter(|_| wrote) {
+            memory.record_room_at = Some(tables.record_pace.wrote(at, took));
+        }
         give_back(round, &indexes, memory, tables);
         note_ends(round, &indexes, memory, tables);
     }
@@ -291,10 +294,10 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     if memory.decided.is_empty() && !mends && (ended || !job_changed(round, memory)) {
         return false;
     }
-    let slot = match (memory.urgent.is_empty() && !ends(memory) && !freezes, memory.after_record.is_empty()) {
-        (false, _) => urgent_slot(memory),
-        (true, false) => awaited_slot(memory),
-        (true, true) => lazy_slot(memory),
+    let slot = match memory.urgent.is_empty() && !ends(memory) && !freezes {
+        false => urgent_slot(memory),
+        true if awaited(memory) => awaited_slot(memory),
+        true => lazy_slot(memory),
     };
     match slot.filter(|slot| *slot > round.now) {
         Some(slot) => {
@@ -303,6 +306,12 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
         }
         None => true,
     }
+}
+
+/// True if a visit waits for the record. Of a target whose end is recorded nobody waits for that.
+fn awaited(memory: &JobMemory) -> bool {
+    let goes_on = |index| memory.decided.get(index).is_none_or(|decided| !decided.state.progress.terminal());
+    memory.after_record.iter().any(goes_on)
 }
 
 /// True if the next record is the one that ends the job: users wait for it, and no other follows.

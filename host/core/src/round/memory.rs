@@ -98,6 +98,8 @@ pub struct JobMemory {
     pub status_differs: bool,
     /// End of the last write of the status, and its duration in milliseconds.
     pub written: Option<(Timestamp, i64)>,
+    /// The time from which on the other jobs leave room for a record that nothing waits for.
+    pub record_room_at: Option<Timestamp>,
     /// The last check of the spec.
     pub checked: Option<Checked>,
     /// The digest of the plugin by whose relations targets are indexed.

@@ -33,10 +33,12 @@ pub fn awaited_slot(memory: &JobMemory) -> Option<Timestamp> {
 }
 
 /// Earliest time to write a status that nothing waits for: a second, or ten times the last write's duration, after
-/// it. Ends do not wait longer than a second and a half.
+/// it. Ends do not wait longer than a second and a half, unless many jobs have something to say
+/// ([`RecordPace`](crate::shared::record_pace::RecordPace)).
 pub fn lazy_slot(memory: &JobMemory) -> Option<Timestamp> {
     let most = if memory.latest.ended() > memory.durable.ended() { END_MS } else { i64::MAX };
-    memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).max(LAZY_MS).min(most)))
+    let own = memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).max(LAZY_MS).min(most)));
+    own.max(memory.record_room_at)
 }
 
 /// The wait after `tries` failures in a row, or the plugin's own.

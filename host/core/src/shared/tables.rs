@@ -14,6 +14,7 @@ use crate::shared::budgets::Budgets;
 use crate::shared::claims::Claims;
 use crate::shared::disrupted::DisruptedObjects;
 use crate::shared::exclusive::ExclusiveObjects;
+use crate::shared::record_pace::RecordPace;
 use crate::shared::successors::RootController;
 use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
 
@@ -30,6 +31,8 @@ pub struct Tables {
     pub disrupted: DisruptedObjects,
     /// What the plugins may make the host do.
     pub budgets: Budgets,
+    /// How fast all jobs together write records that nothing waits for.
+    pub record_pace: RecordPace,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
 }
 

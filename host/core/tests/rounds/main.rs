@@ -13,6 +13,7 @@ mod answers;
 mod bad_input;
 mod bench;
 mod budgets;
+mod crowded;
 mod crowds;
 mod decisions;
 mod dry_runs;
