@@ -94,7 +94,7 @@ pub fn commit(
     {
         let tables = &mut lock(tables);
         if let Some((at, took)) = memory.written.filter(|_| wrote) {
-            memory.record_room_at = Some(tables.record_pace.wrote(at, took));
+            memory.record_room_at = Some(tables.record_pace.wrote(&round.job.key, at, took));
         }
         give_back(round, &indexes, memory, tables);
         note_ends(round, &indexes, memory, tables);

@@ -1,5 +1,6 @@
 //! A job beside many others that have much to record: what it waits for, and what it does not.
 
+use oarlock_core::job::key::JobKey;
 use oarlock_core::shared::tables::lock;
 use serde_json::{Value, json};
 
@@ -7,15 +8,16 @@ use crate::answers::evict_and_wait;
 use crate::bench::Bench;
 use crate::bench::patch::merge;
 
-/// A job of two targets with these fields. Other jobs have written records that take eight seconds together.
+/// A job of two targets with these fields. Two other jobs have had much to record.
 fn crowded(fields: &Value) -> Bench {
     let mut spec = Bench::targets(&["a", "b"]);
     merge(&mut spec, fields);
     let mut bench = Bench::new(spec);
     bench.pod("a", "a");
     bench.pod("b", "b");
-    for _ in 0..40 {
-        lock(&bench.tables).record_pace.wrote(bench.now, 200);
+    for number in 0..40 {
+        let other = JobKey { namespace: "d".into(), name: format!("other-{}", number % 2) };
+        lock(&bench.tables).record_pace.wrote(&other, bench.now, 200);
     }
     bench.settle(&mut evict_and_wait);
     bench.vanish("a");
@@ -29,7 +31,7 @@ fn an_end_that_nothing_waits_for_is_recorded_once_the_other_jobs_leave_room() {
     let mut bench = crowded(&json!({}));
     bench.settle(&mut evict_and_wait);
     assert_eq!([bench.word(0), bench.word(1)], ["Processing", "Processing"], "the starts were recorded at once");
-    bench.later(7);
+    bench.later(8);
     bench.settle(&mut evict_and_wait);
     assert_eq!([bench.word(0), bench.word(1)], ["Succeeded", "Processing"]);
 }
