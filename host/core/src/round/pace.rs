@@ -27,14 +27,15 @@ pub fn urgent_slot(memory: &JobMemory) -> Option<Timestamp> {
 }
 
 /// Earliest time to write a status that no mutation waits for but a visit does, since a plugin sees what it stores once
-/// that is durable: ten times the last write's duration after it, within a second.
+/// that is durable: ten times the last write's duration after it, within a second, unless many jobs have something to say
+/// ([`RecordPace`](crate::shared::record_pace::RecordPace)).
 pub fn awaited_slot(memory: &JobMemory) -> Option<Timestamp> {
-    memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).clamp(AWAITED_MS, LAZY_MS)))
+    let own = memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).clamp(AWAITED_MS, LAZY_MS)));
+    own.max(memory.record_room_at)
 }
 
 /// Earliest time to write a status that nothing waits for: a second, or ten times the last write's duration, after
-/// it. Ends do not wait longer than a second and a half, unless many jobs have something to say
-/// ([`RecordPace`](crate::shared::record_pace::RecordPace)).
+/// it. Ends do not wait longer than a second and a half, with the same exception.
 pub fn lazy_slot(memory: &JobMemory) -> Option<Timestamp> {
     let most = if memory.latest.ended() > memory.durable.ended() { END_MS } else { i64::MAX };
     let own = memory.written.map(|(at, took)| after_millis(at, took.saturating_mul(10).max(LAZY_MS).min(most)));
@@ -53,4 +54,19 @@ pub fn wait_after(tries: u32, own_ms: Option<u32>) -> SignedDuration {
 /// accord after a minute.
 pub fn too_late_for(sent: Timestamp) -> Timestamp {
     after(sent, SignedDuration::from_secs(65))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_mutation_waits_for_is_not_held_back_by_other_jobs() {
+        let at = |milliseconds| after_millis(Timestamp::UNIX_EPOCH, milliseconds);
+        let alone = JobMemory { written: Some((at(0), 20)), ..JobMemory::default() };
+        let slots = |memory: &JobMemory| [urgent_slot(memory), awaited_slot(memory), lazy_slot(memory)];
+        assert_eq!(slots(&alone), [at(100), at(200), at(1_000)].map(Some));
+        let crowded = JobMemory { record_room_at: Some(at(4_000)), ..alone };
+        assert_eq!(slots(&crowded), [at(100), at(4_000), at(4_000)].map(Some));
+    }
 }
