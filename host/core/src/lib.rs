@@ -68,6 +68,7 @@ pub mod round {
     mod ending;
     pub mod events;
     mod exclusive;
+    mod final_check;
     pub mod finalize;
     pub mod fit;
     mod held_back;

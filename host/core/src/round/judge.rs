@@ -126,7 +126,13 @@ impl PlannedCall<'_> {
     }
 
     /// Judges a proposal: `operate`'s part beside mutations, the proposal itself, and the target's state with it.
-    fn proposed(&self, parts: [&Proposal; 2], state: State, known: &mut TargetMemory, tables: &mut Tables) -> Verdict {
+    pub(super) fn proposed(
+        &self,
+        parts: [&Proposal; 2],
+        state: State,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
+    ) -> Verdict {
         known.call_tries = 0;
         known.traps = 0;
         let [operate, proposal] = parts;
@@ -357,41 +363,6 @@ impl PlannedCall<'_> {
         known.traps = 0;
         let message = format!("{} ({TRAPS} times in a row)", trap.message);
         self.failing(trap.reason, message, known)
-    }
-
-    /// Judges the final check of a target whose deadline has passed: only `succeeded` counts.
-    fn final_check(&self, answer: Answer, known: &mut TargetMemory, tables: &mut Tables) -> Verdict {
-        let Some(failure) = known.failure.clone() else { return unchanged(self.planned) };
-        match answer {
-            Answer::Reported { operate, report } if report.state == State::Succeeded => {
-                let verdict = self.proposed([&operate, &report.proposal], State::Succeeded, known, tables);
-                // Denied, or by an object that another target has taken: its time is over all the same.
-                let succeeded = verdict.state.as_ref().is_some_and(|state| state.progress == Progress::Succeeded);
-                if succeeded { verdict } else { self.lost_for_good(failure) }
-            }
-            Answer::Trapped(_) if known.traps.saturating_add(1) < TRAPS => {
-                known.traps = known.traps.saturating_add(1);
-                known.retry_at = Some(self.target.round.now);
-                unchanged(self.planned)
-            }
-            _ => self.lost_for_good(failure),
-        }
-    }
-
-    /// The end of a target whose final check did not show success. What was proposed with its failure is worked out anew:
-    /// a bump has moved its object since.
-    fn lost_for_good(&self, failure: PendingFailure) -> Verdict {
-        let follows = &failure.follows;
-        let (writes, events) = match self.authorized(follows, &self.planned.state.extra) {
-            Err(why) if !follows.mutations.is_empty() => (Vec::new(), vec![not_made(self.target.name, &why)]),
-            _ => (self.target.writes(self.planned, follows), follows.events.clone()),
-        };
-        let (planned, error) = (&self.planned.state, failure.error.clone());
-        let state = match failure.of_attempt {
-            true => self.target.after_attempt(planned, error),
-            false => ended(planned, Progress::Failed, self.target.round.second(), Some(error)),
-        };
-        Verdict { state: Some(failure.ended(state)), writes, events, ..Verdict::default() }
     }
 }
 
