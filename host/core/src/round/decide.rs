@@ -294,10 +294,12 @@ fn due(round: &Round<'_>, memory: &JobMemory, decision: &mut Decision) -> bool {
     if memory.decided.is_empty() && !mends && (ended || !job_changed(round, memory)) {
         return false;
     }
-    let slot = match memory.urgent.is_empty() && !ends(memory) && !freezes {
-        false => urgent_slot(memory),
-        true if awaited(memory) => awaited_slot(memory),
-        true => lazy_slot(memory),
+    let slot = if !memory.urgent.is_empty() || ends(memory) || freezes {
+        urgent_slot(memory)
+    } else if awaited(memory) {
+        awaited_slot(memory)
+    } else {
+        lazy_slot(memory)
     };
     match slot.filter(|slot| *slot > round.now) {
         Some(slot) => {

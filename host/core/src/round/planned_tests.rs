@@ -1,3 +1,5 @@
+//! Plans of first changes: how they are written, read again and cut.
+
 use serde_json::json;
 
 use super::*;

@@ -134,15 +134,7 @@ impl Target<'_> {
             if !round.live.has(&self.live_read()) {
                 return Need::Read([self.live_read()].into());
             }
-            let which = selected.map_or_else(String::new, |uid| format!(" of UID {uid}"));
-            return self.never_start(match round.kind {
-                TargetKind::Pod => {
-                    let message =
-                        format!("pod {}{which} not found in namespace {}", self.name, round.job.key.namespace);
-                    error(not_found(round.kind), message)
-                }
-                TargetKind::Node => error(not_found(round.kind), format!("node {}{which} not found", self.name)),
-            });
+            return self.never_start(self.never_there());
         };
         let held = round.is_exclusive() && holds::holders(&object).any(|holder| holder != round.job.uid);
         let takes_part = round.takes_part(&object);
@@ -178,6 +170,17 @@ impl Target<'_> {
             None => visit(Call::OperateThenProgress, next, Some(object)),
             Some(_) => Need::Set(next),
         }
+    }
+
+    /// The error of a target whose object was not there when it was to start.
+    fn never_there(&self) -> TargetError {
+        let kind = self.round.kind;
+        let which = self.stored.uid.as_ref().map_or_else(String::new, |uid| format!(" of UID {uid}"));
+        let place = match kind {
+            TargetKind::Pod => format!(" in namespace {}", self.round.job.key.namespace),
+            TargetKind::Node => String::new(),
+        };
+        error(not_found(kind), format!("{} {}{which} not found{place}", kind.noun(), self.name))
     }
 
     /// The extras about the controller, stored because it may be gone later.
