@@ -11,8 +11,7 @@ use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::EventNote;
 use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::JobKey;
-use oarlock_core::job::spec::MOST_TARGETS;
-use oarlock_core::job::spec::asked_kind;
+use oarlock_core::job::spec::{MOST_TARGETS, asked_kind};
 use oarlock_core::plugin::manifest::TargetKind;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
