@@ -54,10 +54,8 @@ pub(super) async fn read(cluster: &Cluster, plugin: &LocalPlugin, job: &PlannedJ
 /// What a plugin declares, without the kinds that it works on in other jobs and does not read in this one.
 fn needed(mut declared: Declared, plugin: &PluginInfo, target: TargetKind) -> Declared {
     let reads = |kind: &Kind| {
-        let relations = plugin.registration.relations.iter().map(|relation| &relation.kind);
-        let is = |(api_version, name): (&String, &String)| *api_version == kind.api_version && *name == kind.kind;
-        relations.into_iter().any(|related| related == kind)
-            || plugin.manifest.reads.iter().any(|rule| is((&rule.api_version, &rule.kind)))
+        plugin.registration.relations.iter().any(|relation| relation.kind == *kind)
+            || plugin.manifest.reads.iter().any(|rule| Kind::new(&rule.api_version, &rule.kind) == *kind)
     };
     declared.retain(|kind, _| *kind == target.kind() || reads(kind));
     declared

@@ -150,10 +150,11 @@ fn target(text: &str, kind: &str) -> anyhow::Result<TargetRef> {
     };
     let is_of_kind = |word: &str| word.eq_ignore_ascii_case(kind) || known.contains(&word.to_lowercase().as_str());
     if !is_of_kind(word) {
-        let (of_word, owner) = (word.split('.').next().unwrap_or(word).to_lowercase(), owner_word(word));
-        let instead = match owner {
+        // kubectl prints a controller with its group, such as deployment.apps.
+        let plain = word.split('.').next().unwrap_or(word).to_lowercase();
+        let instead = match known_owner(&plain).and_then(|(_, _, words)| words.first()) {
             Some(owner) => format!("the pods of a controller are named by --owner {owner}/{name}"),
-            None if ["pod", "node"].iter().any(|kind| of_word.starts_with(kind)) => {
+            None if ["pod", "node"].iter().any(|kind| plain.starts_with(kind)) => {
                 "--target-kind says which kind the job is on".to_owned()
             }
             None => format!("write NAME or {}/NAME", kind.to_lowercase()),
@@ -163,11 +164,9 @@ fn target(text: &str, kind: &str) -> anyhow::Result<TargetRef> {
     Ok(TargetRef { name: Some(name.to_owned()), containers: None })
 }
 
-/// The word for a controller that is named as kubectl does, such as deployment.apps.
-fn owner_word(word: &str) -> Option<&'static str> {
-    let word = word.split('.').next().unwrap_or(word).to_lowercase();
-    let (_, _, words) = OWNERS.iter().find(|(_, _, words)| words.contains(&word.as_str()))?;
-    words.first().copied()
+/// The controller that a word in small letters names.
+fn known_owner(word: &str) -> Option<&'static (&'static str, &'static str, &'static [&'static str])> {
+    OWNERS.iter().find(|(_, _, words)| words.contains(&word))
 }
 
 /// YAML as Kubernetes reads it: `no` is a word.
@@ -194,8 +193,7 @@ fn owner(text: &str) -> Result<OwnerSelector, String> {
         kind: kind.to_owned(),
         name: name.to_owned(),
     };
-    let word = kind.to_lowercase();
-    if let Some((api_version, kind, _)) = OWNERS.iter().find(|(_, _, words)| words.contains(&word.as_str())) {
+    if let Some((api_version, kind, _)) = known_owner(&kind.to_lowercase()) {
         return Ok(selector(api_version, kind));
     }
     let parts: Vec<&str> = kind.splitn(3, '.').collect();
