@@ -2,9 +2,11 @@
 //!
 //! Frames are drawn at a key, and ten times a second at most where something changed; once a second else, since times move.
 
+use std::io::stdout;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use crossterm::SynchronizedUpdate as _;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt as _;
 use k8s_openapi::jiff::SignedDuration;
@@ -113,8 +115,10 @@ impl Shown {
             lasting: SignedDuration::try_from(since.elapsed()).unwrap_or_default(),
         });
         let moment = Moment { now: now(), connection };
-        terminal.draw(|frame| draw(frame, &mut self.screen, &moment)).context("cannot draw on the terminal")?;
-        Ok(())
+        let screen = &mut self.screen;
+        // A frame is more than one write: the terminal is told to show it as a whole.
+        let drawn = stdout().sync_update(|_| terminal.draw(|frame| draw(frame, screen, &moment)).map(drop));
+        drawn.flatten().context("cannot draw on the terminal")
     }
 }
 
