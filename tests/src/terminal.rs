@@ -15,11 +15,35 @@ const SCROLLBACK: usize = 1000;
 /// Time between two looks at the screen.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// The private mode of a terminal in which it shows nothing new: a program sets it while it draws a frame.
+const SYNCHRONIZED_UPDATE: &[&[u16]] = &[&[2026]];
+
 /// A terminal and the program in it, which ends with this value.
 pub struct Terminal {
     pty: Arc<Pty>,
     child: Child,
-    emulator: Arc<Mutex<vt100::Parser>>,
+    emulator: Arc<Mutex<vt100::Parser<Frames>>>,
+}
+
+/// What is shown while a program draws a frame: the screen as it was before.
+#[derive(Default)]
+struct Frames {
+    before: Option<String>,
+}
+
+impl vt100::Callbacks for Frames {
+    fn unhandled_csi(
+        &mut self,
+        screen: &mut vt100::Screen,
+        first: Option<u8>,
+        _second: Option<u8>,
+        parameters: &[&[u16]],
+        command: char,
+    ) {
+        if first == Some(b'?') && parameters == SYNCHRONIZED_UPDATE {
+            self.before = (command == 'h').then(|| screen.contents());
+        }
+    }
 }
 
 impl Terminal {
@@ -32,7 +56,8 @@ impl Terminal {
         let (pty, inside) = pty_process::blocking::open().context("there is no pseudo-terminal")?;
         pty.resize(pty_process::Size::new(lines, columns)).context("cannot set the size of the terminal")?;
         let child = command.spawn(inside).context("cannot start a program in a terminal")?;
-        let emulator = vt100::Parser::new(sized(lines)?, sized(columns)?, SCROLLBACK);
+        let frames = Frames::default();
+        let emulator = vt100::Parser::new_with_callbacks(sized(lines)?, sized(columns)?, SCROLLBACK, frames);
         let (pty, emulator) = (Arc::new(pty), Arc::new(Mutex::new(emulator)));
         let (from, to) = (pty.clone(), emulator.clone());
         // It ends with an error once the program has.
@@ -48,7 +73,9 @@ impl Terminal {
     /// The lines that a person sees.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        self.emulator.lock().screen().contents().lines().map(str::to_owned).collect()
+        let emulator = self.emulator.lock();
+        let shown = emulator.callbacks().before.clone().unwrap_or_else(|| emulator.screen().contents());
+        shown.lines().map(str::to_owned).collect()
     }
 
     /// True while the program has the whole screen.
@@ -127,5 +154,26 @@ impl Drop for Terminal {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn half_a_frame_is_not_seen() -> anyhow::Result<()> {
+        let frame = r"printf '\033[?2026hhalf'; read -r go; printf ' and whole\033[?2026l'; read -r end";
+        let terminal = Terminal::start(Command::new("sh").args(["-c", &format!("printf before; {frame}")]), (80, 24))?;
+        let within = Duration::from_secs(30);
+        let deadline = Instant::now() + within;
+        while !terminal.emulator.lock().screen().contents().contains("half") {
+            anyhow::ensure!(Instant::now() < deadline, "nothing was drawn");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        anyhow::ensure!(terminal.lines() == ["before"], "{:?}", terminal.lines());
+        terminal.press("\n")?;
+        terminal.until("the frame", within, |lines| lines[0].starts_with("beforehalf")).await?;
+        Ok(())
     }
 }
