@@ -1,4 +1,5 @@
-# The host and the shipped plugins in one static image that runs as nobody.
+# The host and the shipped plugins in one static image that runs as nobody. Its grants are for pods alone: who grants reboot or
+# preflight makes the host root on nodes, and does so by hand.
 #
 #   docker build -t oarlock .
 #   docker run --rm oarlock manifests --deployment oarlock --pin /plugins/replace.wasm | kubectl apply -f -
@@ -9,10 +10,10 @@ RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .
 RUN cargo build --release --locked -p oarlock --no-default-features --features jemalloc \
- && cargo build --release --locked --target wasm32-wasip2 -p replace -p restart \
+ && cargo build --release --locked --target wasm32-wasip2 -p replace -p restart -p reboot -p preflight \
  && mkdir -p /image/plugins /image/tmp && chmod 1777 /image/tmp \
  && cp target/release/oarlock /image/ \
- && cp target/wasm32-wasip2/release/replace.wasm target/wasm32-wasip2/release/restart.wasm /image/plugins/ \
+ && for plugin in replace restart reboot preflight; do cp target/wasm32-wasip2/release/$plugin.wasm /image/plugins/; done \
  && for plugin in replace restart; do /image/oarlock plugin grant /image/plugins/$plugin.wasm; done > /image/grants.yaml
 
 FROM scratch

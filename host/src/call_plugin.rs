@@ -55,7 +55,14 @@ pub(crate) async fn call_plugin(
                 let answer = session.call(input).await;
                 let (took, failure) = (began.elapsed(), failure(&answer));
                 let verdict = call.judge(Some((answer, &reads)), &mut known, &mut lock(&term.tables));
-                note(ports, round, call.target.name, failure.or_else(|| denial(&verdict)), took);
+                let trouble = match failure {
+                    // It is called again once it has what it lacks.
+                    Some((VisitOutcome::Failed, why)) if !verdict.live_reads.is_empty() => {
+                        Some((VisitOutcome::Deferred, why))
+                    }
+                    failure => failure.or_else(|| denial(&verdict)),
+                };
+                note(ports, round, call.target.name, trouble, took);
                 verdict
             }
             None => call.judge(None, &mut known, &mut lock(&term.tables)),
@@ -91,8 +98,8 @@ fn note(ports: &Ports, round: &Round<'_>, target: &str, trouble: Option<Trouble>
     let outcome = trouble.as_ref().map_or(VisitOutcome::Answered, |(outcome, _)| *outcome);
     ports.metrics.visited(plugin, outcome, took);
     let (job, took_ms) = (&round.job.key, took.as_millis());
-    let Some((_, why)) = trouble else {
-        return tracing::debug!(%job, target, plugin, took_ms, "visited");
+    let Some((_, why)) = trouble.filter(|_| outcome != VisitOutcome::Deferred) else {
+        return tracing::debug!(%job, target, plugin, ?outcome, took_ms, "visited");
     };
     let (left_out, others) = match ports.log_share.of(plugin, outcome, Instant::now()) {
         Line::LeftOut => return,

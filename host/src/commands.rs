@@ -14,6 +14,7 @@ mod jobs;
 mod kubectl;
 mod manifests;
 mod memory;
+mod node_exec;
 mod plan;
 mod plugin;
 mod run;
@@ -114,6 +115,9 @@ enum Command {
         #[arg(last = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
+    /// Run one command on this node, once: the pods of tasks do this
+    #[command(hide = true)]
+    NodeExec(Box<node_exec::NodeExecArgs>),
     /// Inspect and vet plugin files
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
@@ -144,6 +148,7 @@ impl Command {
             | Self::Complete { .. }
             | Self::Completions { .. }
             | Self::Manifests(_)
+            | Self::NodeExec(_)
             | Self::Plugin(_) => "warn",
         }
     }
@@ -199,6 +204,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "oarlock", &mut script);
             print(&String::from_utf8(script).context("the completions are not UTF-8")?)
         }
+        Command::NodeExec(args) => node_exec::run(*args),
         Command::Plugin(command) => plugin::run(command),
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::{Cluster, Setup};
@@ -52,6 +53,8 @@ pub struct HostOptions {
     pub namespace: String,
     /// Interval between two complete reads.
     pub resync: Duration,
+    /// Where the pods of tasks are made, and of which image.
+    pub tasks: TaskSettings,
     /// Bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
     pub memory_limit: Option<u64>,
 }
@@ -72,11 +75,13 @@ impl Host {
     ///
     /// Fails if there is no plugin directory. A cluster that cannot be reached is waited for.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
-        let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, memory_limit } = options;
+        let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, tasks, memory_limit } =
+            options;
         let options = plugin_options(Some(plugins), Some(grants))?;
         let plugins = start_plugins(oarlock_wasm::Options { grant_all, memory_limit, ..options }).await?;
         let (cluster, events) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
+        cluster.make_tasks(tasks);
         let candidacy = LeaseConfig { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![

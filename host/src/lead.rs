@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::Change;
+use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{EntryResult, Priority};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::plugin::manifest::TargetKind;
@@ -105,13 +106,32 @@ impl Lead {
 
     /// Removes holds whose job is gone, in the background.
     pub(crate) fn sweep(&mut self) {
-        let writes = self.orphans.sweep(self.ports.cluster.store(), &self.ports.cluster.job_uids());
+        let (store, jobs) = (self.ports.cluster.store(), self.ports.cluster.job_uids());
+        let mut writes = self.orphans.sweep(store, &jobs);
+        writes.extend(self.orphans.sweep_tasks(store, &jobs, &self.ports.cluster.tasks().namespace));
+        self.sweep_outputs();
         if writes.is_empty() {
             return;
         }
         tracing::warn!(objects = writes.len(), "removing holds of jobs that are gone");
         let (ports, fence) = (self.ports.clone(), self.term.fence.clone());
         self.cleaning.spawn(async move { ports.cluster.clean_up(writes, &fence).await });
+    }
+
+    /// Removes outputs of tasks whose job is gone, in the background: only where a plugin may have tasks is there a right to
+    /// look for them.
+    fn sweep_outputs(&mut self) {
+        let pods = self.ports.plugins.declared().remove(&Kind::pod());
+        if !pods.is_some_and(|pods| pods.indexed.labels.contains(JOB_UID)) {
+            return;
+        }
+        let (ports, fence) = (self.ports.clone(), self.term.fence.clone());
+        self.cleaning.spawn(async move {
+            match ports.cluster.orphaned_outputs().await {
+                Ok(writes) => ports.cluster.clean_up(writes, &fence).await,
+                Err(error) => tracing::warn!(error, "failed to look for outputs of tasks whose job is gone"),
+            }
+        });
     }
 
     /// Handles one event. One that breaks the host's own rules is lost, and nothing else.

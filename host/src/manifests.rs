@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn nodes_are_in_the_documents_only_where_a_grant_reaches_them() {
-        let with = |kind: &str| {
-            let spec = json!({"namespaces": ["ops"], "writes": [{"verb": "delete", "apiVersion": "v1", "kind": kind}]});
+        let with = |field: &str, rule: Value| {
+            let spec = json!({"namespaces": ["ops"], field: [rule]});
             let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
             let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
             let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
@@ -179,8 +179,11 @@ mod tests {
             let name = |document: &Value| document["metadata"]["name"].as_str().unwrap().to_owned();
             documents.iter().filter(about).map(name).collect::<Vec<_>>()
         };
-        assert_eq!(with("ConfigMap"), Vec::<String>::new());
-        assert_eq!(with("Node"), ["oarlock-plugin-x-cluster-writes", "node-holds.oarlock.dev"]);
+        let delete = |kind: &str| with("writes", json!({"verb": "delete", "apiVersion": "v1", "kind": kind}));
+        assert_eq!(delete("ConfigMap"), Vec::<String>::new());
+        let of_nodes = ["oarlock-plugin-x-cluster-writes", "node-holds.oarlock.dev"];
+        assert_eq!(delete("Node"), of_nodes);
+        assert_eq!(with("tasks", json!({"name": "check-pod"})), of_nodes);
     }
 
     #[test]

@@ -47,11 +47,11 @@ impl Inbox {
             }
         }
         memory.results.extend(self.results);
-        if self.revisit || self.resync {
+        if self.revisit {
             memory.turn_to_all();
         }
         if self.resync {
-            memory.shards.read_again();
+            memory.resync();
         }
     }
 }

@@ -283,6 +283,7 @@ impl<'a> Rehearsal<'a> {
             served: self.stage.cluster.served(),
             namespace_terminating: false,
             node_operations: self.node_operations,
+            tasks: Arc::default(),
         }
     }
 }

@@ -33,7 +33,7 @@ pub use proposal::{
 };
 pub use registration::{Registration, Relation};
 pub use report::{Error, Report, State};
-pub use target::{Extras, Target, TaskStatus};
+pub use target::{DrainStatus, Extras, Target, TaskStatus};
 
 /// JSON, for what [`Proposal::create`] and [`Proposal::patch`] take as text, and for fields of no certain type.
 pub use serde_json::{Value, json};

@@ -36,6 +36,28 @@ impl Extras {
     }
 }
 
+/// How far the drain of a Node is. The host stores it as the extra `Drain`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DrainStatus {
+    /// Whether no Pod is left that has to go.
+    pub done: bool,
+    /// The Pods that do not go, as `namespace/name`, at most 10.
+    pub blocked: Vec<String>,
+    /// How many more do not go.
+    pub more: u32,
+}
+
+impl DrainStatus {
+    fn read(text: &str) -> Option<Self> {
+        let value: serde_json::Value = serde_json::from_str(text).ok()?;
+        let blocked = value.get("blocked").and_then(|list| list.as_array()).into_iter().flatten();
+        let blocked = blocked.filter_map(|pod| pod.as_str().map(str::to_owned)).collect();
+        let more = value.get("more").and_then(|more| more.as_u64()).and_then(|more| u32::try_from(more).ok());
+        let done = value.get("state").is_some_and(|state| state == "Drained");
+        Some(Self { done, blocked, more: more.unwrap_or(0) })
+    }
+}
+
 impl Target {
     /// The name of the target, unique in the job.
     #[must_use]
@@ -123,7 +145,18 @@ impl Target {
         Ok(self.0.related(relation, freshness)?.into_iter().map(Object::new).collect())
     }
 
+    /// How far the drain of the target is; `None` where none was proposed in
+    /// this attempt.
+    #[must_use]
+    pub fn drain(&self) -> Option<DrainStatus> {
+        self.extra("Drain").and_then(|text| DrainStatus::read(&text))
+    }
+
     /// How far the task of this name is; `None` where there is none.
+    ///
+    /// The output of a `run-on-node` is what the command printed. That of a `check-pod` is what its program wrote to
+    /// `/dev/termination-log`, at most 4096 bytes; what it printed is taken in place of that only where it wrote nothing and
+    /// its exit code is not 0. Of both the host keeps about 512 bytes (docs/operationjob.md 3.17).
     #[must_use]
     pub fn task(&self, name: &str) -> Option<TaskStatus> {
         self.0.task(name)

@@ -103,7 +103,7 @@ fn what_the_host_would_refuse_the_kit_refuses_too() {
         ("another uid", "it has another UID than the target"),
         ("subresource", "the patch is not a JSON object"),
         ("generated name", "has no name"),
-        ("drain", "does not carry out `drain`"),
+        ("drain", "the target is Pod web"),
     ] {
         let failure = refusal(&deed(name));
         assert_eq!(failure.reason(), "MutationDenied", "{name}: {failure}");

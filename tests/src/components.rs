@@ -20,7 +20,8 @@ pub fn folder() -> PathBuf {
 /// Names the command that builds it.
 pub fn component(name: &str) -> anyhow::Result<Vec<u8>> {
     let (name, edition) = name.split_once('+').unwrap_or((name, ""));
-    let path = folder().join(format!("{name}.wasm"));
+    // Cargo names a component after its crate.
+    let path = folder().join(format!("{}.wasm", name.replace('-', "_")));
     let bytes = std::fs::read(&path);
     let mut bytes =
         bytes.with_context(|| format!("cannot read {}: run `cargo xtask plugins` first", path.display()))?;
@@ -50,5 +51,14 @@ pub const GRANTS: &str = include_str!("../../plugins/replace/grant.yaml");
 /// The grant of the plugin that keeps nodes free.
 pub const MAINTAIN_GRANTS: &str = include_str!("../../sdk/examples/maintain/grant.yaml");
 
+/// The grant of the plugin that runs scripts on nodes.
+pub const RUN_SCRIPT_GRANTS: &str = include_str!("../../sdk/examples/run-script/grant.yaml");
+
 /// The grant of Restart.
 pub const RESTART_GRANTS: &str = include_str!("../../plugins/restart/grant.yaml");
+
+/// The grant of reboot.
+pub const REBOOT_GRANTS: &str = include_str!("../../plugins/reboot/grant.yaml");
+
+/// The grant of preflight.
+pub const PREFLIGHT_GRANTS: &str = include_str!("../../plugins/preflight/grant.yaml");

@@ -1,4 +1,4 @@
-//! A Replace job on the in-memory API whose host is killed at one chosen write, and what must be true at the end.
+//! A job on the in-memory API whose host is killed at one chosen write, and what must be true at the end.
 //!
 //! Takes a [`Script`]; yields how many writes there were and every property that did not hold. World and host go on
 //! after a kill as they would in a cluster: another process with the same identity comes up. May not help the host.
@@ -6,6 +6,8 @@
 pub mod host;
 pub mod line;
 pub mod mishap;
+pub mod mode;
+mod on_nodes;
 pub mod plan;
 pub mod plan_run;
 pub mod points;
@@ -14,10 +16,12 @@ pub mod schedule;
 pub mod script;
 pub mod sweep;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::DynamicObject;
@@ -27,15 +31,15 @@ use oarlock_sim::world::{LedgerCheck, Pause, Scope, SetKey, Version, labels};
 use oarlock_wasm::Plugins;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::components::{GRANTS, component};
+use crate::components::component;
 use crate::crash::host::Mortal;
 use crate::crash::line::{Line, Lives, Wire, in_memory};
 use crate::crash::mishap::{Mishap, Wish};
+use crate::crash::mode::Mode;
 use crate::crash::script::{BARE, Kind, NOBODY, Plot, Script};
-use crate::jobs::{Told, replace};
+use crate::jobs::Told;
 use crate::oracle;
 use crate::rig::{Ground, Rig, published};
-use crate::scenarios::identities;
 
 /// Name of the job.
 pub const JOB: &str = "r";
@@ -60,18 +64,22 @@ pub struct Outcome {
     pub breaches: Vec<String>,
 }
 
-/// The Replace plugin, compiled once for all runs of this process.
+/// The plugins of a mode, compiled once for all runs of this process.
 ///
 /// # Errors
-/// If the component was not built.
-pub fn plugins() -> anyhow::Result<Plugins> {
-    static COMPILED: OnceLock<Plugins> = OnceLock::new();
-    if let Some(plugins) = COMPILED.get() {
+/// If a component was not built.
+pub fn plugins(mode: Mode) -> anyhow::Result<Plugins> {
+    static FOR_PODS: OnceLock<Plugins> = OnceLock::new();
+    static FOR_NODES: OnceLock<Plugins> = OnceLock::new();
+    let compiled = if mode.is_on_nodes() { &FOR_NODES } else { &FOR_PODS };
+    if let Some(plugins) = compiled.get() {
         return Ok(plugins.clone());
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let compiled = runtime.block_on(published(&[component("replace")?], GRANTS))?;
-    Ok(COMPILED.get_or_init(|| compiled).clone())
+    let (names, grants) = mode.plugins();
+    let components = names.iter().map(|name| component(name)).collect::<Result<Vec<_>, _>>()?;
+    let published = runtime.block_on(published(&components, &grants.join("---\n")))?;
+    Ok(compiled.get_or_init(|| published).clone())
 }
 
 /// Runs `script` in a runtime of its own, under paused time, so that nothing of one run is left in the next.
@@ -79,7 +87,7 @@ pub fn plugins() -> anyhow::Result<Plugins> {
 /// # Errors
 /// If the stage cannot be set; what the host does wrong is in the outcome.
 pub fn run(script: Script) -> anyhow::Result<Outcome> {
-    let plugins = plugins()?;
+    let plugins = plugins(script.mode)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.context("no runtime")?.block_on(async { Stage::set(script, plugins).await?.play().await })
 }
@@ -113,8 +121,7 @@ impl Stage {
         let rig = Rig::sim(script.seed).await?;
         let set = script.mode.plant(&rig, script.targets).await?;
         rig.world.settled(&set, SETTLED).await?;
-        let names = rig.pod_names(script.mode.app()).await?;
-        let targets = identities(&rig, &names).await?;
+        let targets = script.mode.targets(&rig).await?;
         let lives = Lives::default();
         let interceptor =
             Interceptor::new(Plan::new(script.troubles.iter().map(|trouble| trouble.fault(&lives)))?, &[]);
@@ -161,7 +168,8 @@ impl Stage {
     /// If the job cannot be created or no other host can be started.
     pub async fn play(mut self) -> anyhow::Result<Outcome> {
         let plot = self.script.plot;
-        self.rig.create_job(JOB, replace(&plot.names(&self.targets), plot.spec())).await?;
+        let spec = self.script.mode.job(&plot.names(&self.targets), &plot.spec());
+        self.rig.create_job(JOB, spec).await?;
         let mut wishes = self.wishes.take().context("a stage is played once")?;
         let (mut crashed, mut deleted) = (false, false);
         let delete_at = if let Plot::Deleted { at } = plot { at } else { u64::MAX };
@@ -228,10 +236,10 @@ impl Stage {
         let newest = |versions: &[Version]| versions.iter().rev().find(is_job).is_some_and(over);
         let bound = ENDED + PATIENCE * u32::try_from(self.script.troubles.len()).unwrap_or(0);
         self.rig.history().until("L1: the job to end", bound, newest).await?;
-        tokio::time::sleep(
-            LAST_WRITES + self.script.troubles.iter().map(|trouble| trouble.holds_up()).sum::<Duration>(),
-        )
-        .await;
+        let is_late_pod =
+            |write: &WriteRecord| write.verb == Method::POST && write.path.ends_with("/pods") && went_astray(write);
+        let has_late_pod = self.acts().iter().any(is_late_pod);
+        tokio::time::sleep(LAST_WRITES + self.script.holds_up(has_late_pod)).await;
         let before = self.acts();
         tokio::time::sleep(QUIET).await;
         let late: Vec<WriteRecord> = self.acts().into_iter().skip(before.len()).collect();
@@ -263,16 +271,12 @@ impl Stage {
             Some(job) => breaches.extend(ended_wrong(&job, self.script.plot, self.anew.as_deref())),
             None => breaches.push("the job is gone".to_owned()),
         }
-        let verdict = self.rig.world.ledger().verdict(&self.targets);
         let broken_off = deleted || self.script.plot == Plot::NeverServes;
-        let right = match self.script.plot {
-            Plot::DryRun => untouched(&verdict),
-            _ if broken_off => harmless(&verdict),
-            _ => verdict.is_clean(),
-        };
-        if !right {
-            breaches.push(format!("S1: {verdict}"));
-        }
+        breaches.extend(if self.script.mode.is_on_nodes() {
+            on_nodes::wrong(&self.rig, self.script.mode, deleted).await?
+        } else {
+            self.replaced_wrong(broken_off)
+        });
         self.rig.world.release(Pause::Readiness, Scope::World);
         let settled = self.rig.world.settled(&self.set, SETTLED).await;
         if !(broken_off && self.rests_in_pairs().await?) {
@@ -285,6 +289,19 @@ impl Stage {
         breaches.extend(evicted_twice(&self.interceptor.records()));
         breaches.extend(oracle::judge(self.rig.history(), &self.rig.namespace, &oracle::Meddling::default()));
         Ok(breaches)
+    }
+}
+
+impl Stage {
+    /// What happened to pods that should not have.
+    fn replaced_wrong(&self, broken_off: bool) -> Vec<String> {
+        let verdict = self.rig.world.ledger().verdict(&self.targets);
+        let right = match self.script.plot {
+            Plot::DryRun => untouched(&verdict),
+            _ if broken_off => harmless(&verdict),
+            _ => verdict.is_clean(),
+        };
+        if right { Vec::new() } else { vec![format!("S1: {verdict}")] }
     }
 }
 
@@ -333,18 +350,26 @@ pub fn untouched(verdict: &LedgerCheck) -> bool {
     verdict.others_lost.is_empty() && verdict.targets.iter().all(|target| target.times_gone == 0)
 }
 
-/// S1: once the eviction of a pod was accepted, no other one is sent for it. Those of a dry run evict nobody.
+/// S1: once the eviction of a pod was accepted, no other one is sent for it; where the host cannot have heard that, none is
+/// accepted. Those of a dry run evict nobody.
 #[must_use]
 pub fn evicted_twice(writes: &[WriteRecord]) -> Vec<String> {
-    let mut accepted = std::collections::BTreeSet::new();
+    let (mut told, mut untold) = (BTreeSet::new(), BTreeSet::new());
     let mut breaches = Vec::new();
     for write in writes.iter().filter(|write| write.path.contains("/eviction") && !write.dry_run) {
-        if accepted.contains(&write.path) {
+        let accepted = write.status.is_some_and(|status| status.is_success());
+        if told.contains(&write.path) || accepted && untold.contains(&write.path) {
             breaches.push(format!("S1: write {} evicts once more: {}", write.number, write.path));
         }
-        if write.status.is_some_and(|status| status.is_success()) {
-            accepted.insert(write.path.clone());
+        if accepted {
+            let heard = if went_astray(write) { &mut untold } else { &mut told };
+            heard.insert(&write.path);
         }
     }
     breaches
+}
+
+/// Whether it arrived after its sender had given it up.
+fn went_astray(write: &WriteRecord) -> bool {
+    write.fault.as_ref().is_some_and(|fault| fault.contains("Late"))
 }

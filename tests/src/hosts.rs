@@ -15,6 +15,7 @@ use oarlock::ports::Ports;
 use oarlock_bed::accounts::Account;
 use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::time::after;
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
@@ -23,9 +24,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::components::{self, GRANTS, component};
-use crate::rig::{Ground, Rig, lease_name};
+use crate::rig::{Ground, Rig, lease_name, tasks_namespace};
 use crate::variants::Variant;
-use crate::wire;
+use crate::wire::{self, Visible};
 
 /// How a host is begun.
 pub struct Begin {
@@ -93,7 +94,9 @@ impl Rig {
     /// If a component is missing or refused.
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
         let Begin { identity, wire, ahead, plugins: names, grants, lease, variant } = begin;
-        let client = wire::client(self.host_client().await?, wire.clone(), &self.namespace, variant);
+        // In memory each scenario has a cluster of its own.
+        let visible = matches!(self.ground, Ground::Real(_)).then(|| self.visible(&grants)).transpose()?;
+        let client = wire::client(self.host_client().await?, wire.clone(), visible, variant);
         let clock: oarlock_kube::transport::clock::Clock = match &self.ground {
             Ground::Sim(cluster) => {
                 let cluster = cluster.clone();
@@ -102,6 +105,8 @@ impl Rig {
             Ground::Real(_) => Arc::new(move || after(Timestamp::now(), ahead)),
         };
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
+        let namespace = tasks_namespace(&self.namespace);
+        cluster.make_tasks(TaskSettings { namespace, ..TaskSettings::default() });
         let plugins = by_name(&names, &grants).await?;
         let host = Arc::new(Ports::new(cluster.clone(), plugins, Arc::new(Metrics::new(cluster.requests()))));
         let name = lease_name(&self.namespace);
@@ -164,6 +169,13 @@ impl Rig {
     /// If none runs.
     pub fn running(&self) -> anyhow::Result<&Running> {
         self.running.last().context("no host runs")
+    }
+
+    /// What hosts with these grants see of a control plane that they share.
+    fn visible(&self, grants: &str) -> anyhow::Result<Visible> {
+        let has_tasks = oarlock_wasm::parse_grants(grants)?.iter().any(|grant| !grant.tasks.is_empty());
+        let tasks = has_tasks.then(|| tasks_namespace(&self.namespace));
+        Ok(Visible { own: self.namespace.clone(), tasks })
     }
 
     /// A client for a host: with exactly the host's rights where the cluster knows rights.

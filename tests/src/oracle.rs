@@ -7,14 +7,16 @@
 mod pods;
 mod records;
 mod starts;
+mod tasks;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oarlock_sim::world::{History, Version};
+use oarlock_sim::world::{History, Version, labels};
 use serde_json::Value;
 
 use self::records::StoredRecord;
+use self::tasks::TaskId;
 use self::told::{Target, details};
 
 /// Who else wrote what only the host should write, so that a rule about it says nothing.
@@ -46,9 +48,12 @@ fn breaches(versions: &[Version], namespace: &str, meddling: &Meddling) -> Vec<S
         pods: BTreeMap::new(),
         served: BTreeSet::new(),
         records: BTreeMap::new(),
+        task_pods: BTreeSet::new(),
+        commands: BTreeMap::new(),
     };
     let mut found = Vec::new();
-    for version in versions.iter().filter(|version| version.namespace == namespace) {
+    let concerns = |version: &&Version| version.namespace == namespace || tasks::is_of(version, namespace);
+    for version in versions.iter().filter(concerns) {
         let wrong = seen.enter(version);
         let about = |wrong| format!("at {} {} {}: {wrong}", version.resource_version, version.plural, version.name);
         found.extend(wrong.into_iter().map(about));
@@ -71,6 +76,8 @@ struct Job {
     targets: BTreeMap<String, Target>,
     /// Indexes of the targets in flight.
     in_flight: BTreeSet<usize>,
+    /// The tasks that are stored: position of the target, and name.
+    tasks: BTreeSet<(usize, String)>,
     /// Progress, start and end of a job that has ended.
     end: Option<[Value; 3]>,
 }
@@ -86,11 +93,19 @@ struct Seen<'a> {
     served: BTreeSet<String>,
     /// Records by UID of their job and number.
     records: BTreeMap<(String, i64), StoredRecord>,
+    /// UIDs of the pods of tasks.
+    task_pods: BTreeSet<String>,
+    /// The pod that ran each command on a node.
+    commands: BTreeMap<TaskId, String>,
 }
 
 impl Seen<'_> {
     fn enter(&mut self, version: &Version) -> Vec<String> {
         match version.plural.as_str() {
+            "pods" if version.at("/metadata/labels").get(labels::TASK).is_some() => {
+                let wrong = self.task_pod(version);
+                self.unless_meddled(wrong)
+            }
             "pods" => {
                 let wrong = if self.meddling.statuses { Vec::new() } else { self.pod(version) };
                 if pods::serves(version) {
@@ -127,6 +142,7 @@ impl Seen<'_> {
             deleted: false,
             targets: BTreeMap::new(),
             in_flight: BTreeSet::new(),
+            tasks: BTreeSet::new(),
             end: None,
         };
         let mut job = self.jobs.remove(&version.uid).unwrap_or_else(empty);
@@ -152,6 +168,7 @@ impl Seen<'_> {
         if end[2].is_string() && job.end.is_none() {
             wrong.extend(job.without_outcome(version));
         }
+        job.tasks.extend(tasks::stored(version));
         (job.epoch, job.end) = (epoch, end[2].is_string().then_some(end));
         self.jobs.insert(version.uid.clone(), job);
         self.unless_meddled(wrong)

@@ -20,8 +20,8 @@ use oarlock_bed::interception::Interceptor;
 use oarlock_sim::world::{self, History, Seedbed, World};
 use serde_json::{Value, json};
 
-pub(crate) use self::furnishing::lease_name;
 use self::furnishing::{UNCHECKED, furnish, may_lead};
+pub(crate) use self::furnishing::{lease_name, tasks_namespace};
 pub use self::furnishing::{published, real_plane};
 pub use self::questions::patiently;
 use crate::hosts::Running;
@@ -89,8 +89,8 @@ impl Rig {
     pub async fn real(plane: Arc<ControlPlane>, namespace: &str) -> anyhow::Result<Self> {
         let client = plane.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
-        let options =
-            world::WorldOptions { namespaces: vec![namespace.to_owned()], ..world::WorldOptions::new(1, clock) };
+        let namespaces = vec![namespace.to_owned(), tasks_namespace(namespace)];
+        let options = world::WorldOptions { namespaces, ..world::WorldOptions::new(1, clock) };
         let world = World::start(plane.client(Account::World).await?, options).await?;
         may_lead(&client, namespace).await?;
         Self::stand(Ground::Real(plane), client, namespace, world).await

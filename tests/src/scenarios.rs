@@ -8,6 +8,7 @@ pub mod again;
 pub mod bounding;
 pub mod collaset;
 pub mod deadlines;
+pub mod drains;
 pub mod dry_runs;
 pub mod ending;
 pub mod epochs;
@@ -20,9 +21,11 @@ pub mod limits;
 pub mod many;
 pub mod namespaces;
 pub mod nodes;
+pub(crate) mod on_nodes;
 pub mod outages;
 pub mod panics;
 pub mod pausing;
+pub mod reboots;
 pub mod records;
 pub mod releasing;
 pub mod replacing;
@@ -30,6 +33,7 @@ pub mod restarting;
 pub mod retrying;
 pub mod selecting;
 pub mod stored;
+pub mod tasks;
 pub mod telling;
 pub mod unavailable;
 
@@ -162,6 +166,25 @@ macro_rules! scenarios {
             nodes::a_namespace_without_the_label_has_no_jobs_on_nodes,
             nodes::a_label_that_is_taken_off_in_flight_stops_starts_and_fails_nothing,
             nodes::a_node_that_is_not_ready_is_worked_on_before_the_others,
+            drains::a_node_is_drained_of_all_pods_that_have_to_go_and_their_budget_is_waited_for,
+            drains::pods_that_may_not_go_are_named_and_cost_their_own_node_its_time,
+            drains::a_pod_that_does_not_terminate_costs_its_own_node_its_time,
+            drains::a_host_that_is_killed_while_it_drains_evicts_no_pod_twice,
+            drains::a_drain_ends_with_its_job,
+            reboots::nodes_are_rebooted_two_at_a_time_and_a_budget_holds_up_its_own_node_alone,
+            reboots::a_node_that_does_not_come_back_fails_by_what_is_seen_of_it,
+            reboots::a_node_is_uncordoned_only_of_the_jobs_own_cordon,
+            reboots::a_reboot_that_was_asked_for_is_not_taken_back_and_one_that_was_not_is_never_made,
+            reboots::a_node_whose_cordon_is_taken_off_is_drained_again_before_it_reboots,
+            reboots::a_host_that_is_killed_again_and_again_reboots_each_node_once,
+            reboots::of_two_jobs_that_reboot_one_node_each_does_once_it_has_the_node,
+            reboots::nodes_are_checked_and_each_that_is_not_proven_healthy_fails,
+            tasks::a_script_runs_once_on_each_node_and_its_outputs_go_with_the_job,
+            tasks::a_script_that_fails_is_told_with_its_exit_code_and_the_end_of_its_output,
+            tasks::a_task_whose_pod_is_deleted_or_evicted_is_lost_and_not_begun_again,
+            tasks::a_job_that_is_deleted_at_any_stage_leaves_nothing_of_its_tasks,
+            tasks::a_task_goes_on_over_restarts_of_the_host_and_runs_once,
+            tasks::a_namespace_of_tasks_that_is_missing_is_named_and_the_task_goes_on_once_it_is_there,
             hostile::a_misdeed_costs_its_own_target_and_nobody_else,
             bounding::no_more_targets_are_in_flight_than_parallelism_and_partition_allow,
             bounding::parallelism_is_a_share_that_can_be_raised_and_lowered_in_flight,

@@ -8,6 +8,7 @@ pub mod earnest;
 pub mod identity;
 pub mod invention;
 pub mod neglect;
+pub mod nodes;
 pub mod order;
 pub mod records;
 

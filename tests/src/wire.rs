@@ -1,14 +1,16 @@
-//! What a scenario's host speaks through: an interceptor of its own, and one namespace.
+//! What a scenario's host speaks through: an interceptor of its own, and its own namespaces.
 //!
-//! Takes a client of a cluster and an interceptor; yields a client for one host, which sees one namespace only, so that
+//! Takes a client of a cluster and an interceptor; yields a client for one host, which sees its own namespaces only, so that
 //! scenarios with a host each share a control plane. It may not change a request beyond that, nor answer in the server's
 //! place unless a scenario orders it.
+
+mod narrowing;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body as ClientBody;
@@ -16,6 +18,7 @@ use oarlock_bed::faults::Plan;
 use oarlock_bed::interception::{Body, BoxError, Interceptor};
 use tower::Service;
 
+pub(crate) use self::narrowing::Visible;
 use crate::crash::line::{self, Server};
 use crate::variants::Variant;
 
@@ -25,32 +28,37 @@ pub fn interceptor() -> Interceptor {
     Interceptor::new(Plan::none(), &["leases", "events"])
 }
 
-/// The client of a host that is to see `namespace` alone, through `interceptor`, on what `client` reaches. Of a known-bad host
-/// its variant sends what the host would.
+/// The client of a host that is to see only what is `visible`, where that is given, through `interceptor`, on what `client`
+/// reaches. Of a known-bad host its variant sends what the host would.
 pub(crate) fn client(
     client: Client,
     interceptor: Interceptor,
-    namespace: &str,
+    visible: Option<Visible>,
     variant: Option<Arc<dyn Variant>>,
 ) -> Client {
-    Client::new(Wire { client, interceptor, namespace: namespace.to_owned(), variant }, "default")
+    Client::new(Wire { client, interceptor, visible, variant }, "default")
 }
 
 #[derive(Clone)]
 struct Wire {
     client: Client,
     interceptor: Interceptor,
-    namespace: String,
+    visible: Option<Visible>,
     variant: Option<Arc<dyn Variant>>,
 }
 
-/// What `client` reaches as a server.
-fn server(client: Client) -> Server {
+/// What `client` reaches as a server, and what is `visible` of it.
+fn server(client: Client, visible: Option<Visible>) -> Server {
     Arc::new(move |request| {
-        let client = client.clone();
+        let (client, visible) = (client.clone(), visible.clone());
         Box::pin(async move {
+            let asked = request.uri().clone();
             let reply = client.send(request.map(ClientBody::from)).await.map_err(BoxError::from)?;
-            Ok(reply.map(|body| body.map_err(Into::into).boxed_unsync()))
+            let reply = reply.map(|body| body.map_err(Into::into).boxed_unsync());
+            match visible {
+                Some(visible) => visible.filter(&asked, reply).await,
+                None => Ok(reply),
+            }
         })
     })
 }
@@ -66,48 +74,18 @@ impl Service<Request<ClientBody>> for Wire {
     }
 
     fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
-        let Self { client, interceptor, namespace, variant } = self.clone();
+        let Self { client, interceptor, visible, variant } = self.clone();
         Box::pin(async move {
-            let (mut parts, body) = request.into_parts();
-            if let Some(uri) = narrowed(&parts.uri, &namespace).filter(|_| parts.method == Method::GET) {
-                parts.uri = uri;
+            let (parts, body) = request.into_parts();
+            let mut request = Request::from_parts(parts, body.collect().await?.to_bytes());
+            if let Some(visible) = &visible {
+                visible.narrow(&mut request);
             }
-            let request = Request::from_parts(parts, body.collect().await?.to_bytes());
-            let server = server(client);
+            let server = server(client, visible);
             match variant {
                 Some(variant) => variant.carry(request, &line::Wire::new(server, interceptor, None)).await,
                 None => interceptor.carry(request, move |request| server(request)).await,
             }
         })
-    }
-}
-
-/// The same request for one namespace, where it reads a kind across all of them.
-fn narrowed(uri: &Uri, namespace: &str) -> Option<Uri> {
-    let parts: Vec<&str> = uri.path().trim_start_matches('/').split('/').collect();
-    let (root, plural) = match parts.as_slice() {
-        ["api", version, plural] => (format!("/api/{version}"), *plural),
-        ["apis", group, version, plural] => (format!("/apis/{group}/{version}"), *plural),
-        _ => return None,
-    };
-    if ["nodes", "namespaces", "customresourcedefinitions"].contains(&plural) {
-        return None;
-    }
-    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    format!("{root}/namespaces/{namespace}/{plural}{query}").parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_lists_of_what_lives_in_namespaces_are_narrowed() {
-        let narrow = |path: &str| narrowed(&path.parse().unwrap(), "a").map(|uri| uri.to_string());
-        assert_eq!(narrow("/api/v1/pods?watch=true").unwrap(), "/api/v1/namespaces/a/pods?watch=true");
-        assert_eq!(narrow("/apis/apps/v1/replicasets").unwrap(), "/apis/apps/v1/namespaces/a/replicasets");
-        for path in ["/api/v1/nodes", "/api/v1", "/apis/apps/v1", "/api/v1/namespaces/b/pods"] {
-            assert_eq!(narrow(path), None, "{path}");
-        }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use oarlock_tests::crash::{points, sweep};
+use oarlock_tests::crash::{points, schedule, sweep};
 use parking_lot::{Mutex, MutexGuard};
 
 /// One at a time: each takes all cores, and has a time.
@@ -20,6 +20,8 @@ fn jobs_of_every_kind_survive_every_trouble_at_every_write() -> anyhow::Result<(
     let _alone = alone();
     let floor = if sweep::is_soak() { 2_000 } else { 600 };
     sweep::sweep("every trouble at every write", &points::all()?, floor, Duration::from_secs(120))?;
+    let floor = if sweep::is_soak() { 500 } else { 100 };
+    sweep::sweep("every trouble of jobs on nodes", &points::on_nodes()?, floor, Duration::from_secs(40))?;
     sweep::sweep("every trouble of a job in records", &points::recorded()?, 8, Duration::from_secs(30))
 }
 
@@ -27,5 +29,12 @@ fn jobs_of_every_kind_survive_every_trouble_at_every_write() -> anyhow::Result<(
 #[test]
 fn jobs_survive_whatever_a_thousand_seeds_have_for_them() -> anyhow::Result<()> {
     let _alone = alone();
-    sweep::schedules("schedules", if sweep::is_soak() { 20_000 } else { 1_000 })
+    sweep::schedules("schedules", schedule::ON_PODS, if sweep::is_soak() { 20_000 } else { 1_000 })
+}
+
+/// The same for reboots and checks of nodes.
+#[test]
+fn jobs_on_nodes_survive_whatever_a_hundred_seeds_have_for_them() -> anyhow::Result<()> {
+    let _alone = alone();
+    sweep::schedules("schedules on nodes", schedule::ON_NODES, if sweep::is_soak() { 2_000 } else { 100 })
 }

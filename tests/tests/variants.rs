@@ -23,6 +23,7 @@ use oarlock_tests::variants::invention::{
 use oarlock_tests::variants::neglect::{
     KeepsItsFinalizer, LeavesItsMarks, LeavesTheMarksOfFailures, WritesAfterTheEnd,
 };
+use oarlock_tests::variants::nodes::{LeavesItsCordon, MakesTasksBeforeItRecords, TakesEveryCordonOff};
 use oarlock_tests::variants::order::{ActsBeforeItRecords, DropsItsFinalizerTooEarly, ReleasesBeforeItRecords};
 use oarlock_tests::variants::records::{DeletesARecord, DropsALineOfARecord, KeepsRecordsInTheFirstEpoch};
 
@@ -38,6 +39,9 @@ const PLANS: u64 = 130;
 /// The same, of jobs in records.
 const RECORDED_POINTS: usize = 8;
 
+/// The same, of jobs on nodes.
+const NODE_POINTS: usize = 100;
+
 fn points() -> anyhow::Result<&'static [Point]> {
     static FOUND: OnceLock<Result<Vec<Point>, String>> = OnceLock::new();
     first(FOUND.get_or_init(|| points::all().map_err(|error| format!("{error:#}"))), POINTS)
@@ -46,6 +50,11 @@ fn points() -> anyhow::Result<&'static [Point]> {
 fn recorded_points() -> anyhow::Result<&'static [Point]> {
     static FOUND: OnceLock<Result<Vec<Point>, String>> = OnceLock::new();
     first(FOUND.get_or_init(|| points::recorded().map_err(|error| format!("{error:#}"))), RECORDED_POINTS)
+}
+
+fn node_points() -> anyhow::Result<&'static [Point]> {
+    static FOUND: OnceLock<Result<Vec<Point>, String>> = OnceLock::new();
+    first(FOUND.get_or_init(|| points::on_nodes().map_err(|error| format!("{error:#}"))), NODE_POINTS)
 }
 
 fn first(found: &'static Result<Vec<Point>, String>, count: usize) -> anyhow::Result<&'static [Point]> {
@@ -90,7 +99,7 @@ fn caught<V: Variant + Default + 'static>(
 /// The schedules of the first seeds.
 fn schedules() -> impl Iterator<Item = anyhow::Result<Point>> {
     static CALM: OnceLock<Calm> = OnceLock::new();
-    (0..SEEDS).map(|seed| schedule::of_seed(seed + 1, CALM.get_or_init(Calm::default)))
+    (0..SEEDS).map(|seed| schedule::of_seed(seed + 1, schedule::ON_PODS, CALM.get_or_init(Calm::default)))
 }
 
 /// Plays plans until one catches the host with the bug, and tells which: not every bug shows in them. They are played in
@@ -125,6 +134,10 @@ fn caught_in_records<V: Variant + Default + 'static>(words: &str) -> anyhow::Res
     caught::<V>("point", recorded_points()?.iter().cloned().map(Ok), words)
 }
 
+fn caught_on_nodes<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
+    caught::<V>("point", node_points()?.iter().cloned().map(Ok), words)
+}
+
 /// The sweep catches it; in a soak the schedules do too, and perhaps the plans.
 fn caught_twice<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
     caught::<V>("point", points()?.iter().cloned().map(Ok), words)?;
@@ -140,6 +153,13 @@ known_bad! {
     a_line_of_a_record_that_is_dropped_is_caught: DropsALineOfARecord => "S2: ",
     a_record_that_is_deleted_is_caught: DeletesARecord => "S2: ",
     an_epoch_of_a_record_that_falls_is_caught: KeepsRecordsInTheFirstEpoch => "operationrecords r-",
+}
+
+known_bad! {
+    by caught_on_nodes:
+    a_task_that_is_made_before_it_is_recorded_is_caught: MakesTasksBeforeItRecords => "S7: ",
+    a_cordon_of_somebody_else_that_is_taken_off_is_caught: TakesEveryCordonOff => "the cordon of somebody else",
+    a_cordon_that_stays_is_caught: LeavesItsCordon => "is still cordoned",
 }
 
 known_bad! {

@@ -3,18 +3,19 @@
 //! Takes a proposal, the manifest, the grant and the target; yields nothing, or the reason for refusing all of it.
 //! Every mutation passes here, whatever version of the contract it came through. May not change a proposal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use thiserror::Error;
 
 use crate::extras;
-use crate::grant::{Grant, Verb, WriteRule, matches};
+use crate::grant::{Grant, TaskRule, Verb, WriteRule, matches};
 use crate::manifest::Manifest;
 use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qualified_name, is_subdomain};
 use crate::object_key::{Kind, ObjectKey, Owner};
-use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange};
+use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange, TaskRequest};
 use crate::sighting::Sighting;
+use crate::task::MAX_TASKS;
 
 /// The most mutations in one proposal. Replace proposes one; a plugin that needs more is given further visits.
 pub const MAX_MUTATIONS: usize = 64;
@@ -81,6 +82,7 @@ pub fn authorize(proposal: &Proposal, authority: &Authority<'_>) -> Result<(), D
         return denied(format!("{} events in one proposal; at most {MAX_EVENTS} are taken", proposal.events.len()));
     }
     proposal.mutations.iter().try_for_each(|mutation| authority.mutation(mutation))?;
+    check_tasks(proposal, authority.extras)?;
     check_extras(proposal, authority.extras)
 }
 
@@ -109,6 +111,8 @@ impl Authority<'_> {
             }
             Mutation::Schedulable { node, .. } => self.node(Verb::Schedulable, node),
             Mutation::Taint(taint) => self.taint(taint),
+            Mutation::Drain(drain) => self.node(Verb::Drain, &drain.node),
+            Mutation::Task(task) => self.task(task),
             Mutation::Other { verb } => denied(format!("this host does not carry out `{}`", printable(verb))),
         }
     }
@@ -120,6 +124,35 @@ impl Authority<'_> {
             return denied(format!("{} of {}: the target is {}", verb.word(), show(&key), show(self.target)));
         }
         self.object(verb, &ObjectRef { key, uid: None })
+    }
+
+    /// Allows a task that the manifest asks for and the grant covers, on a target that is a node.
+    fn task(&self, request: &TaskRequest) -> Result<(), Denied> {
+        let (name, kind) = (printable(&request.name), printable(&request.kind));
+        if self.target.kind != Kind::node() {
+            return denied(format!("task {name}: tasks are done on nodes, and the target is {}", show(self.target)));
+        }
+        self.both_tasks(&name, &TaskRule::bare(&kind))?;
+        match request.task() {
+            Ok(task) => self.both_tasks(&name, &TaskRule::needed_by(&task, &kind)),
+            Err(why) => denied(format!("task {name}: {}", printable_line(&why))),
+        }
+    }
+
+    /// Checks that what a task needs is both asked for and granted; the sentence says which line is missing.
+    fn both_tasks(&self, name: &str, needed: &TaskRule) -> Result<(), Denied> {
+        let plugin = &self.manifest.name;
+        if let Some(lacking) = needed.lacking(&self.manifest.tasks) {
+            return denied(format!(
+                "task {name}: the manifest of plugin {plugin} does not ask for `{lacking}`; add it to its `tasks`"
+            ));
+        }
+        if let Some(lacking) = needed.lacking(&self.grant.tasks) {
+            return denied(format!(
+                "task {name}: `{lacking}` is not granted to plugin {plugin}; add it to `tasks` of its grant"
+            ));
+        }
+        Ok(())
     }
 
     fn taint(&self, taint: &TaintChange) -> Result<(), Denied> {
@@ -314,7 +347,7 @@ type Keys = fn(&WriteRule) -> &Vec<String>;
 fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result<(), Denied> {
     let touched = proposal.remove_extra.iter().chain(proposal.set_extra.iter().map(|(key, _)| key));
     for key in touched {
-        if extras::HOST.contains(&key.as_str()) {
+        if extras::is_host(key) {
             return denied(format!("extra {key} belongs to the host"));
         }
         if key.is_empty() || key.len() > 63 || !key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b)) {
@@ -335,7 +368,7 @@ fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Resul
         after.remove(key.as_str());
     }
     after.extend(proposal.set_extra.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-    let own = after.iter().filter(|(key, _)| !extras::HOST.contains(key));
+    let own = after.iter().filter(|(key, _)| !extras::is_host(key));
     let bytes: usize = own.map(|(key, value)| key.len() + value.len()).sum();
     if bytes > MAX_EXTRA_BYTES {
         return denied(format!(
@@ -347,6 +380,25 @@ fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Resul
 
 fn show(key: &ObjectKey) -> String {
     format!("{} {}", printable(&key.kind.kind), printable(&key.name))
+}
+
+/// Bounds the tasks of a target: the state of each is stored with it.
+fn check_tasks(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result<(), Denied> {
+    let begun = stored.keys().filter_map(|key| key.strip_prefix(extras::TASK));
+    let asked = proposal.mutations.iter().filter_map(|mutation| match mutation {
+        Mutation::Task(task) => Some(task.name.as_str()),
+        _ => None,
+    });
+    let tasks = begun.chain(asked).collect::<BTreeSet<_>>().len();
+    if tasks > MAX_TASKS {
+        return denied(format!("the target would have {tasks} tasks; it may have {MAX_TASKS}"));
+    }
+    Ok(())
+}
+
+/// A sentence that may quote a plugin, safe to show.
+fn printable_line(text: &str) -> String {
+    text.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A plugin's text, safe to show: without control characters and cut in length.

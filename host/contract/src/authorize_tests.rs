@@ -228,7 +228,7 @@ fn what_the_manifest_or_the_grant_lacks_is_named() {
     refused(ask(Mutation::Create(body)), "not granted to plugin p");
     let resize = Mutation::Patch { object: widget_ref("w"), subresource: Some("scale".into()), patch: json!({}) };
     refused(ask(resize), "subresource scale");
-    refused(ask(Mutation::Other { verb: "drain".into() }), "does not carry out `drain`");
+    refused(ask(Mutation::Other { verb: "tow".into() }), "does not carry out `tow`");
 }
 
 #[test]
@@ -316,5 +316,99 @@ proptest! {
         if let Err(sentence) = ask(delete(widget_ref(&name))) {
             prop_assert!(!sentence.chars().any(char::is_control) && sentence.len() < 1000);
         }
+    }
+}
+
+/// What becomes of a proposal of tasks on a node, given as name, kind and arguments, with these tasks asked for and granted.
+fn ask_tasks(
+    (asked, granted): (&Value, &Value),
+    target: &ObjectKey,
+    requests: &[(&str, &str, Value)],
+) -> Result<(), String> {
+    let reads = json!([{"apiVersion": "v1", "kind": "Node", "reason": "r"}]);
+    let mut tasks = asked.clone();
+    tasks.as_array_mut().unwrap().iter_mut().for_each(|task| task["reason"] = json!("r"));
+    let document = json!({"schema": 1, "name": "p", "version": "1.0.0", "action": "P", "target": ["Node"], "reads": reads, "tasks": tasks});
+    let manifest = Manifest::parse(document.to_string().as_bytes()).unwrap();
+    let tasks = serde_json::from_value(granted.clone()).unwrap();
+    let grant = Grant { any_version: true, namespaces: vec!["*".into()], tasks, ..Grant::default() };
+    let stored = (0..7).map(|n| (format!("Task/old-{n}"), "{}".to_owned())).collect();
+    let authority = Authority {
+        manifest: &manifest,
+        grant: &grant,
+        namespace: "d",
+        job_uid: "j",
+        target,
+        target_uid: Some("u"),
+        extras: &stored,
+        seen: &|_| Sighting::Unread,
+    };
+    let task = |(name, kind, arguments): &(&str, &str, Value)| {
+        Mutation::Task(TaskRequest { name: (*name).into(), kind: (*kind).into(), arguments: arguments.clone() })
+    };
+    let proposal = Proposal { mutations: requests.iter().map(task).collect(), ..Proposal::default() };
+    authorize(&proposal, &authority).map_err(|denied| denied.sentence)
+}
+
+#[test]
+fn a_task_is_for_nodes_asked_for_granted_and_one_of_few() {
+    let (node, pod) = (ObjectKey::node("n"), ObjectKey::pod("d", "a"));
+    let asked = json!([{"name": "run-on-node", "scripts": true}, {"name": "check-pod"}]);
+    let run = |name| (name, "run-on-node", json!({"script": {"text": "true"}}));
+    let (check, copy) = (("a", "check-pod", json!({})), ("a", "copy-image", json!({})));
+    let all = json!([{"name": "*", "scripts": true}]);
+    let ask = |granted: &Value, target, requests: &[_]| ask_tasks((&asked, granted), target, requests);
+    assert_eq!(ask(&json!([{"name": "run-*", "scripts": true}]), &node, &[run("a"), run("old-1")]), Ok(()));
+    refused(ask(&all, &pod, &[run("a")]), "the target is Pod a");
+    refused(
+        ask(&json!([{"name": "run-on-node"}]), &node, std::slice::from_ref(&check)),
+        "`{name: check-pod}` is not granted to plugin p; add it to `tasks` of its grant",
+    );
+    refused(ask(&all, &node, &[copy]), "the manifest of plugin p does not ask for `{name: copy-image}`");
+    refused(ask(&all, &node, &[check]), "cannot be read");
+    refused(ask(&all, &node, &[run("a"), run("b")]), "would have 9 tasks");
+}
+
+#[test]
+fn who_may_reboot_nodes_may_run_no_script_there_and_who_may_run_scripts_may_not_reboot() {
+    let (reboot, scripts) = (json!({"builtin": "reboot"}), json!({"script": {"text": "true"}}));
+    let rule = |part: &str, value: Value| {
+        let mut rule = json!({"name": "run-on-node"});
+        rule[part] = value;
+        rule
+    };
+    let (reboots, runs) = (rule("builtins", json!(["reboot"])), rule("scripts", json!(true)));
+    let both = json!([reboots, runs]);
+    let ask = |asked: &Value, granted: &Value, arguments: &Value| {
+        ask_tasks((asked, granted), &ObjectKey::node("n"), &[("a", "run-on-node", arguments.clone())])
+    };
+    for (rule, arguments, other, line) in [
+        (&reboots, &reboot, &scripts, "`{name: run-on-node, scripts: true}`"),
+        (&runs, &scripts, &reboot, "`{name: run-on-node, builtins: [\"reboot\"]}`"),
+    ] {
+        let rule = json!([rule]);
+        assert_eq!(ask(&rule, &rule, arguments), Ok(()));
+        refused(ask(&both, &rule, other), &format!("{line} is not granted to plugin p"));
+        refused(ask(&rule, &both, other), &format!("does not ask for {line}"));
+    }
+    refused(ask(&both, &json!([{"name": "*"}]), &reboot), "not granted to plugin p");
+}
+
+#[test]
+fn a_check_sees_no_directory_of_its_node_that_is_not_asked_for_and_granted() {
+    let rule = |paths: &[&str]| json!([{"name": "check-pod", "hostPaths": paths}]);
+    let ask = |asked: &[&str], granted: &[&str], path: &str| {
+        let arguments = json!({"image": "i", "hostPaths": [path]});
+        let rules = (&rule(asked), &rule(granted));
+        ask_tasks(rules, &ObjectKey::node("n"), &[("a", "check-pod", arguments)])
+    };
+    for place in ["/sysroot", "/var/roothome", "/var/lib/rancher", "/var/lib/docker", "/var/log/pods", "/data"] {
+        refused(ask(&["/"], &[], place), &format!("`{{name: check-pod, hostPaths: [{place:?}]}}` is not granted"));
+        refused(ask(&[], &[place], place), "does not ask for `{name: check-pod, hostPaths: ");
+        assert_eq!(ask(&["/"], &[place], &format!("{place}/a")), Ok(()));
+    }
+    // Whatever is granted, as above.
+    for path in ["/etc/ssl", "/sys", "/var/lib", "/var/lib/oarlock", "/var/lib/oarlock/commands", "/", "/data/../etc"] {
+        refused(ask(&["/"], &["/", "/var/lib/oarlock", "/sys"], path), "no check may see");
     }
 }

@@ -57,8 +57,8 @@ macro_rules! conversions {
         use $crate::convert;
         use $crate::object_key::{Kind, ObjectKey};
         use $crate::proposal::{
-            CallFailure, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal, Registration,
-            Relation, RelationKey, Report, State, TaintChange,
+            CallFailure, DrainRequest, MetadataChange, Mutation, ObjectRef, PluginError, PluginEvent, Proposal,
+            Registration, Relation, RelationKey, Report, State, TaintChange, TaskRequest,
         };
 
         /// A registration, and the number of bytes of it that came from the plugin; an error for a relation that this host
@@ -171,8 +171,17 @@ macro_rules! conversions {
                     effect: taint.effect,
                     present: taint.present,
                 }),
-                action::Mutation::Drain(_) => convert::other("drain"),
-                action::Mutation::Task(_) => convert::other("task"),
+                action::Mutation::Drain(drain) => Mutation::Drain(DrainRequest {
+                    node: drain.node,
+                    grace_seconds: drain.grace_period_seconds,
+                    delete_empty_dir_data: drain.delete_empty_dir_data,
+                    force: drain.force,
+                }),
+                action::Mutation::Task(task) => Mutation::Task(TaskRequest {
+                    name: task.name,
+                    kind: task.kind,
+                    arguments: convert::json("arguments of a task", &task.arguments)?,
+                }),
                 action::Mutation::Other((name, _)) => convert::other(&convert::shown(&name)),
             })
         }

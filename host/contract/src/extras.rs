@@ -14,5 +14,17 @@ pub const CLAIMED_UID: &str = "ClaimedUID";
 pub const FINISHED: &str = "Finished";
 /// What a dry run found that the plugin would do.
 pub const PLAN: &str = "Plan";
+/// How far the drain of a node is, as JSON: `{"state": "Draining"}`, with the names of pods that do not go (`blocked`, at
+/// most 10, and `more`, how many others), or `{"state": "Drained"}`.
+pub const DRAIN: &str = "Drain";
+/// The value of [`DRAIN`] once no pod is left that has to go.
+pub const DRAINED: &str = r#"{"state":"Drained"}"#;
+/// How the keys of tasks begin: `Task/<name>` has the state of the task of that name, as JSON.
+pub const TASK: &str = "Task/";
 /// All extras of the host.
-pub const HOST: [&str; 7] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN];
+pub const HOST: [&str; 8] = [OWNER, NODE, EVICTED_AT, RELEASED, CLAIMED_UID, FINISHED, PLAN, DRAIN];
+
+/// True if the extra under `key` belongs to the host.
+pub fn is_host(key: &str) -> bool {
+    HOST.contains(&key) || key.starts_with(TASK)
+}

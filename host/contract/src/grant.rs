@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
+pub use crate::host_path::ANY_HOST_PATH;
 use crate::manifest::Manifest;
 use crate::object_key::Kind;
+pub use crate::task_rule::TaskRule;
 
 /// True if `text` matches `pattern`, which may end in `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {
@@ -119,17 +121,6 @@ impl Verb {
             Self::Drain => "drain",
         }
     }
-}
-
-/// A host task by name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TaskRule {
-    /// `run-on-node`, `collect-logs`, `copy-image`, or another that the host offers.
-    pub name: String,
-    /// The plugin's reason; a grant needs none.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
 }
 
 /// Limits on calls, asked for or granted. The host's defaults replace absent ones.
@@ -269,8 +260,9 @@ impl Grant {
             let keys = rule.labels.iter().chain(&rule.annotations).chain(&rule.finalizers).chain(&rule.subresources);
             keys.chain([&rule.api_version, &rule.kind])
         });
-        let tasks = self.tasks.iter().map(|task| &task.name);
+        let tasks = self.tasks.iter().flat_map(|rule| rule.builtins.iter().chain([&rule.name]));
         let mut patterns = reads.chain(writes).chain(tasks).chain(&self.namespaces);
+        self.tasks.iter().try_for_each(TaskRule::check_host_paths)?;
         match patterns.find(|pattern| pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**")) {
             Some(pattern) => Err(format!("`{pattern}`: a pattern may have one `*`, at its end")),
             None => Ok(()),
@@ -316,9 +308,8 @@ pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<
     }
     lines.extend(manifest.reads.iter().filter_map(|asked| missing_read(asked, grant)));
     lines.extend(manifest.writes.iter().filter_map(|asked| missing_write(asked, grant)));
-    let granted = |name: &str| grant.tasks.iter().any(|task| covers(&task.name, name));
-    let tasks = manifest.tasks.iter().filter(|task| !granted(&task.name));
-    lines.extend(tasks.map(|task| format!("tasks: [{{name: {}}}]", task.name)));
+    let tasks = manifest.tasks.iter().filter_map(|asked| asked.lacking(&grant.tasks));
+    lines.extend(tasks.map(|lacking| format!("tasks: [{lacking}]")));
     lines
 }
 
@@ -359,7 +350,7 @@ fn missing_write(asked: &WriteRule, grant: &Grant) -> Option<String> {
 }
 
 /// `, name: ["a", "b"]`, or nothing; quoted, since a `*` or a `/` at the start means something in YAML.
-fn list(name: &str, entries: &[String]) -> String {
+pub(crate) fn list(name: &str, entries: &[String]) -> String {
     if entries.is_empty() {
         return String::new();
     }

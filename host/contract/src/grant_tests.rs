@@ -14,7 +14,7 @@ fn manifest() -> Manifest {
                       {"apiVersion": "apps/v1", "kind": "ReplicaSet", "reason": "r"}],
             "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod", "reason": "r"},
                        {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["c.io/*", "d.io/x"], "reason": "r"}],
-            "tasks": [{"name": "run-on-node", "reason": "r"}]})
+            "tasks": [{"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"}]})
         .to_string()
         .as_bytes(),
     )
@@ -32,7 +32,7 @@ fn everything() -> Value {
         "writes": [{"verb": "evict", "apiVersion": "v1", "kind": "Pod"},
                    {"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["c.io/*"]},
                    {"verb": "metadata", "apiVersion": "v1", "kind": "*", "labels": ["d*"]}],
-        "tasks": [{"name": "run-*"}]})
+        "tasks": [{"name": "run-*", "builtins": ["re*"]}, {"name": "run-on-node", "scripts": true}]})
 }
 
 #[test]
@@ -65,6 +65,42 @@ fn only_the_keys_that_lack_are_named() {
 }
 
 #[test]
+fn a_kind_of_task_is_granted_with_the_commands_and_scripts_that_are_named_and_no_other() {
+    let lacks = |tasks: Value| {
+        let mut spec = everything();
+        spec["tasks"] = tasks;
+        missing(&manifest(), Some(&grant(spec)), DIGEST)
+    };
+    let (builtins, scripts) = ("builtins: [\"reboot\"]", "scripts: true");
+    assert_eq!(lacks(json!([])), [format!("tasks: [{{name: run-on-node, {builtins}, {scripts}}}]")]);
+    let bare = json!([{"name": "*"}]);
+    assert_eq!(lacks(bare), [format!("tasks: [{{name: run-on-node, {builtins}, {scripts}}}]")]);
+    let reboot = json!([{"name": "run-on-node", "builtins": ["reboot"]}, {"name": "check-pod", "scripts": true}]);
+    assert_eq!(lacks(reboot), [format!("tasks: [{{name: run-on-node, {scripts}}}]")]);
+    let all_scripts = json!([{"name": "run-on-node", "builtins": ["re", "commit"], "scripts": true}]);
+    assert_eq!(lacks(all_scripts), [format!("tasks: [{{name: run-on-node, {builtins}}}]")]);
+}
+
+#[test]
+fn a_directory_of_a_node_is_granted_with_what_lies_below_it_and_nothing_beside_it() {
+    let lacks = |asked: Value, granted: Value| {
+        let asked: TaskRule = serde_json::from_value(json!({"name": "check-pod", "hostPaths": asked})).unwrap();
+        let granted = grant(json!({"tasks": [{"name": "check-*", "hostPaths": granted}]}));
+        asked.lacking(&granted.tasks).map(|lacking| lacking.to_string())
+    };
+    for asked in ["/opt/checks", "/opt/checks/gpu", "/opt/checks/gpu/a"] {
+        assert_eq!(lacks(json!([asked]), json!(["/data", "/opt/checks"])), None, "{asked}");
+        assert_eq!(lacks(json!([asked]), json!(["/"])), None, "{asked}");
+    }
+    for asked in ["/opt", "/opt/check", "/opt/checks2", "/opt/checks2/gpu", "/var/opt/checks"] {
+        let line = format!("{{name: check-pod, hostPaths: [{asked:?}]}}");
+        assert_eq!(lacks(json!([asked, "/data"]), json!(["/data", "/opt/checks"])), Some(line));
+    }
+    assert_eq!(lacks(json!(["/"]), json!([])), None, "which directories, the grant says");
+    assert_eq!(lacks(json!(["/", "/data"]), json!([])).as_deref(), Some("{name: check-pod, hostPaths: [\"/data\"]}"));
+}
+
+#[test]
 fn a_grant_for_one_digest_is_not_one_for_another() {
     let mut spec = everything();
     spec["anyVersion"] = json!(false);
@@ -87,6 +123,12 @@ fn what_nobody_understands_is_refused() {
         json!({"writes": [{"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["s*s"]}]}),
         json!({"reads": [{"apiVersion": "*/v1", "kind": "Pod"}]}),
         json!({"tasks": [{"name": "*x"}]}),
+        json!({"tasks": [{"name": "run-on-node", "builtins": ["r*t"]}]}),
+        json!({"tasks": [{"name": "run-on-node", "scripts": "all"}]}),
+        json!({"tasks": [{"name": "check-pod", "hostPaths": ["opt"]}]}),
+        json!({"tasks": [{"name": "check-pod", "hostPaths": ["/opt/"]}]}),
+        json!({"tasks": [{"name": "check-pod", "hostPaths": ["/opt/../etc"]}]}),
+        json!({"tasks": [{"name": "check-pod", "hostPaths": ["/opt*"]}]}),
     ] {
         assert!(Grant::parse(&document(spec)).is_err());
     }

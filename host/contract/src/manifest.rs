@@ -21,6 +21,9 @@ pub const SCHEMA: u64 = 1;
 /// The JSON Schema of a manifest, for editors. What it accepts, [`Manifest::parse`] may still refuse.
 pub const JSON_SCHEMA: &str = include_str!("manifest.schema.json");
 
+/// The fields of pods by which a drain finds the pods of a node and those that may not go.
+pub const DRAIN_READS: [&str; 3] = ["/spec/nodeName", "/spec/volumes", "/status/phase"];
+
 /// A plugin's facts and requests.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -204,6 +207,11 @@ impl Manifest {
         rules.peek().is_some() && rules.all(|rule| rule.optional)
     }
 
+    /// True if the plugin asks for drains of nodes.
+    pub fn drains(&self) -> bool {
+        self.writes.iter().any(|rule| rule.verb == Verb::Drain)
+    }
+
     /// True if the plugin works on targets of `kind`.
     pub fn takes(&self, kind: TargetKind) -> bool {
         self.target.contains(&kind)
@@ -232,8 +240,16 @@ impl Manifest {
         if self.target.is_empty() {
             return Err(refused("target", "it is empty; name `Pod`, `Node` or both".to_owned()));
         }
-        let unreasoned = self.tasks.iter().position(|task| !is_dns_label(&task.name) || task.reason.is_empty());
-        unreasoned.map_or(Ok(()), |at| Err(refused(format!("tasks[{at}]"), "give it a `name` and a `reason`".into())))
+        if self.drains()
+            && let Some(field) = DRAIN_READS.iter().find(|field| !self.declares_read(&Kind::pod(), field))
+        {
+            let problem = format!(
+                "`drain` works on the pods of a node by what they say of themselves: add {field} of `Pod` of `v1`"
+            );
+            return Err(refused("reads", problem));
+        }
+        let mut tasks = self.tasks.iter().enumerate();
+        tasks.try_for_each(|(at, rule)| rule.check_asked().map_err(|problem| refused(format!("tasks[{at}]"), problem)))
     }
 
     fn check_reads(&self) -> Result<(), ManifestError> {

@@ -122,6 +122,11 @@ fn each_bad_field_is_named_with_its_fix() {
         json!([rule])
     };
     let read = |version: &str, kind: &str| json!([{"apiVersion": version, "kind": kind, "reason": "r"}]);
+    let task = |name: &str, more: Value| {
+        let mut rule = json!({"name": name, "reason": "r"});
+        rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!([rule])
+    };
     let cases = [
         (with("schema", json!(2)), "schema 2"),
         (with("schema", json!("x")), "use a newer host"),
@@ -157,6 +162,14 @@ fn each_bad_field_is_named_with_its_fix() {
         (with("reads", read("v1", "Pod\u{1b}[2J")), "`reads[0].kind`"),
         (with("tasks", json!([{"name": "run-on-node"}])), "tasks[0]"),
         (with("tasks", json!([{"name": "run\non", "reason": "r"}])), "tasks[0]"),
+        (with("tasks", task("run-on-node", json!({}))), "`builtins` or `scripts`"),
+        (with("tasks", task("run-on-node", json!({"builtins": ["re*"]}))), "\"re*\" is no name of a command"),
+        (with("tasks", task("check-pod", json!({"builtins": ["reboot"]}))), "belong to run-on-node"),
+        (with("tasks", task("check-pod", json!({"scripts": true}))), "belong to run-on-node"),
+        (with("tasks", task("run-on-node", json!({"scripts": true, "hostPaths": ["/data"]}))), "belong to check-pod"),
+        (with("tasks", task("check-pod", json!({"hostPaths": ["/data/../etc"]}))), "is no directory of a node"),
+        (with("tasks", task("check-pod", json!({"hostPaths": ["/data/*"]}))), "is no directory of a node"),
+        (with("tasks", task("check-pod", json!({"hostPaths": ["/sys/class"]}))), "no check may see \"/sys/class\""),
         (json!([1]), "not a JSON object"),
     ];
     for (document, expected) in cases {
@@ -195,7 +208,8 @@ fn every_field() -> Value {
         "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/*"], "annotations": ["a"],
                 "finalizers": ["a"], "reason": "r"},
             {"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["status"], "reason": "r"}],
-        "tasks": [{"name": "run-on-node", "reason": "r"}], "parameters": {"type": "object"}, "config": {"type": "object"},
+        "tasks": [{"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
+            {"name": "check-pod", "hostPaths": ["/data", "/"], "reason": "r"}], "parameters": {"type": "object"}, "config": {"type": "object"},
         "limits": {"callMilliseconds": 1, "memoryMiB": 1, "outputBytes": 1, "logBytes": 1, "hostCalls": 1, "targetsInFlight": 1}})
 }
 
@@ -216,7 +230,7 @@ fn the_schema_for_editors_has_the_fields_of_a_manifest_and_accepts_what_is_one()
     let known = |place: &Value| place.as_object().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>();
     assert_eq!(fields(&schema), known(&whole));
     assert_eq!(fields(&schema["properties"]["limits"]), known(&whole["limits"]));
-    for (list, of) in [("reads", 2), ("writes", 2), ("tasks", 1)] {
+    for (list, of) in [("reads", 2), ("writes", 2), ("tasks", 2)] {
         let rules = whole[list].as_array().unwrap();
         assert_eq!(rules.len(), of);
         assert_eq!(fields(&schema["properties"][list]), rules.iter().flat_map(known).collect(), "{list}");

@@ -45,6 +45,27 @@ pub fn is_qualified_name(text: &str) -> bool {
     }
 }
 
+/// The name of a variable of a container's environment, as API servers take it since 1.32.
+pub fn is_variable(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=')
+}
+
+/// An amount that is not negative, such as `1.5`, `500m`, `256Mi` or `1e3`.
+pub fn is_quantity(text: &str) -> bool {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let is_number = number.bytes().any(|b| b.is_ascii_digit()) && number.bytes().filter(|b| *b == b'.').count() <= 1;
+    let is_exponent = |rest: &str| {
+        let digits = rest.strip_prefix(['-', '+']).unwrap_or(rest);
+        (1..=3).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    let units = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    text.len() <= 63
+        && is_number
+        && (units.contains(&suffix) || suffix.strip_prefix(['e', 'E']).is_some_and(is_exponent))
+}
+
 /// A text on one line, which is shown as it is written: without control characters, and without those that turn the order
 /// of others.
 pub fn is_plain(text: &str) -> bool {
@@ -55,4 +76,19 @@ pub fn is_plain(text: &str) -> bool {
 /// A text as it may be shown: each character that `is_plain` refuses is replaced.
 pub fn shown(text: &str) -> String {
     text.chars().map(|c| if is_plain(c.encode_utf8(&mut [0; 4])) { c } else { '\u{fffd}' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantity_is_what_the_api_server_takes_for_one() {
+        for text in ["0", "1", "1.5", ".5", "5.", "500m", "256Mi", "1e3", "1E-3", "2E", "100n", "1Ki", "+1"] {
+            assert!(is_quantity(text), "{text}");
+        }
+        for text in ["", ".", "-1", "1.2.3", "much", "1 Gi", "1GB", "1mi", "1KI", "1e", "e3", "1e+", "m"] {
+            assert!(!is_quantity(text), "{text}");
+        }
+    }
 }

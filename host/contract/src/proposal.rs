@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::manifest::Manifest;
 use crate::object_key::{Kind, ObjectKey};
+pub use crate::task::TaskRequest;
 
 /// The declarations of `setup`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -185,10 +186,13 @@ pub enum Mutation {
     },
     /// Put a taint on a node, or take it off.
     Taint(TaintChange),
-    /// One that this version of the host does not carry out: drains, tasks and additions of later contracts. It is refused
-    /// by name.
+    /// Cordon a node, and evict its pods.
+    Drain(DrainRequest),
+    /// Start a task, unless one of its name exists.
+    Task(TaskRequest),
+    /// One that this version of the host does not carry out: an addition of a later contract. It is refused by name.
     Other {
-        /// Its verb, such as `drain`.
+        /// Its verb.
         verb: String,
     },
 }
@@ -200,7 +204,12 @@ impl Mutation {
             Self::Metadata(change) => Some(&change.object),
             Self::Patch { object, .. } | Self::Delete { object, .. } => Some(object),
             Self::Evict { pod, .. } => Some(pod),
-            Self::Create(_) | Self::Schedulable { .. } | Self::Taint(_) | Self::Other { .. } => None,
+            Self::Create(_)
+            | Self::Schedulable { .. }
+            | Self::Taint(_)
+            | Self::Drain(_)
+            | Self::Task(_)
+            | Self::Other { .. } => None,
         }
     }
 }
@@ -218,6 +227,19 @@ pub struct TaintChange {
     pub effect: String,
     /// True if it is put on.
     pub present: bool,
+}
+
+/// A node to drain, and which of its pods may go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DrainRequest {
+    /// Name of the node.
+    pub node: String,
+    /// Overrides the grace period of each pod.
+    pub grace_seconds: Option<u32>,
+    /// True if pods that would lose `emptyDir` data go too.
+    pub delete_empty_dir_data: bool,
+    /// True if pods that no controller would make anew go too.
+    pub force: bool,
 }
 
 /// Metadata to set and remove.

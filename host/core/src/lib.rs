@@ -13,6 +13,7 @@ pub mod job {
     pub mod selector;
     pub mod spec;
     pub mod state;
+    pub mod task;
     pub mod time;
 }
 
@@ -25,12 +26,13 @@ pub mod cluster {
     pub mod node;
     pub mod object;
     pub mod store;
+    pub mod task_pod;
     pub mod writes;
 }
 
 /// A plugin's requests, grants and answers.
 pub mod plugin {
-    pub use oarlock_contract::{authorize, grant, manifest, names, proposal, schema};
+    pub use oarlock_contract::{authorize, grant, manifest, names, proposal, schema, task};
 
     pub mod lookup;
     pub mod visit;
@@ -50,6 +52,7 @@ pub mod shared {
     pub mod successors;
     pub mod tables;
     pub mod wake_index;
+    pub mod wakers;
     pub mod write_queue;
 }
 
@@ -65,6 +68,7 @@ pub mod round {
     pub mod context;
     pub mod decide;
     pub mod decided;
+    pub mod drain;
     mod ending;
     pub mod events;
     mod exclusive;
@@ -79,6 +83,7 @@ pub mod round {
     pub mod pace;
     pub mod plan;
     pub mod planned;
+    mod proposed;
     pub mod refresh;
     mod release;
     pub mod results;
@@ -89,6 +94,10 @@ pub mod round {
     pub mod status;
     pub mod target;
     pub mod target_memory;
+    mod task_result;
+    pub mod task_settings;
+    mod task_template;
+    mod tasks;
     mod tell;
     mod trial;
     pub mod unlisted;

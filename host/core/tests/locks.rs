@@ -23,7 +23,7 @@ use oarlock_core::shared::cleanup::cleanup;
 use oarlock_core::shared::reads::{Subject, VisitReads};
 use oarlock_core::shared::successors::RootController;
 use oarlock_core::shared::tables::{SharedTables, lock};
-use oarlock_core::shared::wake_index::Waits;
+use oarlock_core::shared::wakers::Waits;
 use serde_json::json;
 
 const SIBLINGS: u64 = 1_000;
@@ -84,6 +84,7 @@ fn tables(plugin: &PluginInfo) -> SharedTables {
             parameters: &[],
             watched: false,
             gone: false,
+            releasing: false,
         },
     );
     drop(held);

@@ -8,11 +8,13 @@ use kube::Client;
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::store::Store;
-use oarlock_core::cluster::writes::EventNote;
+use oarlock_core::cluster::writes::{EventNote, Write};
 use oarlock_core::job::dry_run::is_dry_run;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::job::spec::{MOST_TARGETS, asked_kind};
 use oarlock_core::plugin::manifest::TargetKind;
+use oarlock_core::round::task_settings::TaskSettings;
+use parking_lot::RwLock;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::events::{EventCounts, Events};
@@ -56,6 +58,8 @@ pub(crate) struct Link {
     pub(crate) limiter: Arc<WriteLimiter>,
     /// Records and statuses have places of their own, so that no hanging write of a pod holds them up.
     pub(crate) record_limiter: Arc<WriteLimiter>,
+    /// Where the pods of tasks are made.
+    pub(crate) tasks: Arc<RwLock<Arc<TaskSettings>>>,
 }
 
 impl Cluster {
@@ -72,6 +76,7 @@ impl Cluster {
             jobs: Arc::new(Jobs::new(events)),
             limiter: Arc::default(),
             record_limiter: Arc::default(),
+            tasks: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
         (Self { link, watches: Arc::default(), events }, received)
@@ -105,6 +110,24 @@ impl Cluster {
     pub async fn read_anew(&self, objects: &[ObjectKey]) {
         let reads: Vec<LiveRead> = objects.iter().cloned().map(LiveRead::Object).collect();
         self.link.read_live(&reads).await;
+    }
+
+    /// From now on the pods of tasks are made there, and of that image.
+    pub fn make_tasks(&self, settings: TaskSettings) {
+        *self.link.tasks.write() = Arc::new(settings);
+    }
+
+    /// Where the pods of tasks are made, and of which image.
+    pub fn tasks(&self) -> Arc<TaskSettings> {
+        self.link.tasks.read().clone()
+    }
+
+    /// The deletions of outputs of tasks whose job is gone.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn orphaned_outputs(&self) -> Result<Vec<Write>, String> {
+        self.link.orphaned_outputs(&self.tasks().namespace).await
     }
 
     /// The UID of the job, if there is one of that key.

@@ -10,6 +10,8 @@ use futures::StreamExt;
 use kube::core::params::GetParams;
 use oarlock_core::cluster::live_reads::{FoundTarget, LiveRead, LiveReads, ReadFailure};
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
+use oarlock_core::cluster::task_pod::{JOB_UID, TASK};
+use oarlock_core::cluster::writes::Write;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::job::selector::TargetQuery;
 use serde_json::Value;
@@ -37,6 +39,7 @@ enum ReadRequest {
     Get(ObjectKey),
     List { kind: Kind, namespace: Option<String>, reads: BTreeSet<LiveRead> },
     Labelled(LiveRead),
+    OnNode { node: String },
     Served(Kind),
     Controllers { namespace: String },
     Selection { kind: Kind, namespace: Option<String>, query: Box<TargetQuery> },
@@ -56,6 +59,9 @@ fn read_requests(reads: &[LiveRead], held: impl Fn(&Kind) -> usize) -> Vec<ReadR
             }
             LiveRead::Labelled { .. } => {
                 requests.insert(ReadRequest::Labelled(read.clone()));
+            }
+            LiveRead::OnNode { node } => {
+                requests.insert(ReadRequest::OnNode { node: node.clone() });
             }
             LiveRead::Served(kind) => {
                 requests.insert(ReadRequest::Served(kind.clone()));
@@ -89,6 +95,7 @@ impl ReadRequest {
             Self::Get(key) => vec![LiveRead::Object(key.clone())],
             Self::List { reads, .. } => reads.iter().cloned().collect(),
             Self::Labelled(read) => vec![read.clone()],
+            Self::OnNode { node } => vec![LiveRead::OnNode { node: node.clone() }],
             Self::Served(kind) => vec![LiveRead::Served(kind.clone())],
             Self::Controllers { namespace } => vec![LiveRead::Controllers { namespace: namespace.clone() }],
             Self::Selection { kind, namespace, query } => {
@@ -140,6 +147,7 @@ impl Link {
             ReadRequest::Get(key) => self.get(key).await.map(|object| Seen::from([(key.clone(), object)])),
             ReadRequest::List { kind, namespace, reads } => self.sweep(kind, namespace.as_deref(), reads).await,
             ReadRequest::Labelled(read) => self.labelled(read).await,
+            ReadRequest::OnNode { node } => self.on_node(node).await.map(|()| Seen::new()),
             ReadRequest::Served(kind) => self.ask_for(kind).await.map(|()| Seen::new()),
             ReadRequest::Controllers { namespace } => self.controllers(namespace).await,
             ReadRequest::Selection { kind, namespace, query } => {
@@ -172,10 +180,40 @@ impl Link {
     /// The keys of all jobs, as the API server has them now.
     pub(crate) async fn list_jobs(&self) -> Result<Vec<JobKey>, String> {
         let resource = self.resource(&Kind::job()).await.map_err(|failure| failure.message)?;
-        let from = Collection { resource: &resource, namespace: None, labels: None };
+        let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
         let key = |item: Value| read_job(&item).map(|held| held.key);
         let listed = self.transport.list(from, &Projection::of_object(&[]), key).await;
         listed.map(|listed| listed.items).map_err(|error| sentence(&error))
+    }
+
+    /// The deletions of outputs of tasks whose job is gone. The jobs are listed after the outputs, since a cache may lag behind a
+    /// job of an earlier leader.
+    pub(crate) async fn orphaned_outputs(&self, namespace: &str) -> Result<Vec<Write>, String> {
+        let kind = Kind::new("v1", "ConfigMap");
+        let resource = self.resource(&kind).await.map_err(|failure| failure.message)?;
+        let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(TASK), fields: None };
+        let read = |item: Value| Object::slim(&item, &kind, &[]);
+        let listed = self.transport.list(from, &Projection::of_object(&[]), read).await;
+        let jobs = self.jobs.uids();
+        let mut outputs = listed.map_err(|error| sentence(&error))?.items;
+        outputs.retain(|output| output.labels.get(JOB_UID).is_some_and(|uid| !jobs.contains(uid)));
+        if outputs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let resource = self.resource(&Kind::job()).await.map_err(|failure| failure.message)?;
+        let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
+        let uid = |item: Value| Object::slim(&item, &Kind::job(), &[]).map(|job| job.uid);
+        let listed = self.transport.list(from, &Projection::of_object(&[]), uid).await;
+        let there: BTreeSet<String> = listed.map_err(|error| sentence(&error))?.items.into_iter().collect();
+        outputs.retain(|output| output.labels.get(JOB_UID).is_none_or(|uid| !there.contains(uid)));
+        let delete = |Object { key: object, uid, .. }| Write::Delete {
+            object,
+            uid,
+            resource_version: None,
+            grace_seconds: None,
+            propagation: None,
+        };
+        Ok(outputs.into_iter().map(delete).collect())
     }
 
     /// The document of one object.
@@ -224,6 +262,26 @@ impl Link {
             seen.extend(found.into_iter().map(|(key, object)| (key, Some(object))));
         }
         Ok(seen)
+    }
+
+    /// The pods of a node in all namespaces. A pod that the store showed there before and that the list lacks is gone: no pod
+    /// moves to another node.
+    async fn on_node(&self, node: &str) -> Result<(), ReadFailure> {
+        let pods = Kind::pod();
+        let shown = self.objects.store.on_node(node);
+        let resource = self.resource(&pods).await?;
+        let on_node = format!("spec.nodeName={node}");
+        let from = Collection { resource: &resource, namespace: None, labels: None, fields: Some(&on_node) };
+        let listed =
+            self.transport.list(from, &self.objects.projection(&pods), |item| self.objects.project(&item, &pods)).await;
+        let listed = listed.map_err(|error| failure(&error, error.is_refused()))?;
+        let version = listed.number();
+        let found: BTreeSet<String> = listed.items.iter().map(|pod| pod.uid.clone()).collect();
+        listed.items.into_iter().for_each(|pod| self.objects.take(pod));
+        for old in shown.iter().filter(|old| old.version() <= version && !found.contains(&old.uid)) {
+            self.objects.send(self.objects.store.confirm_gone(&old.key, &old.uid), None);
+        }
+        Ok(())
     }
 
     /// All objects with a label. An object that the store shows with the label and that the list lacks is read by name: it
@@ -278,7 +336,7 @@ impl Link {
         labels: Option<&str>,
     ) -> Result<Listed<Object>, ReadFailure> {
         let resource = self.resource(kind).await?;
-        let from = Collection { resource: &resource, namespace, labels };
+        let from = Collection { resource: &resource, namespace, labels, fields: None };
         let listed =
             self.transport.list(from, &self.objects.projection(kind), |item| self.objects.project(&item, kind)).await;
         listed.map_err(|error| failure(&error, error.is_refused()))

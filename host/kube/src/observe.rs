@@ -80,6 +80,7 @@ impl Cluster {
             live,
             served: Arc::new(move |kind| discovery.serves(kind)),
             namespace_terminating: namespace.as_ref().is_some_and(|namespace| namespace.terminating()),
+            tasks: self.tasks(),
             node_operations: namespace.is_some_and(|namespace| allows_nodes(&namespace)),
         })
     }
@@ -107,7 +108,8 @@ impl Link {
         let failed = |source| ObserveError::ReadRecords { key: key.clone(), source };
         let resource = self.discovery.resource(&self.transport, &kind).await.map_err(|e| failed(Box::new(e)))?;
         let labels = format!("{JOB_UID_LABEL}={uid}");
-        let from = Collection { resource: &resource, namespace: Some(&key.namespace), labels: Some(&labels) };
+        let from =
+            Collection { resource: &resource, namespace: Some(&key.namespace), labels: Some(&labels), fields: None };
         let read = |document| match serde_json::from_value::<OperationRecord>(document) {
             Ok(record) => Some(record),
             Err(error) => {

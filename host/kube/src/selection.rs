@@ -44,7 +44,7 @@ impl Link {
             Some((FoundTarget { name: object.key.name, uid: object.uid }, controller))
         };
         let resource = self.resource(kind).await?;
-        let from = Collection { resource: &resource, namespace, labels };
+        let from = Collection { resource: &resource, namespace, labels, fields: None };
         let listed = self.transport.list_until(from, &Projection::of_object(&[]), pick, MOST_TARGETS).await;
         let found = listed.map_err(|error| failure(&error, error.is_refused()))?.items;
         one_controller(&found, query)?;
@@ -57,7 +57,7 @@ impl Link {
     async fn replica_sets_of(&self, namespace: &str, query: &TargetQuery) -> Result<ReplicaSets, ReadFailure> {
         let kind = Kind::new("apps/v1", "ReplicaSet");
         let resource = self.resource(&kind).await?;
-        let from = Collection { resource: &resource, namespace: Some(namespace), labels: None };
+        let from = Collection { resource: &resource, namespace: Some(namespace), labels: None, fields: None };
         let pick = |item: Value| {
             let set = Object::slim(&item, &kind, &[])?;
             let owner = set.controller().filter(|owner| query.is_controller(owner))?.uid.clone();

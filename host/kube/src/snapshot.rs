@@ -11,7 +11,7 @@ use futures::StreamExt;
 use oarlock_api::{OperationJob, OperationRecord};
 use oarlock_core::cluster::live_reads::{LiveRead, LiveReads};
 use oarlock_core::cluster::object::{Kind, Object};
-use oarlock_core::cluster::store::Indexed;
+use oarlock_core::cluster::store::{Indexed, NODE_NAME};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::shared::reads::ServedKinds;
 use serde::de::DeserializeOwned;
@@ -112,7 +112,9 @@ impl Link {
         let WatchedKind { labels_indexed, fields_indexed, .. } = watched;
         let projection = self.objects.projection(&kind);
         let pick = |item| self.objects.project(&item, &kind).filter(|object: &Object| object.key.kind == kind);
-        let listed = self.items(&kind, Some(namespace), &projection, pick).await;
+        // What is found by its node is in any namespace.
+        let namespace = (!fields_indexed.contains(NODE_NAME)).then_some(namespace);
+        let listed = self.items(&kind, namespace, &projection, pick).await;
         // Also where it was not listed: it has no objects then.
         self.objects.store.keep(&kind, Indexed { labels: labels_indexed, fields: fields_indexed });
         let count = listed.map(|(objects, version)| {
@@ -145,7 +147,7 @@ impl Link {
             true => UnlistedKind::NotServed { message: sentence(&error) },
             false => UnlistedKind::Failed { message: sentence(&error) },
         })?;
-        let from = Collection { resource: &resource, namespace, labels: None };
+        let from = Collection { resource: &resource, namespace, labels: None, fields: None };
         let listed = self.transport.list(from, projection, pick).await.map_err(|error| match &error {
             ListError::Unknown { .. } => UnlistedKind::NotServed { message: sentence(&error) },
             ListError::List { source, .. } if source.is(403) => {

@@ -6,6 +6,7 @@
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
@@ -103,12 +104,14 @@ impl Link {
         }
     }
 
-    /// An object that exists under the name of a create counts as created where its owner is the same.
+    /// An object that exists under the name of a create counts as created where it is of the same job.
     async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: RequestError) -> Result<Value, WriteFailure> {
         let document = self.read(object).await.map_err(|failure| WriteFailure::NotSent(failure.message))??;
         let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
         let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
-        if owners.is_some_and(|owners| owners.iter().any(ours)) {
+        // An object in another namespace than its job's has no owner there, and says by its label whose it is.
+        let labelled = document.pointer("/metadata/labels").and_then(|labels| labels.get(JOB_UID));
+        if owners.is_some_and(|owners| owners.iter().any(ours)) || labelled.and_then(Value::as_str) == Some(owner_uid) {
             return Ok(document);
         }
         let message = format!("{}: the object has another owner; remove or rename it", sentence(&error));
@@ -170,6 +173,10 @@ impl WriteFailure {
             // Not done, and possible later.
             Self::Discover(_) => Stopped::Throttled { retry_after: None },
             Self::ApiCall(error) if matches!(write, Write::Patch { body: Value::Array(_), .. }) => tested(error),
+            // Its namespace is not there.
+            Self::ApiCall(error) if matches!(write, Write::Create { .. }) && stopped(error) == Stopped::Gone => {
+                Stopped::Refused { message: sentence(error) }
+            }
             Self::ApiCall(error) => stopped(error),
         }
     }

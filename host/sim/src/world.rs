@@ -30,12 +30,15 @@ mod ledger_book;
 mod ledger_check;
 mod lifecycle_rounds;
 mod new_objects;
+mod node_rounds;
+mod node_tasks;
 mod nodes;
 mod operation_timings;
 mod pauses;
 mod pod_facts;
 mod queue;
 mod random;
+mod reboots;
 mod recreate_requests;
 mod recreate_rounds;
 mod rounds;
@@ -72,6 +75,7 @@ pub use ledger_check::{LedgerCheck, TargetOutcome};
 pub use operation_timings::OperationTimings;
 pub use pauses::{Pause, Scope};
 pub use random::Span;
+pub use reboots::Return;
 pub use sets::{SetKey, SetKind};
 pub use wait_until::Overdue;
 pub use workload_setup::{SeedFailed, Seedbed};
@@ -143,6 +147,7 @@ impl World {
         let writer = Writer::new(WriterParts { client: client.clone(), store, ledger, random, nodes });
         let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, operations, clock }));
         let (queue, arrivals) = Queue::new();
+        rounds.reboots.wake_through(queue.clone());
         let synced = Arc::new(watch::Sender::new(0));
         let watches = Watches { rounds, queue, namespaces: Arc::new(namespaces.into_iter().collect()), synced };
         let mut world = Self { watches, tasks: Mutex::default() };
@@ -185,6 +190,12 @@ impl World {
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
         &self.watches.rounds.writer.ledger
+    }
+
+    /// The number of commands that were begun on a node, as its markers say.
+    #[must_use]
+    pub fn commands_begun(&self, node: &str) -> usize {
+        self.watches.rounds.markers.count(node)
     }
 
     /// Every pod as last seen, by namespace and name.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use oarlock_sim::world::{Seedbed, World, WorldOptions};
+use oarlock_sim::world::{Effect, Entry, Return, Seedbed, World, WorldOptions};
 use oarlock_sim::{Cluster, Options};
 use serde_json::{Value, json};
 
@@ -53,6 +53,14 @@ impl Stage {
         for (field, value) in spec.as_object().unwrap() {
             pod["spec"][field] = value.clone();
         }
+        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+
+    /// A pod that does a check for a second.
+    async fn check(&self, name: &str) {
+        let labels = json!({"oarlock.dev/task": "check", "oarlock.dev/task-kind": "check-pod"});
+        let metadata = json!({"name": name, "labels": labels, "annotations": {"oarlock.dev/script": "# sim: sleep 1"}});
+        let pod = json!({"metadata": metadata, "spec": {"containers": [{"name": "task", "image": "i"}]}});
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
@@ -158,4 +166,103 @@ async fn pods_that_do_not_tolerate_an_expelling_taint_go_at_once_or_after_their_
     stage.gone("patient").await;
     assert!(tainted.elapsed() >= Duration::from_secs(20));
     assert!(stage.pods().get("faithful").await.is_ok_and(|pod| pod.metadata.deletion_timestamp.is_none()));
+}
+
+/// What the API shows of a node: whether it is Ready, its boot id and its UID.
+async fn shown(stage: &Stage, name: &str) -> Option<(bool, String, String)> {
+    let nodes: Api<Node> = Api::all(stage.client.clone());
+    let node = nodes.get_opt(name).await.unwrap()?;
+    let status = node.status.unwrap();
+    let ready = status.conditions.unwrap().iter().any(|one| one.type_ == "Ready" && one.status == "True");
+    Some((ready, status.node_info.unwrap().boot_id, node.metadata.uid.unwrap()))
+}
+
+/// Waits until the node is shown like this.
+async fn until_shown(stage: &Stage, name: &str, condition: impl Fn(&Option<(bool, String, String)>) -> bool) {
+    let end = tokio::time::Instant::now() + SOON;
+    while !condition(&shown(stage, name).await) {
+        assert!(tokio::time::Instant::now() < end, "{:?}", shown(stage, name).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn restarts(stage: &Stage) -> Vec<i32> {
+    let pods = stage.world.pods();
+    let statuses = pods.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref());
+    statuses.flatten().map(|status| status.restart_count).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_reboots_is_not_ready_then_ready_with_a_new_boot_id_and_its_containers_were_restarted() {
+    let stage = Stage::new().await;
+    stage.cordon(&["node-1", "node-2"], true).await;
+    stage.pod("p", json!({})).await;
+    let ready = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+    };
+    stage.until("it to be ready", "p", ready).await;
+    let (_, before, uid) = shown(&stage, "node-0").await.unwrap();
+    stage.world.reboot("node-0");
+    until_shown(&stage, "node-0", |node| node.as_ref().is_some_and(|(ready, ..)| !ready)).await;
+    stage.until("it to be unready", "p", |pod| !ready(pod)).await;
+    assert_eq!(stage.world.ledger().reboots(), [("node-0".to_owned(), 1)].into());
+    until_shown(&stage, "node-0", |node| node.as_ref().is_some_and(|(ready, ..)| *ready)).await;
+    let (_, after, same) = shown(&stage, "node-0").await.unwrap();
+    assert_eq!((before != after, uid == same), (true, true));
+    let back = |entries: &[Entry]| entries.iter().any(|entry| entry.effect == Effect::NodeReady { count: 1 });
+    stage.world.ledger().until("the ledger to tell of it", SOON, back).await.unwrap();
+    stage.until("it to be ready again", "p", ready).await;
+    assert_eq!(restarts(&stage), [1]);
+    stage.world.reboot("node-0");
+    until_shown(&stage, "node-0", |node| node.as_ref().is_some_and(|(_, boot, _)| *boot != after)).await;
+    assert_eq!(stage.world.ledger().reboots(), [("node-0".to_owned(), 2)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_comes_back_as_a_scenario_wants_it_or_not_at_all() {
+    let stage = Stage::new().await;
+    let (_, before, uid) = shown(&stage, "node-0").await.unwrap();
+    let away = |node: &Option<(bool, String, String)>| node.as_ref().is_some_and(|(ready, ..)| !ready);
+    stage.world.returns("node-0", Return::SameBootId);
+    stage.world.reboot("node-0");
+    until_shown(&stage, "node-0", away).await;
+    until_shown(&stage, "node-0", |node| node.as_ref().is_some_and(|(ready, ..)| *ready)).await;
+    assert_eq!(shown(&stage, "node-0").await.unwrap().1, before);
+    stage.world.returns("node-0", Return::NotReady);
+    stage.world.reboot("node-0");
+    until_shown(&stage, "node-0", |node| node.as_ref().is_some_and(|(ready, boot, _)| !ready && *boot != before)).await;
+    stage.world.returns("node-0", Return::MadeAnew);
+    stage.world.reboot("node-0");
+    until_shown(&stage, "node-0", |node| node.as_ref().is_some_and(|(ready, _, now)| *ready && *now != uid)).await;
+    stage.world.returns("node-1", Return::Deleted);
+    stage.world.reboot("node-1");
+    until_shown(&stage, "node-1", Option::is_none).await;
+    stage.world.returns("node-2", Return::Never);
+    stage.world.reboot("node-2");
+    until_shown(&stage, "node-2", away).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!shown(&stage, "node-2").await.unwrap().0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_added_takes_pods_and_checks_on_it_end_as_a_scenario_wants() {
+    let stage = Stage::new().await;
+    stage.cordon(&["node-0", "node-1", "node-2"], true).await;
+    stage.world.add_node("good").await.unwrap();
+    stage.check("on-good").await;
+    stage.world.fail_checks("bad", 3);
+    stage.until("it to run", "on-good", runs).await;
+    stage.cordon(&["good"], true).await;
+    stage.world.add_node("bad").await.unwrap();
+    stage.check("on-bad").await;
+    let ended = |entries: &[Entry]| {
+        let ended = entries.iter().filter_map(|entry| match entry.effect {
+            Effect::PodEnded { exit_code } => Some((entry.name.clone(), exit_code)),
+            _ => None,
+        });
+        ended.collect::<BTreeSet<_>>() == [("on-good".to_owned(), 0), ("on-bad".to_owned(), 3)].into()
+    };
+    stage.world.ledger().until("the checks to end", SOON, ended).await.unwrap();
+    assert!(shown(&stage, "good").await.is_some_and(|(ready, boot, _)| ready && !boot.is_empty()));
 }

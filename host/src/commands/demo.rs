@@ -1,8 +1,10 @@
-//! `oarlock demo`: one of two stories on a cluster in memory, to be watched.
+//! `oarlock demo`: one of three stories on a cluster in memory, to be watched.
 //!
 //! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by what the simulated world
 //! saw: the host's own status counts for nothing.
 
+mod checks;
+mod node_acts;
 mod play;
 mod plugin_acts;
 mod pod_acts;
@@ -25,7 +27,8 @@ use user::User;
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask demo                                          build host and plugins, then this
-  cargo xtask demo pods                                     the same with the other story
+  cargo xtask demo pods                                     the same with another story
+  cargo xtask demo nodes                                    and with the third
   oarlock demo --plugins-from target/wasm32-wasip2/release  with plugins that are built already
   oarlock demo --fast | cat                                 one line for each change, no time for reading
 
@@ -42,7 +45,7 @@ pub(crate) struct DemoArgs {
     /// What is shown
     #[arg(value_enum, default_value = "plugins")]
     story: Story,
-    /// Folder with the components: replace.wasm, restart.wasm, greedy.wasm and overreach.wasm
+    /// Folder with the components: those of the shipped plugins, greedy.wasm and overreach.wasm
     #[arg(long, value_name = "DIR", default_value = "target/wasm32-wasip2/release")]
     plugins_from: PathBuf,
     /// Skip the pauses for reading, and let pods start at once
@@ -57,6 +60,8 @@ enum Story {
     Plugins,
     /// A plan; then pods are replaced and restarted within bounds, with a pause, a failure and a resume; a minute
     Pods,
+    /// Nodes are checked, and rebooted two at a time, one of them held up by a disruption budget; a minute
+    Nodes,
 }
 
 impl Story {
@@ -64,6 +69,7 @@ impl Story {
         match self {
             Self::Plugins => "Oarlock: operations on pods as WebAssembly plugins",
             Self::Pods => "Oarlock: operations on pods, within bounds and step by step",
+            Self::Nodes => "Oarlock: operations on nodes",
         }
     }
 
@@ -71,6 +77,7 @@ impl Story {
         match self {
             Self::Plugins => plugin_acts::SCENERY,
             Self::Pods => pod_acts::SCENERY,
+            Self::Nodes => node_acts::SCENERY,
         }
     }
 
@@ -79,6 +86,7 @@ impl Story {
         match self {
             Self::Plugins => plugin_acts::tell(play).await,
             Self::Pods => pod_acts::tell(play).await,
+            Self::Nodes => node_acts::tell(play).await,
         }
     }
 }

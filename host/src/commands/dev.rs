@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_sim::world::Timings;
 
 use super::host::{beside, made_up_identity, stop_on_signal};
@@ -60,7 +61,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let scratch = Scratch::new()?;
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
-    let furnished = InMemory::start(Furnishing { timings: Timings::default(), foo: 4, web: 3 }).await?;
+    let furnished = InMemory::start(Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3 }).await?;
     let address = furnished.serve(args.port, stop.clone()).await?;
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;
@@ -83,6 +84,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         identity: made_up_identity(),
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
+        tasks: TaskSettings::default(),
         memory_limit: None,
     };
     let process = Host::start(options).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::transport::client::{Source, connect};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,11 @@ pub(crate) struct HostArgs {
     /// A quarter is the plugins', and three eighths are the compiler's. What needs more is refused by name.
     #[arg(long, value_name = "SIZE", value_parser = memory::parse)]
     memory_limit: Option<u64>,
+    /// Image of the pods that run commands on nodes, which has this program as /oarlock; they are in the namespace oarlock-tasks
+    ///
+    /// Without it no command begins, so no node is rebooted; checks have images of their own.
+    #[arg(long, value_name = "IMAGE", env = "OARLOCK_TASK_IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    task_image: Option<String>,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -97,7 +103,7 @@ fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
 
 /// Runs the host until it is stopped.
 pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
-    let HostArgs { plugins, grants, identity, namespace, resync, cluster, memory_limit, listen } = args;
+    let HostArgs { plugins, grants, identity, namespace, resync, cluster, memory_limit, task_image, listen } = args;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
     let (client, server) = connect(&cluster.source()?).await?;
@@ -109,6 +115,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         identity: identity.unwrap_or_else(made_up_identity),
         namespace,
         resync: Duration::from_secs(resync),
+        tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
     tracing::info!(

@@ -1,7 +1,7 @@
 //! A cluster in memory with a world in it, which `dev` and `demo` use instead of a real one.
 //!
-//! It holds the documents that `oarlock manifests` prints, a CollaSet `foo` and a Deployment `web`. It runs in real
-//! time, for people watch it; `host` never uses it.
+//! It holds the documents that `oarlock manifests` prints, the namespace of tasks on nodes, a CollaSet `foo` and a Deployment
+//! `web`. It runs in real time, for people watch it; `host` never uses it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use anyhow::Context as _;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
+use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_sim::world::{self, Seedbed, SetKey, Timings, World};
 use oarlock_sim::{Cluster, RealClock};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,8 @@ pub(crate) struct Furnishing {
     pub(crate) foo: usize,
     /// Pods of the Deployment `web`.
     pub(crate) web: usize,
+    /// Nodes, named `node-0` and so on.
+    pub(crate) nodes: usize,
 }
 
 /// A cluster in memory with a world in it.
@@ -53,7 +56,12 @@ impl InMemory {
         for document in serde_saphyr::from_multiple(&crate::manifests()?).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }
-        let options = world::WorldOptions { timings: furnishing.timings, ..world::WorldOptions::new(1, clock) };
+        // What a grant with tasks would bring: plugins come later here, and nobody applies manifests again.
+        let tasks = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TASKS_NAMESPACE,
+            "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
+        create(&client, &tasks).await?;
+        let Furnishing { timings, nodes, .. } = furnishing;
+        let options = world::WorldOptions { timings, nodes, ..world::WorldOptions::new(1, clock) };
         let world = World::start(client.clone(), options).await.context("the simulated world did not start")?;
         let seedbed = Seedbed::namespace(client.clone(), NAMESPACE).await?;
         let sets = [seedbed.collaset("foo", furnishing.foo).await?, seedbed.deployment("web", furnishing.web).await?];
@@ -105,18 +113,16 @@ pub(crate) async fn create(client: &Client, document: &Value) -> anyhow::Result<
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use k8s_openapi::api::core::v1::Pod;
     use kube::api::ListParams;
     use oarlock_sim::world::Span;
-    use serde_json::json;
-
-    use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_in_memory_takes_the_manifests_and_fills_its_sets() {
         let soon = Span::millis(1, 5);
         let timings = Timings { react: soon, start: soon, ready: soon, available: soon, terminate: soon };
-        let furnished = InMemory::start(Furnishing { timings, foo: 2, web: 3 }).await.unwrap();
+        let furnished = InMemory::start(Furnishing { timings, foo: 2, web: 3, nodes: 3 }).await.unwrap();
         let pods: Api<Pod> = Api::namespaced(furnished.client.clone(), NAMESPACE);
         assert_eq!(pods.list(&ListParams::default().labels("app=foo")).await.unwrap().items.len(), 2);
         assert_eq!(pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.len(), 3);

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use oarlock_core::plugin::grant::{ANY_HOST_PATH, TaskRule};
 use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
 use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
 use serde_json::Value;
@@ -234,10 +235,21 @@ fn requests_text(manifest: &Manifest) -> String {
         let named: String = named.map(|(what, names)| format!("; {what} {}", names.join(", "))).collect();
         (format!("{} {} {}{named}", rule.verb.word(), rule.api_version, rule.kind), &rule.reason)
     });
-    let tasks = manifest.tasks.iter().map(|rule| (format!("task {}", rule.name), &rule.reason));
+    let tasks = manifest.tasks.iter().map(|rule| (task_text(rule), &rule.reason));
     let lines: Vec<String> =
         reads.chain(writes).chain(tasks).map(|(line, reason)| format!("  {line}\n      {reason}\n")).collect();
     if lines.is_empty() { "  nothing\n".to_owned() } else { lines.concat() }
+}
+
+/// A request for tasks in words.
+fn task_text(rule: &TaskRule) -> String {
+    let builtins = rule.builtins.iter().map(|name| format!("; builtin {name}"));
+    let scripts = rule.scripts.then(|| "; scripts of any text".to_owned());
+    let paths = rule.host_paths.iter().map(|path| match path.as_str() {
+        ANY_HOST_PATH => "; hostPaths that the grant names".to_owned(),
+        path => format!("; hostPath {path}"),
+    });
+    format!("task {}{}", rule.name, builtins.chain(scripts).chain(paths).collect::<String>())
 }
 
 /// What its jobs may set in `spec.parameters`, and an admin in `config` of its grant: each setting with its description.
@@ -293,6 +305,24 @@ mod tests {
             "writes": [{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "labels": ["a/b"], "reason": "to mark it"}]}"#;
         let text = requests_text(&Manifest::parse(manifest).unwrap());
         assert_eq!(text, "  metadata v1 Pod; labels a/b\n      to mark it\n");
+    }
+
+    #[test]
+    fn tasks_are_told_with_the_commands_scripts_and_directories_that_they_mean() {
+        let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"], "tasks": [
+            {"name": "run-on-node", "builtins": ["reboot"], "reason": "a"},
+            {"name": "run-on-node", "scripts": true, "reason": "b"},
+            {"name": "check-pod", "hostPaths": ["/data", "/"], "reason": "c"},
+            {"name": "copy-image", "reason": "d"}]}"#;
+        let text = requests_text(&Manifest::parse(manifest).unwrap());
+        let lines = [
+            "task run-on-node; builtin reboot",
+            "task run-on-node; scripts of any text",
+            "task check-pod; hostPath /data; hostPaths that the grant names",
+            "task copy-image",
+        ];
+        let told: Vec<&str> = text.lines().step_by(2).map(str::trim).collect();
+        assert_eq!(told, lines);
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl PluginSource {
 pub fn deployment(image: &str, grants: &str, plugins: Option<&PluginSource>) -> Result<String, ManifestsError> {
     // A JSON value is YAML too, whatever characters a name has.
     let mut text = DEPLOYMENT.replace("image: IMAGE", &format!("image: {}", json!(image)));
+    text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
     let name = name_of(grants);
     text = text.replace("configMap: {name: GRANTS}", &format!("configMap: {{name: {name}}}"));
     if let Some(source) = plugins {

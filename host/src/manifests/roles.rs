@@ -9,6 +9,7 @@ use oarlock_api::OARLOCK_GROUP;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
+use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 use thiserror::Error;
 
@@ -115,12 +116,20 @@ impl GrantedAccess {
             }
             documents.extend(self.of_plugin(grant)?);
         }
+        if self.has_tasks() {
+            documents.extend(tasks());
+        }
         Ok(documents)
     }
 
-    /// True if the host changes nodes for some plugin.
+    /// True if some plugin is granted tasks on nodes.
+    fn has_tasks(&self) -> bool {
+        self.grants.iter().any(|grant| !grant.namespaces.is_empty() && !grant.tasks.is_empty())
+    }
+
+    /// True if the host changes nodes for some plugin, if only to bump them.
     pub(crate) fn changes_nodes(&self) -> bool {
-        self.grants.iter().filter(|grant| !grant.namespaces.is_empty()).any(changes_nodes)
+        self.grants.iter().filter(|grant| !grant.namespaces.is_empty()).any(reaches_nodes)
     }
 
     fn of_plugin(&self, grant: &Grant) -> Result<Vec<RoleDocument>, RoleError> {
@@ -140,7 +149,9 @@ impl GrantedAccess {
             documents.push(named.bound(None));
         }
         if !outside.is_empty() {
-            let comment = format!("What plugin {plugin} has the host write to objects that are in no namespace.");
+            let comment = format!(
+                "What plugin {plugin} has the host write in the whole cluster: objects in no namespace, and evictions by drains."
+            );
             let named = Named { plugin, what: "cluster-writes" };
             documents.push(RoleDocument { comment, content: named.role(&outside) });
             documents.push(named.bound(None));
@@ -162,12 +173,13 @@ impl GrantedAccess {
     /// What is written inside of namespaces, and what outside of them.
     fn writes(&self, grant: &Grant) -> Result<(Rules, Rules), RoleError> {
         let (mut inside, mut outside) = (Rules::new(), Rules::new());
-        // Whatever a plugin does to its target, the host bumps it, and bars it for other targets (3.7.11, 3.15.6).
-        if changes_nodes(grant) {
+        // Whatever a plugin does to its target, the host bumps it, and bars it for other targets (3.7.11, 3.15.6). A grant
+        // does not name the kind of the targets, but tasks are done on nodes alone.
+        if reaches_nodes(grant) {
             outside.entry((String::new(), "nodes".to_owned())).or_default().insert("patch");
             outside.entry((OARLOCK_GROUP.to_owned(), NODE_HOLDS.to_owned())).or_default().insert("update");
         }
-        if grant.writes.is_empty() || grant.writes.iter().any(|rule| !is_of_node(rule)) {
+        if !reaches_nodes(grant) || grant.writes.iter().any(|rule| !is_of_node(rule)) {
             inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
             inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
         }
@@ -229,8 +241,8 @@ fn needed(rule: &WriteRule, plural: &str) -> Vec<(String, &'static str)> {
         Verb::Evict => vec![(format!("{plural}/eviction"), "create")],
         Verb::Delete => vec![of("delete")],
         Verb::Schedulable | Verb::Taint => vec![of("patch")],
-        // The host does not carry it out.
-        Verb::Drain => Vec::new(),
+        // A drain evicts the pods of its node in all namespaces.
+        Verb::Drain => vec![of("patch"), ("pods/eviction".to_owned(), "create")],
     }
 }
 
@@ -238,8 +250,34 @@ fn is_of_node(rule: &WriteRule) -> bool {
     Kind::new(&rule.api_version, &rule.kind) == Kind::node()
 }
 
-fn changes_nodes(grant: &Grant) -> bool {
-    grant.writes.iter().any(is_of_node)
+/// The namespace of the pods of tasks, which may do anything to their nodes, and what the host may do there.
+fn tasks() -> [RoleDocument; 3] {
+    const NAME: &str = "oarlock-tasks";
+    let (labels, api) = (json!({"app.kubernetes.io/name": "oarlock"}), "rbac.authorization.k8s.io");
+    let metadata = json!({"name": NAME, "namespace": TASKS_NAMESPACE, "labels": labels});
+    let mut of_namespace = labels.clone();
+    if let Some(fields) = of_namespace.as_object_mut() {
+        fields.insert("pod-security.kubernetes.io/enforce".to_owned(), json!("privileged"));
+    }
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]},
+    ]);
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TASKS_NAMESPACE, "labels": of_namespace}});
+    let role = json!({"apiVersion": format!("{api}/v1"), "kind": "Role", "metadata": metadata, "rules": rules});
+    let binding = json!({"apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "name": "oarlock", "namespace": HOST_NAMESPACE}]});
+    let comment =
+        "The pods of tasks, which are privileged. Whoever may create pods here is root on every node.".to_owned();
+    let commented = |comment: &str, content| RoleDocument { comment: comment.to_owned(), content };
+    [commented(&comment, namespace), commented("", role), commented("", binding)]
+}
+
+/// True if its targets can be nodes: it changes them, or has tasks done on them.
+fn reaches_nodes(grant: &Grant) -> bool {
+    !grant.tasks.is_empty() || grant.writes.iter().any(is_of_node)
 }
 
 fn warning(grant: &Grant) -> String {

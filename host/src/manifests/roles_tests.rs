@@ -64,7 +64,7 @@ fn each_verb_becomes_what_the_host_does_for_it() {
     assert_eq!(
         shown(&granted),
         [
-            "all-cluster-writes: nodes patch; nodeholds update",
+            "all-cluster-writes: pods/eviction create; nodes patch; nodeholds update",
             "ClusterRoleBinding all-cluster-writes",
             "all-writes: configmaps delete; pods patch; deployments,deployments/scale patch; jobs get,create; holds update",
             "ClusterRoleBinding all-writes",
@@ -89,6 +89,40 @@ fn a_plugin_for_nodes_alone_gets_no_right_on_pods_and_one_for_pods_none_on_nodes
             "ClusterRoleBinding cordon-reads",
             "cordon-cluster-writes: nodes patch; nodeholds update",
             "ClusterRoleBinding cordon-cluster-writes",
+        ]
+    );
+}
+
+#[test]
+fn a_plugin_that_has_tasks_done_on_nodes_may_bump_those_and_no_pod() {
+    let node = json!([{"apiVersion": "v1", "kind": "Node"}]);
+    let of = |writes: Value| {
+        let spec = json!({"namespaces": ["ops"], "reads": node, "writes": writes, "tasks": [{"name": "check-pod"}]});
+        let granted = access(&[("preflight", spec)]);
+        assert!(granted.changes_nodes(), "a bump writes a hold, so the policy of nodes is printed");
+        let mut lines = shown(&granted);
+        lines.retain(|line| line.starts_with("preflight-"));
+        lines
+    };
+    let (reads, bumps) = ("preflight-reads: nodes get,list,watch", "nodes patch; nodeholds update");
+    assert_eq!(of(json!([])), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}")]);
+    let cordon = json!([{"verb": "schedulable", "apiVersion": "v1", "kind": "Node"}]);
+    assert_eq!(of(cordon), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}")]);
+    let evict = json!([{"verb": "evict", "apiVersion": "v1", "kind": "Pod"}]);
+    let pods = "preflight-writes: pods/eviction create; pods patch; holds update".to_owned();
+    assert_eq!(of(evict), [reads.to_owned(), format!("preflight-cluster-writes: {bumps}"), pods]);
+}
+
+#[test]
+fn a_plugin_that_writes_nothing_may_bump_pods_which_are_its_targets() {
+    let granted = access(&[("watch", json!({"namespaces": ["a"], "reads": [{"apiVersion": "v1", "kind": "Pod"}]}))]);
+    assert_eq!(
+        shown(&granted),
+        [
+            "watch-reads: pods get,list,watch",
+            "ClusterRoleBinding watch-reads",
+            "watch-writes: pods patch; holds update",
+            "RoleBinding watch-writes a"
         ]
     );
 }
@@ -139,4 +173,21 @@ fn any_version_of_a_group_is_one_role() {
     let granted =
         access(&[("x", json!({"namespaces": ["a"], "reads": [{"apiVersion": "apps/*", "kind": "Deployment"}]}))]);
     assert_eq!(shown(&granted).first().map(String::as_str), Some("x-reads: deployments get,list,watch"));
+}
+
+#[test]
+fn a_granted_task_brings_its_namespace_and_a_role_there_and_nothing_else_does() {
+    let task = json!({"namespaces": ["ops"], "tasks": [{"name": "run-on-node"}]});
+    let lines = shown(&access(&[("scripts", task)]));
+    let expected = [
+        "Namespace oarlock-tasks",
+        "oarlock-tasks: pods get,list,watch,create,delete; configmaps get,list,create,delete",
+        "RoleBinding oarlock-tasks oarlock-tasks",
+    ];
+    assert!(lines.ends_with(&expected.map(str::to_owned)), "{lines:?}");
+    let none =
+        shown(&access(&[("scripts", json!({"namespaces": ["ops"]})), ("idle", json!({"tasks": [{"name": "*"}]}))]));
+    assert!(none.iter().all(|line| !line.contains("oarlock-tasks")), "{none:?}");
+    let [namespace, ..] = tasks();
+    assert_eq!(namespace.content["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
 }

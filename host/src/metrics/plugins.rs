@@ -24,6 +24,8 @@ struct TimeLabels {
 pub enum VisitOutcome {
     /// The plugin gave an answer that may be followed.
     Answered,
+    /// It needs what the host has to ask the API server first, and is visited again once it has.
+    Deferred,
     /// It reported that it failed.
     Failed,
     /// It proposed what it is not granted.
@@ -38,6 +40,7 @@ impl VisitOutcome {
     fn word(self) -> &'static str {
         match self {
             Self::Answered => "Answered",
+            Self::Deferred => "Deferred",
             Self::Failed => "Failed",
             Self::Denied => "Denied",
             Self::Trapped => "Trapped",

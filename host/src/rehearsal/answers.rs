@@ -96,7 +96,10 @@ impl Answers {
             LiveRead::Object(ObjectKey { kind, .. }) | LiveRead::Labelled { kind, .. } | LiveRead::All { kind, .. } => {
                 self.cluster.store().keeps(kind) || self.listed.contains(kind)
             }
-            LiveRead::Served(_) | LiveRead::Controllers { .. } | LiveRead::Selection { .. } => false,
+            LiveRead::Served(_)
+            | LiveRead::OnNode { .. }
+            | LiveRead::Controllers { .. }
+            | LiveRead::Selection { .. } => false,
         }
     }
 
@@ -128,7 +131,11 @@ impl Answers {
                 let found = self.known.selections.get(read).cloned().unwrap_or_default();
                 answers.selections.insert(read.clone(), found);
             }
-            LiveRead::Labelled { .. } | LiveRead::All { .. } | LiveRead::Served(_) | LiveRead::Controllers { .. } => {}
+            LiveRead::Labelled { .. }
+            | LiveRead::All { .. }
+            | LiveRead::OnNode { .. }
+            | LiveRead::Served(_)
+            | LiveRead::Controllers { .. } => {}
         }
     }
 }

@@ -90,6 +90,7 @@ impl Notes<'_> {
             served: self.stage.cluster.served(),
             namespace_terminating: false,
             node_operations: true,
+            tasks: Arc::default(),
         };
         let mut memory = JobMemory::default();
         refresh(&mut memory, job, &observed);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::{TargetDetail, TargetError};
+use serde_json::Value;
 
 use crate::shown_progress::ShownProgress;
 
@@ -112,17 +113,22 @@ impl TargetView {
         if let Some(TargetError { reason, message }) = &self.error {
             parts.push(if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") });
         }
-        parts.extend(self.shown_extras().map(|(key, value)| match key.as_str() {
-            "NewPod" => format!("new pod {value}"),
-            "Plan" => format!("plan: {value}"),
-            _ => format!("{key} {value}"),
-        }));
+        parts.extend(self.shown_extras());
         parts.join("; ")
     }
 
-    /// The extras that say something to people.
-    fn shown_extras(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()))
+    /// The extras that say something to people, in words.
+    fn shown_extras(&self) -> impl Iterator<Item = String> {
+        let shown = self.extra.iter().filter(|(key, _)| !NOTES_OF_THE_HOST.contains(&key.as_str()));
+        shown.map(|(key, value)| match key.as_str() {
+            "NewPod" => format!("new pod {value}"),
+            "Plan" => format!("plan: {value}"),
+            "Drain" => drain_in_words(value),
+            _ => match key.strip_prefix("Task/") {
+                Some(name) => format!("task {name}{}", task_in_words(value)),
+                None => format!("{key} {value}"),
+            },
+        })
     }
 
     /// True if a person would see that `now` is not as this one was.
@@ -136,4 +142,31 @@ impl TargetView {
     pub fn label(&self) -> String {
         if self.name.is_empty() { format!("#{}", self.index) } else { self.name.clone() }
     }
+}
+
+/// The drain of a node, from the JSON that the host stores: how far it is, and how many pods do not go.
+fn drain_in_words(stored: &str) -> String {
+    let drain: Value = serde_json::from_str(stored).unwrap_or_default();
+    if drain.get("state").is_some_and(|state| state == "Drained") {
+        return "drained".to_owned();
+    }
+    let named = drain.get("blocked").and_then(Value::as_array).map_or(0, Vec::len) as u64;
+    match named.saturating_add(drain.get("more").and_then(Value::as_u64).unwrap_or(0)) {
+        0 => "draining".to_owned(),
+        1 => "draining, 1 pod stays".to_owned(),
+        count => format!("draining, {count} pods stay"),
+    }
+}
+
+/// The state of a task, from the JSON that the host stores, and why it waits or failed.
+fn task_in_words(stored: &str) -> String {
+    let task: Value = serde_json::from_str(stored).unwrap_or_default();
+    let text = |field: &str| task.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let code = task.get("exitCode").and_then(Value::as_i64).filter(|code| *code != 0);
+    let parts = [
+        text("state").map(|state| format!(" {state}")),
+        code.map(|code| format!(" (exit code {code})")),
+        text("message").map(|message| format!(": {message}")),
+    ];
+    parts.into_iter().flatten().collect()
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::cluster::store::Indexed;
+use oarlock_core::cluster::store::{Indexed, NODE_NAME};
+use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::plugin::lookup::PluginInfo;
 use oarlock_core::plugin::manifest::Manifest;
 use oarlock_core::plugin::proposal::RelationKey;
@@ -73,6 +74,17 @@ impl Plugin {
         }
         for target in &self.manifest().target {
             declared.entry(target.kind()).or_default().watched = true;
+        }
+        if self.manifest().drains() {
+            let pods = declared.entry(Kind::pod()).or_default();
+            pods.watched = true;
+            pods.indexed.fields.insert(NODE_NAME.to_owned());
+        }
+        if !self.manifest().tasks.is_empty() {
+            // The pods that do its tasks are found by their job.
+            let pods = declared.entry(Kind::pod()).or_default();
+            pods.watched = true;
+            pods.indexed.labels.insert(JOB_UID.to_owned());
         }
         for relation in &self.info.registration.relations {
             let kind = declared.entry(relation.kind.clone()).or_default();

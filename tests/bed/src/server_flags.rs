@@ -64,6 +64,8 @@ pub(crate) fn api_server(binaries: &Binaries, files: &Files<'_>, ports: Ports, o
             "--anonymous-auth=false",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.0.0.0/24",
+            // As every cluster has it: the pods of tasks that run commands on nodes are privileged.
+            "--allow-privileged=true",
             // Pods here have no service accounts: nothing runs in them.
             "--disable-admission-plugins=ServiceAccount",
         ]);

@@ -34,7 +34,7 @@ fn tree(package: &str, target: &str, further: &[&str]) -> Vec<String> {
 }
 
 fn resolved(package: &str) -> BTreeSet<String> {
-    let in_components = ["oarlock-sdk", "eviction", "replace", "restart"];
+    let in_components = ["oarlock-sdk", "eviction", "preflight", "reboot", "replace", "restart"];
     let target = if in_components.contains(&package) { COMPONENT } else { NATIVE };
     tree(package, target, &[]).into_iter().filter(|name| name != package).collect()
 }
@@ -137,6 +137,10 @@ fn plugins_depend_on_the_sdk_and_on_what_they_share_alone() {
         holds_its_list(plugin);
         assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "eviction", "oarlock-sdk"]);
     }
+    for plugin in ["preflight", "reboot"] {
+        holds_its_list(plugin);
+        assert_eq!(tree(plugin, NATIVE, &["--depth", "1"]), [plugin, "oarlock-sdk"]);
+    }
     holds_its_list("eviction");
     assert_eq!(tree("eviction", NATIVE, &["--depth", "1"]), ["eviction", "oarlock-sdk"]);
 }
@@ -192,6 +196,8 @@ fn every_list_belongs_to_a_test() {
         "oarlock-sim",
         "oarlock-view",
         "oarlock-wasm",
+        "preflight",
+        "reboot",
         "replace",
         "restart",
     ];

@@ -43,7 +43,7 @@ pub(crate) struct Operations {
     /// How targets are replaced; `steady`, `idle` and `deadline` take one mode where both are not asked for
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets or pods; where this is not given, 100 and then 1,000 for `replace`, 100 for `deadline`, 300 for `neighbours`,
+    /// How many targets, pods or nodes; where this is not given, 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for `neighbours`,
     /// 10,000 for `crowd` and `restart`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
@@ -56,10 +56,13 @@ pub(crate) struct Operations {
     /// What the other plugin does in `neighbours`, such as `huge-output-in-operate`; all, one after the other, where this is not given
     #[arg(long)]
     pub(crate) misdeed: Option<String>,
-    /// How long the host lives in `kills`
+    /// How many nodes `reboots` and `checks` work on at once; a tenth of them where this is not given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) parallelism: Option<u32>,
+    /// How long the host lives in `kills`, and in the second run of `reboots` and `checks`
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: u32,
-    /// Which cluster; `replace`, `neighbours`, `rolling`, `crowd`, `kills` and `restart` run on both
+    /// Which cluster; `replace`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and `checks` run on both
     #[arg(long, value_enum, default_value = "real")]
     pub(crate) on: On,
     #[command(flatten)]
@@ -100,6 +103,12 @@ pub(crate) enum Scenario {
     Kills,
     /// One job whose host is killed and started again three times: how long until it acts
     Restart,
+    /// One job reboots all nodes, a tenth of them at once, each away for two to four seconds: its time to the least that is
+    /// possible, how many are out of service, and what goes wrong; then the same with a host that is killed again and again
+    Reboots,
+    /// One job runs a check of a second on each node, a tenth of them at once, and every tenth check fails: its time to the least
+    /// that is possible, how many run, and what goes wrong; then the same with a host that is killed again and again
+    Checks,
 }
 
 /// What fails in the middle of a job.
@@ -157,6 +166,8 @@ impl Scenario {
             Self::Crowd => "crowd",
             Self::Kills => "kills",
             Self::Restart => "restart",
+            Self::Reboots => "reboots",
+            Self::Checks => "checks",
         }
     }
 }

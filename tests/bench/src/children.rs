@@ -22,6 +22,12 @@ pub(crate) const GRANTS: &str = include_str!("../../../plugins/replace/grant.yam
 /// What the fixtures that misbehave may do.
 const HOSTILE_GRANTS: &str = include_str!("../../hostile/grants.yaml");
 
+/// What reboot may do.
+const REBOOT_GRANTS: &str = include_str!("../../../plugins/reboot/grant.yaml");
+
+/// What preflight may do.
+const PREFLIGHT_GRANTS: &str = include_str!("../../../plugins/preflight/grant.yaml");
+
 /// The plugins that a host finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dropped {
@@ -29,6 +35,30 @@ pub(crate) enum Dropped {
     Replace,
     /// And the one that misbehaves as it is told.
     WithHostile,
+    /// The one that reboots nodes.
+    Reboot,
+    /// The one that checks nodes.
+    Preflight,
+}
+
+impl Dropped {
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::Replace => &["replace.wasm"],
+            Self::WithHostile => &["replace.wasm", "hostile.wasm"],
+            Self::Reboot => &["reboot.wasm"],
+            Self::Preflight => &["preflight.wasm"],
+        }
+    }
+
+    fn grants(self) -> String {
+        match self {
+            Self::Replace => GRANTS.to_owned(),
+            Self::WithHostile => format!("{GRANTS}\n---\n{HOSTILE_GRANTS}"),
+            Self::Reboot => REBOOT_GRANTS.to_owned(),
+            Self::Preflight => PREFLIGHT_GRANTS.to_owned(),
+        }
+    }
 }
 
 /// How long a process may take to begin: a host may have to wait for the lease of one that was cut off.
@@ -45,6 +75,17 @@ fn binary() -> anyhow::Result<PathBuf> {
 /// What `oarlock manifests` prints.
 pub(crate) async fn manifests() -> anyhow::Result<Vec<serde_json::Value>> {
     let printed = Command::new(binary()?).arg("manifests").output().await.context("cannot run `oarlock manifests`")?;
+    install::documents(&String::from_utf8(printed.stdout)?)
+}
+
+/// What `oarlock manifests` prints for the grants of these plugins.
+pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_json::Value>> {
+    let file = std::env::temp_dir().join(format!("oarlock-bench-{}.grants.yaml", std::process::id()));
+    std::fs::write(&file, dropped.grants())?;
+    let printed = Command::new(binary()?).arg("manifests").arg("--grants").arg(&file).output().await;
+    std::fs::remove_file(&file)?;
+    let printed = printed.context("cannot run `oarlock manifests`")?;
+    anyhow::ensure!(printed.status.success(), "`oarlock manifests`: {}", String::from_utf8_lossy(&printed.stderr));
     install::documents(&String::from_utf8(printed.stdout)?)
 }
 
@@ -70,15 +111,11 @@ impl HostProcess {
         let folder = std::env::temp_dir().join(format!("oarlock-bench-{}-{number}", std::process::id()));
         let plugins = folder.join("plugins");
         std::fs::create_dir_all(&plugins)?;
-        let (files, grants) = match dropped {
-            Dropped::Replace => (&["replace.wasm"][..], GRANTS.to_owned()),
-            Dropped::WithHostile => (&["replace.wasm", "hostile.wasm"][..], format!("{GRANTS}\n---\n{HOSTILE_GRANTS}")),
-        };
-        for file in files {
+        for file in dropped.files() {
             std::fs::copy(components.join(file), plugins.join(file))
                 .with_context(|| format!("cannot copy {file}: run `cargo xtask plugins`"))?;
         }
-        std::fs::write(folder.join("grants.yaml"), grants)?;
+        std::fs::write(folder.join("grants.yaml"), dropped.grants())?;
         let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let (kubeconfig, identity) = (kubeconfig.to_owned(), format!("bench-{number}"));
         let address = format!("127.0.0.1:{port}");
@@ -175,7 +212,7 @@ impl HostProcess {
 
 fn spawn(folder: &Path, kubeconfig: &Path, identity: &str, address: &str) -> anyhow::Result<children::Child> {
     let mut command = std::process::Command::new(binary()?);
-    command.args(["host", "--identity", identity, "--listen", address]);
+    command.args(["host", "--identity", identity, "--listen", address, "--task-image", "oarlock"]);
     command.arg("--plugins").arg(folder.join("plugins")).arg("--kubeconfig").arg(kubeconfig);
     children::Child::spawn("the host", command, folder.join("host.log"))
 }

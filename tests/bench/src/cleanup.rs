@@ -27,16 +27,26 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("", "v1", "ServiceAccount"),
 ];
 
+/// What the tasks of jobs leave behind, in the namespace of their pods, where no job is any more.
+const OF_TASKS: [(&str, &str, &str); 3] =
+    [("", "v1", "Pod"), ("", "v1", "ConfigMap"), ("events.k8s.io", "v1", "Event")];
+
+/// Removes all nodes, and everything that tasks on them left in their namespace.
+///
+/// # Errors
+/// Names the kind that cannot be listed or deleted.
+pub(crate) async fn remove_nodes(client: &Client, tasks_namespace: &str) -> anyhow::Result<()> {
+    remove_kinds(client, tasks_namespace, &OF_TASKS).await?;
+    let nodes = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
+    remove_all(&Api::all_with(client.clone(), &nodes)).await.context("cannot remove every node")
+}
+
 /// Removes everything in a namespace, and the namespace.
 ///
 /// # Errors
 /// Names the kind that cannot be listed or deleted.
 pub(crate) async fn remove(client: &Client, namespace: &str) -> anyhow::Result<()> {
-    for (group, version, kind) in KINDS {
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        remove_all(&api).await.with_context(|| format!("cannot remove every {kind} of namespace {namespace}"))?;
-    }
+    remove_kinds(client, namespace, &KINDS).await?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Namespace"));
     let namespaces: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     namespaces.delete(namespace, &DeleteParams::default()).await.context("cannot delete the namespace")?;
@@ -46,6 +56,15 @@ pub(crate) async fn remove(client: &Client, namespace: &str) -> anyhow::Result<(
         .header("content-type", "application/json")
         .body(empty.to_string().into_bytes())?;
     let _ = client.request_text(request).await;
+    Ok(())
+}
+
+async fn remove_kinds(client: &Client, namespace: &str, kinds: &[(&str, &str, &str)]) -> anyhow::Result<()> {
+    for (group, version, kind) in kinds {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        remove_all(&api).await.with_context(|| format!("cannot remove every {kind} of namespace {namespace}"))?;
+    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
 
 use crate::arguments::On;
-use crate::children::manifests;
+use crate::children::{Dropped, manifests, manifests_for};
 use crate::requests::Request;
 use crate::served_sim::ServedSim;
 
@@ -45,6 +45,15 @@ impl Ground {
     /// If it cannot be started or furnished.
     pub(crate) async fn for_contenders(on: On) -> anyhow::Result<Self> {
         Self::start(on, Audit::RequestsOf(vec![Account::Host])).await
+    }
+
+    /// Installs what the grants of these plugins need besides.
+    ///
+    /// # Errors
+    /// If the server refuses a document.
+    pub(crate) async fn install(&self, dropped: Dropped) -> anyhow::Result<()> {
+        let way = if matches!(self, Self::Real(_)) { Way::Apply } else { Way::CreateMissing };
+        install::install(&self.client(Account::Admin).await?, &manifests_for(dropped).await?, way).await
     }
 
     /// The real control plane.

@@ -12,21 +12,28 @@ use crate::arguments::{Arguments, Mode, Operations, Scenario, What};
 mod age;
 mod arguments;
 mod bare;
+mod calm_and_killed;
+mod checks;
 mod children;
 mod cleanup;
 mod crowd;
 mod deadline;
 mod goals;
 mod ground;
+mod ideal;
 mod idle;
 mod job_watch;
 mod kills;
 mod meter;
 mod metrics;
 mod neighbours;
+mod node_history;
+mod node_scene;
 mod outage;
 mod outcome;
+mod pipeline;
 mod plugins;
+mod reboots;
 mod received;
 mod replace;
 mod replacements;
@@ -70,7 +77,7 @@ fn main() -> anyhow::Result<()> {
 async fn operations(asked: &Operations) -> anyhow::Result<Value> {
     let components = asked.common.plugins_from.clone().unwrap_or_else(components);
     let counts = match (asked.scenario, asked.targets) {
-        (Scenario::Replace, None) => vec![100, 1000],
+        (Scenario::Replace | Scenario::Reboots, None) => vec![100, 1000],
         (Scenario::Deadline, None) => vec![100],
         (Scenario::Neighbours, None) => vec![300],
         (Scenario::Crowd | Scenario::Restart, None) => vec![10_000],
@@ -88,6 +95,8 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
             Scenario::Rolling => rolling::run(asked, count, &components).await?,
             Scenario::Kills => kills::run(asked, count, &components).await?,
             Scenario::Restart => restart::run(asked, count, &components).await?,
+            Scenario::Reboots => reboots::run(asked, count, &components).await?,
+            Scenario::Checks => checks::run(asked, count, &components).await?,
         };
         println!("{}", table::operations(&figures));
         all.push(figures);

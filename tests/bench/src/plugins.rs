@@ -146,6 +146,7 @@ fn visit(bytes: usize) -> anyhow::Result<Visit> {
         call_try: 1,
         started_ms: 1_800_000_000_000,
         deadline_ms: None,
+        tasks: BTreeMap::new(),
     };
     Ok(Visit { job: Arc::new(job), target, call: Call::OperateThenProgress, reads: Arc::new(Alone) })
 }

@@ -3,7 +3,7 @@
 //! Takes the number of targets; yields the time of the job, from its creation until a watch brings its end, and its ratio to
 //! two ideals. The world's pods take about two seconds to serve, drawn for each pod from a range, as images and probes differ.
 //!
-//! - The *pipeline bound* (`replacements.rs`) is what no host can beat: with the durations that the world's ledger shows for
+//! - The *pipeline bound* (`pipeline.rs`) is what no host can beat: with the durations that the world's ledger shows for
 //!   exactly these targets in this run, and never more than the bound at once.
 //! - *Batches* is the operator's estimate: the number of batches times the mean duration of one replacement as the world is
 //!   configured, without what the API server takes. A host that does not wait for the slowest of a batch may come close to it,
@@ -23,6 +23,7 @@ use crate::goals::{self, Goal};
 use crate::ground::Ground;
 use crate::job_watch;
 use crate::outcome;
+use crate::pipeline;
 use crate::replacements;
 use crate::scene::{Cast, Scene, figures_of, run_of};
 use crate::site::longest;
@@ -95,8 +96,8 @@ fn ideals(scene: &Scene<'_>, mode: Mode, seconds: f64) -> Map<String, Value> {
     let targets = u32::try_from(scene.planted.targets.len()).unwrap_or(u32::MAX);
     let at_once = (targets / 10).max(1);
     let replaced = replacements::of(&scene.site.world.ledger().entries(), &scene.planted.targets);
-    let mean = replaced.iter().map(replacements::Replacement::took).sum::<Duration>().checked_div(targets);
-    let bound = replacements::pipeline_bound(&replaced, at_once);
+    let mean = pipeline::mean(&replaced);
+    let bound = pipeline::pipeline_bound(&replaced, at_once);
     let configured = configured(mode, &unhurried());
     let batches = configured * targets.div_ceil(at_once);
     let figures = json!({
@@ -108,7 +109,7 @@ fn ideals(scene: &Scene<'_>, mode: Mode, seconds: f64) -> Map<String, Value> {
         "configuredSeconds": round(configured.as_secs_f64()),
         "replacementSecondsMean": mean.map(|mean| round(mean.as_secs_f64())),
         "maxUnavailable": at_once,
-        "mostAtOnce": replacements::most_at_once(&replaced),
+        "mostAtOnce": pipeline::most_at_once(&replaced),
     });
     figures.as_object().cloned().unwrap_or_default()
 }

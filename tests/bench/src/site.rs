@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::{Client, ResourceExt as _};
 use oarlock_bed::accounts::Account;
-use oarlock_sim::world::{self, Seedbed, SetKey, Span, Timings, World};
+use oarlock_sim::world::{Seedbed, SetKey, Span, Timings, World, WorldOptions};
 
 use crate::arguments::Mode;
 use crate::cleanup;
@@ -56,10 +56,17 @@ impl Site {
     /// # Errors
     /// If the world does not start.
     pub(crate) async fn fresh(ground: &Ground, namespace: &str, timings: Timings) -> anyhow::Result<Self> {
+        let options = WorldOptions { timings, ..WorldOptions::new(1, Arc::new(oarlock_sim::RealClock)) };
+        Self::in_world(ground, namespace, options).await
+    }
+
+    /// A fresh namespace of this name, in such a world that looks after it alone.
+    ///
+    /// # Errors
+    /// If the world does not start.
+    pub(crate) async fn in_world(ground: &Ground, namespace: &str, options: WorldOptions) -> anyhow::Result<Self> {
         let client = ground.client(Account::Admin).await?;
-        let clock = Arc::new(oarlock_sim::RealClock);
-        let namespaces = vec![namespace.to_owned()];
-        let options = world::WorldOptions { timings, namespaces, ..world::WorldOptions::new(1, clock) };
+        let options = WorldOptions { namespaces: vec![namespace.to_owned()], ..options };
         let world = World::start(ground.client(Account::World).await?, options).await?;
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
         Ok(Self { client, namespace: namespace.to_owned(), world, seedbed })

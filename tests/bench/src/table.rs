@@ -7,7 +7,8 @@ use serde_json::Value;
 const SIM: &str = "On sim there are no ratios to a bare client: API server, world and proxy are one process there, and it decides how \
 fast either contender is.";
 
-/// The tables of one operations bench: one for each mode, host and bare client side by side where there are both.
+/// The tables of one operations bench: one for each mode, host and bare client, or calm and killed, side by side where there are
+/// both.
 pub(crate) fn operations(figures: &Value) -> String {
     let runs = figures.get("runs").and_then(Value::as_array).into_iter().flatten();
     let on = text(figures.get("on"));
@@ -26,14 +27,14 @@ fn mode(run: &Value, on: &str) -> Table {
     let rounds = run.get("rounds").and_then(Value::as_array).map_or(0, Vec::len);
     let rounds = if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") };
     let head = format!("{}: {} targets on {on}, {rounds}", text(run.get("mode")), text(run.get("targets")));
-    let columns: Vec<(&str, Option<&Value>)> = ["host", "bare", "ratios"]
+    let columns: Vec<(&str, Option<&Value>)> = ["host", "bare", "ratios", "calm", "killed"]
         .into_iter()
         .map(|who| (if who == "ratios" { "host to bare" } else { who }, of(who)))
         .filter(|(_, found)| found.is_some_and(Value::is_object))
         .collect();
     let mut table = empty();
     table.set_header([head].into_iter().chain(columns.iter().map(|(name, _)| (*name).to_owned())));
-    for path in columns.first().map(|(_, first)| paths(*first)).unwrap_or_default() {
+    for path in rows(&columns) {
         let cell = |found: &Option<&Value>| cell(found.and_then(|figures| figures.pointer(&path)));
         let name = path.trim_start_matches('/').replace("~1", "/").replacen("writes/", "  ", 1);
         table.add_row([name].into_iter().chain(columns.iter().map(|(_, found)| cell(found))));
@@ -56,6 +57,17 @@ fn empty() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN);
     table
+}
+
+/// JSON pointers of the figures of all columns: those of the first one, then what only others have.
+fn rows(columns: &[(&str, Option<&Value>)]) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    for path in columns.iter().flat_map(|(_, figures)| paths(*figures)) {
+        if !rows.contains(&path) {
+            rows.push(path);
+        }
+    }
+    rows
 }
 
 /// JSON pointers of the figures, in their order; a group of figures comes last.
@@ -132,6 +144,18 @@ mod tests {
         let rows: Vec<&str> = text.lines().take(4).collect();
         assert!(rows[2].contains("seconds") && rows[3].contains("create pods/eviction 201"), "{text}");
         assert!(!text.contains("host to bare |") && text.contains("no ratios"), "{text}");
+    }
+
+    #[test]
+    fn figure_that_only_one_column_has_is_a_row_all_the_same() {
+        let of = |value: f64| json!({"min": value, "median": value, "max": value});
+        let (calm, killed) = (json!({"seconds": of(1.0)}), json!({"seconds": of(2.0), "kills": of(7.0)}));
+        let run = json!({"mode": "reboot", "targets": 1, "rounds": [0], "spread": {"calm": calm, "killed": killed}});
+        let text = operations(&json!({"on": "real", "runs": [run]}));
+        let rows: Vec<&str> = text.lines().skip(2).take(2).collect();
+        let cells = |row: &str| row.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+        assert_eq!(cells(rows[0])[1..4], ["seconds", "1", "2"]);
+        assert_eq!(cells(rows[1])[1..4], ["kills", "-", "7"]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a scenario once, and yields its figures. Each goal must have been measured, unless it is a ratio to the bare client,
-/// which nobody has on the in-memory API.
+/// Runs a scenario once, and yields its figures by who was measured. Each goal must have been measured, unless it is a ratio to the
+/// bare client, which nobody has on the in-memory API.
 fn run(scenario: &str, more: &[&str]) -> Value {
     let bench = Path::new(env!("CARGO_BIN_EXE_bench"));
     let host = std::env::var_os("OARLOCK_BINARY").map_or_else(|| bench.with_file_name("oarlock"), PathBuf::from);
@@ -30,7 +30,7 @@ fn run(scenario: &str, more: &[&str]) -> Value {
         let is_measured = goal.get("reached").is_some_and(|reached| !reached.is_null());
         assert!(is_measured || name.contains("bare client"), "{name} was not measured:\n{shown}");
     }
-    run.pointer("/spread/host").unwrap().clone()
+    run.get("spread").unwrap().clone()
 }
 
 fn components() -> PathBuf {
@@ -50,7 +50,7 @@ fn count(figures: &Value, name: &str) -> f64 {
 
 #[test]
 fn rolling_replaces_every_target_within_its_bound() {
-    let figures = run("rolling", &["--targets", "2"]);
+    let figures = run("rolling", &["--targets", "2"])["host"].take();
     assert_eq!(count(&figures, "wrong"), 0.0);
     assert_eq!((count(&figures, "mostAtOnce"), count(&figures, "maxUnavailable")), (1.0, 1.0));
     // What cannot be beaten was not.
@@ -59,21 +59,51 @@ fn rolling_replaces_every_target_within_its_bound() {
 
 #[test]
 fn crowd_has_a_job_for_each_few_targets() {
-    let figures = run("crowd", &["--targets", "4"]);
+    let figures = run("crowd", &["--targets", "4"])["host"].take();
     assert_eq!(figures["verdict"], "clean");
     assert!(count(&figures, "slowestToMedianJob") >= 1.0, "{figures}");
 }
 
 #[test]
 fn kills_leave_no_wrong_outcome() {
-    let figures = run("kills", &["--targets", "12", "--kill-every", "20"]);
+    let figures = run("kills", &["--targets", "12", "--kill-every", "20"])["host"].take();
     assert_eq!(count(&figures, "wrong"), 0.0);
     assert!(count(&figures, "kills") >= 1.0, "{figures}");
 }
 
 #[test]
 fn restart_is_timed_in_the_middle_of_a_job() {
-    let figures = run("restart", &["--targets", "150"]);
+    let figures = run("restart", &["--targets", "150"])["host"].take();
     assert_eq!(count(&figures, "wrong"), 0.0);
     assert!(count(&figures, "restarts") >= 1.0, "{figures}");
+}
+
+/// The figures of a host that is left alone, and of one that was killed.
+fn calm_and_killed(figures: &Value) -> [Value; 2] {
+    let [calm, killed] = ["calm", "killed"].map(|run| figures.get(run).cloned().unwrap_or_default());
+    assert!(count(&killed, "kills") >= 1.0, "{figures}");
+    [calm, killed]
+}
+
+#[test]
+fn reboots_keep_within_parallelism_with_and_without_kills() {
+    for figures in calm_and_killed(&run("reboots", &["--targets", "20", "--parallelism", "5", "--kill-every", "6"])) {
+        let wrong = ["wrong", "doubleReboots", "failed", "gaps"].map(|name| count(&figures, name));
+        assert_eq!(wrong, [0.0; 4], "{figures}");
+        assert_eq!(count(&figures, "operations"), 20.0);
+        assert!((1.0..=5.0).contains(&count(&figures, "mostOutOfService")), "{figures}");
+        // What cannot be beaten was not.
+        assert!(count(&figures, "timeToPipelineBound") >= 1.0, "{figures}");
+    }
+}
+
+#[test]
+fn checks_run_once_on_each_node_with_and_without_kills() {
+    for figures in calm_and_killed(&run("checks", &["--targets", "20", "--parallelism", "4", "--kill-every", "3"])) {
+        let wrong = ["wrong", "notOnePod", "stuck", "gaps"].map(|name| count(&figures, name));
+        assert_eq!(wrong, [0.0; 4], "{figures}");
+        assert_eq!((count(&figures, "operations"), count(&figures, "failed")), (20.0, 2.0));
+        assert!((1.0..=4.0).contains(&count(&figures, "mostChecksAtOnce")), "{figures}");
+        assert!(count(&figures, "timeToPipelineBound") >= 1.0, "{figures}");
+    }
 }

@@ -102,6 +102,11 @@ impl Api {
         self.put(Object::slim(&document, &Kind::pod(), &[]).unwrap())
     }
 
+    /// The newest version of this pod name.
+    pub fn version(&self, name: &str) -> u64 {
+        self.versions.get(name).copied().unwrap_or_default()
+    }
+
     fn next_version(&mut self, name: &str) -> String {
         let version = self.versions.entry(name.to_owned()).or_default();
         *version += 1;

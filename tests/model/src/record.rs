@@ -110,6 +110,9 @@ impl State {
             served: Arc::new(|_| true),
             namespace_terminating: false,
             dry_run: false,
+            tasks: Arc::default(),
+            target_count: work.memory.state.targets.len(),
+            began: work.memory.began.unwrap_or_else(|| at(running.now)),
         };
         commit(&round, running.commit.clone(), &mut work.memory, &work.tables, (at(running.now), at(self.now)));
         running.entries.iter().for_each(|entry| work.queue.push(entry.clone()));

@@ -60,6 +60,7 @@ impl State {
             live,
             served: Arc::new(|_| true),
             namespace_terminating: false,
+            tasks: Arc::default(),
             node_operations: false,
         };
         let refreshed = refresh(&mut work.memory, &object, &observed);

@@ -47,7 +47,8 @@ impl State {
         self.change(|api: &mut Api, now| match step {
             Action::Gone(name) => api.remove(name),
             Action::Replace(name) if scene.way == Way::EvictedUnderItsName => {
-                let uid = format!("{name}-{}", now);
+                // Two may be made within a second, and no two have the same.
+                let uid = format!("{name}-{}", api.version(name));
                 Some(api.make(scene, name, &uid, at(now)))
             }
             Action::Replace(name) => Some(api.make(scene, &next(name), &next(name), at(now))),

@@ -11,8 +11,9 @@ use oarlock_bed::faults::{Fault, Killer, Then, When};
 use oarlock_sim::Random;
 use serde::{Deserialize, Serialize};
 
+use super::mode::Mode;
 use super::schedule::pick;
-use super::script::{Mode, Plot};
+use super::script::Plot;
 
 /// The most targets of a plan.
 const TARGETS: u64 = 3;

@@ -9,7 +9,8 @@ use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
 use oarlock_sim::Delays;
 
-use super::script::{Kind, Mode, Plot, Script, Trouble};
+use super::mode::Mode;
+use super::script::{Kind, Plot, Script, Trouble};
 use super::sweep::is_soak;
 use super::{Outcome, run};
 
@@ -21,6 +22,8 @@ const SEEDS: u64 = 40;
 const SOAKED: u64 = 160;
 /// How late everything is, where it is.
 const LATE: Delays = Delays { seed: 0, request: Duration::from_millis(40), watch: Duration::from_millis(900) };
+/// Nodes of a script: one that is cordoned, and one more than there are at a time.
+const NODES: usize = 3;
 /// More than one record holds.
 const RECORDED: usize = 260;
 
@@ -101,6 +104,24 @@ pub fn recorded() -> anyhow::Result<Vec<Point>> {
     let points = troubled(&script, &calm(&script)?);
     let step = 4 * Kind::ALL.len() + 1;
     Ok(spread(points.into_iter().step_by(step).collect()))
+}
+
+/// The points of jobs on nodes.
+///
+/// # Errors
+/// If a script that nothing happens to does not go as it should.
+pub fn on_nodes() -> anyhow::Result<Vec<Point>> {
+    let mut points = Vec::new();
+    for mode in [Mode::Reboot, Mode::Check] {
+        let script = Script::of(mode, Plot::Success, NODES);
+        let calm = calm(&script)?;
+        points.extend(troubled(&script, &calm));
+        points.extend(deleted(&script, &calm));
+        points.extend(late(&script, &calm));
+        let script = Script { plot: Plot::Failover, ..script };
+        points.extend(troubled(&script, &self::calm(&script)?));
+    }
+    Ok(spread(points))
 }
 
 pub(super) fn calm(script: &Script) -> anyhow::Result<Outcome> {

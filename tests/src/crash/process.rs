@@ -68,7 +68,7 @@ impl HostProcess {
     /// If the binary cannot be started.
     pub fn begin(&self) -> anyhow::Result<()> {
         let mut command = Command::new(host_binary()?);
-        command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0"]);
+        command.args(["host", "--identity", &self.identity, "--listen", "127.0.0.1:0", "--task-image", "oarlock"]);
         command.arg("--plugins").arg(self.folder.join("plugins")).arg("--kubeconfig").arg(&self.kubeconfig);
         // What was compiled is found again, and the user's own cache is left alone.
         command.env("XDG_CACHE_HOME", self.folder.join("cache"));

@@ -12,8 +12,9 @@ use oarlock_bed::faults::When;
 use oarlock_sim::{Delays, Random};
 use parking_lot::Mutex;
 
+use super::mode::Mode;
 use super::points::{Point, acts, calm};
-use super::script::{Kind, Mode, Plot, Script, Trouble};
+use super::script::{ASTRAY, Kind, Plot, Script, Trouble};
 
 /// Names one seed, whose schedule alone is played then.
 pub const SEED_VARIABLE: &str = "OARLOCK_SEED";
@@ -21,11 +22,9 @@ pub const SEED_VARIABLE: &str = "OARLOCK_SEED";
 const TARGETS: u64 = 4;
 /// The most that goes wrong in one.
 const TROUBLES: u64 = 5;
-/// How long a request may be under way at most, in seconds: half a minute less than an API server works on one.
-const ASTRAY: u64 = 30;
 
-/// The jobs of schedules. That of a deletion has no number yet.
-const JOBS: [(Mode, Plot); 17] = [
+/// The jobs on pods. A deletion has no number yet.
+pub const ON_PODS: &[(Mode, Plot)] = &[
     (Mode::CollaSet, Plot::Success),
     (Mode::Evict, Plot::Success),
     (Mode::EvictSameName, Plot::Success),
@@ -43,6 +42,15 @@ const JOBS: [(Mode, Plot); 17] = [
     (Mode::Evict, Plot::Namesake),
     (Mode::CollaSet, Plot::Failover),
     (Mode::Evict, Plot::Failover),
+];
+
+/// The jobs on nodes.
+pub const ON_NODES: &[(Mode, Plot)] = &[
+    (Mode::Reboot, Plot::Success),
+    (Mode::Reboot, Plot::Deleted { at: 0 }),
+    (Mode::Reboot, Plot::Failover),
+    (Mode::Check, Plot::Success),
+    (Mode::Check, Plot::Deleted { at: 0 }),
 ];
 
 /// How many writes the jobs make that nothing happens to, and how many of them decide something.
@@ -74,13 +82,13 @@ pub fn named_seed() -> anyhow::Result<Option<u64>> {
     named.map(|seed| seed.parse().map_err(|_| anyhow::anyhow!("{SEED_VARIABLE} is no number: {seed}"))).transpose()
 }
 
-/// The schedule of a seed.
+/// The schedule of a seed, for one of these jobs.
 ///
 /// # Errors
 /// If its job does not go as it should where nothing happens to it.
-pub fn of_seed(seed: u64, calm: &Calm) -> anyhow::Result<Point> {
+pub fn of_seed(seed: u64, jobs: &[(Mode, Plot)], calm: &Calm) -> anyhow::Result<Point> {
     let mut random = Random::seeded(seed);
-    let (mode, plot) = pick(&mut random, (Mode::Evict, Plot::Success), &JOBS);
+    let (mode, plot) = pick(&mut random, (Mode::Evict, Plot::Success), jobs);
     let targets = usize::try_from(1 + random.up_to(TARGETS - 1)).unwrap_or(1);
     let undisturbed = if let Plot::Deleted { .. } = plot { Plot::Success } else { plot };
     let (last, writes) = calm.writes(&Script::of(mode, undisturbed, targets))?;

@@ -6,55 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use oarlock::controller::RESYNC;
 use oarlock_bed::faults::{Fault, Then, When};
 use oarlock_sim::Delays;
-use oarlock_sim::world::SetKey;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::crash::line::Lives;
-use crate::rig::Rig;
+use crate::crash::mode::Mode;
 use crate::variants::Variant;
 
 /// Longer than the world needs to finish whatever it was doing when the host was killed.
 const LONG: Duration = Duration::from_secs(5);
+/// Longer than the lease of a host.
+const FAILOVER: Duration = Duration::from_secs(20);
 /// Deadline of targets whose new pods never serve: they have been created long before.
 const DEADLINE: u64 = 20;
-
-/// The two ways of Replace, and the workload that each is shown on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
-    /// The CollaSet `foo` replaces a marked pod.
-    CollaSet,
-    /// The pods of the Deployment `web` are evicted.
-    Evict,
-    /// The pods of the StatefulSet `db` are evicted, and come back under their names.
-    EvictSameName,
-}
-
-impl Mode {
-    /// Name of the workload.
-    #[must_use]
-    pub fn app(self) -> &'static str {
-        match self {
-            Self::CollaSet => "foo",
-            Self::Evict => "web",
-            Self::EvictSameName => "db",
-        }
-    }
-
-    /// Plants the workload.
-    ///
-    /// # Errors
-    /// What the API server says.
-    pub async fn plant(self, rig: &Rig, replicas: usize) -> anyhow::Result<SetKey> {
-        Ok(match self {
-            Self::CollaSet => rig.seedbed.collaset(self.app(), replicas).await?,
-            Self::Evict => rig.seedbed.deployment(self.app(), replicas).await?,
-            Self::EvictSameName => rig.seedbed.stateful_set(self.app(), replicas).await?,
-        })
-    }
-}
 
 /// How the job goes where nothing goes wrong between host and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +80,9 @@ impl Plot {
         bare.into_iter().chain(pods.iter().map(|(name, _)| name.clone())).chain(nobody).collect()
     }
 }
+
+/// How long a request may be under way at most, in seconds: half a minute less than an API server works on one.
+pub const ASTRAY: u64 = 30;
 
 /// What goes wrong with a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,12 +160,12 @@ impl Trouble {
         self.kind.fault(self.at, lives.killer())
     }
 
-    /// How much later the last events of an ended job come: they are sent one after the other, and one that goes astray is
-    /// given up after ten seconds.
+    /// How much later the last writes of an ended job come: events are sent one after the other, and one that goes astray is
+    /// given up after ten seconds; the status that says that targets are released comes ten times later than the last one took.
     #[must_use]
     pub fn holds_up(self) -> Duration {
         match self.kind {
-            Kind::Slow(seconds) => Duration::from_secs(seconds),
+            Kind::Slow(seconds) => Duration::from_secs(11 * seconds),
             Kind::Astray(_) => Duration::from_secs(11),
             _ => Duration::ZERO,
         }
@@ -235,6 +205,16 @@ impl Script {
     #[must_use]
     pub fn of(mode: Mode, plot: Plot, targets: usize) -> Self {
         Self { mode, targets, plot, troubles: Vec::new(), delays: None, seed: 1, tells: false, variant: None }
+    }
+
+    /// How much later the last writes for its ended job come than where nothing goes wrong. A pod of a task that was asked for
+    /// long ago goes when everything is read anew, and where its job is gone too, the time after that.
+    #[must_use]
+    pub fn holds_up(&self, has_late_pod: bool) -> Duration {
+        let anew = if has_late_pod { RESYNC * 2 + Duration::from_secs(ASTRAY) } else { Duration::ZERO };
+        // Another leader comes once the lease of the killed one has run out.
+        let leader = if self.plot == Plot::Failover { FAILOVER } else { Duration::ZERO };
+        anew + leader + self.troubles.iter().map(|trouble| trouble.holds_up()).sum::<Duration>()
     }
 
     /// What a reader calls it.

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::mode::Mode;
 use super::points::{Point, acts};
 use super::run;
 use super::schedule::{Calm, SEED_VARIABLE, named_seed, of_seed};
+use super::script::Plot;
 
 /// Set for a run that takes as long as it takes.
 const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
@@ -46,11 +48,11 @@ pub fn sweep(what: &str, points: &[Point], floor: usize, time: Duration) -> anyh
     Ok(())
 }
 
-/// Plays the schedules of so many seeds, from one on, or the one of the seed that a user names.
+/// Plays the schedules of so many seeds for these jobs, from one on, or the one of the seed that a user names.
 ///
 /// # Errors
 /// Names each seed that failed.
-pub fn schedules(what: &str, count: usize) -> anyhow::Result<()> {
+pub fn schedules(what: &str, jobs: &[(Mode, Plot)], count: usize) -> anyhow::Result<()> {
     let (began, calm) = (Instant::now(), Calm::default());
     let named = named_seed()?;
     let tally = play_many(|number| {
@@ -58,7 +60,7 @@ pub fn schedules(what: &str, count: usize) -> anyhow::Result<()> {
             Some(seed) => Some(seed).filter(|_| number == 0),
             None => u64::try_from(number).ok().filter(|_| number < count).map(|number| number + 1),
         }?;
-        let point = of_seed(seed, &calm).map_err(|error| format!("{SEED_VARIABLE}={seed}: {error:#}"));
+        let point = of_seed(seed, jobs, &calm).map_err(|error| format!("{SEED_VARIABLE}={seed}: {error:#}"));
         Some(point.map(|mut point| {
             point.script.tells = named.is_some();
             (format!("{SEED_VARIABLE}={seed}: "), point)

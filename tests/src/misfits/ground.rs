@@ -165,7 +165,10 @@ impl Ground {
         let writes = self.rig.running()?.wire.records();
         Ok(Cost {
             took: Duration::ZERO,
-            visits: ["Answered", "Failed", "Denied", "Trapped", "LimitExceeded"].into_iter().map(visits).sum(),
+            visits: ["Answered", "Deferred", "Failed", "Denied", "Trapped", "LimitExceeded"]
+                .into_iter()
+                .map(visits)
+                .sum(),
             writes: writes.iter().filter(|sent| of_good(&sent.path)).count(),
             rounds: self.rig.figure("operationjob_rounds_total").unwrap_or_default(),
         })

@@ -35,7 +35,9 @@ impl Seen<'_> {
         }
         wrong.extend(self.begun_by_a_dry_run(before, pod));
         let begun = |job: &Job| !job.dry_run && !matches!(stored(job, pod), "" | "Pending");
-        if is_evicted(pod) && !before.is_some_and(is_evicted) && !self.jobs.values().any(begun) {
+        let drained = |job: &Job| !job.dry_run && drains(job, pod);
+        let allowed = self.jobs.values().any(|job| begun(job) || drained(job));
+        if is_evicted(pod) && !before.is_some_and(is_evicted) && !allowed {
             wrong.push("S5: evicted while no job in earnest has it stored as a target in flight, by UID".to_owned());
         }
         wrong.extend(before.into_iter().flat_map(|before| self.let_go(before, pod)));
@@ -74,6 +76,12 @@ impl Seen<'_> {
 /// The progress that a job has stored of this very pod.
 fn stored<'a>(job: &'a Job, pod: &Version) -> &'a str {
     job.targets.get(&pod.name).filter(|target| target.uid == pod.uid).map_or("", |target| &target.progress)
+}
+
+/// Whether a job has stored that it drains the node of this pod, as a target in flight.
+fn drains(job: &Job, pod: &Version) -> bool {
+    let node = pod.at("/spec/nodeName").as_str().and_then(|node| job.targets.get(node));
+    node.is_some_and(|target| target.draining && target.progress == "Processing" && !target.waits)
 }
 
 /// UIDs of the jobs that hold a pod, those apart that only bar others from it.

@@ -85,6 +85,22 @@ fn letting_go_between_two_attempts_is_no_breach_and_in_the_next_one_it_is() {
     assert_eq!(found(&[started, kept, waits, next, free]).len(), 1);
 }
 
+#[test]
+fn an_eviction_is_a_breach_unless_its_pod_or_the_node_that_it_is_on_is_a_target_in_flight() {
+    let evicted = |number| {
+        let conditions =
+            json!([{"type": labels::DISRUPTION_TARGET, "status": "True", "reason": labels::EVICTED_BY_API}]);
+        version(number, "pods", "q", json!({"spec": {"nodeName": "p"}, "status": {"conditions": conditions}}))
+    };
+    let drain = |progress: &str, state: &str| {
+        job(1, progress, json!({"extraInfo": {"Drain": json!({ "state": state }).to_string()}}))
+    };
+    let count = |job: Version| found(&[job, evicted(2)]).len();
+    assert_eq!(count(job(1, "Processing", json!({}))), 1);
+    assert_eq!((count(drain("Processing", "Drained")), count(drain("Failed", "Draining"))), (1, 1));
+    assert_eq!(found(&[drain("Processing", "Draining"), evicted(2)]), Vec::<String>::new());
+}
+
 /// A version of a job of four targets, with this `parallelism` and this more of its status.
 fn bounded(number: u64, parallelism: Value, status: Value) -> Version {
     let targets = [json!({"name": "a"}), json!({"name": "b"}), json!({"name": "c"}), json!({"name": "d"})];
@@ -238,4 +254,24 @@ fn a_dry_run_that_acts_is_a_breach_whatever_it_does() {
         Vec::<String>::new(),
         "another job did it"
     );
+}
+
+#[test]
+fn a_task_that_runs_twice_or_before_it_is_stored_is_a_breach() {
+    let pod = |number, uid: &str, runs: bool| {
+        let labels = json!({"oarlock.dev/job-uid": "j", "oarlock.dev/target-index": "0", labels::TASK: "run",
+            labels::TASK_KIND: labels::RUN_ON_NODE});
+        let metadata = json!({"labels": labels, "annotations": {"oarlock.dev/job": "d/j"}});
+        let state = if runs { json!({"running": {}}) } else { json!({"waiting": {}}) };
+        let containers = json!([{"name": "sidecar", "state": {}}, {"name": "task", "state": state}]);
+        let object = json!({"metadata": metadata, "status": {"containerStatuses": containers}});
+        Version { namespace: "tasks".to_owned(), ..version(number, "pods", uid, object) }
+    };
+    let without = job(1, "Processing", json!({}));
+    let stored = job(2, "Processing", json!({"extraInfo": {"Task/run": "{}"}}));
+    assert_eq!(found(&[without.clone(), pod(3, "a", false)]).len(), 1);
+    let once = [without, stored, pod(3, "a", false), pod(4, "a", true), pod(5, "b", false)];
+    assert_eq!(found(&once), Vec::<String>::new());
+    let twice = [&once[..], &[pod(6, "b", true)]].concat();
+    assert!(found(&twice).iter().all(|breach| breach.contains("S1: task run")) && found(&twice).len() == 1);
 }

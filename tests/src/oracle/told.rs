@@ -16,6 +16,8 @@ pub(super) struct Target {
     pub(super) waits: bool,
     /// Name of the pod that replaces it.
     pub(super) new_pod: String,
+    /// It is a node whose pods are being evicted.
+    pub(super) draining: bool,
 }
 
 impl Target {
@@ -35,6 +37,7 @@ impl Target {
             uid: text("/uid"),
             waits: told.pointer("/nextAttemptTime").is_some(),
             new_pod: text("/extraInfo/NewPod"),
+            draining: text("/extraInfo/Drain").contains("Draining"),
         };
         (text("/name"), target)
     }

@@ -79,3 +79,8 @@ pub(super) async fn may_lead(client: &Client, namespace: &str) -> anyhow::Result
 pub(crate) fn lease_name(namespace: &str) -> String {
     format!("oarlock-{namespace}")
 }
+
+/// The namespace of the tasks of a scenario: those that share a control plane have one each.
+pub(crate) fn tasks_namespace(namespace: &str) -> String {
+    format!("{namespace}-tasks")
+}

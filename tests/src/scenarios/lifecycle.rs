@@ -58,8 +58,10 @@ pub async fn pods_are_restarted_in_place_once_their_traffic_is_drained(rig: &mut
         patiently("no label of the operation is left", async || Ok(lifecycle_labels(rig, name).await?.is_empty()))
             .await?;
     }
-    ensure!(rig.told_times("PodOpsLifecycle").await? == 3, "each pod says that it begins");
-    ensure!(rig.told_times("RestartOpsLifecycleFinished").await? == 3, "and that it is done");
+    for reason in ["PodOpsLifecycle", "RestartOpsLifecycleFinished"] {
+        rig.until_told(reason, 3).await?;
+        ensure!(rig.told_times(reason).await? == 3, "{reason}: once for each pod");
+    }
     rig.until_nothing_is_left().await
 }
 

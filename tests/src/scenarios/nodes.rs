@@ -1,30 +1,23 @@
 //! Jobs on nodes: which nodes they take, what they put on them, and what is left of that.
 
 use anyhow::ensure;
-use k8s_openapi::api::core::v1::{Namespace, Node};
-use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
-use oarlock_bed::install::{self, Way};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, DynamicObject};
 use serde_json::{Value, json};
 
+use super::on_nodes::{
+    Plugin, RESERVED, begin, change, cordon, create, grant, node, nodes, set_label, set_ready, start,
+};
 use crate::components::MAINTAIN_GRANTS;
 use crate::jobs::Told;
 use crate::rig::{Rig, patiently};
 
-/// The label of a namespace in which jobs may work on nodes.
-const ALLOWED: &str = "oarlock.dev/node-operations";
+/// The plugin that keeps nodes free.
+const MAINTAIN: Plugin = ("maintain", MAINTAIN_GRANTS);
 /// What the plugin puts on a node: this label, and a taint of this key.
 const MARK: &str = "example.com/maintenance";
 /// The annotation by which the plugin learns that the work is done.
 const DONE: &str = "example.com/maintained";
-/// Keeps the pods of other scenarios away from the nodes of this one.
-const RESERVED: &str = "scenarios.test/reserved";
-
-fn nodes(rig: &Rig) -> Api<Node> {
-    Api::all(rig.client.clone())
-}
-
 /// A job on these nodes.
 fn maintain(targets: &[&String], more: &Value) -> Value {
     let targets: Vec<Value> = targets.iter().map(|name| json!({ "name": name })).collect();
@@ -33,85 +26,6 @@ fn maintain(targets: &[&String], more: &Value) -> Value {
         spec.extend(more.clone());
     }
     spec
-}
-
-async fn set_label(rig: &Rig, value: Option<&str>) -> anyhow::Result<()> {
-    let namespaces: Api<Namespace> = Api::all(rig.client.clone());
-    let body = json!({"metadata": {"labels": {ALLOWED: value}}});
-    namespaces.patch(&rig.namespace, &PatchParams::default(), &Patch::Merge(body)).await?;
-    Ok(())
-}
-
-/// Creates a job once the admission policy has seen the label of the namespace.
-async fn create(rig: &Rig, name: &str, spec: Value) -> anyhow::Result<()> {
-    let mut last = String::new();
-    let created = patiently("the job is accepted", async || match rig.create_job(name, spec.clone()).await {
-        Ok(_) => Ok(true),
-        Err(error) => {
-            last = error.to_string();
-            Ok(false)
-        }
-    });
-    created.await.map_err(|waited| anyhow::anyhow!("{waited}: {last}"))
-}
-
-/// The rights that the grant of the plugin needs, as an admin gives them.
-async fn grant(rig: &Rig) -> anyhow::Result<()> {
-    let grants = oarlock_wasm::parse_grants(MAINTAIN_GRANTS)?;
-    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
-    let documents = install::documents(&manifests_with(&access, PodPolicies::LeftOut)?)?;
-    let name =
-        |document: &Value| document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let of_nodes: Vec<Value> = documents
-        .into_iter()
-        .filter(|one| ["maintain", "node-holds"].iter().any(|word| name(one).contains(word)))
-        .collect();
-    ensure!(of_nodes.len() == 6, "two roles with their bindings and a policy with its own: {of_nodes:?}");
-    install::install(&rig.client, &of_nodes, Way::Apply).await
-}
-
-/// A namespace in which jobs may work on nodes, and a host with the plugin.
-async fn begin(rig: &mut Rig) -> anyhow::Result<()> {
-    set_label(rig, Some("true")).await?;
-    grant(rig).await?;
-    start(rig).await
-}
-
-async fn start(rig: &mut Rig) -> anyhow::Result<()> {
-    let mut host = rig.host_named("host");
-    host.plugins = vec!["maintain"];
-    host.grants = MAINTAIN_GRANTS.to_owned();
-    rig.start(host).await
-}
-
-/// A new node of this scenario.
-async fn node(rig: &Rig, suffix: &str, ready: bool) -> anyhow::Result<String> {
-    let name = format!("{}-{suffix}", rig.namespace);
-    let reserved = json!([{"key": RESERVED, "effect": "NoSchedule"}]);
-    let labels = json!({"scenario": rig.namespace});
-    let body = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {"taints": reserved}});
-    nodes(rig).create(&PostParams::default(), &serde_json::from_value(body)?).await?;
-    set_ready(rig, &name, ready).await?;
-    // A real server taints a new node as not ready.
-    change(rig, &name, json!({"spec": {"taints": reserved}})).await?;
-    Ok(name)
-}
-
-async fn set_ready(rig: &Rig, name: &str, ready: bool) -> anyhow::Result<()> {
-    let status = if ready { "True" } else { "False" };
-    let body = json!({"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Test", "message": "",
-        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    nodes(rig).patch_status(name, &PatchParams::default(), &Patch::Merge(body)).await?;
-    Ok(())
-}
-
-async fn change(rig: &Rig, name: &str, patch: Value) -> anyhow::Result<()> {
-    nodes(rig).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
-async fn cordon(rig: &Rig, name: &str, cordoned: bool) -> anyhow::Result<()> {
-    change(rig, name, json!({"spec": {"unschedulable": cordoned}})).await
 }
 
 /// Somebody says that the work on a node is done, or begins anew.
@@ -158,7 +72,7 @@ async fn until_clean(rig: &Rig, name: &str) -> anyhow::Result<()> {
 /// A node is held while somebody works on it, one after the other; nothing is left on either.
 pub async fn nodes_are_kept_free_one_after_the_other(rig: &mut Rig) -> anyhow::Result<()> {
     let (a, b) = (node(rig, "a", true).await?, node(rig, "b", true).await?);
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     let spec = json!({"action": "Maintain", "targetKind": "Node", "parallelism": 1,
         "selector": {"labelSelector": {"matchLabels": {"scenario": rig.namespace}}}});
     create(rig, "m", spec).await?;
@@ -181,7 +95,7 @@ pub async fn nodes_are_kept_free_one_after_the_other(rig: &mut Rig) -> anyhow::R
 /// The second of two jobs on one node waits, and says for whom.
 pub async fn of_two_jobs_on_one_node_the_second_waits_for_the_first(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "first", maintain(&[&a], &json!({}))).await?;
     until_held(rig, &a).await?;
     create(rig, "second", maintain(&[&a], &json!({}))).await?;
@@ -201,7 +115,7 @@ pub async fn of_two_jobs_on_one_node_the_second_waits_for_the_first(rig: &mut Ri
 pub async fn a_node_that_is_not_there_or_made_anew_is_not_worked_on(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;
     let none = format!("{}-none", rig.namespace);
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "m", maintain(&[&none, &a], &json!({}))).await?;
     until_held(rig, &a).await?;
     rig.until("m", "not found", |job| job.target(&none) == "Failed/NodeNotFound").await?;
@@ -219,7 +133,7 @@ pub async fn a_node_that_is_not_there_or_made_anew_is_not_worked_on(rig: &mut Ri
 pub async fn a_cordon_of_somebody_else_stays_on_its_node(rig: &mut Rig) -> anyhow::Result<()> {
     let (before, during, own) = (node(rig, "a", true).await?, node(rig, "b", true).await?, node(rig, "c", true).await?);
     cordon(rig, &before, true).await?;
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     let all = [&before, &during, &own];
     create(rig, "m", maintain(&all, &json!({}))).await?;
     for name in all {
@@ -250,7 +164,7 @@ pub async fn a_cordon_of_somebody_else_stays_on_its_node(rig: &mut Rig) -> anyho
 pub async fn a_node_is_let_go_when_its_job_is_deleted_late_or_without_a_host(rig: &mut Rig) -> anyhow::Result<()> {
     let (a, b, c) = (node(rig, "a", true).await?, node(rig, "b", true).await?, node(rig, "c", true).await?);
     cordon(rig, &b, true).await?;
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "deleted", maintain(&[&a], &json!({}))).await?;
     create(rig, "late", maintain(&[&b], &json!({"activeDeadlineSeconds": 3}))).await?;
     create(rig, "orphan", maintain(&[&c], &json!({}))).await?;
@@ -265,7 +179,7 @@ pub async fn a_node_is_let_go_when_its_job_is_deleted_late_or_without_a_host(rig
     until_shown(rig, &b, &["cordon"]).await?;
     rig.kill_host("host").await?;
     rig.delete_job("orphan").await?;
-    start(rig).await?;
+    start(rig, MAINTAIN).await?;
     rig.until_gone("orphan").await?;
     until_clean(rig, &c).await
 }
@@ -273,7 +187,7 @@ pub async fn a_node_is_let_go_when_its_job_is_deleted_late_or_without_a_host(rig
 /// The plugin is withdrawn while its target is held: the job can be deleted all the same.
 pub async fn a_node_is_let_go_although_its_plugin_is_gone(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "m", maintain(&[&a], &json!({}))).await?;
     until_held(rig, &a).await?;
     rig.kill_host("host").await?;
@@ -287,14 +201,14 @@ pub async fn a_node_is_let_go_although_its_plugin_is_gone(rig: &mut Rig) -> anyh
 /// A job whose finalizer was taken off is gone while it holds a node: the sweep lets that go.
 pub async fn a_cordon_of_a_job_that_vanished_is_taken_off(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "m", maintain(&[&a], &json!({}))).await?;
     until_held(rig, &a).await?;
     rig.kill_host("host").await?;
     rig.delete_job("m").await?;
     rig.strip("m").await?;
     rig.until_gone("m").await?;
-    start(rig).await?;
+    start(rig, MAINTAIN).await?;
     rig.pass(std::time::Duration::from_secs(25 * 60)).await;
     until_clean(rig, &a).await
 }
@@ -302,7 +216,7 @@ pub async fn a_cordon_of_a_job_that_vanished_is_taken_off(rig: &mut Rig) -> anyh
 /// A plugin for nodes does nothing to pods.
 pub async fn a_plugin_for_nodes_takes_no_pods(rig: &mut Rig) -> anyhow::Result<()> {
     rig.seedbed.bare_pod("p").await?;
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "m", json!({"action": "Maintain", "targets": [{"name": "p"}]})).await?;
     let job = rig.until("m", "refused", |job| job.condition("Valid") == "False/TargetKindNotSupported").await?;
     let told = job.condition_message("Valid");
@@ -316,8 +230,8 @@ pub async fn a_plugin_for_nodes_takes_no_pods(rig: &mut Rig) -> anyhow::Result<(
 /// Without its label a namespace has no jobs on nodes, and one that slipped in waits.
 pub async fn a_namespace_without_the_label_has_no_jobs_on_nodes(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;
-    grant(rig).await?;
-    start(rig).await?;
+    grant(rig, MAINTAIN).await?;
+    start(rig, MAINTAIN).await?;
     let refused = rig.create_job("m", maintain(&[&a], &json!({}))).await;
     let words = refused.err().map(|error| error.to_string()).unwrap_or_default();
     ensure!(
@@ -341,7 +255,7 @@ pub async fn a_namespace_without_the_label_has_no_jobs_on_nodes(rig: &mut Rig) -
 /// The label is taken off while a target is in flight: that goes on, and the next one waits for the label.
 pub async fn a_label_that_is_taken_off_in_flight_stops_starts_and_fails_nothing(rig: &mut Rig) -> anyhow::Result<()> {
     let (a, b) = (node(rig, "a", true).await?, node(rig, "b", true).await?);
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "m", maintain(&[&a, &b], &json!({"parallelism": 1}))).await?;
     until_held(rig, &a).await?;
     set_label(rig, None).await?;
@@ -364,7 +278,7 @@ pub async fn a_label_that_is_taken_off_in_flight_stops_starts_and_fails_nothing(
 /// Of nodes of which one is not Ready, that one is worked on first, and no other beside it.
 pub async fn a_node_that_is_not_ready_is_worked_on_before_the_others(rig: &mut Rig) -> anyhow::Result<()> {
     let (a, b, c) = (node(rig, "a", true).await?, node(rig, "b", true).await?, node(rig, "c", false).await?);
-    begin(rig).await?;
+    begin(rig, MAINTAIN).await?;
     create(rig, "m", maintain(&[&a, &b, &c], &json!({"parallelism": 2, "maxUnavailable": 1}))).await?;
     until_held(rig, &c).await?;
     rig.pass(std::time::Duration::from_secs(60)).await;

@@ -64,6 +64,9 @@ async fn killed_after_eviction(rig: &mut Rig, pods: &[(String, String)]) -> anyh
         .filter_map(|target| Some(target.pointer("/extraInfo/NewPod")?.as_str()?.to_owned()))
         .collect();
     ensure!(new.len() == pods.len(), "{:?}", job.data);
+    // What the host has to ask the API server first is no failure of the plugin.
+    let visits = |outcome| rig.figure(&format!("plugin_visits_total{{plugin=\"replace\",outcome=\"{outcome}\"}}"));
+    ensure!((visits("Deferred").is_some(), visits("Failed")) == (true, None), "{:?}", visits("Failed"));
     all_replaced(rig, pods).await
 }
 

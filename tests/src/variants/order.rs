@@ -13,11 +13,34 @@ use parking_lot::Mutex;
 use crate::crash::line::{Reply, Wire};
 use crate::variants::{Deed, PROTECTED, Variant, body, keep_finalizers, told, word};
 
-/// Evicts and marks first and writes down afterwards that it was going to. What the host takes for the reply to its
-/// record is that of a rehearsal.
+/// Holds a record back until the act that it was to precede. What the host takes for the reply to its record is that of a
+/// rehearsal.
+#[derive(Debug, Default)]
+pub(super) struct Swapped {
+    held: Mutex<Option<Request<Bytes>>>,
+}
+
+impl Swapped {
+    /// Sends a request, which may be such a record, or such an act.
+    pub(super) async fn carry(&self, request: Request<Bytes>, (records, acts): (bool, bool), wire: &Wire) -> Reply {
+        if records && self.held.lock().is_none() {
+            let reply = wire.send(rehearsed(&request)).await;
+            *self.held.lock() = Some(request);
+            return reply;
+        }
+        let reply = wire.send(request).await;
+        let held = if acts { self.held.lock().take() } else { None };
+        if let Some(late) = held {
+            let _unread = wire.send(late).await.is_err();
+        }
+        reply
+    }
+}
+
+/// Evicts and marks first and writes down afterwards that it was going to.
 #[derive(Debug, Default)]
 pub struct ActsBeforeItRecords {
-    held: Mutex<Option<Request<Bytes>>>,
+    swapped: Swapped,
 }
 
 impl Variant for ActsBeforeItRecords {
@@ -26,17 +49,7 @@ impl Variant for ActsBeforeItRecords {
             let deed = Deed::of(&request);
             let begins =
                 deed == Deed::Records && told(&body(&request)).any(|target| word(target, "/progress") == "Processing");
-            if begins && self.held.lock().is_none() {
-                let reply = wire.send(rehearsed(&request)).await;
-                *self.held.lock() = Some(request);
-                return reply;
-            }
-            let reply = wire.send(request).await;
-            let held = if deed.acts() { self.held.lock().take() } else { None };
-            if let Some(late) = held {
-                let _unread = wire.send(late).await.is_err();
-            }
-            reply
+            self.swapped.carry(request, (begins, deed.acts()), wire).await
         })
     }
 }

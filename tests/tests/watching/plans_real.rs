@@ -8,8 +8,8 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::audit::{Audit, Request};
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_tests::components::{GRANTS, component};
+use oarlock_tests::crash::mode::Mode;
 use oarlock_tests::crash::process::host_binary;
-use oarlock_tests::crash::script::Mode;
 use oarlock_tests::rig::{Rig, real_plane};
 use serde_json::{Value, json};
 

@@ -50,8 +50,8 @@ pub(crate) struct Bench {
     /// How targets are replaced; each scenario has its own default
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
-    /// How many targets or pods; by default 100 and then 1,000 for `replace`, 100 for `deadline`, 300 for `neighbours`, 10,000 for
-    /// `crowd` and `restart`, else 1,000
+    /// How many targets, pods or nodes; by default 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for
+    /// `neighbours`, 10,000 for `crowd` and `restart`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
     /// How often; by default 10 for `outage`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000 targets, else 1
@@ -60,10 +60,14 @@ pub(crate) struct Bench {
     /// What fails in `outage`; by default everything, one after the other
     #[arg(long, value_enum)]
     pub(crate) failure: Option<Failure>,
-    /// How many seconds the host lives in `kills`; by default 2
+    /// How many nodes `reboots` and `checks` work on at once; by default a tenth of them
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) parallelism: Option<u32>,
+    /// How many seconds the host lives in `kills`, and in the second run of `reboots` and `checks`; by default 2
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kill_every: Option<u32>,
-    /// Which API server operations run on; `replace`, `neighbours`, `rolling`, `crowd`, `kills` and `restart` run on both
+    /// Which API server operations run on; `replace`, `neighbours`, `rolling`, `crowd`, `kills`, `restart`, `reboots` and
+    /// `checks` run on both
     #[arg(long, value_enum)]
     pub(crate) on: Option<Ground>,
     /// Also write the figures to this file
@@ -79,6 +83,8 @@ Examples:
   cargo xtask bench operations --scenario steady                  from a change to the write that it calls for
   cargo xtask bench operations --scenario rolling                 maxUnavailable: 10%, beside the least time that is possible
   cargo xtask bench operations --scenario kills --mode evict      SIGKILL every two seconds, beside a host that is left alone
+  cargo xtask bench operations --scenario reboots                 100 and 1,000 nodes, a tenth at once, with and without kills
+  cargo xtask bench operations --scenario checks --targets 100    a check of a second on each of 100 nodes
   cargo xtask bench operations --scenario crowd --on sim          a hundred jobs of a hundred targets, on the in-memory API
   cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
 
@@ -116,6 +122,12 @@ pub(crate) enum Scenario {
     Kills,
     /// One job whose host is killed and started again three times: how long until it acts
     Restart,
+    /// One job reboots all nodes, a tenth of them at once, with and without kills: its time to the least that is possible, how many
+    /// nodes are out of service, and what goes wrong
+    Reboots,
+    /// One job checks all nodes, a tenth of them at once, with and without kills: its time to the least that is possible, how many
+    /// checks run, and what goes wrong
+    Checks,
 }
 
 /// How targets are replaced.
@@ -161,6 +173,7 @@ impl Bench {
         option("targets", self.targets.map(|count| count.to_string()));
         option("rounds", self.rounds.map(|count| count.to_string()));
         option("failure", self.failure.as_ref().map(word));
+        option("parallelism", self.parallelism.map(|count| count.to_string()));
         option("kill-every", self.kill_every.map(|seconds| seconds.to_string()));
         option("on", self.on.as_ref().map(word));
         words

@@ -10,6 +10,9 @@ use oarlock_contract::marks::HOLD;
 use crate::cluster::object::{Object, ObjectKey, Owner};
 use crate::cluster::store::Indexed;
 
+/// The field that names the node of a pod. Where it is indexed, the pods of a node are found in all namespaces.
+pub const NODE_NAME: &str = "/spec/nodeName";
+
 /// Namespace and name.
 pub(crate) type Place = (Option<String>, String);
 /// Order of an object among those of one controller: oldest first.
@@ -22,6 +25,8 @@ pub(crate) struct KindCache {
     pub(crate) objects: HashMap<Place, Arc<Object>>,
     pub(crate) labels: NameIndex,
     pub(crate) fields: NameIndex,
+    /// By node, if that is indexed.
+    on_node: HashMap<String, BTreeSet<Place>>,
     /// By UID of the controller.
     pub(crate) families: HashMap<String, Family>,
     /// UIDs of controllers by UID of their root.
@@ -57,6 +62,9 @@ impl KindCache {
         }
         for pointer in &self.indexed.fields {
             if let Some(value) = object.text(pointer) {
+                if pointer == NODE_NAME {
+                    self.on_node.entry(value.clone()).or_default().insert(place(&object.key));
+                }
                 let index = (pointer.clone(), namespace.clone(), value);
                 self.fields.entry(index).or_default().insert(name.clone());
             }
@@ -121,6 +129,9 @@ impl KindCache {
         }
         for pointer in &self.indexed.fields {
             if let Some(value) = object.text(pointer) {
+                if pointer == NODE_NAME {
+                    drop_place(&mut self.on_node, &value, &object.key);
+                }
                 drop_name(&mut self.fields, (pointer.clone(), namespace.clone(), value), &name);
             }
         }
@@ -185,6 +196,12 @@ impl KindCache {
             .flat_map(|family| family.members.iter().map(|(_, name)| (family.namespace.clone(), name.clone())));
         let places: BTreeSet<Place> = members.chain(self.owned.get(uid).into_iter().flatten().cloned()).collect();
         places.iter().filter_map(|place| self.objects.get(place).cloned()).collect()
+    }
+
+    /// The objects on a node, by namespace and name.
+    pub(crate) fn on_node(&self, node: &str) -> Vec<Arc<Object>> {
+        let places = self.on_node.get(node).into_iter().flatten();
+        places.filter_map(|place| self.objects.get(place).cloned()).collect()
     }
 
     /// The objects that a job holds, by namespace and name.

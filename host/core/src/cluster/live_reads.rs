@@ -32,6 +32,11 @@ pub enum LiveRead {
         /// Their namespace.
         namespace: String,
     },
+    /// The pods of a node in all namespaces.
+    OnNode {
+        /// Name of the node.
+        node: String,
+    },
     /// Whether the cluster serves a kind.
     Served(Kind),
     /// The ReplicaSets of a namespace, to learn the Deployment of each.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 pub use crate::cluster::compact::{Fields, Strings};
 use crate::cluster::node::NodeSpec;
+use crate::cluster::task_pod::TaskPod;
 
 /// One object as it was at one resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,8 @@ pub struct Object {
     pub available: bool,
     /// Cordon and taints, of a node.
     pub node: Option<Box<NodeSpec>>,
+    /// How it fares, of a pod that does a task.
+    pub task: Option<Box<TaskPod>>,
     /// The declared fields, at their places in the document.
     pub fields: Fields,
 }
@@ -55,6 +58,7 @@ impl Object {
         let kind = kind_of(document, fallback);
         Some(Self {
             available: is_available(document, &kind),
+            task: (kind == Kind::pod()).then(|| TaskPod::read(document)).flatten().map(Box::new),
             node: (kind == Kind::node()).then(|| Box::new(NodeSpec::read(document))),
             key: ObjectKey { kind, namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
+pub use crate::cluster::kind_cache::NODE_NAME;
 use crate::cluster::kind_cache::{Age, KindCache, Place, place, root_of};
 use crate::cluster::object::{Kind, Object, ObjectKey, Owner};
 
@@ -28,7 +29,7 @@ impl Change {
             && old.annotations == new.annotations
             && (&old.key, &old.uid, &old.finalizers, &old.owners) == (&new.key, &new.uid, &new.finalizers, &new.owners)
             && (old.created, old.deleted, old.grace_seconds) == (new.created, new.deleted, new.grace_seconds)
-            && (old.available, &old.node) == (new.available, &new.node)
+            && (old.available, &old.node, &old.task) == (new.available, &new.node, &new.task)
     }
 }
 
@@ -180,6 +181,11 @@ impl Store {
         let mut found = self.of(kind, |cache| cache.owned_by(uid));
         found.retain(|object| object.key.namespace.as_deref() == Some(namespace));
         found
+    }
+
+    /// The pods of a node in all namespaces, by namespace and name: none where [`NODE_NAME`] is not indexed.
+    pub fn on_node(&self, node: &str) -> Vec<Arc<Object>> {
+        self.of(&Kind::pod(), |cache| cache.on_node(node))
     }
 
     /// Objects that a job holds.

@@ -371,11 +371,14 @@ pub fn waiting_for_attempt(state: &TargetState, until: Timestamp, error: TargetE
     TargetState { next_attempt: Some(until), error: Some(error), attempt: state.attempt.max(1), ..state.clone() }
 }
 
-/// `state` with its next attempt begun: only what the host has noted of the target is kept.
+/// `state` with its next attempt begun: only what the host has noted of the target is kept, its tasks too, which are found
+/// again and not done again.
 pub fn next_attempt(state: &TargetState) -> TargetState {
     let mut next = TargetState { next_attempt: None, error: None, ..state.clone() };
     next.attempt = next.attempt.saturating_add(1);
-    next.extra.retain(|key, _| [extras::OWNER, extras::NODE, extras::EVICTED_AT].contains(&key.as_str()));
+    next.extra.retain(|key, _| {
+        [extras::OWNER, extras::NODE, extras::EVICTED_AT].contains(&key.as_str()) || key.starts_with(extras::TASK)
+    });
     next
 }
 

@@ -57,6 +57,21 @@ pub struct TargetFacts {
     pub started_ms: u64,
     /// The deadline, in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
+    /// The tasks that were seen to begin, by name.
+    pub tasks: BTreeMap<String, TaskStatus>,
+}
+
+/// How far a task is, as the plugin sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskStatus {
+    /// `Waiting`, `Running`, `Succeeded` or `Failed`.
+    pub state: &'static str,
+    /// The exit code, where it has ended by itself.
+    pub exit_code: Option<i32>,
+    /// The end of its output.
+    pub output: String,
+    /// Why it waits or failed.
+    pub message: String,
 }
 
 /// The functions that a visit calls.

@@ -92,6 +92,7 @@ impl PlannedCall<'_> {
             call_try: known.call_tries.saturating_add(1),
             started_ms: state.start.map_or(0, milliseconds),
             deadline_ms: self.target.round.deadline(state).map(milliseconds),
+            tasks: self.target.task_statuses(state),
         }
     }
 

@@ -22,6 +22,7 @@ use crate::round::fit::unlabelled;
 use crate::round::memory::JobMemory;
 use crate::round::selection::select;
 use crate::round::target_memory::Bounds;
+use crate::round::task_settings::TaskSettings;
 use crate::shared::reads::ServedKinds;
 
 /// The input of a round.
@@ -41,6 +42,8 @@ pub struct Observed {
     pub namespace_terminating: bool,
     /// The job's namespace has the label that jobs on nodes need.
     pub node_operations: bool,
+    /// Where the pods of tasks are made, and of which image.
+    pub tasks: Arc<TaskSettings>,
 }
 
 /// All inputs of a round that do not change while it runs.
@@ -73,6 +76,12 @@ pub struct Round<'a> {
     pub namespace_terminating: bool,
     /// Nothing is done: requests are only tried, and no other job notices this one.
     pub dry_run: bool,
+    /// Where the pods of tasks are made, and of which image.
+    pub tasks: Arc<TaskSettings>,
+    /// The number of the job's targets.
+    pub target_count: usize,
+    /// The time of the first round of the term: no request of an earlier term was sent later.
+    pub began: Timestamp,
 }
 
 impl<'a> Round<'a> {
@@ -106,6 +115,9 @@ impl<'a> Round<'a> {
             served: observed.served.clone(),
             namespace_terminating: observed.namespace_terminating,
             dry_run: memory.state.dry_run,
+            tasks: observed.tasks.clone(),
+            target_count: memory.state.targets.len(),
+            began: *memory.began.get_or_insert(observed.now),
         })
     }
 

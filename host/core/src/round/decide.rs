@@ -20,6 +20,7 @@ use crate::round::charge::charge_answers;
 use crate::round::conditions::{conditions, moved};
 use crate::round::context::Round;
 use crate::round::decided::{Commit, Decided};
+use crate::round::drain::is_blocked;
 use crate::round::events::new_events;
 use crate::round::exclusive::give_back;
 use crate::round::finalize::{Finalize, finalize, finalizer};
@@ -180,6 +181,11 @@ fn sort_out(
             // The next round begins to end it.
             memory.dirty.insert(index);
             decision.come_back(round.now);
+        }
+        match is_blocked(&state).filter(|_| !state.attempt_over()) {
+            Some(true) => drop(memory.blocked.insert(index)),
+            Some(false) => drop(memory.blocked.remove(&index)),
+            None => {}
         }
         let attempt = state.attempt;
         let events: Vec<EventNote> =

@@ -13,13 +13,16 @@ use oarlock_api::TargetError;
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::Object;
 use crate::cluster::writes::Write;
-use crate::job::state::{Progress, TargetState, ended, next_attempt, waiting_for_attempt};
+use crate::job::state::{Progress, TargetState, ended, extras, next_attempt, waiting_for_attempt};
 use crate::job::time::after;
+use crate::plugin::proposal::Proposal;
 use crate::plugin::visit::Call;
+use crate::round::calls::PlannedCall;
 use crate::round::context::Target;
 use crate::round::pace::too_late_for;
 use crate::round::target::{Need, PlannedVisit, error, visit};
-use crate::round::target_memory::{PendingFailure, TargetMemory};
+use crate::round::target_memory::{PendingFailure, TargetMemory, UnknownWrite};
+use crate::round::tasks::may_have_pods;
 use crate::shared::holds;
 
 /// Time between two tries to release a target whose object cannot be read.
@@ -97,7 +100,7 @@ impl Target<'_> {
             known.live_reads.extend(missing);
             return Need::Read(known.live_reads.clone());
         }
-        let state = self.with_departure(known, object.as_deref());
+        let (state, _) = self.with_tasks(self.with_departure(known, object.as_deref()), known);
         Need::Visit(Box::new(PlannedVisit { call: Call::Progress, state, object, final_check: true }))
     }
 
@@ -116,7 +119,24 @@ impl Target<'_> {
         if let Some(failure) = known.failure.as_mut() {
             failure.give_up_at = None;
         }
+        self.wait_for_earlier_terms(known);
         (!known.expects.waited_for.is_empty()).then_some(Need::Rest)
+    }
+
+    /// Has the end wait for requests of an earlier term that no bump stops: pods of tasks that were not seen, and evictions of a
+    /// drain.
+    fn wait_for_earlier_terms(&self, known: &mut TargetMemory) {
+        let until = too_late_for(self.round.began);
+        if known.expects.own_intent || until <= self.round.now {
+            return;
+        }
+        let creations = self.unseen_tasks().into_iter().map(|object| UnknownWrite { object, uid: None, version: None });
+        let drained = self.stored.extra(extras::DRAIN).is_some_and(|drain| drain != extras::DRAINED);
+        let pods = self.round.store.on_node(self.name).into_iter().filter(|_| drained);
+        let evictions =
+            pods.map(|pod| UnknownWrite { object: pod.key.clone(), uid: Some(pod.uid.clone()), version: None });
+        let all: Vec<UnknownWrite> = creations.chain(evictions).collect();
+        known.expects.waited_for.extend(all.into_iter().map(|write| (write, until)));
     }
 
     /// `None` once no earlier write to the target's object can still take effect: the object is gone, or every request
@@ -226,10 +246,29 @@ impl Target<'_> {
         if !given_up && known.live_reads.iter().any(|read| !self.round.live.has(read)) {
             return self.read_to_release(known, self.is_unwatched());
         }
+        let (_, outputs) = self.outputs();
+        if !given_up && !outputs.is_empty() {
+            let Need::Read(mut reads) = self.read_to_release(known, self.is_unwatched()) else { return Need::Rest };
+            reads.extend(outputs);
+            return Need::Read(reads);
+        }
         if !given_up {
             known.unread_since = None;
         }
-        visit(Call::Release, self.stored.clone(), object)
+        let state = self.with_tasks_ended(self.stored.clone());
+        let held = object.as_deref().is_some_and(|object| holds::held(object, &self.round.job.uid));
+        if !self.stored.owes_release()
+            && !held
+            && may_have_pods(&state)
+            && !object.as_deref().is_some_and(|object| self.is_unfinished(object))
+        {
+            // Nothing is left but pods and outputs of tasks, of which its plugin knows nothing.
+            let planned = PlannedVisit { call: Call::Release, state, object, final_check: false };
+            let call = PlannedCall { target: self.clone(), planned: &planned };
+            known.visited(self.round.now);
+            return Need::Settled(Box::new(call.let_go(&Proposal::default(), known)));
+        }
+        visit(Call::Release, state, object)
     }
 
     /// The live reads of a release. What is not watched is known in one round only, so all of them are made together.

@@ -5,7 +5,7 @@
 
 use crate::cluster::writes::budget_of;
 use crate::job::progress::{Counts, targets};
-use crate::job::state::{Progress, SHARD, TargetState, cut};
+use crate::job::state::{Progress, SHARD, TargetState, cut, extras};
 use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
@@ -180,6 +180,9 @@ fn obstacle(target: &TargetState, name: &str) -> Option<HeldBack> {
     }
     if let Some(error) = &target.error {
         return Some(match error.reason.as_str() {
+            "EvictionBlocked" if target.extra.contains_key(extras::DRAIN) => {
+                HeldBack::new("Drain", format!("{name}: {}", error.message))
+            }
             "EvictionBlocked" => match budget_of(&error.message) {
                 Some(budget) => HeldBack::new(
                     format!("Budget {budget}"),

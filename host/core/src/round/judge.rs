@@ -12,19 +12,16 @@ use oarlock_api::TargetError;
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::ObjectKey;
 use crate::cluster::writes::Write;
-use crate::job::state::{Progress, TargetState, cut, ended, extras};
+use crate::job::state::{Progress, TargetState, cut};
 use crate::job::time::after;
 use crate::plugin::authorize::{Authority, authorize};
-use crate::plugin::proposal::{CallFailure, Mutation, PluginError, PluginEvent, Proposal, Report, State};
+use crate::plugin::proposal::{CallFailure, PluginEvent, Proposal, Report, State};
 use crate::plugin::visit::{Answer, Call, Trap};
 use crate::round::calls::PlannedCall;
-use crate::round::lifecycle::Finish;
 use crate::round::pace::wait_after;
-use crate::round::refresh::{note_claims, stored_claims};
 use crate::round::target::PlannedVisit;
 use crate::round::target_memory::{PendingFailure, TargetMemory};
-use crate::shared::claims::Claim;
-use crate::shared::holds;
+use crate::round::tasks::requests;
 use crate::shared::tables::Tables;
 
 /// Traps in a row, each on a fresh instance, that end a target's attempt.
@@ -125,107 +122,6 @@ impl PlannedCall<'_> {
         verdict
     }
 
-    /// Judges a proposal: `operate`'s part beside mutations, the proposal itself, and the target's state with it.
-    pub(super) fn proposed(
-        &self,
-        parts: [&Proposal; 2],
-        state: State,
-        known: &mut TargetMemory,
-        tables: &mut Tables,
-    ) -> Verdict {
-        known.call_tries = 0;
-        known.traps = 0;
-        let [operate, proposal] = parts;
-        if self.is_out_of_bounds() && parts.iter().any(|part| !part.mutations.is_empty()) {
-            return self.out_of_bounds(parts, state, known, tables);
-        }
-        let mut extra = self.planned.state.extra.clone();
-        for part in parts {
-            if let Err(denied) = self.authorized(part, &extra) {
-                let verdict = self.failing("MutationDenied", denied.clone(), known);
-                return Verdict { denied: Some(denied), ..verdict };
-            }
-            part.remove_extra.iter().for_each(|key| drop(extra.remove(key)));
-            extra.extend(part.set_extra.iter().cloned());
-        }
-        let writes = self.target.writes(self.planned, proposal);
-        let mut next = TargetState { extra, ..self.planned.state.clone() };
-        if writes.is_empty() && known.write_tries == 0 && known.blocked == 0 {
-            // The reason for its wait is over, unless a write is being retried.
-            known.trouble = None;
-            next.error = None;
-        }
-        if let Some(trouble) = known.changes.trouble(self.target.round.now).filter(|_| !writes.is_empty()) {
-            next.error = Some(trouble);
-        }
-        if !self.claim(&mut next, tables) {
-            // Another target was faster: the call is repeated, and no longer sees the object.
-            known.check(self.target.round.now);
-            return unchanged(self.planned);
-        }
-        known.operated |= !writes.is_empty();
-        let events = operate.events.iter().chain(&proposal.events).cloned().collect();
-        match state {
-            State::Processing => {
-                let pod_events = self.target.begins_to_hold(self.planned, &writes).into_iter().collect();
-                Verdict { state: Some(next), writes, events, pod_events, ..Verdict::default() }
-            }
-            State::Succeeded => {
-                if let Some(finish) = self.finish(&mut next, known) {
-                    let pod_events = finish.event.into_iter().collect();
-                    let writes = writes.into_iter().chain(finish.write).collect();
-                    return Verdict { state: Some(next), writes, events, pod_events, ..Verdict::default() };
-                }
-                // Also where a write of this very proposal puts a hold on it.
-                let uid = &self.target.round.job.uid;
-                let puts = || writes.iter().any(|write| holds::is_put_by(write, &self.target.key, uid));
-                let object = self.planned.object.as_ref();
-                let held =
-                    object.filter(|object| holds::held(object, uid) || puts() || self.target.is_unfinished(object));
-                known.held = held.map(|object| object.uid.clone());
-                let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
-                Verdict { state: Some(next), writes, events, ..Verdict::default() }
-            }
-            State::Failed(error) => {
-                let proposed = Verdict { writes, events, ..Verdict::default() };
-                self.proposed_failure([operate, proposal], error, (next, proposed), known)
-            }
-        }
-    }
-
-    /// What the lifecycle of the target's pod asks for before it has succeeded. At its deadline nothing more is awaited.
-    fn finish(&self, next: &mut TargetState, known: &mut TargetMemory) -> Option<Finish> {
-        let pod = self.planned.object.as_deref().filter(|pod| self.target.round.takes_part(pod))?;
-        if self.planned.final_check {
-            return None;
-        }
-        self.target.finish(next, known, pod)
-    }
-
-    /// A failure that the plugin reports: what it stores and proposes beside it follows once the failure is recorded.
-    fn proposed_failure(
-        &self,
-        [operate, proposal]: [&Proposal; 2],
-        error: PluginError,
-        (next, proposed): (TargetState, Verdict),
-        known: &mut TargetMemory,
-    ) -> Verdict {
-        let extra = next.extra.clone();
-        let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
-        let failed = PlannedCall { target: self.target.clone(), planned };
-        let mut verdict = failed.failing(&error.reason, error.message, known);
-        match known.failure.as_mut() {
-            Some(failure) => {
-                verdict.events.clone_from(&operate.events);
-                failure.extra = Some(extra);
-                failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
-                known.live_reads.extend(self.read_for(proposal));
-            }
-            None => (verdict.writes, verdict.events) = (proposed.writes, proposed.events),
-        }
-        verdict
-    }
-
     /// True if the grant was narrowed, so that nothing may be changed in the job's namespace.
     pub(super) fn is_out_of_bounds(&self) -> bool {
         let namespace = &self.target.round.job.key.namespace;
@@ -234,7 +130,7 @@ impl PlannedCall<'_> {
 
     /// A narrowed grant fails nothing: the changes that were proposed wait until it is widened, or are left out where the
     /// target's time is over.
-    fn out_of_bounds(
+    pub(super) fn out_of_bounds(
         &self,
         parts: [&Proposal; 2],
         state: State,
@@ -255,13 +151,6 @@ impl PlannedCall<'_> {
         self.troubled(TargetError { reason: "NamespaceNotAllowed".into(), message }, known)
     }
 
-    /// The live reads that must be made again before a proposal can be carried out in a later round.
-    fn read_for(&self, proposal: &Proposal) -> Vec<LiveRead> {
-        let keys = proposal.mutations.iter().filter_map(Mutation::object).map(|object| &object.key);
-        let read = keys.filter(|key| !self.target.round.store.keeps(&key.kind));
-        read.cloned().map(LiveRead::Object).collect()
-    }
-
     /// Authorizes a proposal for a target with these extras.
     pub(super) fn authorized(&self, proposal: &Proposal, extras: &BTreeMap<String, String>) -> Result<(), String> {
         let Some(plugin) = self.target.round.serving() else { return Err("no plugin serves the action".to_owned()) };
@@ -276,41 +165,10 @@ impl PlannedCall<'_> {
             extras,
             seen: &seen,
         };
+        if self.planned.call == Call::Release && requests(proposal).next().is_some() {
+            return Err("a task cannot begin while its target is released".to_owned());
+        }
         authorize(proposal, &authority).map_err(|denied| denied.sentence)
-    }
-
-    /// Claims the objects that the state's exclusive extras name, and gives up the claims that it no longer names.
-    fn claim(&self, next: &mut TargetState, tables: &mut Tables) -> bool {
-        let Some(plugin) =
-            self.target.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty())
-        else {
-            return true;
-        };
-        let namespace = &self.target.round.job.key.namespace;
-        let seen = |kind: &crate::cluster::object::Kind, name: &str| {
-            let key = ObjectKey::seen_from(namespace, kind, name);
-            self.target.round.store.get(&key).map(|object| object.uid.clone())
-        };
-        match note_claims(next, &plugin.registration, seen) {
-            Some(noted) => drop(next.extra.insert(extras::CLAIMED_UID.to_owned(), noted)),
-            None => drop(next.extra.remove(extras::CLAIMED_UID)),
-        }
-        let wanted = stored_claims(next, Some(&plugin.registration));
-        let target_uid = next.uid.clone().unwrap_or_default();
-        let stored = stored_claims(self.target.stored, Some(&plugin.registration));
-        // What another job of the namespace has claimed is not known before that was read.
-        let unknown = !tables.claims.ready(namespace) && wanted.iter().any(|object| !stored.contains(object));
-        if unknown || wanted.iter().any(|object| tables.claims.taken(namespace, object, &target_uid)) {
-            return false;
-        }
-        for object in &wanted {
-            let job = self.target.round.job.key.clone();
-            tables.claims.claim(object, Claim { job, index: self.target.index, target_uid: target_uid.clone() });
-        }
-        // A durable claim is given up only once the newer state is durable too.
-        let kept: Vec<_> = wanted.into_iter().chain(stored).collect();
-        tables.claims.release_except(&self.target.round.job.key, self.target.index, &kept);
-        true
     }
 
     /// An end other than Succeeded. It is recorded at once if no write of this job can still take effect.

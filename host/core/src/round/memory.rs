@@ -35,6 +35,8 @@ const TOLD: usize = 4_096;
 pub struct JobMemory {
     /// The version of the job that `state` was read from or written to; `None` before the first round of the term.
     pub version: Option<StoredVersion>,
+    /// The time of the first round of the term: no request of an earlier term was sent later.
+    pub began: Option<Timestamp>,
     /// The next record waits for the starts that ends made room for.
     pub waits_for_starts: bool,
     /// The brakes of the last round.
@@ -120,6 +122,10 @@ pub struct JobMemory {
     pub close_at: Option<Timestamp>,
     /// Earliest time for retrying a failed write of the job itself, and the number of its failures.
     pub job_retry: Option<(Timestamp, u32)>,
+    /// The job is being deleted, and its ended targets with tasks were turned to.
+    pub outputs_go: bool,
+    /// Pods of tasks of ended targets are looked for in the next round.
+    pub looks_for_task_pods: bool,
     /// Time at which the finalizer was last added to the job.
     pub finalizer_put: Option<Timestamp>,
 }
@@ -160,6 +166,13 @@ impl JobMemory {
         self.announced = self.announced.or(Some(self.standing()));
         self.agenda = Agenda::default();
         self.turn_to_all();
+    }
+
+    /// Looks at everything again that a change may have been missed of.
+    pub fn resync(&mut self) {
+        self.turn_to_all();
+        self.shards.read_again();
+        self.looks_for_task_pods = true;
     }
 
     /// Makes every target that is not at rest due for a visit.

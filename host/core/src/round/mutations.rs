@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::writes::Write;
+use crate::job::state::TargetState;
 use crate::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal};
 use crate::round::context::Target;
 use crate::round::target::PlannedVisit;
@@ -36,13 +37,15 @@ impl Target<'_> {
     }
 
     fn origin<'a>(&'a self, planned: &'a PlannedVisit) -> Origin<'a> {
-        Origin { target: self, object: planned.object.as_ref(), changed: BTreeMap::new() }
+        Origin { target: self, state: &planned.state, object: planned.object.as_ref(), changed: BTreeMap::new() }
     }
 }
 
 /// The views that mutations are resolved against.
 struct Origin<'a> {
     target: &'a Target<'a>,
+    /// Its state, before what the proposal stores.
+    state: &'a TargetState,
     /// The object of the target's recorded UID.
     object: Option<&'a Arc<Object>>,
     /// The objects as earlier changes of the proposal leave them, at the versions that were seen.
@@ -75,6 +78,9 @@ impl Origin<'_> {
                 self.held(|own, job| holds::schedulable(own, *schedulable, job))
             }
             Mutation::Taint(change) => self.held(|own, job| holds::tainted(own, change, job)),
+            // Its evictions follow one by one, once the node is seen cordoned.
+            Mutation::Drain(_) => self.held(|own, job| holds::schedulable(own, false, job)),
+            Mutation::Task(task) => self.target.begin_task(task, self.state),
             Mutation::Other { .. } => None,
         }
     }

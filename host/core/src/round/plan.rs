@@ -20,11 +20,12 @@ use crate::round::exclusive::{give_back, take_pods};
 use crate::round::judge::Verdict;
 use crate::round::memory::JobMemory;
 use crate::round::pace::urgent_slot;
-use crate::round::refresh::{Refresh, reindex};
+use crate::round::refresh::{Refresh, note_task_pods, reindex};
 use crate::round::results::take_results;
 use crate::round::room::ranges_room;
 use crate::round::target::{Need, PlannedVisit};
 use crate::round::target_memory::TargetMemory;
+use crate::round::tasks::may_have_pods;
 use crate::shared::tables::{SharedTables, Tables, lock};
 use crate::shared::write_queue::{ENOUGH_WAITING, MOST_ENTRIES, WriteQueue};
 
@@ -184,6 +185,12 @@ pub fn prepare(
         reindex(round, memory, own);
         memory.turn_to_all();
     }
+    if std::mem::take(&mut memory.looks_for_task_pods) {
+        note_task_pods(round, memory);
+    }
+    if round.deleting() && !std::mem::replace(&mut memory.outputs_go, true) {
+        turn_to_outputs(memory);
+    }
     let gate = start_gate(round, memory, own);
     availability::refresh(round, memory, own);
     // Where the unavailable targets are bounded, locked until the starts are noted: no other job counts in between.
@@ -201,6 +208,16 @@ pub fn prepare(
         tables.note_in_flight(plugin, &round.job.key, in_flight);
     }
     (plan, new_events(events, memory))
+}
+
+/// Makes the targets that have ended and had tasks due: the outputs of those go with the job.
+fn turn_to_outputs(memory: &mut JobMemory) {
+    let had_tasks =
+        |target: &TargetState| target.progress.terminal() && !target.owes_release() && may_have_pods(target);
+    for index in crate::job::state::indexes(&memory.state.targets, had_tasks) {
+        let uid = memory.state.target(index).and_then(|target| target.uid.clone());
+        memory.still_held(index, uid.unwrap_or_default());
+    }
 }
 
 /// Plans one round. Takes back the waiting entries of its targets; a busy target is skipped, since its result makes it

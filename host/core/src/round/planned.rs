@@ -23,7 +23,7 @@ const MORE_BYTES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedChange {
-    /// `evict`, `patch` (of metadata too), `create`, `delete`, `cordon`, `uncordon`, `taint` or `untaint`; of a mutation that this host does not carry out, its own
+    /// `evict`, `patch` (of metadata too), `create`, `delete`, `cordon`, `uncordon`, `taint` or `untaint`, `drain`; of a mutation that this host does not carry out, its own
     /// word.
     pub verb: String,
     /// `apiVersion` of the object; empty where the mutation names none.
@@ -122,6 +122,12 @@ impl PlannedChange {
                 let value = if value.is_empty() { String::new() } else { format!("={}", printable(value)) };
                 let what = format!("{}{value}:{}", printable(key), printable(effect));
                 return Self::of_node(if *present { "taint" } else { "untaint" }, node, what);
+            }
+            Mutation::Drain(drain) => return Self::of_node("drain", &drain.node, grace(drain.grace_seconds)),
+            Mutation::Task(task) => {
+                let (verb, what) = ("begin task".to_owned(), printable(&task.kind));
+                let (api_version, kind) = (String::new(), String::new());
+                return Self { verb, api_version, kind, name: printable(&task.name), what };
             }
             Mutation::Other { verb } => (verb.as_str(), "cannot be tried".to_owned()),
         };

@@ -9,6 +9,7 @@ use oarlock_api::{OperationJob, OperationRecord};
 
 use crate::cluster::object::Kind;
 use crate::cluster::store::Store;
+use crate::cluster::task_pod::JOB_UID;
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::{JobState, TargetState, extras};
 use crate::plugin::proposal::Registration;
@@ -18,11 +19,13 @@ use crate::round::decided::StoredVersion;
 use crate::round::exclusive::take_again;
 use crate::round::memory::JobMemory;
 use crate::round::status;
+use crate::round::tasks::pods_of;
 use crate::shared::claims::{Claim, ClaimedObject};
 use crate::shared::holds::held;
 use crate::shared::successors::RootController;
 use crate::shared::tables::Tables;
-use crate::shared::wake_index::{TargetId, Waits};
+use crate::shared::wake_index::TargetId;
+use crate::shared::wakers::Waits;
 
 /// The effect of an observation on the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +135,7 @@ pub fn reindex(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
     let registration = round.serving().map(|plugin| &plugin.registration);
     memory.indexed_for = round.serving().map(|plugin| plugin.digest.clone());
     note_holds(job, memory, round.store);
+    note_task_pods(round, memory);
     tables.wake.forget(&job.key);
     // No change wakes a pending target any more: what it waits for is looked at again.
     memory.targets.values_mut().for_each(|known| known.waits_for_object = false);
@@ -185,10 +189,11 @@ pub(super) fn waits<'a>(round: &Round<'a>, memory: &'a JobMemory, index: u32) ->
     let uid = memory.latest(index).and_then(|state| state.uid.as_ref());
     let gone = uid.is_some_and(|uid| there().is_none_or(|object| object.uid != *uid));
     let waits = memory.targets.get(&index).is_some_and(|known| known.waits_for_object);
+    let releasing = memory.releasing.contains(&index);
     let watched = waits || memory.availability.is_kept();
     // No object of others is for a target of a dry run.
     let registration = round.plugin.serving().filter(|_| !round.dry_run).map(|plugin| &plugin.registration);
-    Waits { kind: round.kind, name, registration, parameters: &[], watched, gone }
+    Waits { kind: round.kind, name, registration, parameters: &[], watched, gone, releasing }
 }
 
 /// Targets that have ended under an earlier leader and whose object still carries a hold of this job. A dry run holds nothing:
@@ -211,6 +216,18 @@ fn note_holds(job: &JobRef, memory: &mut JobMemory, store: &Store) {
         let ended = memory.state.target(index).filter(|target| target.progress.terminal() && !target.owes_release());
         if ended.is_some_and(|target| target.uid.as_ref().is_none_or(|uid| *uid == object.uid)) {
             memory.still_held(index, object.uid.clone());
+        }
+    }
+}
+
+/// Targets that have ended and have pods of tasks left: they ended under an earlier leader, or the request for the pod arrived
+/// after their end.
+pub(super) fn note_task_pods(round: &Round<'_>, memory: &mut JobMemory) {
+    let pods = round.store.labelled(&Kind::pod(), &round.tasks.namespace, JOB_UID, &round.job.uid);
+    for index in pods_of(&pods, &round.job.uid) {
+        let ended = memory.state.target(index).filter(|target| target.progress.terminal() && !target.owes_release());
+        if let Some(uid) = ended.and_then(|target| target.uid.clone()) {
+            memory.still_held(index, uid);
         }
     }
 }

@@ -25,7 +25,7 @@ impl PlannedCall<'_> {
                     self.released_alone("it proposed one change after the other", known)
                 }
                 Ok(()) => {
-                    let mut verdict = self.let_go(&proposal);
+                    let mut verdict = self.let_go(&proposal, known);
                     verdict.events.extend(proposal.events);
                     verdict
                 }
@@ -50,13 +50,13 @@ impl PlannedCall<'_> {
                 unchanged(self.planned)
             }
             Answer::Trapped(trap) => self.released_alone(&trap.message, known),
-            Answer::Reported { .. } => self.let_go(&Proposal::default()),
+            Answer::Reported { .. } => self.let_go(&Proposal::default(), known),
         }
     }
 
     /// Releases a target without its plugin, with one event.
     pub(crate) fn released_alone(&self, why: &str, known: &mut TargetMemory) -> Verdict {
-        let mut verdict = self.let_go(&Proposal::default());
+        let mut verdict = self.let_go(&Proposal::default(), known);
         if !std::mem::replace(&mut known.release_alone, true) {
             let message = format!("{}: released without the plugin: {why}", self.target.name);
             verdict.events.push(PluginEvent { warning: true, reason: "ReleaseTargetFailed".into(), message });
@@ -65,7 +65,18 @@ impl PlannedCall<'_> {
     }
 
     /// Undoes the changes that the proposal and the job's hold name. `Released` is recorded once none is left.
-    fn let_go(&self, proposal: &Proposal) -> Verdict {
+    pub(super) fn let_go(&self, proposal: &Proposal, known: &mut TargetMemory) -> Verdict {
+        if self.planned.state != *self.target.stored {
+            // How its tasks ended is durable before their pods go.
+            return unchanged(self.planned);
+        }
+        if let Some(until) = self.target.commands_end_until(self.target.stored) {
+            // Nobody else gets the node while a command may still run there.
+            known.check_at = Some(until);
+            let writes = self.target.task_writes(self.target.stored, known);
+            let state = Some(self.planned.state.clone()).filter(|_| !writes.is_empty());
+            return Verdict { state, writes, ..Verdict::default() };
+        }
         let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
         let mut writes = self.target.writes(self.planned, proposal);
         // A proposal that changes the target's metadata goes by the same hold: one patch does both.
@@ -76,6 +87,8 @@ impl PlannedCall<'_> {
         let cancel = self.planned.object.as_ref().and_then(|object| self.target.end_operation(object));
         let (cancel, event) = cancel.unzip();
         writes.extend(cancel);
+        writes.extend(self.target.task_writes(self.target.stored, known));
+        writes.extend(self.target.outputs().0);
         if !writes.is_empty() {
             let pod_events = event.into_iter().chain(self.target.lets_go(self.planned)).collect();
             return Verdict { writes, pod_events, ..unchanged(self.planned) };

@@ -98,6 +98,11 @@ fn target(
     let ends = memory.state.target(index).is_some_and(TargetState::attempt_over);
     let follows = std::mem::take(&mut memory.target(index).writes_its_end)
         || progress == Some(Progress::Succeeded) && !memory.releasing.contains(&index);
+    memory.target(index).tasks.take(result);
+    if !ends && memory.target(index).drain.as_mut().is_some_and(|drain| drain.takes(result)) {
+        notes.extend(result.entry.events.iter().cloned());
+        return evicted(result, memory.target(index), &own);
+    }
     match &result.stopped {
         None => {
             done(result, memory.target(index));
@@ -119,6 +124,16 @@ fn target(
             notes.extend(warning.map(|warning| events.about_target(warning, index, attempt)));
         }
     }
+}
+
+/// The pod of a drain has the result of its eviction: the next one is looked for at once.
+fn evicted(result: &EntryResult, known: &mut TargetMemory, own: &ObjectKey) {
+    if let Some(Stopped::Unknown { .. }) = &result.stopped {
+        note_unknown(result.entry.writes.get(result.done), known, own, result.at);
+    }
+    known.write_tries = 0;
+    known.retry_at = None;
+    known.check_at = Some(result.at);
 }
 
 /// Takes the result of requests that were only tried: whatever became of them, nothing was changed.

@@ -282,7 +282,10 @@ impl Target<'_> {
         if !known.news && known.check_at.is_some_and(|time| time > self.round.now) {
             return Need::Rest;
         }
-        let next = self.with_departure(known, object.as_deref());
+        let (next, unread) = self.with_tasks(self.with_departure(known, object.as_deref()), known);
+        if !unread.is_empty() && !unread.iter().any(|read| self.round.live.refused(read)) {
+            return Need::Read(known.live_reads.iter().cloned().chain(unread).collect());
+        }
         let operates = may_operate && self.round.valid().is_some() && !self.round.brakes.pause();
         let call = if operates { Call::OperateThenProgress } else { Call::Progress };
         visit(call, next, object)
@@ -290,7 +293,7 @@ impl Target<'_> {
 
     /// True if `operate` has had an effect already, so that a delay no longer holds the target back.
     pub fn was_operated(&self, known: &TargetMemory, object: Option<&Object>) -> bool {
-        let remembered = || self.stored.extra.keys().any(|key| !extras::HOST.contains(&key.as_str()));
+        let remembered = || self.stored.extra.keys().any(|key| !extras::is_host(key));
         let marked = || object.is_none_or(|object| object.terminating() || holds::held(object, &self.round.job.uid));
         known.operated || remembered() || marked()
     }

@@ -14,6 +14,8 @@ use crate::job::state::{TargetState, extras};
 use crate::job::time::{after, earliest};
 use crate::plugin::proposal::Proposal;
 use crate::round::change_row::ChangeRow;
+use crate::round::drain::DrainMemory;
+use crate::round::tasks::TaskMemory;
 
 /// Visits in a row without a foreign change after which waits grow.
 const QUIET_VISITS: u32 = 3;
@@ -59,6 +61,10 @@ pub struct TargetMemory {
     pub changes: ChangeRow,
     /// Own writes that the cache may not show yet.
     pub expects: Expectations,
+    /// The evictions of its pods, where it is a node that is drained.
+    pub drain: Option<DrainMemory>,
+    /// The pods of its tasks.
+    pub tasks: TaskMemory,
     /// An end other than Succeeded that is not recorded yet.
     pub failure: Option<PendingFailure>,
     /// The reason why it waits, and the number of rounds with that reason.
@@ -200,8 +206,9 @@ impl PendingFailure {
     /// The state that the target ends with: it keeps what was stored with the failure.
     pub fn ended(&self, mut state: TargetState) -> TargetState {
         if let Some(extra) = &self.extra {
-            state.extra.retain(|key, _| extra.contains_key(key) || extras::HOST.contains(&key.as_str()));
-            state.extra.extend(extra.clone());
+            state.extra.retain(|key, _| extra.contains_key(key) || extras::is_host(key));
+            let stored = extra.iter().filter(|(key, _)| !key.starts_with(extras::TASK));
+            state.extra.extend(stored.map(|(key, value)| (key.clone(), value.clone())));
         }
         state
     }
@@ -257,6 +264,7 @@ impl TargetMemory {
         self.unread_since = None;
         self.write_tries = 0;
         self.changes = ChangeRow::default();
+        self.drain = None;
     }
 
     /// Requests a visit at `time`; later if visits continue without a foreign change.

@@ -95,7 +95,12 @@ impl PlannedCall<'_> {
             return self.failing(&error.reason, error.message, known);
         }
         let Some(plugin) = self.target.round.serving() else { return Verdict::default() };
-        let proposal = joined(parts);
+        let mut proposal = joined(parts);
+        if let Some(lacking) = self.target.lacks_image(&proposal, &self.planned.state) {
+            return self.failing("NoTaskImage", lacking, known);
+        }
+        let (mutations, stay) = self.target.drains_spelled_out(proposal.mutations);
+        proposal.mutations = mutations;
         let each = self.target.each_write(self.planned, &proposal.mutations);
         let changes =
             proposal.mutations.iter().zip(&each).filter_map(|(mutation, write)| write.as_ref().and(Some(mutation)));
@@ -103,6 +108,7 @@ impl PlannedCall<'_> {
         planned.waits = waits(&proposal, &state);
         let writes = apart(each.into_iter().flatten().collect(), &mut planned.first);
         planned.before = self.target.before(self.planned.object.as_deref());
+        planned.before.extend(stay.into_iter().map(|pod| format!("wait for pod {pod}")));
         let plan = planned.line(MOST_BYTES);
         if writes.is_empty() {
             return self.target.shown(&self.planned.state, &plan, Ok(()));

@@ -42,7 +42,7 @@ mod tests {
     use crate::plugin::proposal::{Registration, Relation, RelationKey};
     use crate::shared::claims::Claim;
     use crate::shared::claims::ClaimedObject;
-    use crate::shared::wake_index::Waits;
+    use crate::shared::wakers::Waits;
 
     fn store(annotations: Value) -> Store {
         let store = Store::default();
@@ -85,6 +85,7 @@ mod tests {
                 parameters: &[],
                 watched: false,
                 gone: false,
+                releasing: false,
             },
         );
         let writes = cleanup(&a, &store(annotations), &tables);

@@ -1,11 +1,14 @@
-//! Holds whose job is gone.
+//! Holds and pods of tasks whose job is gone.
 //!
 //! A hold counts as orphaned only if two sweeps in a row found no job for it: a cache may lag behind a new job, but not
 //! for the time between two sweeps. Source: docs/operationjob.md 3.7.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use crate::cluster::object::{Kind, Object};
 use crate::cluster::store::Store;
+use crate::cluster::task_pod::JOB_UID;
 use crate::cluster::writes::Write;
 use crate::plugin::manifest::TargetKind;
 use crate::shared::holds::let_go;
@@ -14,6 +17,8 @@ use crate::shared::holds::let_go;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
     suspected: BTreeSet<String>,
+    /// The same, of jobs that have pods of tasks.
+    suspected_of_tasks: BTreeSet<String>,
 }
 
 impl Orphans {
@@ -23,6 +28,25 @@ impl Orphans {
         let missing: BTreeSet<String> = holders.difference(jobs).cloned().collect();
         let writes = missing.intersection(&self.suspected).flat_map(|uid| held_by(store, uid)).collect();
         self.suspected = missing;
+        writes
+    }
+
+    /// The deletions of orphaned pods of tasks in their namespace. `jobs` are the UIDs of all jobs that exist.
+    pub fn sweep_tasks(&mut self, store: &Store, jobs: &BTreeSet<String>, namespace: &str) -> Vec<Write> {
+        let mut pods = store.all(&Kind::pod(), Some(namespace));
+        pods.retain(|pod| pod.task.is_some() && pod.labels.get(JOB_UID).is_some_and(|uid| !jobs.contains(uid)));
+        let of_job = |pod: &Object| pod.labels.get(JOB_UID).unwrap_or_default().to_owned();
+        let missing: BTreeSet<String> = pods.iter().map(|pod| of_job(pod)).collect();
+        let known = pods.iter().filter(|pod| !pod.terminating() && self.suspected_of_tasks.contains(&of_job(pod)));
+        let delete = |pod: &Arc<Object>| Write::Delete {
+            object: pod.key.clone(),
+            uid: pod.uid.clone(),
+            resource_version: None,
+            grace_seconds: None,
+            propagation: None,
+        };
+        let writes = known.map(delete).collect();
+        self.suspected_of_tasks = missing;
         writes
     }
 }
@@ -38,7 +62,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::object::{Kind, Object};
     use crate::cluster::store::Indexed;
 
     #[test]

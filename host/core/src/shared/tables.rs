@@ -16,7 +16,8 @@ use crate::shared::disrupted::DisruptedObjects;
 use crate::shared::exclusive::ExclusiveObjects;
 use crate::shared::record_pace::RecordPace;
 use crate::shared::successors::RootController;
-use crate::shared::wake_index::{TargetId, WakeIndex, claimed, place};
+use crate::shared::wake_index::{TargetId, WakeIndex, claimed};
+use crate::shared::wakers::place;
 
 /// The tables that the jobs of one term share. Plain data, as the memory is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::object::{Kind, Object, ObjectKey};
-use crate::cluster::store::{Change, Store};
+use crate::cluster::store::{Change, NODE_NAME, Store};
+use crate::cluster::task_pod::{JOB_UID, TARGET_INDEX};
 use crate::job::key::{JobKey, JobRef};
-use crate::job::state::{Progress, TargetState, extras};
-use crate::plugin::manifest::TargetKind;
+use crate::job::state::TargetState;
 use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
-use crate::shared::successors::RootController;
+use crate::shared::wakers::{Stage, Waits, Wakers, waiting_at};
 
 /// Most targets that an unclaimed object wakes: the longest waiting one may not want it.
 const WOKEN: usize = 4;
@@ -29,17 +29,6 @@ pub type TargetId = (Arc<JobRef>, u32);
 /// A target that waits for an object of a controller, and since when.
 type Waiter = (Option<Timestamp>, TargetId);
 
-/// How near a target is to taking another object for its own, nearest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Stage {
-    /// Its own object is gone.
-    Gone,
-    /// Its own object was asked to go.
-    Asked,
-    /// Its own object stays, as far as is known.
-    There,
-}
-
 /// The targets that wait for something, by what wakes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WakeIndex {
@@ -49,6 +38,10 @@ pub struct WakeIndex {
     by_job: BTreeMap<String, BTreeSet<TargetId>>,
     /// Those of `by_owner`, by namespace.
     owned_in: BTreeMap<String, BTreeSet<TargetId>>,
+    /// Nodes that are drained, by name: the pods there wake them.
+    draining: BTreeMap<String, BTreeSet<TargetId>>,
+    /// Targets with tasks, by UID of their job.
+    by_task: BTreeMap<String, BTreeMap<u32, TargetId>>,
     jobs: BTreeMap<JobKey, JobTargets>,
     labels: BTreeSet<String>,
     fields: BTreeMap<Kind, BTreeSet<String>>,
@@ -58,17 +51,6 @@ pub struct WakeIndex {
 struct JobTargets {
     job: Arc<JobRef>,
     targets: BTreeMap<u32, Wakers>,
-}
-
-/// The reasons for which one target is woken.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Wakers {
-    /// In the job's namespace.
-    names: BTreeSet<String>,
-    /// Of nodes, which are in no namespace.
-    nodes: BTreeSet<String>,
-    owner: Option<(String, Stage, Option<Timestamp>)>,
-    owned_by_job: bool,
 }
 
 impl WakeIndex {
@@ -85,23 +67,9 @@ impl WakeIndex {
         }
     }
 
-    /// Updates the reasons that wake a target; returns true if they are others. One that is not in flight is not indexed,
-    /// unless its object counts all the same: the objects it needs are read when it starts.
+    /// Updates the reasons that wake a target; returns true if they are others.
     pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) -> bool {
-        let wakers = match state.progress {
-            Progress::Processing => Some(in_flight(state, target)),
-            Progress::Failed if state.owes_release() => Some(own(target)),
-            Progress::Pending if target.watched => Some(own(target)),
-            Progress::Failed if target.watched => {
-                let mut wakers = own(target);
-                let registration = target.registration.into_iter();
-                registration.for_each(|registration| {
-                    wakers.named_by_extras(&registration.exclusive_extras, registration, state)
-                });
-                Some(wakers)
-            }
-            _ => None,
-        };
+        let wakers = Wakers::of(state, target);
         let known = self.jobs.get(&job.key).and_then(|known| known.targets.get(&index));
         if known == wakers.as_ref() {
             return false;
@@ -126,6 +94,12 @@ impl WakeIndex {
             waiters.entry(owner.clone()).or_default().insert((*since, id.clone()));
             self.owned_in.entry(job.key.namespace.clone()).or_default().insert(id.clone());
         }
+        if let Some(node) = &wakers.drains {
+            self.draining.entry(node.clone()).or_default().insert(id.clone());
+        }
+        if wakers.tasks {
+            self.by_task.entry(job.uid.clone()).or_default().insert(index, id.clone());
+        }
         if wakers.owned_by_job {
             self.by_job.entry(job.uid.clone()).or_default().insert(id);
         }
@@ -144,6 +118,17 @@ impl WakeIndex {
         if let Some((owner, stage, since)) = wakers.owner {
             remove_from(self.by_owner.entry(stage).or_default(), &owner, &(since, id.clone()));
             remove_from(&mut self.owned_in, &job.namespace, &id);
+        }
+        if let Some(node) = &wakers.drains {
+            remove_from(&mut self.draining, node, &id);
+        }
+        if wakers.tasks
+            && let Some(of_job) = self.by_task.get_mut(&id.0.uid)
+        {
+            of_job.remove(&index);
+            if of_job.is_empty() {
+                self.by_task.remove(&id.0.uid);
+            }
         }
         if wakers.owned_by_job {
             remove_from(&mut self.by_job, &id.0.uid, &id);
@@ -191,12 +176,21 @@ impl WakeIndex {
         let mut found = BTreeSet::new();
         for object in change.old.iter().chain(&change.new) {
             self.named(object, &mut found);
+            self.on_node(object, &mut found);
+            found.extend(self.of_task(object));
             // Whose it is, an object that points to a target says itself: no other target has to look at it.
             if !self.pointed_to(object, &mut found) {
                 self.by_controller(object, claims, store, &mut found);
             }
         }
         found
+    }
+
+    /// The target whose task a pod does.
+    fn of_task(&self, object: &Object) -> Option<TargetId> {
+        object.task.as_ref()?;
+        let index = object.labels.get(TARGET_INDEX)?.parse().ok()?;
+        self.by_task.get(object.labels.get(JOB_UID)?)?.get(&index).cloned()
     }
 
     fn named(&self, object: &Object, found: &mut BTreeSet<TargetId>) {
@@ -208,6 +202,14 @@ impl WakeIndex {
         if !self.by_job.is_empty() {
             let owners = object.owners.iter().filter_map(|owner| self.by_job.get(&owner.uid));
             found.extend(owners.flatten().cloned());
+        }
+    }
+
+    /// Adds the nodes that are drained of a pod.
+    fn on_node(&self, object: &Object, found: &mut BTreeSet<TargetId>) {
+        if !self.draining.is_empty() && object.key.kind == Kind::pod() {
+            let node = object.text(NODE_NAME);
+            found.extend(node.and_then(|node| self.draining.get(&node)).into_iter().flatten().cloned());
         }
     }
 
@@ -253,24 +255,6 @@ impl WakeIndex {
     }
 }
 
-/// The objects that a target waits for, beside its state.
-#[derive(Clone, Copy, Debug)]
-pub struct Waits<'a> {
-    /// Its kind.
-    pub kind: TargetKind,
-    /// Its name.
-    pub name: &'a str,
-    /// Its plugin's declarations, if one serves.
-    pub registration: Option<&'a Registration>,
-    /// The names that the job's parameters give to objects of relations.
-    pub parameters: &'a [String],
-    /// Its object counts although it is not in flight: it must change before the target may start, or says whether others
-    /// may.
-    pub watched: bool,
-    /// Its own object is gone.
-    pub gone: bool,
-}
-
 /// An object as claims name it.
 pub fn claimed(object: &Object) -> ClaimedObject {
     ClaimedObject { kind: object.key.kind.kind.clone(), name: object.key.name.clone(), uid: object.uid.clone() }
@@ -285,79 +269,13 @@ fn remove_from<T: Ord>(index: &mut BTreeMap<String, BTreeSet<T>>, key: &str, ite
     }
 }
 
-/// The controller that a target waits for, as the index names it; of a DaemonSet, with the node.
-pub(crate) fn place(controller: &RootController) -> String {
-    waiting_at(&controller.uid, controller.node.as_deref())
-}
-
-fn waiting_at(owner: &str, node: Option<&str>) -> String {
-    node.map_or_else(|| owner.to_owned(), |node| format!("{owner}/{node}"))
-}
-
-/// What has the target's own name.
-fn own(target: Waits<'_>) -> Wakers {
-    let name = [target.name.to_owned()].into();
-    match target.kind {
-        TargetKind::Pod => Wakers { names: name, ..Wakers::default() },
-        TargetKind::Node => Wakers { nodes: name, ..Wakers::default() },
-    }
-}
-
-impl Wakers {
-    /// The names, each with its namespace.
-    fn places<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (&'a str, &'a String)> {
-        let named = self.names.iter().map(move |name| (namespace, name));
-        named.chain(self.nodes.iter().map(|name| ("", name)))
-    }
-
-    /// Adds what these extras name.
-    fn named_by_extras<'a>(
-        &mut self,
-        keys: impl IntoIterator<Item = &'a String>,
-        registration: &Registration,
-        state: &TargetState,
-    ) {
-        for (key, name) in keys.into_iter().filter_map(|key| Some((key, state.extra.get(key)?))) {
-            let of_node = registration.kind_of_extra(key) == Kind::node();
-            let names = if of_node { &mut self.nodes } else { &mut self.names };
-            names.insert(name.clone());
-        }
-    }
-}
-
-fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
-    let mut wakers = own(target);
-    let Some(registration) = target.registration else { return wakers };
-    if target.kind == TargetKind::Node {
-        // What a relation points to it with is in the job's namespace.
-        wakers.names.insert(target.name.to_owned());
-    }
-    let by_extra = registration.relations.iter().filter_map(|relation| match &relation.by {
-        RelationKey::Extra(key) => Some(key),
-        _ => None,
-    });
-    wakers.named_by_extras(by_extra.chain(&registration.exclusive_extras), registration, state);
-    wakers.names.extend(target.parameters.iter().cloned());
-    wakers.owned_by_job = registration.relations.iter().any(|relation| relation.by == RelationKey::OwnerIsJob);
-    let chosen = registration.exclusive_extras.iter().any(|key| state.extra.contains_key(key));
-    if !chosen && registration.same_controller().is_some() {
-        let asked: Option<Timestamp> = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
-        let owner = RootController::of(state).map(|controller| place(&controller));
-        let stage = match (target.gone, asked) {
-            (true, _) => Stage::Gone,
-            (false, Some(_)) => Stage::Asked,
-            (false, None) => Stage::There,
-        };
-        wakers.owner = owner.map(|owner| (owner, stage, asked.or(state.start)));
-    }
-    wakers
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::job::state::Progress;
+    use crate::plugin::manifest::TargetKind;
     use crate::plugin::proposal::Relation;
 
     fn registration() -> Registration {
@@ -395,7 +313,15 @@ mod tests {
 
     fn waits<'a>(name: &'a str, registration: &'a Registration) -> Waits<'a> {
         let kind = TargetKind::Pod;
-        Waits { kind, name, registration: Some(registration), parameters: &[], watched: false, gone: true }
+        Waits {
+            kind,
+            name,
+            registration: Some(registration),
+            parameters: &[],
+            watched: false,
+            gone: true,
+            releasing: false,
+        }
     }
 
     fn woken(index: &WakeIndex, change: &Change) -> Vec<u32> {

@@ -24,6 +24,7 @@ use oarlock_core::job::key::JobKey;
 use oarlock_core::job::time::after_seconds;
 use oarlock_core::plugin::lookup::PluginLookup;
 use oarlock_core::round::memory::JobMemory;
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_core::shared::reads::ServedKinds;
 use oarlock_core::shared::tables::SharedTables;
 use oarlock_core::shared::write_queue::WriteQueue;
@@ -84,6 +85,8 @@ pub(crate) struct Bench {
     pub(crate) namespace_terminating: bool,
     /// The namespace has the label for jobs on nodes.
     pub(crate) node_operations: bool,
+    /// Where pods of tasks are made.
+    pub(crate) tasks: Arc<TaskSettings>,
     /// Rounds in a row whose record was not written.
     pub(crate) tries: u32,
     /// Entries that leave at once; the others wait for [`Bench::send`].
@@ -127,6 +130,7 @@ impl Bench {
             next: None,
             namespace_terminating: false,
             node_operations: true,
+            tasks: Arc::default(),
             tries: 0,
             wire: usize::MAX,
             visits_in_time: usize::MAX,

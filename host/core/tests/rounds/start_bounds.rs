@@ -33,6 +33,7 @@ fn bounds(fields: &Value, down: &[&str]) -> Vec<(u32, StartBound)> {
         served: bench.served.clone(),
         namespace_terminating: false,
         node_operations: true,
+        tasks: std::sync::Arc::default(),
     };
     let (found, store) = (bench.found.clone(), bench.store.clone());
     let round = Round::begin(&Bench::key(), &observed, &found, &store, &mut bench.memory).unwrap();

@@ -26,6 +26,8 @@ pub(crate) struct Collection<'a> {
     pub(crate) namespace: Option<&'a str>,
     /// A label selector.
     pub(crate) labels: Option<&'a str>,
+    /// A field selector.
+    pub(crate) fields: Option<&'a str>,
 }
 
 /// A whole list as of one version.
@@ -114,6 +116,7 @@ impl Transport {
                 limit: Some(PAGE),
                 continue_token: token,
                 label_selector: from.labels.map(str::to_owned),
+                field_selector: from.fields.map(str::to_owned),
                 ..ListParams::default()
             };
             let failed = |source| ListError::List { resource: resource.to_owned(), source };

@@ -167,7 +167,7 @@ impl<S: ItemSink> Reflector<S> {
     async fn list_and_watch(&self) -> Result<std::convert::Infallible, ReflectError> {
         let resource =
             self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
-        let from = Collection { resource: &resource, namespace: None, labels: None };
+        let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
         let projection = self.sink.projection();
         let listed = self.link.transport.list(from, &projection, |item| self.sink.pick(item)).await;
         let listed = listed.map_err(ReflectError::List)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
+use oarlock_core::cluster::task_pod::{JOB_UID, TASK_FIELDS};
 use oarlock_core::job::key::JobKey;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
@@ -109,9 +110,11 @@ struct Kept {
 }
 
 impl Kept {
-    fn of(pointers: Vec<String>) -> Self {
-        let projection = Arc::new(Projection::of_object(&pointers));
-        Self { pointers, projection }
+    /// Where pods are found by their task, what says how their container fares is read too, and kept of those alone.
+    fn of(kind: &Kind, pointers: Vec<String>, with_tasks: bool) -> Self {
+        let tasks = TASK_FIELDS.iter().filter(|_| with_tasks && *kind == Kind::pod()).map(|field| (*field).to_owned());
+        let read: Vec<String> = pointers.iter().cloned().chain(tasks).collect();
+        Self { pointers, projection: Arc::new(Projection::of_object(&read)) }
     }
 }
 
@@ -126,7 +129,12 @@ impl Objects {
         let mut pointers: BTreeMap<Kind, Vec<String>> =
             read.into_iter().map(|(kind, fields)| (kind, fields.into_iter().collect())).collect();
         pointers.extend(watched.iter().map(|(kind, declared)| (kind.clone(), fields(declared))));
-        let kept = pointers.into_iter().map(|(kind, pointers)| (kind, Arc::new(Kept::of(pointers))));
+        let with_tasks =
+            |kind: &Kind| watched.get(kind).is_some_and(|declared| declared.labels_indexed.contains(JOB_UID));
+        let kept = pointers.into_iter().map(|(kind, pointers)| {
+            let kept = Arc::new(Kept::of(&kind, pointers, with_tasks(&kind)));
+            (kind, kept)
+        });
         *self.kept.write() = kept.collect();
     }
 

@@ -3,6 +3,7 @@
 use http::Method;
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::store::NODE_NAME;
 use oarlock_core::cluster::writes::{Record, Recorded};
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
@@ -137,6 +138,32 @@ async fn a_label_that_was_taken_away_is_noticed_by_a_live_read() {
     let observed = scene.cluster.observe(&job("j"), std::slice::from_ref(&read), Detail::Status).await.unwrap();
     assert!(observed.live.has(&read));
     assert_eq!(scene.cluster.store().labelled(&Kind::pod(), "default", "app", "x").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_node_are_read_live_in_all_namespaces_and_those_that_are_gone_are_dropped() {
+    let scene = Scene::watching().await;
+    let mut declared = pods(&[]);
+    declared.kinds.get_mut(&Kind::pod()).unwrap().fields_indexed.insert(NODE_NAME.to_owned());
+    scene.declare(declared).await;
+    scene.post("/api/v1/namespaces", &json!({"metadata": {"name": "far"}})).await;
+    let pod = |namespace: &str, name: &str, node: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})
+    };
+    for (namespace, name, node) in [("default", "a", "n"), ("default", "b", "n"), ("default", "c", "m")] {
+        scene.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod(namespace, name, node)).await;
+    }
+    scene.until("the pods", |cluster| cluster.store().on_node("n").len() == 2).await;
+    scene.cluster.stop(std::time::Duration::ZERO).await;
+    scene.delete(&format!("{PODS}/a"), &json!({"gracePeriodSeconds": 0})).await;
+    scene.post("/api/v1/namespaces/far/pods", &pod("far", "late", "n")).await;
+    let read = LiveRead::OnNode { node: "n".into() };
+    let observed = scene.cluster.observe(&job("j"), std::slice::from_ref(&read), Detail::Status).await.unwrap();
+    assert!(observed.live.has(&read), "{:?}", observed.live.failed);
+    let names: Vec<_> = scene.cluster.store().on_node("n").iter().map(|pod| pod.key.name.clone()).collect();
+    assert_eq!(names, ["b", "late"]);
 }
 
 #[tokio::test(start_paused = true)]

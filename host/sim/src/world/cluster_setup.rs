@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 use crate::discovery::documents::VERSION;
 
 use super::collaset_crd::collaset_crd;
+use super::reboots::boot_id;
 use super::sets::SetKind;
 use super::writer::is_already_there;
 
@@ -62,7 +63,9 @@ pub enum PrepareFailed {
 pub(crate) async fn prepare(client: &Client, nodes: usize, now: &str) -> Result<(), PrepareFailed> {
     install(client, collaset_crd(), &SetKind::CollaSet.resource()).await?;
     for index in 0..nodes {
-        create_node(client, format!("node-{index}"), now).await?;
+        let name = format!("node-{index}");
+        let made = create_node(client, &name, (&boot_id(&name, 0), now)).await;
+        made.map_err(|source| PrepareFailed::CreateNode { name, source })?;
     }
     Ok(())
 }
@@ -89,30 +92,30 @@ pub(crate) async fn install(client: &Client, definition: Value, resource: &ApiRe
     Ok(())
 }
 
-async fn create_node(client: &Client, name: String, now: &str) -> Result<(), PrepareFailed> {
+/// Creates a node that is Ready, unless there is one of the name.
+pub(crate) async fn create_node(client: &Client, name: &str, (boot_id, now): (&str, &str)) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut node = Node::default();
-    node.metadata.name = Some(name.clone());
-    node.metadata.labels = Some([("kubernetes.io/hostname".to_owned(), name.clone())].into());
-    let failed = |source| PrepareFailed::CreateNode { name: name.clone(), source };
+    node.metadata.name = Some(name.to_owned());
+    node.metadata.labels = Some([("kubernetes.io/hostname".to_owned(), name.to_owned())].into());
     match nodes.create(&PostParams::default(), &node).await {
         Err(source) if is_already_there(&source) => return Ok(()),
-        created => drop(created.map_err(failed)?),
+        created => drop(created?),
     }
-    let status = Patch::Merge(node_status(&name, now));
-    nodes.patch_status(&name, &PatchParams::default(), &status).await.map_err(failed)?;
+    let status = Patch::Merge(node_status(name, boot_id, now));
+    nodes.patch_status(name, &PatchParams::default(), &status).await?;
     // A real server taints a new node as not ready, and a controller, which the world is, takes it off.
     let ready = Patch::Merge(json!({ "spec": { "taints": null } }));
-    nodes.patch(&name, &PatchParams::default(), &ready).await.map(drop).map_err(failed)
+    nodes.patch(name, &PatchParams::default(), &ready).await.map(drop)
 }
 
-fn node_status(name: &str, now: &str) -> Value {
+fn node_status(name: &str, boot_id: &str, now: &str) -> Value {
     let version = format!("v{}.{}.0", VERSION.0, VERSION.1);
     json!({ "status": {
         "addresses": [{ "type": "Hostname", "address": name }],
         "nodeInfo": {
             "kubeletVersion": version, "kubeProxyVersion": "", "containerRuntimeVersion": "none://", "osImage": "in memory",
-            "operatingSystem": "linux", "architecture": "amd64", "kernelVersion": "", "bootID": "", "machineID": "",
+            "operatingSystem": "linux", "architecture": "amd64", "kernelVersion": "", "bootID": boot_id, "machineID": "",
             "systemUUID": "",
         },
         "capacity": { "cpu": "64", "memory": "256Gi", "pods": "10000" },

@@ -10,13 +10,14 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::World;
-use super::cluster_setup::{PrepareFailed, install};
+use super::cluster_setup::{PrepareFailed, create_node, install};
 use super::kruise_crd::{recreate_request_crd, recreate_requests};
 use super::labels;
 use super::ledger::Cause;
 use super::new_objects::anew;
 use super::pauses::{Pause, Scope};
 use super::pod_facts::PodFacts;
+use super::reboots::{Return, boot_id};
 use super::recreate_requests::RequestWatch;
 use super::sets::{SetKey, SetKind};
 use super::wait_until::{Overdue, wait_until};
@@ -113,6 +114,32 @@ impl World {
         let key = ((namespace.to_owned(), pod.to_owned()), container.to_owned());
         self.watches.rounds.faults.lock().remove(&key);
         self.watches.wake_all();
+    }
+
+    /// Adds a node that is Ready and has a boot id, unless there is one of the name.
+    ///
+    /// # Errors
+    /// `PrepareFailed` if the server refuses it.
+    pub async fn add_node(&self, name: &str) -> Result<(), PrepareFailed> {
+        let (rounds, boot_id) = (&self.watches.rounds, boot_id(name, 0));
+        let now = crate::clock::seconds(rounds.clock.now());
+        let made = rounds.writer.within_bound(create_node(&rounds.writer.client, name, (&boot_id, &now))).await;
+        made.map_err(|source| PrepareFailed::CreateNode { name: name.to_owned(), source })
+    }
+
+    /// From now on every check on this node ends with this exit code, whatever its script says.
+    pub fn fail_checks(&self, node: &str, exit_code: i32) {
+        self.watches.rounds.ailments.add(node, exit_code);
+    }
+
+    /// Says how a node comes back from its reboots from now on.
+    pub fn returns(&self, node: &str, how: Return) {
+        self.watches.rounds.reboots.returns(node, how);
+    }
+
+    /// Reboots a node, as a task on it does.
+    pub fn reboot(&self, node: &str) {
+        self.watches.rounds.reboot(node);
     }
 
     /// Sets the size of a set.

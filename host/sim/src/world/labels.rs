@@ -37,3 +37,15 @@ pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub const EVICTED_BY_API: &str = "EvictionByEvictionAPI";
 /// Group and version of the CollaSet.
 pub const KUSION_API: &str = "apps.kusionstack.io/v1alpha1";
+/// On the pod of a task: the name of the task.
+pub const TASK: &str = "oarlock.dev/task";
+/// On the pod of a task: its kind.
+pub const TASK_KIND: &str = "oarlock.dev/task-kind";
+/// The kind of a task that runs a command on its node, once.
+pub const RUN_ON_NODE: &str = "run-on-node";
+/// On the pod of a task: the script.
+pub(crate) const TASK_SCRIPT: &str = "oarlock.dev/script";
+/// On the pod of a task: a command of the host.
+pub(crate) const TASK_BUILTIN: &str = "oarlock.dev/builtin";
+/// On the pod of a task: namespace and name of its job.
+pub(crate) const TASK_JOB: &str = "oarlock.dev/job";

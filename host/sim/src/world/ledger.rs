@@ -1,7 +1,7 @@
-//! The ledger: an append-only list of the physical effects on pods. It is built from watch events alone, so it works
-//! on every API server. The cause of a deletion is known if the world announced it or the eviction API noted it.
+//! The ledger: an append-only list of the physical effects on pods and nodes. Those on pods are built from watch events alone,
+//! so it works on every API server; a reboot is noted where it happens. The cause of a deletion is known if the world announced it or the eviction API noted it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,9 +43,17 @@ pub enum Effect {
         for_origin: Option<String>,
     },
     /// Its containers ran for the first time.
-    PodStarted,
+    PodStarted {
+        /// The name of its node.
+        node: String,
+    },
     /// It was ready for the first time.
     PodReady,
+    /// Its containers ended by themselves.
+    PodEnded {
+        /// The exit code of the first of them.
+        exit_code: i32,
+    },
     /// The eviction API accepted its eviction.
     PodEvicted,
     /// One of its containers was restarted.
@@ -62,6 +70,16 @@ pub enum Effect {
     },
     /// It is gone.
     PodGone,
+    /// A node went down to start again. Such an entry has no namespace, and the node's name and uid.
+    NodeRebooted {
+        /// The number of its reboots, this one included.
+        count: u64,
+    },
+    /// A node is Ready again after a reboot, with another boot id than before. Such an entry is as the one of the reboot.
+    NodeReady {
+        /// The number of its reboots so far.
+        count: u64,
+    },
 }
 
 /// One line of the ledger.
@@ -86,12 +104,15 @@ impl fmt::Display for Entry {
         match effect {
             Effect::PodCreated { for_origin: Some(origin), .. } => write!(f, "created in place of {origin}"),
             Effect::PodCreated { for_origin: None, .. } => f.write_str("created"),
-            Effect::PodStarted => f.write_str("started"),
+            Effect::PodStarted { node } => write!(f, "started on {node}"),
             Effect::PodReady => f.write_str("ready"),
+            Effect::PodEnded { exit_code } => write!(f, "ended ({exit_code})"),
             Effect::PodEvicted => f.write_str("evicted"),
             Effect::ContainerRestarted { container, count } => write!(f, "container {container} restarted ({count})"),
             Effect::PodTerminating { cause } => write!(f, "terminating ({cause:?})"),
             Effect::PodGone => f.write_str("gone"),
+            Effect::NodeRebooted { count } => write!(f, "rebooted ({count})"),
+            Effect::NodeReady { count } => write!(f, "ready after reboot {count}"),
         }
     }
 }
@@ -158,6 +179,23 @@ impl Ledger {
         self.book.lock().announced.insert(uid.to_owned(), cause);
     }
 
+    /// The number of reboots of each node that was rebooted, by name.
+    #[must_use]
+    pub fn reboots(&self) -> BTreeMap<String, u64> {
+        let book = self.book.lock();
+        let counted = |entry: &Entry| match entry.effect {
+            Effect::NodeRebooted { count } => Some((entry.name.clone(), count)),
+            _ => None,
+        };
+        book.entries.iter().filter_map(counted).collect()
+    }
+
+    /// Records an effect on a node, as (name, uid).
+    pub(crate) fn note(&self, (name, uid): (&str, &str), effect: Effect) {
+        let (name, uid) = (name.to_owned(), uid.to_owned());
+        self.write(|book, time| book.entries.push(Entry { time, namespace: String::new(), name, uid, effect }));
+    }
+
     /// Records the effects that a new version of a pod shows.
     pub(crate) fn saw(&self, pod: &Pod) {
         self.write(|book, time| book.saw(pod, time));
@@ -216,12 +254,24 @@ mod tests {
             effects,
             [
                 Effect::PodCreated { owner: Some("rs".into()), for_origin: None },
-                Effect::PodStarted,
+                Effect::PodStarted { node: String::new() },
                 Effect::PodReady,
                 Effect::PodTerminating { cause: Cause::Unknown },
                 Effect::PodGone,
             ]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_ends_by_itself_is_told_with_its_node_and_its_exit_code() {
+        let ledger = Ledger::default();
+        let seen = pod("a").node("node-1");
+        ledger.saw(&seen.clone().0);
+        ledger.saw(&seen.clone().ended(3).0);
+        ledger.saw(&seen.ended(3).terminating().0);
+        let effects: Vec<Effect> = ledger.entries().into_iter().map(|entry| entry.effect).collect();
+        assert_eq!(effects[1], Effect::PodStarted { node: "node-1".into() });
+        assert_eq!(effects[3..], [Effect::PodEnded { exit_code: 3 }, Effect::PodTerminating { cause: Cause::Unknown }]);
     }
 
     #[tokio::test(start_paused = true)]

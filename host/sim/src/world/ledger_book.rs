@@ -18,6 +18,7 @@ struct Life {
     owner_keeps_names: bool,
     started: bool,
     ready: bool,
+    ended: bool,
     evicted: bool,
     terminating: bool,
     gone: bool,
@@ -51,8 +52,11 @@ impl Book {
                 news.push(effect);
             }
         };
-        note(&mut life.started, pod.phase() == "Running", Effect::PodStarted);
+        let node = pod.node().unwrap_or_default().to_owned();
+        note(&mut life.started, pod.phase() == "Running", Effect::PodStarted { node });
         note(&mut life.ready, pod.is_ready(), Effect::PodReady);
+        let exit_code = exit_code_of(pod);
+        note(&mut life.ended, exit_code.is_some(), Effect::PodEnded { exit_code: exit_code.unwrap_or_default() });
         note(&mut life.evicted, pod.is_evicted(), Effect::PodEvicted);
         let cause = if life.evicted { Some(Cause::Evicted) } else { self.announced.get(uid).copied() };
         let terminating = Effect::PodTerminating { cause: cause.unwrap_or(Cause::Unknown) };
@@ -148,6 +152,12 @@ impl Book {
         let (namespace, name) = (namespace.clone(), name.clone());
         self.entries.push(Entry { time, namespace, name, uid: uid.to_owned(), effect });
     }
+}
+
+/// The exit code of the first container of a pod that has ended by itself.
+fn exit_code_of(pod: &Pod) -> Option<i32> {
+    let first = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    first.state.as_ref()?.terminated.as_ref().filter(|_| pod.is_finished()).map(|terminated| terminated.exit_code)
 }
 
 /// Each container of a pod with the number of its restarts.

@@ -82,9 +82,12 @@ pub(crate) fn judge(entries: &[Entry], targets: &[(String, String)]) -> LedgerCh
                 lost.insert(&entry.uid, &entry.name);
             }
             Effect::PodCreated { for_origin: None, .. }
-            | Effect::PodStarted
+            | Effect::PodStarted { .. }
             | Effect::PodReady
+            | Effect::PodEnded { .. }
             | Effect::ContainerRestarted { .. }
+            | Effect::NodeRebooted { .. }
+            | Effect::NodeReady { .. }
             | Effect::PodEvicted => {}
         }
     }

@@ -1,8 +1,8 @@
-//! Durations of the steps by which the world takes part in operations on pods.
+//! Durations of the steps by which the world takes part in operations on pods and nodes.
 
 use super::random::Span;
 
-/// Durations of the steps by which the world takes part in operations on pods.
+/// Durations of the steps by which the world takes part in operations on pods and nodes.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationTimings {
     /// From `pre-check` or `post-check` until the rules have passed.
@@ -13,6 +13,10 @@ pub struct OperationTimings {
     pub accept: Span,
     /// From there until the containers have stopped and run again.
     pub stop: Span,
+    /// From a command to reboot until the node goes down.
+    pub reboot_notice: Span,
+    /// From there until it is up again.
+    pub reboot: Span,
 }
 
 impl Default for OperationTimings {
@@ -22,6 +26,8 @@ impl Default for OperationTimings {
             drain: Span::millis(50, 300),
             accept: Span::millis(10, 50),
             stop: Span::millis(100, 500),
+            reboot_notice: Span::millis(50, 150),
+            reboot: Span::millis(800, 1_500),
         }
     }
 }

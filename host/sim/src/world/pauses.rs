@@ -14,6 +14,8 @@ pub enum Pause {
     Creation,
     /// Pods get no node: they stay Pending, and a deletion ends them at once.
     Scheduling,
+    /// Kubelets do not start the pods of tasks.
+    Tasks,
     /// Pods that run do not become ready.
     Readiness,
     /// Pods are not ready, those that were lose it.

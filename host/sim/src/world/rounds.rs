@@ -21,9 +21,11 @@ use super::deciders::kubelet::{self, Stage, Timings};
 use super::deciders::lifecycle::StepKind;
 use super::deciders::replicas::{replica_set, stateful_set};
 use super::labels;
+use super::node_tasks::{Ailments, Markers};
 use super::operation_timings::OperationTimings;
 use super::pauses::{Pause, Pauses};
 use super::pod_facts::PodFacts;
+use super::reboots::Reboots;
 use super::recreate_requests::RecreateRequests;
 use super::recreate_rounds::RecreateDelay;
 use super::sets::{SetKey, SetKind, SetView};
@@ -44,6 +46,8 @@ pub(crate) enum WorkKey {
     Set(SetKey),
     /// A ContainerRecreateRequest: Kruise.
     Request(Place),
+    /// A node that reboots, by its name.
+    Node(String),
 }
 
 /// Everything that a round reads and writes.
@@ -56,7 +60,11 @@ pub(crate) struct Rounds {
     pub(crate) clock: Arc<dyn Clock>,
     /// Steps of lifecycles that are possible, by place and uid of their pod.
     pub(crate) lifecycle_since: Since<(Place, String), StepKind>,
+    /// The commands that were begun on nodes.
+    pub(crate) markers: Markers,
+    pub(crate) ailments: Ailments,
     pub(crate) requests: RecreateRequests,
+    pub(crate) reboots: Reboots,
     /// Steps of requests that are possible, by their place and uid.
     pub(crate) recreate_since: Since<(Place, String), RecreateDelay>,
     /// Why a container of a pod cannot be restarted.
@@ -86,7 +94,10 @@ impl Rounds {
             operations,
             clock,
             lifecycle_since: Since::default(),
+            markers: Markers::default(),
+            ailments: Ailments::default(),
             requests: RecreateRequests::default(),
+            reboots: Reboots::default(),
             recreate_since: Since::default(),
             faults: Mutex::default(),
             entered: Mutex::default(),
@@ -100,6 +111,7 @@ impl Rounds {
             WorkKey::Pod(place) => self.pod_round(&place).await,
             WorkKey::Set(key) => self.set_round(&key).await,
             WorkKey::Request(place) => self.recreate_round(&place).await,
+            WorkKey::Node(name) => self.node_round(&name).await,
         }
     }
 
@@ -122,12 +134,17 @@ impl Rounds {
         let stage = kubelet::stage(pod, holds(Pause::Health));
         let is_held = match stage {
             Stage::Unscheduled => holds(Pause::Scheduling),
+            Stage::Starting => pod.bears(labels::TASK) && holds(Pause::Tasks),
             Stage::Unready => holds(Pause::Readiness),
             Stage::Terminating => holds(Pause::Termination),
             _ => false,
         };
-        if is_held {
+        if is_held || pod.node().is_some_and(|node| self.reboots.is_down(node)) {
             return None;
+        }
+        if let Some(time) = Self::task_time(pod, stage) {
+            let wait = (self.entered_at(place, pod, stage) + time).saturating_duration_since(Instant::now());
+            return if wait.is_zero() { told(self.finish_task(pod).await) } else { Some(wait) };
         }
         let due = self.entered_at(place, pod, stage) + kubelet::stay(pod, stage, &self.timings, self.writer.random);
         let wait = due.saturating_duration_since(Instant::now());
@@ -153,7 +170,10 @@ impl Rounds {
         match stage {
             Stage::Settled => Ok(()),
             Stage::Unscheduled => self.schedule(pod).await,
-            Stage::Starting => self.write_status(pod, false).await,
+            Stage::Starting => match self.begin_task(pod).await {
+                Some(begun) => begun,
+                None => self.write_status(pod, false).await,
+            },
             Stage::Unready => self.write_status(pod, true).await,
             Stage::Failing => self.write_status(pod, false).await,
             Stage::Unavailable => {
@@ -164,7 +184,7 @@ impl Rounds {
         }
     }
 
-    async fn write_status(&self, pod: &Pod, is_ready: bool) -> Result<(), WriteFailed> {
+    pub(crate) async fn write_status(&self, pod: &Pod, is_ready: bool) -> Result<(), WriteFailed> {
         let now = self.clock.now();
         let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
         let meta = json!({ "uid": pod.uid(), "resourceVersion": pod.metadata.resource_version });

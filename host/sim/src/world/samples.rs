@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -67,6 +69,18 @@ impl SamplePod {
             ..PodCondition::default()
         });
         self
+    }
+    pub(crate) fn node(mut self, name: &str) -> Self {
+        self.0.spec.get_or_insert_default().node_name = Some(name.to_owned());
+        self
+    }
+    /// Its container has ended by itself.
+    pub(crate) fn ended(mut self, exit_code: i32) -> Self {
+        let terminated = ContainerStateTerminated { exit_code, ..ContainerStateTerminated::default() };
+        let state = ContainerState { terminated: Some(terminated), ..ContainerState::default() };
+        let container = ContainerStatus { state: Some(state), ..ContainerStatus::default() };
+        self.0.status.get_or_insert_default().container_statuses = Some(vec![container]);
+        self.phase(if exit_code == 0 { "Succeeded" } else { "Failed" })
     }
     pub(crate) fn member(self) -> Member {
         Member { is_leaving: self.0.metadata.deletion_timestamp.is_some(), pod: Arc::new(self.0) }

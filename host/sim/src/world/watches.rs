@@ -10,6 +10,7 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
+use super::labels;
 use super::pod_facts::PodFacts;
 use super::queue::Queue;
 use super::rounds::{Rounds, WorkKey};
@@ -54,7 +55,7 @@ impl PodWatch {
             }
             Event::Apply(pod) => self.applied(pod),
             Event::Delete(pod) => {
-                if self.watches.looks_after(pod.pod_namespace()) {
+                if self.watches.looks_after_pod(&pod) {
                     rounds.writer.ledger.saw_gone(&pod);
                     self.watches.wake_pod(rounds.store.remove_pod(&pod));
                 }
@@ -69,7 +70,7 @@ impl PodWatch {
     }
 
     fn applied(&self, pod: Pod) {
-        if self.watches.looks_after(pod.pod_namespace()) {
+        if self.watches.looks_after_pod(&pod) {
             self.watches.rounds.writer.ledger.saw(&pod);
             self.watches.wake_pod(self.watches.rounds.store.put_pod(pod));
         }
@@ -122,6 +123,13 @@ impl SetWatch {
 impl Watches {
     pub(crate) fn looks_after(&self, namespace: &str) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(namespace)
+    }
+
+    /// The pod of a task belongs to whoever looks after its job.
+    fn looks_after_pod(&self, pod: &Pod) -> bool {
+        let job = pod.metadata.annotations.as_ref().and_then(|all| all.get(labels::TASK_JOB));
+        let namespace = job.filter(|_| pod.bears(labels::TASK)).and_then(|job| Some(job.split_once('/')?.0));
+        self.looks_after(namespace.unwrap_or(pod.pod_namespace()))
     }
 
     /// Wakes everything, for instance after a pause ended.

@@ -45,6 +45,8 @@ pub(crate) enum WriteFailed {
     WriteSetStatus { set: SetKey, source: kube::Error },
     #[error("failed to bring ContainerRecreateRequest {name} on")]
     ChangeRequest { name: String, source: kube::Error },
+    #[error("failed to bring node {name} on in its reboot")]
+    ChangeNode { name: String, source: kube::Error },
     #[error("failed to bring pod {name} to its next stage")]
     AdvancePod { name: String, source: kube::Error },
 }

@@ -84,6 +84,43 @@ impl Play {
         }
     }
 
+    /// Applies a job on nodes, once the admission policy has seen the label of its namespace.
+    pub(super) async fn apply_to_nodes(&self, yaml: &str) -> anyhow::Result<()> {
+        self.screen.command("kubectl apply -f -", yaml).await?;
+        let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
+        loop {
+            match self.user.apply(yaml).await {
+                Err(_) if tokio::time::Instant::now() < deadline => tokio::time::sleep(LOOK_EVERY).await,
+                applied => return applied,
+            }
+        }
+    }
+
+    /// Shows the targets of a job and all nodes until `until` holds.
+    pub(super) async fn watch_nodes(
+        &self,
+        job: &str,
+        what: &str,
+        until: impl Fn(&Snapshot) -> bool,
+    ) -> anyhow::Result<Snapshot> {
+        let mut view = self.screen.view()?;
+        let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
+        loop {
+            let now = Snapshot::of_nodes(&self.user.nodes().await?, &self.user.job(job).await?);
+            view.show(&now)?;
+            if until(&now) {
+                view.close()?;
+                return Ok(now);
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!(
+                    "timed out after {ACT_ENDS_WITHIN:?} waiting for {what} of job {job}; run with --log info to see why"
+                );
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     /// Waits until a condition of the job has a reason.
     pub(super) async fn wait_for_condition(&self, job: &str, kind: &str, reason: &str) -> anyhow::Result<()> {
         let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;

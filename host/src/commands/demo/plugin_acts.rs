@@ -19,6 +19,7 @@ pub(super) const SCENERY: Scenery = Scenery {
     grants: include_str!("../../../manifests/demo-grants.yaml"),
     collaset: 3,
     deployment: 3,
+    nodes: 3,
     kruise: false,
 };
 

@@ -4,15 +4,14 @@
 //! came of it is judged by the versions of the pods and by the world's ledger ([`observed`]), never by a job's status.
 
 mod careful;
-mod checks;
 mod observed;
 mod restart;
 mod rolling;
 
 use std::time::Duration;
 
-use self::checks::Checks;
 use self::observed::Observations;
+use super::checks::Checks;
 use super::play::Play;
 use super::stage::Scenery;
 
@@ -22,6 +21,7 @@ pub(super) const SCENERY: Scenery = Scenery {
     grants: include_str!("../../../../plugins/restart/grant.yaml"),
     collaset: 5,
     deployment: 6,
+    nodes: 3,
     kruise: true,
 };
 

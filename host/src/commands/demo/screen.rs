@@ -103,7 +103,7 @@ impl View<'_> {
 /// Both tables, as kubectl would print them.
 fn tables(now: &Snapshot) -> String {
     let mut pods = Table::new();
-    pods.load_preset(presets::NOTHING).set_header(["POD", "READY", "STATUS", ""]);
+    pods.load_preset(presets::NOTHING).set_header([now.shows.noun().to_uppercase().as_str(), "READY", "STATUS", ""]);
     for row in &now.pods {
         pods.add_row([&row.name, &row.ready, &row.status, &row.part]);
     }
@@ -118,11 +118,12 @@ fn tables(now: &Snapshot) -> String {
 /// One line for each thing that differs.
 fn changes(before: &Snapshot, now: &Snapshot) -> Vec<String> {
     let mut lines = Vec::new();
+    let noun = now.shows.noun();
     for row in now.pods.iter().filter(|row| !before.pods.contains(row)) {
-        lines.push(format!("pod    {:<22} {:<4} {:<18} {}", row.name, row.ready, row.status, row.part));
+        lines.push(format!("{noun:<6} {:<22} {:<4} {:<18} {}", row.name, row.ready, row.status, row.part));
     }
     for row in before.pods.iter().filter(|old| now.pods.iter().all(|row| row.name != old.name)) {
-        lines.push(format!("pod    {:<22} {:<4} {}", row.name, "", "gone"));
+        lines.push(format!("{noun:<6} {:<22} {:<4} {}", row.name, "", "gone"));
     }
     for row in now.targets.iter().filter(|row| !before.targets.contains(row)) {
         lines.push(format!("target {:<22} {:<4} {:<18} {}", row.name, "", row.progress, row.detail));
@@ -150,11 +151,13 @@ mod tests {
             pods: vec![pod("a", "Running"), pod("b", "Running")],
             targets: vec![target("Pending")],
             progress: progress.clone(),
+            ..Snapshot::default()
         };
         let now = Snapshot {
             pods: vec![pod("b", "Terminating"), pod("c", "Running")],
             targets: vec![target("Pending")],
             progress,
+            ..Snapshot::default()
         };
         let words: Vec<Vec<String>> =
             changes(&before, &now).iter().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
@@ -166,8 +169,7 @@ mod tests {
 
     #[test]
     fn the_tables_name_every_pod_and_every_target() {
-        let now =
-            Snapshot { pods: vec![pod("b", "Running")], targets: vec![target("Failed")], progress: String::new() };
+        let now = Snapshot { pods: vec![pod("b", "Running")], targets: vec![target("Failed")], ..Snapshot::default() };
         let text = tables(&now);
         assert!(
             text.contains("b") && text.contains("Running") && text.contains("TARGET") && text.contains("Failed"),

@@ -1,13 +1,15 @@
 //! One moment of the cluster as a user sees it: pods and the targets of a job, as rows of text. Pure.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use oarlock_api::{OperationJob, TargetDetail};
 use oarlock_sim::world::labels;
 
 /// One moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// The pods of one set, oldest first.
+    /// What the first rows are.
+    pub(super) shows: Shows,
+    /// The pods of one set, oldest first, or the nodes.
     pub(super) pods: Vec<PodRow>,
     /// The targets of one job, in its order.
     pub(super) targets: Vec<TargetRow>,
@@ -15,7 +17,27 @@ pub(super) struct Snapshot {
     pub(super) progress: String,
 }
 
-/// A line of `kubectl get pods`.
+/// What is shown beside the targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shows {
+    /// Pods.
+    #[default]
+    Pods,
+    /// Nodes.
+    Nodes,
+}
+
+impl Shows {
+    /// One of them, in a word.
+    pub(super) fn noun(self) -> &'static str {
+        match self {
+            Self::Pods => "pod",
+            Self::Nodes => "node",
+        }
+    }
+}
+
+/// A line of `kubectl get pods` or `kubectl get nodes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PodRow {
     pub(super) name: String,
@@ -43,6 +65,16 @@ impl TargetRow {
 
 impl Snapshot {
     pub(super) fn of(pods: &[Pod], job: &OperationJob) -> Self {
+        let rows = |details: &[TargetDetail]| pods.iter().map(|pod| pod_row(pod, details, job)).collect();
+        Self::with(Shows::Pods, rows, job)
+    }
+
+    /// The same of nodes.
+    pub(super) fn of_nodes(nodes: &[Node], job: &OperationJob) -> Self {
+        Self::with(Shows::Nodes, |_| nodes.iter().map(node_row).collect(), job)
+    }
+
+    fn with(shows: Shows, rows: impl FnOnce(&[TargetDetail]) -> Vec<PodRow>, job: &OperationJob) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let details = status.target_details.unwrap_or_default();
         // Those of a selector are named in the status alone.
@@ -52,8 +84,8 @@ impl Snapshot {
         }
         let row = |name: &&str| target_row(name, details.iter().find(|detail| detail.name == **name));
         let targets = names.iter().map(row).collect();
-        let pods = pods.iter().map(|pod| pod_row(pod, &details, job)).collect();
-        Self { pods, targets, progress: status.progress.unwrap_or_default() }
+        let pods = rows(&details);
+        Self { shows, pods, targets, progress: status.progress.unwrap_or_default() }
     }
 
     /// The number of ended targets.
@@ -85,6 +117,19 @@ fn target_row(name: &str, detail: Option<&TargetDetail>) -> TargetRow {
 
 fn new_pod(detail: &TargetDetail) -> Option<&str> {
     detail.extra_info.as_ref()?.get("NewPod").map(String::as_str)
+}
+
+fn node_row(node: &Node) -> PodRow {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    let ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+    let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    let words = [if ready { "Ready" } else { "NotReady" }, if cordoned { "SchedulingDisabled" } else { "" }];
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let boot_id = status.node_info.map(|info| info.boot_id).unwrap_or_default();
+    // The last digits tell boot ids of this world apart.
+    let boot_id: String = boot_id.chars().skip(24).collect();
+    PodRow { name, ready: String::new(), status: words.join(","), part: format!("boot id ...{boot_id}") }
 }
 
 fn pod_row(pod: &Pod, details: &[TargetDetail], job: &OperationJob) -> PodRow {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use kube::Client;
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_sim::world::{Ledger, Span, Timings, World};
 use oarlock_wasm::{PluginState, PluginStatus, Plugins};
 use tokio::task::JoinHandle;
@@ -35,6 +36,8 @@ pub(super) struct Scenery {
     pub(super) collaset: usize,
     /// Pods of the Deployment `web`.
     pub(super) deployment: usize,
+    /// Nodes of the world.
+    pub(super) nodes: usize,
     /// OpenKruise is installed.
     pub(super) kruise: bool,
 }
@@ -58,13 +61,13 @@ pub(super) struct Stage {
 impl Stage {
     /// Sets everything up: the host runs and serves nothing.
     pub(super) async fn set(scenery: Scenery, plugins_from: PathBuf, hurried: bool) -> anyhow::Result<Self> {
-        let Scenery { plugins, grants, collaset, deployment, kruise } = scenery;
+        let Scenery { plugins, grants, collaset, deployment, nodes, kruise } = scenery;
         check_plugins(&plugins_from, plugins)?;
         let scratch = Scratch::new()?;
         let directory = scratch.path().join("plugins");
         std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{grants}"))?;
-        let furnishing = Furnishing { timings: timings(hurried), foo: collaset, web: deployment };
+        let furnishing = Furnishing { timings: timings(hurried), foo: collaset, web: deployment, nodes };
         let furnished = InMemory::start(furnishing).await?;
         if kruise {
             furnished.world.install_kruise().await.context("OpenKruise cannot be installed")?;
@@ -77,6 +80,7 @@ impl Stage {
             identity: made_up_identity(),
             namespace: HOST_NAMESPACE.to_owned(),
             resync: RESYNC,
+            tasks: TaskSettings::default(),
             memory_limit: None,
         })
         .await?;

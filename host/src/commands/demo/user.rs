@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
@@ -69,6 +70,41 @@ impl User {
         let failed = || format!("cannot read job {name}");
         let object = self.jobs().get(name).await.with_context(failed)?;
         serde_json::from_value(serde_json::to_value(object).with_context(failed)?).with_context(failed)
+    }
+
+    /// `kubectl label namespace NAMESPACE oarlock.dev/node-operations=true`.
+    pub(super) async fn allow_node_operations(&self) -> anyhow::Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"oarlock.dev/node-operations": "true"}}}));
+        let patched = namespaces.patch(NAMESPACE, &PatchParams::default(), &patch).await;
+        patched.map(drop).context("cannot label the namespace")
+    }
+
+    /// `kubectl cordon NODE` and `kubectl uncordon NODE`.
+    pub(super) async fn cordon(&self, node: &str, cordoned: bool) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
+        let patched = nodes.patch(node, &PatchParams::default(), &patch).await;
+        patched.map(drop).with_context(|| format!("cannot cordon {node}"))
+    }
+
+    /// `kubectl create pdb APP`, or a change of how many of its pods have to stay.
+    pub(super) async fn budget(&self, app: &str, min_available: i32) -> anyhow::Result<()> {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), NAMESPACE);
+        let failed = || format!("cannot write the disruption budget {app}");
+        let spec = json!({"minAvailable": min_available, "selector": {"matchLabels": {"app": app}}});
+        if budgets.get_opt(app).await.with_context(failed)?.is_some() {
+            let patch = Patch::Merge(json!({ "spec": spec }));
+            return budgets.patch(app, &PatchParams::default(), &patch).await.map(drop).with_context(failed);
+        }
+        let budget = serde_json::from_value(json!({"metadata": {"name": app}, "spec": spec})).with_context(failed)?;
+        budgets.create(&PostParams::default(), &budget).await.map(drop).with_context(failed)
+    }
+
+    /// `kubectl get nodes`.
+    pub(super) async fn nodes(&self) -> anyhow::Result<Vec<Node>> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        Ok(nodes.list(&ListParams::default()).await.context("cannot list the nodes")?.items)
     }
 
     /// `kubectl get pods -l app=APP`, oldest first.

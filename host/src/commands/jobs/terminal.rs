@@ -36,7 +36,8 @@ impl Drop for Restored {
 /// Shows the job until it ends or the user leaves.
 pub(super) async fn show(follower: Follower) -> anyhow::Result<Ended> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let terminal = ratatui::try_init().context("cannot use the terminal: `-o text` prints lines instead")?;
+    let terminal =
+        ratatui::try_init().context("cannot use the terminal: `oarlock watch NAME -o text` prints lines instead")?;
     let _restored = Restored;
     let screen = JobScreen::new(follower.view());
     let view = Shown { follower, screen, lost: None };

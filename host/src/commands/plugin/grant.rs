@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use oarlock_core::plugin::grant::{API_VERSION, Grant, KIND};
+use oarlock_core::plugin::grant::{ANY_HOST_PATH, API_VERSION, Grant, KIND};
+use oarlock_core::plugin::manifest::Manifest;
 use serde_json::{Value, json};
 
 use super::{read, refused};
@@ -17,7 +18,8 @@ Examples:
   oarlock plugin grant restart.wasm --namespace shop >> grants.yaml
   oarlock plugin grant restart.wasm --any-version > grants.yaml         for a plugin that you build again and again
 
-It grants all that the plugin asks for: read each `reason` first.";
+It grants all that the plugin asks for: read each `reason` first. Which directories of nodes its checks may read, where it leaves that to
+you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`.";
 
 /// Arguments of `oarlock plugin grant`.
 #[derive(Debug, Args)]
@@ -44,9 +46,16 @@ pub(super) fn run(args: GrantArgs) -> anyhow::Result<ExitCode> {
         digest,
         namespaces: args.namespaces,
         limits: manifest.limits,
-        ..Grant::of_all(&manifest)
+        ..named(&manifest)
     };
     print(&document(&grant)?)
+}
+
+/// The grant of all that a manifest names. Directories of nodes that it leaves to the admin are for him to add.
+fn named(manifest: &Manifest) -> Grant {
+    let mut grant = Grant::of_all(manifest);
+    grant.tasks.iter_mut().for_each(|rule| rule.host_paths.retain(|path| path != ANY_HOST_PATH));
+    grant
 }
 
 /// A grant as a YAML document that can stand after others.
@@ -67,5 +76,22 @@ fn is_default(value: &Value) -> bool {
         Value::Array(values) => values.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_has_the_commands_scripts_and_directories_that_are_asked_for_and_none_that_are_left_to_the_admin() {
+        let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"], "tasks": [
+            {"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
+            {"name": "check-pod", "hostPaths": ["/data", "/"], "reason": "s"}]}"#;
+        let text = document(&named(&Manifest::parse(manifest).unwrap())).unwrap();
+        let read: Value = serde_saphyr::from_str(text.trim_start_matches("---\n")).unwrap();
+        let tasks = json!([{"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
+            {"name": "check-pod", "hostPaths": ["/data"], "reason": "s"}]);
+        assert_eq!(read["spec"]["tasks"], tasks, "{text}");
     }
 }

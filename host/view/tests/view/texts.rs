@@ -130,3 +130,19 @@ fn a_dry_run_is_called_one_everywhere_and_shows_the_plan_of_each_target() {
     let line = change_text(&ViewChange::Job, &view(&dry), at("10:02:00"));
     assert!(line.contains(" Processing (dry run) "), "{line}");
 }
+
+#[test]
+fn drains_and_tasks_are_told_in_words() {
+    let mut job = small();
+    let task = json!({"state": "Failed", "pod": "u", "exitCode": 3, "sha256": "d", "output": "o", "message": "why"});
+    let drain = json!({"state": "Draining", "blocked": ["d/a", "d/b"], "more": 3});
+    let extras = json!({"Drain": drain.to_string(), "Task/check": task.to_string(), "Task/x": "no JSON"});
+    job["status"]["targetDetails"][2]["extraInfo"] = extras;
+    let told = view(&job).targets()[2].detail(at("10:02:00"));
+    assert_eq!(told, "draining, 5 pods stay; task check Failed (exit code 3): why; task x");
+    let waiting = json!({"state": "Waiting", "message": "not started within 300 s"});
+    let extras = json!({"Drain": json!({"state": "Drained"}).to_string(), "Task/check": waiting.to_string()});
+    job["status"]["targetDetails"][2]["extraInfo"] = extras;
+    let told = view(&job).targets()[2].detail(at("10:02:00"));
+    assert_eq!(told, "drained; task check Waiting: not started within 300 s");
+}

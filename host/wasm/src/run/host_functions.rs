@@ -298,9 +298,14 @@ impl jobs::HostTarget for Guest {
         }
     }
 
-    fn task(&mut self, this: Resource<TargetHandle>, _name: String) -> wasmtime::Result<Option<jobs::TaskStatus>> {
-        // This host starts no tasks.
-        self.target(&this).map(|_| None)
+    fn task(&mut self, this: Resource<TargetHandle>, name: String) -> wasmtime::Result<Option<jobs::TaskStatus>> {
+        let task = self.target(&this)?.target.tasks.get(&name).cloned();
+        Ok(task.map(|task| jobs::TaskStatus {
+            state: task.state.to_owned(),
+            exit_code: task.exit_code,
+            output: task.output,
+            message: task.message,
+        }))
     }
 
     fn drop(&mut self, this: Resource<TargetHandle>) -> wasmtime::Result<()> {

@@ -138,6 +138,7 @@ pub(crate) fn visit(action: &str, call: Call, parameters: Value) -> Visit {
         call_try: 1,
         started_ms: NOW_MS - 1000,
         deadline_ms: None,
+        tasks: BTreeMap::new(),
     };
     Visit { job: Arc::new(job), target, call, reads: Arc::new(World::default()) }
 }

@@ -86,6 +86,8 @@ async fn every_answer_of_a_released_contract_is_understood() {
                 Mutation::Delete { propagation: Some(_), .. } => "delete",
                 Mutation::Schedulable { schedulable: false, .. } => "schedulable",
                 Mutation::Taint(taint) if taint.present && taint.effect == "NoSchedule" => "taint",
+                Mutation::Drain(drain) if !drain.force => "drain",
+                Mutation::Task(task) if task.kind == "run-on-node" => "task",
                 Mutation::Other { verb } => verb,
                 other => panic!("{version} {wanted}: {other:?}"),
             };

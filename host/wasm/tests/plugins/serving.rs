@@ -31,7 +31,7 @@ async fn without_a_grant_nothing_serves_and_the_missing_lines_are_named() {
 async fn where_all_is_granted_a_plugin_serves_without_a_grant_and_its_grant_still_configures_it() {
     let plugins = Plugins::start(Options { grant_all: true, ..options() }).await.unwrap();
     let greedy = with_manifest(&component("replace"), |manifest| {
-        manifest["tasks"] = json!([{"name": "run-on-node", "reason": "to look around"}]);
+        manifest["tasks"] = json!([{"name": "run-on-node", "scripts": true, "reason": "to look around"}]);
         manifest["config"] = json!({"type": "object"});
     });
     plugins.publish("replace.wasm", greedy).await;
@@ -58,10 +58,10 @@ async fn a_plugin_that_asks_for_more_than_its_grant_waits_and_its_predecessor_se
     plugins.publish("replace.wasm", version("0.1.0")).await;
     let greedy = with_manifest(&component("replace"), |manifest| {
         manifest["version"] = json!("0.2.0");
-        manifest["tasks"] = json!([{"name": "run-on-node", "reason": "to look around"}]);
+        manifest["tasks"] = json!([{"name": "run-on-node", "scripts": true, "reason": "to look around"}]);
     });
     let status = plugins.publish("replace.wasm", greedy).await.unwrap();
-    assert_eq!(status.missing, ["tasks: [{name: run-on-node}]"]);
+    assert_eq!(status.missing, ["tasks: [{name: run-on-node, scripts: true}]"]);
     assert_eq!(found(&plugins, "Replace", None).unwrap().digest, digest(&version("0.1.0")));
 }
 

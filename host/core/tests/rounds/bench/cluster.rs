@@ -62,7 +62,8 @@ impl Bench {
     pub(crate) fn show_of(&mut self, kind: &Kind, mut document: Value) {
         self.version += 1;
         document["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let Some(object) = Object::slim(&document, kind, &["/status/conditions".to_owned()]) else { return };
+        let fields = ["/status/conditions", "/spec/nodeName", "/spec/volumes", "/status/phase"].map(str::to_owned);
+        let Some(object) = Object::slim(&document, kind, &fields) else { return };
         if let Some(known) = self.store.get(&object.key).filter(|known| known.uid != object.uid) {
             let removed = self.store.remove(Object::clone(&known));
             self.hear(removed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::grant::Grant;
+use oarlock_core::plugin::grant::{Grant, TaskRule};
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Lifecycle;
 use oarlock_core::plugin::manifest::Manifest;
@@ -64,12 +64,14 @@ fn built(parameters: &Value, reads: &[Value], writes: &[Value]) -> PluginLookup 
     }))
 }
 
-/// A plugin that cordons, taints and labels nodes.
+/// A plugin that cordons, taints, labels and drains nodes.
 pub(crate) fn node_plugin() -> PluginLookup {
     let rule = |verb: &str| json!({"verb": verb, "apiVersion": "v1", "kind": "Node", "reason": "r"});
-    let mut writes = ["schedulable", "taint", "metadata"].map(rule);
+    let mut writes = ["schedulable", "taint", "metadata", "drain"].map(rule);
     writes[2]["labels"] = json!(["mark"]);
-    let reads = json!([{"apiVersion": "v1", "kind": "Node", "fields": ["/status/conditions"], "reason": "r"}]);
+    let pods = json!(["/spec/nodeName", "/spec/volumes", "/status/phase"]);
+    let reads = json!([{"apiVersion": "v1", "kind": "Node", "fields": ["/status/conditions"], "reason": "r"},
+        {"apiVersion": "v1", "kind": "Pod", "fields": pods, "reason": "r"}]);
     let manifest = json!({"schema": 1, "name": "reboot", "version": "0.1.0", "action": "Reboot", "target": ["Node"],
         "reads": reads, "writes": writes});
     let grant = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "reboot"},
@@ -80,6 +82,19 @@ pub(crate) fn node_plugin() -> PluginLookup {
         registration: Registration::default(),
         digest: "sha256:2".into(),
     }))
+}
+
+/// The same, which also asks for tasks on them.
+pub(crate) fn task_plugin() -> PluginLookup {
+    let PluginLookup::Serving(info) = node_plugin() else { panic!("it serves") };
+    let mut info = PluginInfo::clone(&info);
+    let rule = |name: &str| TaskRule { name: name.into(), reason: "r".into(), ..TaskRule::default() };
+    let check = TaskRule { host_paths: vec!["/opt".into()], ..rule("check-pod") };
+    let (builtins, scripts) = (vec!["reboot".into()], true);
+    let tasks = [TaskRule { builtins, scripts, ..rule("run-on-node") }, check];
+    info.manifest.tasks = tasks.to_vec();
+    info.grant.tasks = tasks.to_vec();
+    PluginLookup::Serving(info.into())
 }
 
 /// The plugin of all benches, whose targets go through the PodOpsLifecycle.

@@ -72,6 +72,7 @@ impl Bench {
             served: self.served.clone(),
             namespace_terminating: self.namespace_terminating,
             node_operations: self.node_operations,
+            tasks: self.tasks.clone(),
         };
         let (found, store, tables) = (self.found.clone(), self.store.clone(), self.tables.clone());
         let refreshed = refresh(&mut self.memory, &job, &observed);

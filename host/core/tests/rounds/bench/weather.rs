@@ -62,6 +62,11 @@ pub(crate) trait Weather {
     fn goes(&mut self) -> Going {
         Going::Stays
     }
+
+    /// What becomes of the pod of a task that is deleted.
+    fn is_ended(&mut self) -> Going {
+        Going::Gone
+    }
 }
 
 /// Nothing goes wrong.

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::Object;
 use oarlock_core::cluster::writes::{EntryResult, Record, Stopped, StoredShard, Write};
 use oarlock_core::job::time::after_seconds;
+use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 
 use crate::bench::patch::{apply, merge};
@@ -128,6 +129,19 @@ impl Bench {
         })
     }
 
+    fn departs(&mut self, pod: &Object, going: Going) {
+        match going {
+            Going::Stays => {}
+            Going::Terminates(grace) => {
+                let deleted = after_seconds(self.now, grace);
+                let resource_version = self.version.to_string();
+                let (deleted, grace_seconds) = (Some(deleted), Some(grace));
+                self.store.apply(Object { deleted, grace_seconds, resource_version, ..pod.clone() });
+            }
+            Going::Gone => self.vanish_of(&pod.key),
+        }
+    }
+
     /// The cluster's part of a write.
     pub(crate) fn accept(&mut self, write: &Write) -> Option<Stopped> {
         self.version += 1;
@@ -159,16 +173,8 @@ impl Bench {
                 if !write.fits(Some(&seen)) {
                     return Some(Stopped::Conflict);
                 }
-                match self.weather.goes() {
-                    Going::Stays => {}
-                    Going::Terminates(grace) => {
-                        let deleted = after_seconds(self.now, grace);
-                        let resource_version = self.version.to_string();
-                        let (deleted, grace_seconds) = (Some(deleted), Some(grace));
-                        self.store.apply(Object { deleted, grace_seconds, resource_version, ..Object::clone(&seen) });
-                    }
-                    Going::Gone => self.vanish(&pod.name),
-                }
+                let going = self.weather.goes();
+                self.departs(&seen, going);
                 None
             }
             Write::Delete { object, .. } if *object == Self::key().object() => {
@@ -178,6 +184,33 @@ impl Bench {
                 self.job["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
                 self.moved();
                 None
+            }
+            Write::Create { object, body, .. } if object.namespace.as_deref() == Some(TASKS_NAMESPACE) => {
+                let mut document = body.clone();
+                document["metadata"]["uid"] = json!(format!("made-{}", self.version));
+                document["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                document["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+                let made = Object::slim(&document, &object.kind, &[]).unwrap();
+                if self.store.keeps(&object.kind) {
+                    if self.store.get(object).is_none() {
+                        self.store.apply(made);
+                    }
+                } else {
+                    self.unwatched.insert(object.clone(), Arc::new(made));
+                }
+                None
+            }
+            Write::Delete { object, .. } if object.namespace.as_deref() == Some(TASKS_NAMESPACE) => {
+                if self.store.keeps(&object.kind) {
+                    let Some(seen) = self.store.get(object) else { return Some(Stopped::Gone) };
+                    if !write.fits(Some(&seen)) {
+                        return Some(Stopped::Conflict);
+                    }
+                    let going = self.weather.is_ended();
+                    self.departs(&seen, going);
+                    return None;
+                }
+                self.unwatched.remove(object).map_or(Some(Stopped::Gone), |_| None)
             }
             Write::Delete { .. } | Write::Create { .. } => None,
         }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodCondition, PodIP, PodStatus,
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodIP,
+    PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -145,6 +146,27 @@ pub(crate) fn running(pod: &Pod, is_ready: bool, now: Time) -> PodStatus {
     status
 }
 
+/// The status of a pod whose containers were all restarted with their node; one that never restarts them has failed.
+pub(crate) fn restarted(pod: &Pod, now: Time) -> PodStatus {
+    let mut status = running(pod, false, now.clone());
+    let never = pod.spec.as_ref().is_some_and(|spec| spec.restart_policy.as_deref() == Some("Never"));
+    for container in status.container_statuses.iter_mut().flatten() {
+        if never {
+            let reason = Some("Unknown".to_owned());
+            let ended = ContainerStateTerminated { exit_code: 255, reason, ..ContainerStateTerminated::default() };
+            container.state = Some(ContainerState { terminated: Some(ended), ..ContainerState::default() });
+            continue;
+        }
+        container.restart_count = container.restart_count.saturating_add(1);
+        let running = ContainerStateRunning { started_at: Some(now.clone()) };
+        container.state = Some(ContainerState { running: Some(running), ..ContainerState::default() });
+    }
+    if never {
+        status.phase = Some("Failed".to_owned());
+    }
+    status
+}
+
 /// Sets a condition; its transition time moves only when its status does.
 fn set_condition(conditions: &mut Vec<PodCondition>, kind: &str, status: &str, now: &Time) {
     let (old, others): (Vec<_>, Vec<_>) = conditions.drain(..).partition(|condition| condition.type_ == kind);
@@ -221,6 +243,20 @@ mod tests {
         subject.status = Some(status);
         assert_eq!(subject.condition("PodScheduled").unwrap().last_transition_time, Some(early));
         assert!(subject.condition(labels::DISRUPTION_TARGET).is_some());
+    }
+
+    #[test]
+    fn containers_of_a_node_that_restarts_run_again_unless_they_never_restart() {
+        let mut subject = scheduled("a");
+        let spec = subject.spec.get_or_insert_default();
+        spec.containers.push(k8s_openapi::api::core::v1::Container { name: "c".to_owned(), ..Default::default() });
+        subject.status = Some(running(&subject, true, Time(Timestamp::UNIX_EPOCH)));
+        let again = restarted(&subject, Time(Timestamp::MAX));
+        let count = |status: &PodStatus| status.container_statuses.as_ref().unwrap().first().unwrap().restart_count;
+        assert_eq!((again.phase.as_deref(), count(&again)), (Some("Running"), 1));
+        subject.spec.get_or_insert_default().restart_policy = Some("Never".to_owned());
+        let lost = restarted(&subject, Time(Timestamp::MAX));
+        assert_eq!((lost.phase.as_deref(), count(&lost)), (Some("Failed"), 0));
     }
 
     #[test]

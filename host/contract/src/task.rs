@@ -1,0 +1,314 @@
+//! Tasks that plugins ask for: their kinds, and the arguments of each.
+//!
+//! Takes a request as a plugin proposed it; yields the task, or the reason why no host carries it out. May not know how a
+//! task is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::host_path::{is_in, may_be_seen};
+use crate::names::{is_dns_label, is_plain, is_qualified_name, is_quantity, is_variable};
+
+/// The kind of a task that runs a command as root on the target's node.
+pub const RUN_ON_NODE: &str = "run-on-node";
+/// The kind of a task that runs an unprivileged pod on the target's node.
+pub const CHECK_POD: &str = "check-pod";
+/// Most tasks of one target.
+pub const MAX_TASKS: usize = 8;
+/// Longest time of a task, in seconds.
+pub const LONGEST_SECONDS: u32 = 3600;
+/// Time of a task that names none, in seconds.
+const DEFAULT_SECONDS: u32 = 600;
+/// Longest script; it travels in an annotation of its pod, and those have 256 KiB together.
+const MAX_SCRIPT_BYTES: usize = 64 * 1024;
+/// Directory of the script in the pod of a task.
+pub const TASK_DIRECTORY: &str = "/task";
+
+/// A task as a plugin asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TaskRequest {
+    /// Its name, unique for the target: a DNS label.
+    pub name: String,
+    /// Its kind, such as [`RUN_ON_NODE`].
+    pub kind: String,
+    /// The arguments of that kind.
+    pub arguments: Value,
+}
+
+/// A task with its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// A command on the target's node.
+    RunOnNode(RunOnNode),
+    /// A pod on the target's node.
+    CheckPod(Box<CheckPod>),
+}
+
+/// A command that runs once on a node, as root.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RunOnNode {
+    /// One of the host's own commands.
+    pub builtin: Option<Builtin>,
+    /// A script of the plugin.
+    pub script: Option<Script>,
+    /// Time after which it is ended, in seconds.
+    #[serde(default = "default_seconds")]
+    pub timeout_seconds: u32,
+    /// It does nothing on a node that has another boot id.
+    pub expect_boot_id: Option<String>,
+}
+
+/// A command of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Builtin {
+    /// Reboots the node, 3 s after it has said so.
+    Reboot,
+}
+
+impl Builtin {
+    /// The word of the arguments.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Reboot => "reboot",
+        }
+    }
+}
+
+/// A script and what runs it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Script {
+    /// Its text.
+    pub text: String,
+    /// Path of a program on the node that is given the path of the script.
+    #[serde(default = "shell")]
+    pub interpreter: String,
+}
+
+/// A pod that checks a node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CheckPod {
+    /// Its image.
+    pub image: String,
+    /// A script that `/bin/sh` of the image runs.
+    pub script: Option<String>,
+    /// The command, in place of a script; none means that of the image.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Arguments of the script or the command.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// What it requests and may use, by resource.
+    #[serde(default)]
+    pub resources: BTreeMap<String, String>,
+    /// Variables of its environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Size of `/dev/shm`.
+    pub shared_memory: Option<String>,
+    /// Directories of the node that it reads, at the same paths.
+    #[serde(default)]
+    pub host_paths: Vec<String>,
+    /// It tolerates every taint.
+    #[serde(default)]
+    pub tolerate_all: bool,
+    /// Time after which it is ended, in seconds.
+    #[serde(default = "default_seconds")]
+    pub timeout_seconds: u32,
+}
+
+fn default_seconds() -> u32 {
+    DEFAULT_SECONDS
+}
+
+fn shell() -> String {
+    "/bin/sh".to_owned()
+}
+
+impl TaskRequest {
+    /// The task.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the request, and the fix.
+    pub fn task(&self) -> Result<Task, String> {
+        if !is_dns_label(&self.name) {
+            return Err("its name must be a DNS label".to_owned());
+        }
+        let unread = |error: serde_json::Error| format!("its arguments cannot be read: {error}");
+        match self.kind.as_str() {
+            RUN_ON_NODE => {
+                let task = RunOnNode::deserialize(&self.arguments).map_err(unread)?;
+                task.check().map(|()| Task::RunOnNode(task))
+            }
+            CHECK_POD => {
+                let task = CheckPod::deserialize(&self.arguments).map_err(unread)?;
+                task.check().map(|()| Task::CheckPod(Box::new(task)))
+            }
+            _ => Err(format!("this host offers the kinds {RUN_ON_NODE} and {CHECK_POD}")),
+        }
+    }
+}
+
+fn check_seconds(seconds: u32) -> Result<(), String> {
+    if (1..=LONGEST_SECONDS).contains(&seconds) {
+        return Ok(());
+    }
+    Err(format!("`timeoutSeconds: {seconds}` is not between 1 and {LONGEST_SECONDS}"))
+}
+
+fn check_script(text: &str) -> Result<(), String> {
+    if text.len() <= MAX_SCRIPT_BYTES && !text.contains('\0') {
+        return Ok(());
+    }
+    Err(format!("the script has {} bytes; at most {MAX_SCRIPT_BYTES} are taken, and no NUL", text.len()))
+}
+
+impl RunOnNode {
+    fn check(&self) -> Result<(), String> {
+        check_seconds(self.timeout_seconds)?;
+        match (&self.builtin, &self.script) {
+            (Some(_), None) => {}
+            (None, Some(script)) => {
+                check_script(&script.text)?;
+                if !script.interpreter.starts_with('/') || !is_plain(&script.interpreter) {
+                    return Err(format!("the interpreter {:?} is not an absolute path", script.interpreter));
+                }
+            }
+            _ => return Err("give it either `builtin` or `script`".to_owned()),
+        }
+        let is_id =
+            |id: &str| !id.is_empty() && id.len() <= 64 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+        match self.expect_boot_id.as_deref().filter(|id| !is_id(id)) {
+            Some(id) => Err(format!("`expectBootId` {id:?} is no boot id")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl CheckPod {
+    fn check(&self) -> Result<(), String> {
+        check_seconds(self.timeout_seconds)?;
+        if self.image.is_empty() || !is_plain(&self.image) {
+            return Err("it names no `image`".to_owned());
+        }
+        if self.script.is_some() && !self.command.is_empty() {
+            return Err("give it either `script` or `command`".to_owned());
+        }
+        self.script.as_deref().map_or(Ok(()), check_script)?;
+        if let Some(name) = self.env.keys().find(|name| !is_variable(name)) {
+            return Err(format!("`env` {name:?} is no name of a variable: printable ASCII without `=`"));
+        }
+        for (resource, amount) in &self.resources {
+            if !is_qualified_name(resource) {
+                return Err(format!("`resources` {resource:?} is no name of a resource"));
+            }
+            if !is_quantity(amount) {
+                return Err(format!("`resources` {resource}: {amount:?} is no quantity such as `500m` or `256Mi`"));
+            }
+        }
+        if let Some(size) = self.shared_memory.as_deref().filter(|size| !is_quantity(size)) {
+            return Err(format!("`sharedMemory` {size:?} is no quantity such as `256Mi`"));
+        }
+        self.check_host_paths()
+    }
+
+    fn check_host_paths(&self) -> Result<(), String> {
+        let mut known = BTreeSet::new();
+        for path in &self.host_paths {
+            if !may_be_seen(path) {
+                return Err(format!("no check may see {path:?} of the node"));
+            }
+            if self.script.is_some() && is_in(TASK_DIRECTORY, path) {
+                return Err(format!("`hostPaths` {path:?} lies where its script is, in {TASK_DIRECTORY}"));
+            }
+            if !known.insert(path) {
+                return Err(format!("`hostPaths` has {path:?} twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn asked(kind: &str, arguments: Value) -> Result<Task, String> {
+        TaskRequest { name: "t".into(), kind: kind.into(), arguments }.task()
+    }
+
+    #[test]
+    fn a_script_runs_in_a_shell_for_ten_minutes_unless_it_says_otherwise() {
+        let Ok(Task::RunOnNode(task)) = asked(RUN_ON_NODE, json!({"script": {"text": "true"}})) else { panic!() };
+        let script = Script { text: "true".into(), interpreter: "/bin/sh".into() };
+        assert_eq!((task.script, task.timeout_seconds, task.expect_boot_id), (Some(script), 600, None));
+        let reboot = json!({"builtin": "reboot", "timeoutSeconds": 60, "expectBootId": "0a-1f"});
+        assert!(matches!(asked(RUN_ON_NODE, reboot), Ok(Task::RunOnNode(RunOnNode { builtin: Some(_), .. }))));
+    }
+
+    #[test]
+    fn what_no_host_carries_out_is_refused_in_words() {
+        let script = json!({"text": "true"});
+        for (kind, arguments, word) in [
+            ("copy-image", json!({}), "run-on-node and check-pod"),
+            (RUN_ON_NODE, json!({}), "either `builtin` or `script`"),
+            (RUN_ON_NODE, json!({"builtin": "reboot", "script": script}), "either `builtin` or `script`"),
+            (RUN_ON_NODE, json!({"builtin": "format"}), "cannot be read"),
+            (RUN_ON_NODE, json!({"script": script, "privileged": true}), "cannot be read"),
+            (RUN_ON_NODE, json!({"script": script, "timeoutSeconds": 3601}), "3601"),
+            (RUN_ON_NODE, json!({"script": {"text": "true", "interpreter": "sh"}}), "absolute path"),
+            (RUN_ON_NODE, json!({"script": {"text": "x".repeat(65_537)}}), "65537 bytes"),
+            (RUN_ON_NODE, json!({"builtin": "reboot", "expectBootId": "$(id)"}), "no boot id"),
+            (CHECK_POD, json!({"image": ""}), "no `image`"),
+            (CHECK_POD, json!({"image": "i", "script": "true", "command": ["a"]}), "either `script` or `command`"),
+            (CHECK_POD, json!({"image": "i", "env": {"": "x"}}), "`env` \"\""),
+            (CHECK_POD, json!({"image": "i", "env": {"A=B": "x"}}), "`env` \"A=B\""),
+            (CHECK_POD, json!({"image": "i", "resources": {"cpu": "much"}}), "`resources` cpu: \"much\""),
+            (CHECK_POD, json!({"image": "i", "resources": {"a b": "1"}}), "`resources` \"a b\""),
+            (CHECK_POD, json!({"image": "i", "sharedMemory": "1 GB"}), "`sharedMemory` \"1 GB\""),
+            (CHECK_POD, json!({"image": "i", "hostPaths": ["/a", "/b", "/a"]}), "`hostPaths` has \"/a\" twice"),
+            (
+                CHECK_POD,
+                json!({"image": "i", "script": "true", "hostPaths": ["/task/x"]}),
+                "\"/task/x\" lies where its script is",
+            ),
+        ] {
+            let refused = asked(kind, arguments.clone()).unwrap_err();
+            assert!(refused.contains(word), "{arguments}: {refused}");
+        }
+        let named = TaskRequest { name: "A b".into(), kind: RUN_ON_NODE.into(), arguments: json!({"script": script}) };
+        assert!(named.task().unwrap_err().contains("DNS label"));
+    }
+
+    #[test]
+    fn a_check_sees_no_more_of_its_node_than_is_harmless() {
+        let sees = |path: &str| asked(CHECK_POD, json!({"image": "i", "hostPaths": [path]})).is_ok();
+        for path in ["/opt/tools", "/var/log", "/data", "/etcetera"] {
+            assert!(sees(path), "{path}");
+        }
+        for path in [
+            "/",
+            "",
+            "etc",
+            "/etc",
+            "/etc/ssl",
+            "/var/lib",
+            "/var",
+            "/var/lib/oarlock",
+            "/opt/../etc",
+            "/opt//x",
+            "/opt/",
+            "/var/run/x",
+        ] {
+            assert!(!sees(path), "{path}");
+        }
+    }
+}

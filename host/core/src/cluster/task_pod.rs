@@ -1,0 +1,177 @@
+//! What the host keeps of a pod that does a task: how the container that does it fares.
+
+use oarlock_contract::task::LONGEST_SECONDS;
+use serde_json::Value;
+
+/// The label of a pod that does a task: the name of the task.
+pub const TASK: &str = "oarlock.dev/task";
+/// The label with the kind of the task.
+pub const TASK_KIND: &str = "oarlock.dev/task-kind";
+/// The label with the position of the target in its job.
+pub const TARGET_INDEX: &str = "oarlock.dev/target-index";
+/// The label with the UID of the job.
+pub const JOB_UID: &str = "oarlock.dev/job-uid";
+
+/// The name of the container that does the task.
+pub const CONTAINER: &str = "task";
+
+/// The fields of a pod that are read for this.
+pub const TASK_FIELDS: [&str; 6] = [
+    "/spec/activeDeadlineSeconds",
+    "/status/phase",
+    "/status/reason",
+    "/status/message",
+    "/status/containerStatuses",
+    "/status/conditions",
+];
+
+/// A pod that does a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TaskPod {
+    /// `status.phase`.
+    pub phase: String,
+    /// `spec.activeDeadlineSeconds`: time after its start at which the kubelet ends it.
+    pub deadline_seconds: i64,
+    /// Its container has run.
+    pub started: bool,
+    /// How its container ended.
+    pub ended: Option<ContainerEnd>,
+    /// Why it does not run, or was ended.
+    pub why: String,
+    /// Its kind.
+    pub hindrance: Hindrance,
+}
+
+/// What keeps a pod from running or has ended it, by the words that Kubernetes has for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Hindrance {
+    /// Nothing, or what has no word of its own.
+    #[default]
+    Other,
+    /// Its image cannot be had.
+    Image,
+    /// No scheduler puts it on its node.
+    Unschedulable,
+    /// It ran for longer than it may.
+    Deadline,
+    /// Another cause that ended it as a whole: an eviction, a preemption, the end of its node.
+    Ended,
+}
+
+impl Hindrance {
+    /// The one that the status of a pod names, with the reason for which its container waits.
+    fn read(status: &Value, waits: Option<&str>, unscheduled: bool) -> Self {
+        const OF_IMAGES: [&str; 2] = ["RegistryUnavailable", "SignatureValidationFailed"];
+        match (status.get("reason").and_then(Value::as_str), waits) {
+            (Some("DeadlineExceeded"), _) => Self::Deadline,
+            (Some(reason), _) if !reason.is_empty() => Self::Ended,
+            (_, Some(reason)) if reason.contains("Image") || OF_IMAGES.contains(&reason) => Self::Image,
+            (_, None) if unscheduled => Self::Unschedulable,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The end of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ContainerEnd {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// Its termination message, at most 4 KiB.
+    pub message: String,
+    /// The kubelet's word, such as `OOMKilled`.
+    pub reason: String,
+}
+
+impl TaskPod {
+    /// The one in the document of a pod; `None` if the pod does no task.
+    pub fn read(document: &Value) -> Option<Self> {
+        document.pointer("/metadata/labels")?.get(TASK)?;
+        let text = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let status = document.get("status").unwrap_or(&Value::Null);
+        // Beside it there may be others that an admission webhook put into the pod.
+        let containers = status.get("containerStatuses").and_then(Value::as_array).into_iter().flatten();
+        let own = containers.into_iter().find(|one| one.get("name").is_some_and(|name| name == CONTAINER));
+        let container = own.and_then(|own| own.get("state")).unwrap_or(&Value::Null);
+        let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+        let unscheduled = conditions.into_iter().find(|one| {
+            one.get("type").is_some_and(|kind| kind == "PodScheduled")
+                && one.get("status").is_some_and(|word| word == "False")
+        });
+        let ended = container.get("terminated").map(|end| ContainerEnd {
+            exit_code: end
+                .get("exitCode")
+                .and_then(Value::as_i64)
+                .and_then(|code| i32::try_from(code).ok())
+                .unwrap_or(-1),
+            message: text(end, "/message").unwrap_or_default(),
+            reason: text(end, "/reason").unwrap_or_default(),
+        });
+        let said = |value: &Value, at: &str| {
+            let words = [text(value, &format!("{at}/reason")), text(value, &format!("{at}/message"))];
+            let words: Vec<String> = words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
+            (!words.is_empty()).then(|| words.join(": "))
+        };
+        let deadline = document.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64);
+        let why = said(status, "").or_else(|| said(container, "/waiting")).or_else(|| said(unscheduled?, ""));
+        let waits = text(container, "/waiting/reason");
+        let hindrance = Hindrance::read(status, waits.as_deref(), unscheduled.is_some());
+        Some(Self {
+            deadline_seconds: deadline.unwrap_or(LONGEST_SECONDS.into()),
+            phase: text(status, "/phase").unwrap_or_default(),
+            started: container.get("running").is_some() || ended.is_some(),
+            ended,
+            why: why.unwrap_or_default(),
+            hindrance,
+        })
+    }
+
+    /// True if nothing more happens in it.
+    pub fn is_over(&self) -> bool {
+        self.ended.is_some() || matches!(self.phase.as_str(), "Succeeded" | "Failed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(status: &Value) -> TaskPod {
+        TaskPod::read(&json!({"metadata": {"labels": {TASK: "a"}}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_pod_of_somebody_else_does_no_task() {
+        assert_eq!(TaskPod::read(&json!({"metadata": {"labels": {}}, "status": {"phase": "Running"}})), None);
+    }
+
+    #[test]
+    fn a_container_that_somebody_put_beside_it_is_not_the_task() {
+        let beside = json!({"name": "proxy", "state": {"terminated": {"exitCode": 0}}});
+        let own = json!({"name": "task", "state": {"running": {}}});
+        let both = read(&json!({"phase": "Running", "containerStatuses": [beside, own]}));
+        assert_eq!((both.started, both.is_over()), (true, false));
+        let alone = read(&json!({"phase": "Pending", "containerStatuses": [beside]}));
+        assert_eq!((alone.started, alone.is_over()), (false, false));
+    }
+
+    #[test]
+    fn it_says_why_it_waits_and_how_it_ended() {
+        let unscheduled = read(&json!({"phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}]}));
+        assert_eq!((unscheduled.why.as_str(), unscheduled.started), ("Unschedulable: 0/3 nodes", false));
+        let pulling = read(
+            &json!({"phase": "Pending", "containerStatuses": [{"name": "task", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]}),
+        );
+        assert_eq!((pulling.why.as_str(), pulling.is_over()), ("ImagePullBackOff", false));
+        let evicted = read(&json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}));
+        assert_eq!((evicted.why.as_str(), evicted.is_over()), ("Evicted: low on memory", true));
+        let ended = read(
+            &json!({"phase": "Failed", "containerStatuses": [{"name": "task", "state": {"terminated": {"exitCode": 3, "message": "m"}}}]}),
+        );
+        let end = ended.ended.clone().unwrap();
+        assert_eq!((end.exit_code, end.message.as_str(), ended.started), (3, "m", true));
+    }
+}

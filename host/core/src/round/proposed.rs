@@ -1,0 +1,242 @@
+//! The meaning of a proposal that a plugin makes, alone or with its report.
+//!
+//! Takes the two parts of what was proposed and the state that was reported; yields a [`Verdict`]. May not make any of its
+//! writes before the state that they belong to is recorded. Source: docs/operationjob.md 3.7, 3.16, 3.17.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::live_reads::LiveRead;
+use crate::cluster::object::ObjectKey;
+use crate::cluster::writes::Write;
+use crate::job::state::{Progress, TargetState, ended, extras};
+use crate::plugin::proposal::{Mutation, PluginError, PluginEvent, Proposal, State};
+use crate::round::calls::PlannedCall;
+use crate::round::drain::{DrainStep, drain_of};
+use crate::round::judge::{Verdict, unchanged};
+use crate::round::lifecycle::Finish;
+use crate::round::refresh::{note_claims, stored_claims};
+use crate::round::target::PlannedVisit;
+use crate::round::target_memory::TargetMemory;
+use crate::round::tasks::{note_intents, requests};
+use crate::shared::claims::Claim;
+use crate::shared::holds;
+use crate::shared::tables::Tables;
+
+impl PlannedCall<'_> {
+    /// Judges a proposal: `operate`'s part beside mutations, the proposal itself, and the target's state with it.
+    pub(super) fn proposed(
+        &self,
+        parts: [&Proposal; 2],
+        state: State,
+        known: &mut TargetMemory,
+        tables: &mut Tables,
+    ) -> Verdict {
+        known.call_tries = 0;
+        known.traps = 0;
+        let [operate, proposal] = parts;
+        if self.is_out_of_bounds() && parts.iter().any(|part| !part.mutations.is_empty()) {
+            return self.out_of_bounds(parts, state, known, tables);
+        }
+        let extra = match self.allowed(parts, state == State::Processing, known) {
+            Ok(extra) => extra,
+            Err(verdict) => return *verdict,
+        };
+        let mut writes = self.target.writes(self.planned, proposal);
+        if writes.is_empty() && state == State::Processing {
+            writes = self.target.task_writes(&self.planned.state, known);
+        }
+        let mut next = TargetState { extra, ..self.planned.state.clone() };
+        let step = drain_of(proposal).map(|request| self.target.drain(self.planned, request, known));
+        if writes.is_empty() && known.write_tries == 0 && known.blocked == 0 {
+            // The reason for its wait is over, unless a write is being retried.
+            known.trouble = None;
+            next.error = None;
+        }
+        if let Some(trouble) = known.changes.trouble(self.target.round.now).filter(|_| !writes.is_empty()) {
+            next.error = Some(trouble);
+        }
+        let step = step.map(|step| self.take_step(step, &mut next, &mut writes, known));
+        if !self.claim(&mut next, tables) {
+            // Another target was faster: the call is repeated, and no longer sees the object.
+            known.check(self.target.round.now);
+            return unchanged(self.planned);
+        }
+        known.operated |= !writes.is_empty();
+        let mut events: Vec<PluginEvent> = operate.events.iter().chain(&proposal.events).cloned().collect();
+        match state {
+            State::Processing => {
+                let pod_events = self.target.begins_to_hold(self.planned, &writes).into_iter().collect();
+                events.extend(step.as_ref().and_then(|step| step.event(self.target.name)));
+                let live_reads = step.and_then(|step| step.read).into_iter().collect();
+                Verdict { state: Some(next), writes, events, pod_events, live_reads, ..Verdict::default() }
+            }
+            State::Succeeded => self.succeeded(next, writes, events, known),
+            State::Failed(error) => {
+                let proposed = Verdict { writes, events, ..Verdict::default() };
+                self.proposed_failure([operate, proposal], error, (next, proposed), known)
+            }
+        }
+    }
+
+    /// The extras of the target with those that a proposal sets, and with the tasks that it asks for. What is not allowed, or
+    /// cannot be done, ends the attempt.
+    fn allowed(
+        &self,
+        parts: [&Proposal; 2],
+        goes_on: bool,
+        known: &mut TargetMemory,
+    ) -> Result<BTreeMap<String, String>, Box<Verdict>> {
+        let mut extra = self.planned.state.extra.clone();
+        let deny = |denied: String, known: &mut TargetMemory| {
+            let verdict = self.failing("MutationDenied", denied.clone(), known);
+            Box::new(Verdict { denied: Some(denied), ..verdict })
+        };
+        for part in parts {
+            self.authorized(part, &extra).map_err(|denied| deny(denied, known))?;
+            part.remove_extra.iter().for_each(|key| drop(extra.remove(key)));
+            extra.extend(part.set_extra.iter().cloned());
+        }
+        let [_, proposal] = parts;
+        if !goes_on && requests(proposal).next().is_some() {
+            return Err(deny("a task cannot begin with the end of its target".to_owned(), known));
+        }
+        if let Some(lacking) = self.target.lacks_image(proposal, &self.planned.state) {
+            return Err(Box::new(self.failing("NoTaskImage", lacking, known)));
+        }
+        note_intents(proposal, &mut extra);
+        Ok(extra)
+    }
+
+    /// The end of a target that its plugin reports as done, once the lifecycle of its pod has nothing more to ask for.
+    fn succeeded(
+        &self,
+        mut next: TargetState,
+        writes: Vec<Write>,
+        events: Vec<PluginEvent>,
+        known: &mut TargetMemory,
+    ) -> Verdict {
+        if let Some(finish) = self.finish(&mut next, known) {
+            let pod_events = finish.event.into_iter().collect();
+            let writes = writes.into_iter().chain(finish.write).collect();
+            return Verdict { state: Some(next), writes, events, pod_events, ..Verdict::default() };
+        }
+        // Also where a write of this very proposal puts a hold on it.
+        let uid = &self.target.round.job.uid;
+        let puts = || writes.iter().any(|write| holds::is_put_by(write, &self.target.key, uid));
+        let object = self.planned.object.as_ref();
+        let held = object.filter(|object| holds::held(object, uid) || puts() || self.target.is_unfinished(object));
+        known.held = held.map(|object| object.uid.clone());
+        if self.target.has_task_pods(&next) {
+            known.held = next.uid.clone();
+        }
+        let next = ended(&next, Progress::Succeeded, self.target.round.second(), None);
+        Verdict { state: Some(next), writes, events, ..Verdict::default() }
+    }
+
+    /// Adds the next step of a drain to what the proposal comes to. An eviction goes out alone, so that its result is that of
+    /// its pod, and the pods that stay are told once none is due.
+    fn take_step(
+        &self,
+        step: DrainStep,
+        next: &mut TargetState,
+        writes: &mut Vec<Write>,
+        known: &mut TargetMemory,
+    ) -> DrainStep {
+        known.check_at = step.check_at;
+        let evicts = writes.is_empty() && step.evict.is_some();
+        if !evicts || !next.extra.contains_key(extras::DRAIN) {
+            next.extra.insert(extras::DRAIN.to_owned(), step.extra());
+        }
+        match step.trouble() {
+            // Which pods stay is known once no eviction is due: until then the last word stands.
+            _ if evicts => next.error.clone_from(&self.planned.state.error),
+            Some(trouble) => {
+                known.trouble = Some((trouble.clone(), 2));
+                next.error = Some(trouble);
+            }
+            None => {}
+        }
+        if writes.is_empty() {
+            writes.extend(step.evict.clone());
+        }
+        if let Some(read) = &step.read {
+            known.live_reads.insert(read.clone());
+            known.check_at = Some(self.target.round.now);
+        }
+        step
+    }
+
+    /// What the lifecycle of the target's pod asks for before it has succeeded. At its deadline nothing more is awaited.
+    fn finish(&self, next: &mut TargetState, known: &mut TargetMemory) -> Option<Finish> {
+        let pod = self.planned.object.as_deref().filter(|pod| self.target.round.takes_part(pod))?;
+        if self.planned.final_check {
+            return None;
+        }
+        self.target.finish(next, known, pod)
+    }
+
+    /// A failure that the plugin reports: what it stores and proposes beside it follows once the failure is recorded.
+    fn proposed_failure(
+        &self,
+        [operate, proposal]: [&Proposal; 2],
+        error: PluginError,
+        (next, proposed): (TargetState, Verdict),
+        known: &mut TargetMemory,
+    ) -> Verdict {
+        let extra = next.extra.clone();
+        let planned = &PlannedVisit { state: next, object: self.planned.object.clone(), ..*self.planned };
+        let failed = PlannedCall { target: self.target.clone(), planned };
+        let mut verdict = failed.failing(&error.reason, error.message, known);
+        match known.failure.as_mut() {
+            Some(failure) => {
+                verdict.events.clone_from(&operate.events);
+                failure.extra = Some(extra);
+                failure.follows = Proposal { set_extra: vec![], remove_extra: vec![], ..proposal.clone() };
+                known.live_reads.extend(self.read_for(proposal));
+            }
+            None => (verdict.writes, verdict.events) = (proposed.writes, proposed.events),
+        }
+        verdict
+    }
+
+    /// The live reads that must be made again before a proposal can be carried out in a later round.
+    fn read_for(&self, proposal: &Proposal) -> Vec<LiveRead> {
+        let keys = proposal.mutations.iter().filter_map(Mutation::object).map(|object| &object.key);
+        let read = keys.filter(|key| !self.target.round.store.keeps(&key.kind));
+        read.cloned().map(LiveRead::Object).collect()
+    }
+
+    /// Claims the objects that the state's exclusive extras name, and gives up the claims that it no longer names.
+    fn claim(&self, next: &mut TargetState, tables: &mut Tables) -> bool {
+        let Some(plugin) =
+            self.target.round.serving().filter(|plugin| !plugin.registration.exclusive_extras.is_empty())
+        else {
+            return true;
+        };
+        let namespace = &self.target.round.job.key.namespace;
+        let seen = |kind: &crate::cluster::object::Kind, name: &str| {
+            let key = ObjectKey::seen_from(namespace, kind, name);
+            self.target.round.store.get(&key).map(|object| object.uid.clone())
+        };
+        match note_claims(next, &plugin.registration, seen) {
+            Some(noted) => drop(next.extra.insert(extras::CLAIMED_UID.to_owned(), noted)),
+            None => drop(next.extra.remove(extras::CLAIMED_UID)),
+        }
+        let wanted = stored_claims(next, Some(&plugin.registration));
+        let target_uid = next.uid.clone().unwrap_or_default();
+        let stored = stored_claims(self.target.stored, Some(&plugin.registration));
+        // What another job of the namespace has claimed is not known before that was read.
+        let unknown = !tables.claims.ready(namespace) && wanted.iter().any(|object| !stored.contains(object));
+        if unknown || wanted.iter().any(|object| tables.claims.taken(namespace, object, &target_uid)) {
+            return false;
+        }
+        for object in &wanted {
+            let job = self.target.round.job.key.clone();
+            tables.claims.claim(object, Claim { job, index: self.target.index, target_uid: target_uid.clone() });
+        }
+        // A durable claim is given up only once the newer state is durable too.
+        let kept: Vec<_> = wanted.into_iter().chain(stored).collect();
+        tables.claims.release_except(&self.target.round.job.key, self.target.index, &kept);
+        true
+    }
+}

@@ -1,0 +1,173 @@
+//! The pods and ConfigMaps of tasks, as documents.
+//!
+//! Takes a task and its target; yields the pod that does it, from the host's own template. What a plugin gives is data in it:
+//! a script is a file in the pod, and never an argument. May not decide whether the pod is made.
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::cluster::task_pod::{CONTAINER, JOB_UID, TARGET_INDEX, TASK, TASK_KIND};
+use crate::plugin::task::{CheckPod, RunOnNode, TASK_DIRECTORY, Task, TaskRequest};
+use crate::round::context::Target;
+
+/// The annotation of a pod that has the script of its task. The kubelet shows it as a file.
+pub(super) const SCRIPT: &str = "oarlock.dev/script";
+/// The annotation of a pod that has the word of a command of the host.
+pub(super) const BUILTIN: &str = "oarlock.dev/builtin";
+/// The annotation that names the job, for people.
+pub(super) const JOB: &str = "oarlock.dev/job";
+
+/// Time that a command has to end once it is asked to.
+const GRACE_SECONDS: u32 = 10;
+/// Time beyond its own that a pod may take before the kubelet ends it: the command on the node ends itself before.
+const SLACK_SECONDS: u32 = 60;
+
+/// The name of a task's pod, and the id of its command on the node: the same for ever for one job, target and name.
+pub(super) fn pod_name(job_uid: &str, target: &str, task: &str) -> String {
+    let hash = Sha256::digest(json!([job_uid, target, task]).to_string().as_bytes());
+    let hex: String = hash.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+    format!("oarlock-run-{hex}")
+}
+
+fn script_path() -> String {
+    format!("{TASK_DIRECTORY}/script")
+}
+
+impl Target<'_> {
+    /// The pod that does a task.
+    pub(super) fn task_document(&self, request: &TaskRequest, task: &Task, count: usize) -> Value {
+        let mut spec = match task {
+            Task::RunOnNode(run) => self.run_on_node(request, run),
+            Task::CheckPod(check) => self.check_pod(check, count),
+        };
+        let script = match task {
+            Task::RunOnNode(run) => run.script.as_ref().map(|script| &script.text),
+            Task::CheckPod(check) => check.script.as_ref(),
+        };
+        let mut annotations = Map::from_iter([(JOB.to_owned(), json!(self.round.job.key.to_string()))]);
+        annotations.extend(script.map(|text| (SCRIPT.to_owned(), json!(text))));
+        if let Task::RunOnNode(RunOnNode { builtin: Some(builtin), .. }) = task {
+            annotations.insert(BUILTIN.to_owned(), json!(builtin.word()));
+        }
+        if script.is_some() {
+            let volume = json!({"name": "script", "downwardAPI": {"items": [
+                {"path": "script", "fieldRef": {"fieldPath": format!("metadata.annotations['{SCRIPT}']")}}]}});
+            push(&mut spec, "/volumes", volume);
+            push(
+                &mut spec,
+                "/containers/0/volumeMounts",
+                json!({"name": "script", "mountPath": TASK_DIRECTORY, "readOnly": true}),
+            );
+        }
+        let mut metadata = self.task_metadata(&request.name);
+        if let Some(fields) = metadata.as_object_mut() {
+            fields.insert("annotations".to_owned(), Value::Object(annotations));
+        }
+        if let Some(labels) = metadata.pointer_mut("/labels").and_then(Value::as_object_mut) {
+            labels.insert(TASK_KIND.to_owned(), json!(request.kind));
+        }
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    }
+
+    /// The ConfigMap that keeps the output of a task until its job goes.
+    pub(super) fn output_document(&self, task: &str, output: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": self.task_metadata(task), "data": {"output": output}})
+    }
+
+    fn task_metadata(&self, task: &str) -> Value {
+        json!({"name": pod_name(&self.round.job.uid, self.name, task), "namespace": self.round.tasks.namespace,
+            "labels": {"app.kubernetes.io/name": "oarlock", JOB_UID: self.round.job.uid,
+                TARGET_INDEX: self.index.to_string(), TASK: task}})
+    }
+
+    /// A privileged pod, straight on its node, whose only program is the host's own.
+    fn run_on_node(&self, request: &TaskRequest, run: &RunOnNode) -> Value {
+        let id = pod_name(&self.round.job.uid, self.name, &request.name);
+        let mut command = vec!["/oarlock".to_owned(), "node-exec".to_owned(), "--id".to_owned(), id];
+        command.extend(["--timeout-seconds".to_owned(), run.timeout_seconds.to_string()]);
+        if let Some(boot_id) = &run.expect_boot_id {
+            command.extend(["--expect-boot-id".to_owned(), boot_id.clone()]);
+        }
+        if let Some(script) = &run.script {
+            let digest: String =
+                Sha256::digest(script.text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+            command.extend(["--script".to_owned(), script_path(), "--sha256".to_owned()]);
+            command.extend([digest, "--interpreter".to_owned(), script.interpreter.clone()]);
+        }
+        if let Some(builtin) = run.builtin {
+            command.extend(["--builtin".to_owned(), builtin.word().to_owned()]);
+        }
+        json!({"nodeName": self.name, "hostPID": true, "hostNetwork": true, "restartPolicy": "Never",
+            "priorityClassName": "system-node-critical", "automountServiceAccountToken": false, "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "activeDeadlineSeconds": run.timeout_seconds.saturating_add(SLACK_SECONDS),
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": CONTAINER, "image": self.round.tasks.image, "command": command,
+                "securityContext": {"privileged": true, "runAsUser": 0, "runAsGroup": 0}}]})
+    }
+
+    /// An unprivileged pod without a token, which the scheduler puts on its node.
+    fn check_pod(&self, check: &CheckPod, count: usize) -> Value {
+        let own = [
+            ("OARLOCK_NODE_NAME", self.name.to_owned()),
+            ("OARLOCK_JOB_ID", self.round.job.uid.clone()),
+            ("OARLOCK_NODE_INDEX", self.index.to_string()),
+            ("OARLOCK_NODE_COUNT", count.to_string()),
+        ];
+        let asked = check.env.iter().filter(|(key, _)| own.iter().all(|(name, _)| name != key));
+        let env = asked.map(|(key, value)| json!({"name": key, "value": value}));
+        let env: Vec<Value> =
+            env.chain(own.iter().map(|(name, value)| json!({"name": name, "value": value}))).collect();
+        let command = match check.script {
+            Some(_) => vec!["/bin/sh".to_owned(), script_path()],
+            None => check.command.clone(),
+        };
+        let mut container = json!({"name": CONTAINER, "image": check.image, "env": env,
+            "resources": {"requests": check.resources, "limits": check.resources},
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "securityContext": {"privileged": false, "allowPrivilegeEscalation": false}});
+        if let Some(fields) = container.as_object_mut() {
+            for (field, words) in [("command", &command), ("args", &check.args)] {
+                if !words.is_empty() {
+                    fields.insert(field.to_owned(), json!(words));
+                }
+            }
+        }
+        let named = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [self.name]}]});
+        let required = json!({"nodeSelectorTerms": [named]});
+        let mut spec = json!({"restartPolicy": "Never", "automountServiceAccountToken": false, "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": GRACE_SECONDS, "activeDeadlineSeconds": check.timeout_seconds,
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}, "containers": [container]});
+        if let (true, Some(fields)) = (check.tolerate_all, spec.as_object_mut()) {
+            fields.insert("tolerations".to_owned(), json!([{"operator": "Exists"}]));
+        }
+        let shared = check.shared_memory.iter().map(|size| {
+            let mount = json!({"mountPath": "/dev/shm", "readOnly": false});
+            (mount, json!({"emptyDir": {"medium": "Memory", "sizeLimit": size}}))
+        });
+        let paths = check.host_paths.iter().map(|path| {
+            // Else what is mounted below it on the node could be written to.
+            let mount = json!({"mountPath": path, "readOnly": true, "recursiveReadOnly": "IfPossible"});
+            (mount, json!({"hostPath": {"path": path, "type": "Directory"}}))
+        });
+        for (number, (mut mount, mut volume)) in shared.chain(paths).enumerate() {
+            for fields in [&mut mount, &mut volume].into_iter().filter_map(Value::as_object_mut) {
+                fields.insert("name".to_owned(), json!(format!("volume-{number}")));
+            }
+            push(&mut spec, "/volumes", volume);
+            push(&mut spec, "/containers/0/volumeMounts", mount);
+        }
+        spec
+    }
+}
+
+/// Adds an item to the list at a pointer, whose parent is there.
+fn push(document: &mut Value, pointer: &str, item: Value) {
+    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
+    let parent = document.pointer_mut(parent).and_then(Value::as_object_mut);
+    let list = parent.map(|parent| parent.entry(field).or_insert_with(|| json!([])));
+    if let Some(list) = list.and_then(Value::as_array_mut) {
+        list.push(item);
+    }
+}

@@ -1,0 +1,256 @@
+//! reboot: takes a node and yields the same node, started anew once.
+//!
+//! A node is cordoned and drained where the job asks for that. Then its boot id is stored and the reboot asked for, with a task
+//! that does nothing on a node with another boot id: the host makes what is stored durable before it does what is asked, so the
+//! node reboots once, however often that is. May not take a node for rebooted before it is Ready with another boot id.
+
+use core::time::Duration;
+
+use oarlock_sdk::{
+    Action, DrainStatus, Failure, Job, Mark, Mutation, NodeDrain, Object, Proposal, Report, Result, Target,
+    TaskRequest, TaskStatus, config, export, json,
+};
+
+/// Extra: whether the node was cordoned when the work on it began: `true` or `false`.
+pub const WAS_UNSCHEDULABLE: &str = "WasUnschedulable";
+/// Extra: when the drain began, in milliseconds since 1970.
+pub const DRAIN_SINCE: &str = "DrainSince";
+/// Extra: the boot id of the node that is to be rebooted.
+pub const BOOT_ID: &str = "BootID";
+/// Extra: when the reboot was first seen to have begun, in milliseconds since 1970.
+pub const REBOOT_SINCE: &str = "RebootSince";
+/// The task.
+pub const TASK: &str = "reboot";
+
+/// Seconds for which a node is drained, and those for which it is awaited, where nobody says otherwise.
+const DRAIN_TIMEOUT: u64 = 600;
+const READY_DEADLINE: u64 = 1_800;
+/// The longest time between two visits of a node that is awaited.
+const CHECK: Duration = Duration::from_secs(30);
+/// The words with which the host begins the message of a task that was never begun.
+const NEVER_BEGUN: [&str; 4] = ["refused", "image", "unschedulable", "not started"];
+/// Seconds that the command has on the node: it only schedules the reboot.
+const TASK_SECONDS: u32 = 300;
+
+/// The action.
+#[derive(Debug)]
+pub struct Reboot;
+
+impl Action for Reboot {
+    fn operate(job: &Job, target: &Target) -> Result<Proposal> {
+        let Some(node) = target.object() else { return Ok(Proposal::new()) };
+        if target.task(TASK).is_some() {
+            return asked_before(target);
+        }
+        let case = Case { job, target, node };
+        if target.extra(WAS_UNSCHEDULABLE).is_none() {
+            return case.begin();
+        }
+        if case.has_rebooted()? {
+            // By itself: that is as good.
+            return Ok(Proposal::new());
+        }
+        if case.drains()? && !case.is_empty()? {
+            return case.drain();
+        }
+        case.reboot(Proposal::new())
+    }
+
+    fn progress(job: &Job, target: &Target) -> Result<Report> {
+        let Some(node) = target.object() else { return Ok(gone(target)) };
+        if target.extra(BOOT_ID).is_none() {
+            return Ok(Report::processing().check_after(CHECK));
+        }
+        let case = Case { job, target, node };
+        let rebooted = case.has_rebooted()?;
+        if rebooted && case.node.is_ready()? {
+            return Ok(case.done());
+        }
+        let task = target.task(TASK);
+        match &task {
+            Some(task) if !rebooted && is_refused(task) => Ok(Report::failed("CommandFailed", said(task))),
+            _ if rebooted || task.as_ref().is_some_and(|task| task.state != "Waiting") => case.await_node(rebooted),
+            // It has not begun: the host ends that, and the node's time to come back has not begun either.
+            _ => Ok(Report::processing().check_after(CHECK)),
+        }
+    }
+
+    fn release(job: &Job, target: &Target) -> Result<Proposal> {
+        let Some(node) = target.object() else { return Ok(Proposal::new()) };
+        let proposal = Proposal::new().uncordon(node.name());
+        let case = Case { job, target, node };
+        let done = case.node.is_ready()? && case.boot_id()? != target.extra(BOOT_ID);
+        Ok(match target.task(TASK).filter(|_| !done) {
+            Some(_) => {
+                let message = format!("{}: the reboot had been asked for; it is not taken back.", target.name());
+                proposal.warning("RebootIssued", message)
+            }
+            None => proposal,
+        })
+    }
+}
+
+export!(Reboot, manifest = include_str!("../manifest.json"));
+
+/// What one call is about.
+struct Case<'a> {
+    job: &'a Job,
+    target: &'a Target,
+    node: Object,
+}
+
+impl Case<'_> {
+    fn begin(&self) -> Result<Proposal> {
+        let cordoned = Mark::Cordon.is_on(&self.node)?;
+        let proposal = Proposal::new().extra(WAS_UNSCHEDULABLE, cordoned.to_string());
+        if self.drains()? {
+            return self.cordoned(proposal.extra(DRAIN_SINCE, self.job.now_ms().to_string()));
+        }
+        self.reboot(proposal)
+    }
+
+    /// The same, which cordons the node unless it is. Somebody may take the cordon off at any time.
+    fn cordoned(&self, proposal: Proposal) -> Result<Proposal> {
+        Ok(if Mark::Cordon.is_on(&self.node)? { proposal } else { proposal.cordon(self.node.name()) })
+    }
+
+    fn drains(&self) -> Result<bool> {
+        Ok(self.job.parameter("/drain")?.unwrap_or(false))
+    }
+
+    fn is_drained(&self) -> bool {
+        self.target.drain().is_some_and(|drain| drain.done)
+    }
+
+    /// True once it was drained, unless somebody has taken the cordon off since: pods may have come back.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.is_drained() && Mark::Cordon.is_on(&self.node)?)
+    }
+
+    fn drain(&self) -> Result<Proposal> {
+        let timeout = self.seconds("drainTimeoutSeconds", DRAIN_TIMEOUT)?;
+        let proposal = match self.is_drained() {
+            true => Proposal::new().extra(DRAIN_SINCE, self.job.now_ms().to_string()),
+            false if self.waited(DRAIN_SINCE) >= timeout => return Err(drain_timeout(timeout, self.target.drain())),
+            false => Proposal::new(),
+        };
+        let drain = NodeDrain {
+            node: self.node.name(),
+            grace_period_seconds: self.job.parameter("/gracePeriodSeconds")?,
+            delete_empty_dir_data: self.job.parameter("/deleteEmptyDirData")?.unwrap_or(false),
+            force: self.job.parameter("/force")?.unwrap_or(false),
+        };
+        Ok(proposal.mutation(Mutation::Drain(drain)))
+    }
+
+    /// The same, which asks for the reboot too, until the host shows it.
+    fn reboot(&self, proposal: Proposal) -> Result<Proposal> {
+        let Some(now) = self.boot_id()? else {
+            let message = format!("Node {} shows no boot id, so a reboot could not be told.", self.node.name());
+            return Err(Failure::retryable("BootIdUnknown", message));
+        };
+        let is_stored = self.target.extra(BOOT_ID).is_some();
+        let proposal = if is_stored { proposal } else { proposal.extra(BOOT_ID, &now) };
+        let arguments = json!({"builtin": "reboot", "expectBootId": now, "timeoutSeconds": TASK_SECONDS}).to_string();
+        let task = TaskRequest { name: TASK.to_owned(), kind: "run-on-node".to_owned(), arguments };
+        Ok(self.cordoned(proposal)?.task(task))
+    }
+
+    fn await_node(&self, rebooted: bool) -> Result<Report> {
+        let deadline = self.seconds("readyDeadlineSeconds", READY_DEADLINE)?;
+        let waited = self.waited(REBOOT_SINCE);
+        if waited < deadline {
+            let left = Duration::from_secs(deadline.saturating_sub(waited).max(1));
+            let waits = Report::processing().check_after(left.min(CHECK));
+            let is_first = self.target.extra(REBOOT_SINCE).is_none();
+            let since = is_first.then(|| Proposal::new().extra(REBOOT_SINCE, self.job.now_ms().to_string()));
+            return Ok(since.into_iter().fold(waits, Report::with));
+        }
+        let name = self.node.name();
+        Ok(match rebooted {
+            true => Report::failed("NotReady", format!("Node {name} rebooted and was not Ready within {deadline} s.")),
+            false => {
+                let message = format!("Node {name} had the same boot id {deadline} s after its reboot had begun.");
+                Report::failed("NotRebooted", message)
+            }
+        })
+    }
+
+    /// The end of a node that is back: the cordon goes first, unless its time is over.
+    fn done(&self) -> Report {
+        let late = self.target.deadline_ms().is_some_and(|deadline| deadline <= self.job.now_ms());
+        let held = self.node.holds(self.job).has(Mark::Cordon);
+        match held && !late {
+            true => Report::processing().with(Proposal::new().uncordon(self.node.name())).check_after(CHECK),
+            false => Report::succeeded(),
+        }
+    }
+
+    /// True if the node shows another boot id than the stored one.
+    fn has_rebooted(&self) -> Result<bool> {
+        let before = self.target.extra(BOOT_ID);
+        Ok(self.boot_id()?.is_some_and(|now| before.is_some_and(|before| before != now)))
+    }
+
+    fn boot_id(&self) -> Result<Option<String>> {
+        let boot_id: Option<String> = self.node.field("/status/nodeInfo/bootID")?;
+        Ok(boot_id.filter(|id| !id.is_empty()))
+    }
+
+    /// Seconds since the time under this extra; none where it is not stored.
+    fn waited(&self, extra: &str) -> u64 {
+        let since: Option<u64> = self.target.extra(extra).and_then(|text| text.parse().ok());
+        since.map_or(0, |since| self.job.now_ms().saturating_sub(since) / 1_000)
+    }
+
+    /// The number of seconds that the job asks for, else the operator.
+    fn seconds(&self, name: &str, usual: u64) -> Result<u64> {
+        let pointer = format!("/{name}");
+        Ok(match self.job.parameter(&pointer)? {
+            Some(seconds) => seconds,
+            None => config(&pointer)?.unwrap_or(usual),
+        })
+    }
+}
+
+/// A task of an earlier attempt is not repeated: what it found is not known any more.
+fn asked_before(target: &Target) -> Result<Proposal> {
+    if target.extra(BOOT_ID).is_some() {
+        return Ok(Proposal::new());
+    }
+    let message =
+        format!("An earlier attempt has asked for the reboot of node {}; no node is rebooted twice.", target.name());
+    Err(Failure::permanent("RebootIssued", message))
+}
+
+fn drain_timeout(seconds: u64, drain: Option<DrainStatus>) -> Failure {
+    let DrainStatus { blocked, more, .. } = drain.unwrap_or_default();
+    let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = if blocked.is_empty() { String::new() } else { format!(": {}{others}", blocked.join(", ")) };
+    Failure::permanent(
+        "DrainTimeout",
+        format!(
+            "Pods were left after {seconds} s{named}; the event EvictionBlocked says why. The node was not rebooted."
+        ),
+    )
+}
+
+fn gone(target: &Target) -> Report {
+    let name = target.name();
+    let asked = if target.task(TASK).is_some() { "after its reboot was asked for" } else { "before its reboot" };
+    Report::failed("NodeGone", format!("Node {name} is gone {asked}, or another one has its name."))
+}
+
+/// True if the command failed, or never ran. Of one that got lost or timed out nobody knows that: it may have gone with the node
+/// that it rebooted. Where it found the node rebooted, that is awaited.
+fn is_refused(task: &TaskStatus) -> bool {
+    let never_begun = || NEVER_BEGUN.iter().any(|word| task.message.starts_with(word));
+    task.state == "Failed" && (task.exit_code.is_some() || never_begun())
+}
+
+fn said(task: &TaskStatus) -> String {
+    let parts = [task.message.trim(), task.output.trim()];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let code = task.exit_code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
+    format!("The command that reboots the node failed{code}: {}", parts.join(": "))
+}
