@@ -169,6 +169,8 @@ pub async fn with_fail_fast_the_rest_is_skipped_and_half_of_the_job_in_flight_go
 pub async fn with_pause_nothing_starts_until_more_failures_are_tolerated(rig: &mut Rig) -> anyhow::Result<()> {
     half_in_flight(rig, json!({"type": "Pause", "maxFailures": 1})).await?;
     rig.until("f", "paused", |job| job.condition("Paused") == "True/FailureThreshold").await?;
+    // Before the host is killed: what it had not told by then, nobody tells.
+    rig.until_told("Paused", 1).await?;
     rig.edit_job("f", json!({"partition": 10})).await?;
     asks(rig, "c", "succeed").await?;
     rig.until("f", "one more succeeded", |job| job.count("succeeded") == 1).await?;
@@ -185,9 +187,7 @@ pub async fn with_pause_nothing_starts_until_more_failures_are_tolerated(rig: &m
     let job = rig.until_progress("f", "Failed").await?;
     ensure!((job.count("succeeded"), job.count("failed")) == (8, 2), "{:?}", job.data);
     ensure!(job.condition("Failed") == "True/TargetsFailed", "{:?}", job.data);
-    for reason in ["Paused", "Resumed"] {
-        rig.until_told(reason, 1).await?;
-    }
+    rig.until_told("Resumed", 1).await?;
     ensure!((rig.told_times("Paused").await?, rig.told_times("Resumed").await?) == (1, 1), "each once");
     Ok(())
 }
