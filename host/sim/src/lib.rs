@@ -51,6 +51,7 @@ mod access {
 mod kinds {
     pub(crate) mod crd_kinds;
     pub(crate) mod events;
+    pub(crate) mod job_rules;
     pub(crate) mod jobs;
     pub(crate) mod pods;
     pub(crate) mod registry;

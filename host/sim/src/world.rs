@@ -12,17 +12,26 @@
 mod deciders {
     pub(crate) mod collaset;
     pub(crate) mod deployment;
+    pub(crate) mod ending;
+    pub(crate) mod job;
+    pub(crate) mod job_status;
+    pub(crate) mod job_tally;
+    #[cfg(test)]
+    mod job_tests;
     pub(crate) mod kubelet;
     pub(crate) mod lifecycle;
     pub(crate) mod recreate;
     pub(crate) mod replicas;
     pub(crate) mod scheduler;
+    pub(crate) mod script;
 }
 mod action;
 mod cluster_setup;
 mod collaset_crd;
 mod commands;
 mod history;
+mod job_rounds;
+mod jobs;
 mod kruise_crd;
 pub mod labels;
 mod ledger;
@@ -57,6 +66,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::DynamicObject;
 use kube::{Api, Client};
@@ -81,6 +91,7 @@ pub use wait_until::Overdue;
 pub use workload_setup::{SeedFailed, Seedbed};
 
 use crate::clock::Clock;
+use jobs::JobWatch;
 use nodes::{NodeWatch, Nodes};
 use queue::Queue;
 use random::SeededRandom;
@@ -102,6 +113,10 @@ pub struct WorldOptions {
     pub namespaces: Vec<String>,
     /// Number of nodes, named `node-0` and so on.
     pub nodes: usize,
+    /// The world makes the pods of Jobs; where a real controller does, it must not.
+    pub runs_jobs: bool,
+    /// Factor of the sleeps in the commands of pods that are not restarted for ever: 0.1 makes `sleep 10` take a second.
+    pub sleep_factor: f64,
     /// Source of the timestamps in conditions; the server's clock, lest conditions lie.
     pub clock: Arc<dyn Clock>,
 }
@@ -110,7 +125,7 @@ impl WorldOptions {
     /// A world of three nodes with ordinary timings, in all namespaces.
     pub fn new(seed: u64, clock: Arc<dyn Clock>) -> Self {
         let (timings, operations) = (Timings::default(), OperationTimings::default());
-        Self { seed, timings, operations, namespaces: Vec::new(), nodes: 3, clock }
+        Self { seed, timings, operations, namespaces: Vec::new(), nodes: 3, runs_jobs: true, sleep_factor: 1.0, clock }
     }
 }
 
@@ -138,14 +153,14 @@ impl World {
     /// # Errors
     /// `StartFailed` if the cluster cannot be prepared or watched.
     pub async fn start(client: Client, options: WorldOptions) -> Result<Self, StartFailed> {
-        let WorldOptions { seed, timings, operations, namespaces, nodes, clock } = options;
+        let WorldOptions { seed, timings, operations, namespaces, nodes, runs_jobs, sleep_factor, clock } = options;
         cluster_setup::prepare(&client, nodes, &crate::clock::seconds(clock.now()))
             .await
             .map_err(StartFailed::Prepare)?;
         let (store, ledger, random) = (Arc::new(WorldStore::default()), Ledger::default(), SeededRandom::new(seed));
         let nodes = Arc::<Nodes>::default();
         let writer = Writer::new(WriterParts { client: client.clone(), store, ledger, random, nodes });
-        let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, operations, clock }));
+        let rounds = Arc::new(Rounds::new(RoundsParts { writer, timings, operations, clock, sleep_factor }));
         let (queue, arrivals) = Queue::new();
         rounds.reboots.wake_through(queue.clone());
         let synced = Arc::new(watch::Sender::new(0));
@@ -155,9 +170,13 @@ impl World {
         world.watch_nodes(&client);
         world.first_lists(1).await.map_err(StartFailed::Watch)?;
         world.watch_everything(&client);
+        if runs_jobs {
+            world.watch_jobs(&client);
+        }
         let rounds = world.watches.rounds.clone();
         world.tasks.get_mut().spawn(queue::run(arrivals, IN_FLIGHT, move |key: WorkKey| rounds.clone().round(key)));
-        world.first_lists(SetKind::ALL.len() + 2).await.map_err(StartFailed::Watch)?;
+        let lists = SetKind::ALL.len() + 2 + usize::from(runs_jobs);
+        world.first_lists(lists).await.map_err(StartFailed::Watch)?;
         Ok(world)
     }
 
@@ -178,6 +197,13 @@ impl World {
         self.tasks
             .get_mut()
             .spawn(watch_stream::deliver(Api::<Pod>::all(client.clone()), move |event| watch.saw(event)));
+    }
+
+    fn watch_jobs(&mut self, client: &Client) {
+        let mut watch = JobWatch::new(self.watches.clone());
+        self.tasks
+            .get_mut()
+            .spawn(watch_stream::deliver(Api::<Job>::all(client.clone()), move |event| watch.saw(event)));
     }
 
     async fn first_lists(&self, of: usize) -> Result<(), Overdue> {

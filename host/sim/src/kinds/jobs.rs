@@ -8,8 +8,8 @@ use crate::{
 };
 
 /// Labels that tie pods to their job, by name and by UID.
-const BY_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
-const BY_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
+pub(crate) const BY_NAME: [&str; 2] = ["job-name", "batch.kubernetes.io/job-name"];
+pub(crate) const BY_UID: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
 /// Gives a job a selector that matches its pods alone, unless it brings its own.
 pub(crate) fn prepare_create(job: &mut Value) {

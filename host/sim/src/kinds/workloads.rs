@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admission::cel_eval,
-    kinds::{pods, registry::Kind},
+    kinds::{job_rules, pods, registry::Kind},
     object::{self, at, str_at},
     selectors::LabelSelector,
     server::status::FieldError,
@@ -19,11 +19,7 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
             errors.extend(template_errors(object));
             errors
         }
-        ("batch", "Job") => {
-            let mut errors = template_errors(object);
-            errors.extend(restart_errors(object));
-            errors
-        }
+        ("batch", "Job") => job_rules::create_errors(object),
         ("policy", "PodDisruptionBudget") => budget_errors(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition_errors(object),
         ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => policy_errors(object),
@@ -33,10 +29,12 @@ pub(crate) fn create_errors(kind: &Kind, object: &Value) -> Vec<FieldError> {
 
 /// Errors of a change.
 pub(crate) fn update_errors(kind: &Kind, old: &Value, new: &Value) -> Vec<FieldError> {
+    if kind.is("batch", "Job") {
+        return job_rules::update_errors(old, new);
+    }
     let mut errors = create_errors(kind, new);
     let frozen: &[&str] = match (kind.group.as_str(), kind.kind.as_str()) {
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => &["selector"],
-        ("batch", "Job") => &["selector", "template", "completionMode", "podFailurePolicy"],
         _ => &[],
     };
     if matches!(kind.kind.as_str(), "ConfigMap" | "Secret") && kind.group.is_empty() {
@@ -80,19 +78,11 @@ fn selector_errors(object: &Value) -> Vec<FieldError> {
     Vec::new()
 }
 
-fn template_errors(object: &Value) -> Vec<FieldError> {
+/// Errors of the pod template of an object.
+pub(crate) fn template_errors(object: &Value) -> Vec<FieldError> {
     let template = at(object, &["spec", "template"]).cloned().unwrap_or(Value::Null);
     let errors = pods::create_errors(&template).into_iter();
     errors.map(|error| FieldError { field: format!("spec.template.{}", error.field), ..error }).collect()
-}
-
-fn restart_errors(job: &Value) -> Vec<FieldError> {
-    let policy = at(job, &["spec", "template", "spec", "restartPolicy"]).cloned().unwrap_or(Value::Null);
-    if policy == "OnFailure" || policy == "Never" {
-        return Vec::new();
-    }
-    let field = "spec.template.spec.restartPolicy";
-    vec![FieldError::not_supported(field, &policy, &["OnFailure".to_owned(), "Never".to_owned()])]
 }
 
 fn budget_errors(budget: &Value) -> Vec<FieldError> {

@@ -42,7 +42,7 @@ pub(crate) fn create(state: &mut State, call: &Call) -> Result<Reply, Refusal> {
 
 /// A warning for who creates an object that nobody acts on.
 fn without_controller(kind: &Kind) -> Option<String> {
-    let idle = kind.is("batch", "Job") || kind.is("batch", "CronJob") || kind.is("apps", "DaemonSet");
+    let idle = kind.is("batch", "CronJob") || kind.is("apps", "DaemonSet");
     idle.then(|| format!("a cluster in memory makes no pods for a {}: it has no controller for them", kind.kind))
 }
 

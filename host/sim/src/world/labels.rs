@@ -49,3 +49,5 @@ pub(crate) const TASK_SCRIPT: &str = "oarlock.dev/script";
 pub(crate) const TASK_BUILTIN: &str = "oarlock.dev/builtin";
 /// On the pod of a task: namespace and name of its job.
 pub(crate) const TASK_JOB: &str = "oarlock.dev/job";
+/// The completion index of a pod of an Indexed Job, as an annotation and as a label.
+pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";

@@ -1,9 +1,11 @@
-//! The pods and ReplicaSets that the world creates, as pure functions of a set.
+//! The pods and ReplicaSets that the world creates, as pure functions of a set or a Job.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::json;
 
@@ -30,6 +32,41 @@ pub(crate) fn pod_of(set: &SetView, new: &NewPod, name: String, node: Option<Str
         spec: Some(PodSpec { node_name: node, ..spec }),
         status: None,
     }
+}
+
+/// The letters that a generated name has besides the five that are drawn, at most.
+const LONGEST_BASE: usize = 58;
+
+/// The begin of the names of a Job's pods, of an Indexed Job for an index: `job-` or `job-3-`.
+pub(crate) fn job_pod_base(job: &Job, index: Option<i32>) -> String {
+    let end = index.map_or_else(|| "-".to_owned(), |index| format!("-{index}-"));
+    let kept: String = job.name_any().chars().take(LONGEST_BASE.saturating_sub(end.len())).collect();
+    kept + &end
+}
+
+/// The pod that a Job makes under a name, of an Indexed Job for an index.
+pub(crate) fn pod_of_job(job: &Job, index: Option<i32>, name: String) -> Pod {
+    let template = job.spec.clone().unwrap_or_default().template;
+    let (mut metadata, mut spec) = (template.metadata.unwrap_or_default(), template.spec.unwrap_or_default());
+    metadata.generate_name = Some(job_pod_base(job, index));
+    metadata.name = Some(name);
+    metadata.namespace = job.namespace();
+    metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "batch/v1".to_owned(),
+        kind: "Job".to_owned(),
+        name: job.name_any(),
+        uid: job.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }]);
+    if let Some(index) = index {
+        for map in [&mut metadata.annotations, &mut metadata.labels] {
+            map.get_or_insert_default().insert(labels::COMPLETION_INDEX.to_owned(), index.to_string());
+        }
+        spec.hostname.get_or_insert_with(|| format!("{}-{index}", job.name_any()));
+    }
+    spec.node_name = spec.node_name.filter(|node| !node.is_empty());
+    Pod { metadata, spec: Some(spec), status: None }
 }
 
 /// The ReplicaSet of a Deployment's present template.

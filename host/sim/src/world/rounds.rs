@@ -17,9 +17,11 @@ use tokio::time::Instant;
 use super::action::{Action, Member, PodName, SetContext};
 use super::deciders::collaset::{collaset, next_id};
 use super::deciders::deployment::deployment;
+use super::deciders::ending;
 use super::deciders::kubelet::{self, Stage, Timings};
 use super::deciders::lifecycle::StepKind;
 use super::deciders::replicas::{replica_set, stateful_set};
+use super::jobs::Jobs;
 use super::labels;
 use super::node_tasks::{Ailments, Markers};
 use super::operation_timings::OperationTimings;
@@ -48,6 +50,8 @@ pub(crate) enum WorkKey {
     Request(Place),
     /// A node that reboots, by its name.
     Node(String),
+    /// A batch Job: its controller.
+    Job(Place),
 }
 
 /// Everything that a round reads and writes.
@@ -69,10 +73,16 @@ pub(crate) struct Rounds {
     pub(crate) recreate_since: Since<(Place, String), RecreateDelay>,
     /// Why a container of a pod cannot be restarted.
     pub(crate) faults: Mutex<HashMap<(Place, String), String>>,
-    entered: Mutex<HashMap<Place, (String, Stage, Instant)>>,
+    pub(crate) jobs: Jobs,
+    /// Factor of the sleeps in the commands of pods.
+    pub(crate) sleep_factor: f64,
+    entered: Mutex<HashMap<Place, Entered>>,
     /// The lowest instance id never used, by the set's uid: an id must not return after its pod is gone.
     next_ids: Mutex<HashMap<String, u64>>,
 }
+
+/// The uid of a pod, its stage, the run of its containers, and since when.
+type Entered = (String, Stage, i32, Instant);
 
 /// Parts of [`Rounds`].
 pub(crate) struct RoundsParts {
@@ -80,11 +90,12 @@ pub(crate) struct RoundsParts {
     pub(crate) timings: Timings,
     pub(crate) operations: OperationTimings,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sleep_factor: f64,
 }
 
 impl Rounds {
     pub(crate) fn new(parts: RoundsParts) -> Self {
-        let RoundsParts { writer, timings, operations, clock } = parts;
+        let RoundsParts { writer, timings, operations, clock, sleep_factor } = parts;
         let (store, pauses) = (writer.store.clone(), writer.pauses.clone());
         Self {
             store,
@@ -100,6 +111,8 @@ impl Rounds {
             reboots: Reboots::default(),
             recreate_since: Since::default(),
             faults: Mutex::default(),
+            jobs: Jobs::default(),
+            sleep_factor: if sleep_factor.is_finite() { sleep_factor.max(0.0) } else { 1.0 },
             entered: Mutex::default(),
             next_ids: Mutex::default(),
         }
@@ -112,6 +125,7 @@ impl Rounds {
             WorkKey::Set(key) => self.set_round(&key).await,
             WorkKey::Request(place) => self.recreate_round(&place).await,
             WorkKey::Node(name) => self.node_round(&name).await,
+            WorkKey::Job(place) => self.job_round(&place).await,
         }
     }
 
@@ -142,7 +156,7 @@ impl Rounds {
         if is_held || pod.node().is_some_and(|node| self.reboots.is_down(node)) {
             return None;
         }
-        if let Some(time) = Self::task_time(pod, stage) {
+        if let Some(time) = self.task_time(pod, stage) {
             let wait = (self.entered_at(place, pod, stage) + time).saturating_duration_since(Instant::now());
             return if wait.is_zero() { told(self.finish_task(pod).await) } else { Some(wait) };
         }
@@ -157,12 +171,14 @@ impl Rounds {
     /// Time at which the pod was first seen in this stage.
     fn entered_at(&self, place: &Place, pod: &Pod, stage: Stage) -> Instant {
         let mut entered = self.entered.lock();
-        let now = (pod.uid().to_owned(), stage, Instant::now());
+        // A command that runs anew takes its time anew; the containers of other pods are restarted within a stage.
+        let run = if ending::ends_by_itself(pod) { ending::restarts(pod) } else { 0 };
+        let now = (pod.uid().to_owned(), stage, run, Instant::now());
         let known = entered.entry(place.clone()).or_insert_with(|| now.clone());
-        if (known.0.as_str(), known.1) != (pod.uid(), stage) {
+        if (known.0.as_str(), known.1, known.2) != (pod.uid(), stage, run) {
             *known = now;
         }
-        known.2
+        known.3
     }
 
     /// Brings a pod to its next stage.

@@ -15,7 +15,7 @@ use super::pod_facts::PodFacts;
 use super::queue::Queue;
 use super::rounds::{Rounds, WorkKey};
 use super::sets::{SetKey, SetKind, SetView};
-use super::store::{StoredPod, place_of};
+use super::store::{Place, StoredPod, place_of};
 
 /// State that all watches share.
 #[derive(Clone)]
@@ -143,6 +143,9 @@ impl Watches {
         for place in self.rounds.requests.places() {
             self.queue.add(WorkKey::Request(place), Duration::ZERO);
         }
+        for place in self.rounds.jobs.places() {
+            self.wake_job(place);
+        }
     }
 
     fn wake_pod(&self, pod: StoredPod) {
@@ -150,6 +153,9 @@ impl Watches {
             self.queue.add(WorkKey::Request(place), Duration::ZERO);
         }
         self.queue.add(WorkKey::Pod(pod.place), Duration::ZERO);
+        if let Some(place) = pod.owner.as_deref().and_then(|uid| self.rounds.jobs.place_of(uid)) {
+            self.wake_job(place);
+        }
         if let Some(key) = self.rounds.store.lineage(pod.owner.as_deref()).into_iter().next() {
             self.wake_set(key);
         }
@@ -166,6 +172,13 @@ impl Watches {
     fn wake_set(&self, key: SetKey) {
         let moment = self.rounds.writer.random.between(self.rounds.timings.react, &["react", &key.to_string()]);
         self.queue.add(WorkKey::Set(key), moment);
+    }
+
+    /// Wakes the controller of a Job, which reacts after a moment too.
+    pub(crate) fn wake_job(&self, place: Place) {
+        let moment =
+            self.rounds.writer.random.between(self.rounds.timings.react, &["react", "Job", &place.0, &place.1]);
+        self.queue.add(WorkKey::Job(place), moment);
     }
 
     pub(crate) fn count_sync(&self, has_synced: &mut bool) {

@@ -43,6 +43,8 @@ pub(crate) enum WriteFailed {
     ChangeSet { set: SetKey, source: kube::Error },
     #[error("failed to write the status of {set}")]
     WriteSetStatus { set: SetKey, source: kube::Error },
+    #[error("failed to write or to delete Job {name}")]
+    ChangeJob { name: String, source: kube::Error },
     #[error("failed to bring ContainerRecreateRequest {name} on")]
     ChangeRequest { name: String, source: kube::Error },
     #[error("failed to bring node {name} on in its reboot")]
@@ -196,7 +198,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn delete_pod(&self, namespace: &str, pod: &PodName) -> Result<(), WriteFailed> {
+    pub(crate) async fn delete_pod(&self, namespace: &str, pod: &PodName) -> Result<(), WriteFailed> {
         let api = self.pods(namespace);
         let parameters = only_if(&pod.uid, DeleteParams::default());
         let deleted = self.within_bound(api.delete(&pod.name, &parameters)).await;
