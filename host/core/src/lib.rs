@@ -103,3 +103,42 @@ pub mod round {
     pub mod unlisted;
     mod unread;
 }
+
+/// What JobFlow and DaemonJob share: building a child and following it through its attempts.
+pub mod child {
+    pub mod build;
+    pub mod canonical;
+    pub mod closing;
+    pub mod course;
+    pub mod fields;
+    pub mod globals;
+    pub mod header;
+    pub mod imported;
+    pub mod merge;
+    pub mod name;
+    pub mod node;
+    pub mod parent;
+    pub mod plan;
+    pub mod pods;
+    pub mod progress;
+    pub mod settings;
+    pub mod status;
+    pub mod told;
+    pub mod unit;
+    pub mod verdict;
+    pub mod view;
+}
+
+/// One pass over a JobFlow or a JobTemplate.
+pub mod flow {
+    mod graph;
+    pub mod plan;
+    pub mod spec;
+    pub mod template;
+}
+
+/// One pass over a DaemonJob.
+pub mod daemon {
+    pub mod plan;
+    pub mod spec;
+}

@@ -1,0 +1,222 @@
+//! Building a child: a Job from a JobSpec, or an OperationJob, on raw JSON. Source: docs/jobflow.md 2.1, 2.2, 2.7.
+
+use serde_json::{Map, Value, json};
+
+use crate::child::canonical::revision;
+use crate::child::fields::{list, number, object_at};
+use crate::child::globals::{Globals, share_volumes};
+use crate::child::merge::merge;
+use crate::child::parent::Parent;
+
+/// The annotation of a Job that was made from a JobTemplate: `<namespace>.<template>`.
+pub const BY_TEMPLATE: &str = "createByJobTemplate";
+/// The annotation with the withheld `ttlSecondsAfterFinished`.
+pub const TTL: &str = "oarlock.dev/ttl";
+/// Label: the kind of the owner.
+pub const OWNER_KIND: &str = "oarlock.dev/owner-kind";
+/// Label: the UID of the owner.
+pub const OWNER_UID: &str = "oarlock.dev/owner-uid";
+/// Label: the number of the attempt, from 0.
+pub const ATTEMPT: &str = "oarlock.dev/attempt";
+/// Annotation: the step's name.
+pub const STEP: &str = "oarlock.dev/step";
+/// Annotation: the node's name.
+pub const NODE: &str = "oarlock.dev/node";
+/// Annotation: the digest of what the child was built from.
+pub const REVISION: &str = "oarlock.dev/revision";
+/// Labels of this prefix are copied to children: the queue of a Job.
+const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
+
+/// The field of a Job with its time to live.
+pub const JOB_TTL: &str = "ttlSecondsAfterFinished";
+/// The field of an OperationJob with its time to live.
+pub const OPERATION_TTL: &str = "TTLSecondsAfterFinished";
+
+/// What a Job is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct JobParts<'a> {
+    /// The JobSpec.
+    pub base: &'a Value,
+    /// The JobTemplate that it is from.
+    pub template: Option<&'a str>,
+    /// `overrides`.
+    pub overrides: Option<&'a Value>,
+    /// Shared volumes of the flow.
+    pub volumes: &'a [Value],
+    /// Mounts of the step.
+    pub mounts: &'a [Value],
+    /// `globalParams`.
+    pub globals: Globals<'a>,
+    /// `retryPolicy.podBackoffLimit`.
+    pub backoff_limit: i64,
+    /// The limit per attempt.
+    pub timeout: Option<i64>,
+    /// The pod tolerates every taint.
+    pub tolerates_all: bool,
+}
+
+/// A child without its name: which follows from the attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Built {
+    /// It is an OperationJob.
+    pub operation: bool,
+    /// Labels and annotations.
+    pub metadata: Value,
+    /// The spec.
+    pub spec: Value,
+    /// The digest of what it was built from.
+    pub revision: String,
+}
+
+/// The reason why a unit has no child, for `Blocked`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// A `CamelCase` word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Cause {
+    /// With this reason and sentence.
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+/// Builds a Job.
+///
+/// # Errors
+/// If a shared volume and the template's differ.
+pub fn build_job(parent: &Parent, parts: JobParts<'_>) -> Result<Built, Cause> {
+    let mut spec = without_nulls(parts.base);
+    if let Some(overrides) = parts.overrides {
+        merge(&mut spec, overrides);
+    }
+    let template = object_at(&mut spec, &[]).entry("template").or_insert_with(|| json!({}));
+    share_volumes(template, parts.volumes, parts.mounts, parts.globals.with_init_containers())
+        .map_err(|message| Cause::new("VolumeConflict", message))?;
+    parts.globals.render(template);
+    let pod = object_at(template, &["spec"]);
+    pod.insert("restartPolicy".to_owned(), "Never".into());
+    if parts.tolerates_all {
+        pod.insert("tolerations".to_owned(), json!([{"operator": "Exists"}]));
+    }
+    let deadline = [number(&spec, "/activeDeadlineSeconds"), parts.timeout].into_iter().flatten().min();
+    let fields = object_at(&mut spec, &[]);
+    fields.insert("backoffLimit".to_owned(), parts.backoff_limit.into());
+    if let Some(deadline) = deadline {
+        fields.insert("activeDeadlineSeconds".to_owned(), deadline.into());
+    }
+    let ttl = withheld(fields, JOB_TTL);
+    let mut metadata = metadata(parent, &parts.globals);
+    if let Some(template) = parts.template {
+        let value = format!("{}.{template}", parent.namespace);
+        object_at(&mut metadata, &["annotations"]).insert(BY_TEMPLATE.to_owned(), value.into());
+    }
+    Ok(finish(false, metadata, spec, ttl))
+}
+
+/// Builds an OperationJob.
+pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>, targets_left: &[String]) -> Built {
+    let mut spec = operation.clone();
+    let ttl = withheld(object_at(&mut spec, &[]), OPERATION_TTL);
+    let digest = finish(true, metadata(parent, globals), spec.clone(), ttl.clone()).revision;
+    if !targets_left.is_empty() {
+        let left: Vec<Value> = list(&spec, "/targets")
+            .iter()
+            .filter(|target| {
+                target
+                    .get("name")
+                    .and_then(Value::as_str)
+                    .is_some_and(|name| targets_left.iter().any(|left| left == name))
+            })
+            .cloned()
+            .collect();
+        let fields = object_at(&mut spec, &[]);
+        if !left.is_empty() {
+            fields.insert("targets".to_owned(), Value::Array(left));
+        }
+    }
+    // What a retry leaves out makes it no other revision.
+    Built { revision: digest, ..finish(true, metadata(parent, globals), spec, ttl) }
+}
+
+fn metadata(parent: &Parent, globals: &Globals<'_>) -> Value {
+    let copy = |field| globals.map(field).cloned().unwrap_or_default();
+    let mut labels: Map<String, Value> = copy("labels");
+    let annotations: Map<String, Value> = copy("annotations");
+    for (key, value) in parent.labels.iter().filter(|(key, _)| key.starts_with(QUEUE_LABELS)) {
+        labels.entry(key.clone()).or_insert_with(|| value.as_str().into());
+    }
+    json!({"labels": labels, "annotations": annotations})
+}
+
+/// The time to live, taken out. One that no server accepts stays, so that the create says why.
+fn withheld(spec: &mut Map<String, Value>, field: &str) -> Option<Value> {
+    let is_one = |ttl: &Value| ttl.as_i64().is_some_and(|ttl| (0..=i64::from(i32::MAX)).contains(&ttl));
+    let ttl = spec.get(field).filter(|ttl| is_one(ttl)).cloned()?;
+    spec.shift_remove(field);
+    Some(ttl)
+}
+
+fn finish(operation: bool, mut metadata: Value, spec: Value, ttl: Option<Value>) -> Built {
+    let revision = revision(&json!({"metadata": metadata, "spec": spec, "ttl": ttl}));
+    if let Some(ttl) = ttl {
+        let text = ttl.as_i64().map_or_else(|| ttl.to_string(), |seconds| seconds.to_string());
+        object_at(&mut metadata, &["annotations"]).insert(TTL.to_owned(), text.into());
+    }
+    Built { operation, metadata, spec, revision }
+}
+
+/// The name and the number of the attempt of a child.
+#[derive(Clone, Copy, Debug)]
+pub struct ChildPlace<'a> {
+    /// The child's name.
+    pub name: &'a str,
+    /// The unit's name.
+    pub unit: &'a str,
+    /// The number of the attempt, from 0.
+    pub attempt: u32,
+}
+
+impl Built {
+    /// The object to create.
+    pub fn object(&self, parent: &Parent, place: ChildPlace<'_>) -> Value {
+        let mut metadata = self.metadata.clone();
+        let labels = object_at(&mut metadata, &["labels"]);
+        labels.insert(OWNER_KIND.to_owned(), parent.kind.name().into());
+        labels.insert(OWNER_UID.to_owned(), parent.uid.as_str().into());
+        labels.insert(ATTEMPT.to_owned(), place.attempt.to_string().into());
+        let annotations = object_at(&mut metadata, &["annotations"]);
+        annotations.insert(parent.kind.unit_annotation().to_owned(), place.unit.into());
+        annotations.insert(REVISION.to_owned(), self.revision.as_str().into());
+        let fields = object_at(&mut metadata, &[]);
+        fields.insert("name".to_owned(), place.name.into());
+        fields.insert("namespace".to_owned(), parent.namespace.as_str().into());
+        fields.insert("ownerReferences".to_owned(), json!([parent.owner_reference()]));
+        let (api_version, kind) = if self.operation { OPERATION } else { JOB };
+        json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": self.spec})
+    }
+}
+
+/// API version and kind of a Job.
+pub const JOB: (&str, &str) = ("batch/v1", "Job");
+/// API version and kind of an OperationJob.
+pub const OPERATION: (&str, &str) = ("apps.kusionstack.io/v1alpha1", "OperationJob");
+
+/// A `null` in an object counts as absent.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(
+            map.iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k.clone(), without_nulls(v))).collect(),
+        ),
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        plain => plain.clone(),
+    }
+}
+
+/// True where a JobSpec has a container.
+pub fn has_containers(spec: &Value) -> bool {
+    !list(spec, "/template/spec/containers").is_empty()
+}

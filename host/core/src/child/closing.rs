@@ -1,0 +1,132 @@
+//! What a plan does alike for JobFlow and DaemonJob: taking up a retry by hand, and what follows once the end is durable.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::child::canonical::digest;
+use crate::child::course::{Children, stop};
+use crate::child::header::Header;
+use crate::child::parent::{Parent, ParentKind};
+use crate::child::plan::{ChildChange, ParentPlan};
+use crate::child::settings::{Cleanup, KeptJobs, retry_by_hand};
+use crate::child::unit::{Unit, UnitState};
+use crate::child::view::{ChildKind, ChildView};
+use crate::job::time::after_seconds;
+
+/// The reason of a unit that the time of its flow ended.
+pub const FLOW_TIMEOUT: &str = "FlowTimeout";
+/// Longest annotation that is kept in the status as it is; of a longer one its digest is.
+const TOKEN_BYTES: usize = 128;
+
+/// The token of the annotation that is to be carried out; `None` where it was.
+pub fn new_retry<'a>(parent: &'a Parent, header: &Header) -> Option<&'a str> {
+    let value = parent.retry.as_deref()?;
+    (header.retry_token.as_deref() != Some(&kept_token(value))).then_some(value)
+}
+
+fn kept_token(value: &str) -> String {
+    if value.len() <= TOKEN_BYTES { value.to_owned() } else { format!("sha256:{}", digest(value.as_bytes(), 64)) }
+}
+
+/// Carries out a retry by hand: failed and omitted units start over, those that it names or all.
+pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
+    let (_, named) = retry_by_hand(value);
+    let is_meant = |unit: &Unit| named.is_empty() || named.contains(&unit.name.as_str());
+    let timed_out = units.iter().any(|unit| unit.reason == FLOW_TIMEOUT);
+    let mut starts = false;
+    for unit in units.iter_mut().filter(|unit| is_meant(unit)) {
+        if matches!(unit.state, UnitState::Failed | UnitState::Omitted) {
+            unit.start_over();
+            starts = true;
+        }
+    }
+    // Else the failures that stay would stop the units that are named.
+    let failed = units.iter_mut().filter(|unit| starts && unit.state == UnitState::Failed);
+    failed.for_each(|unit| unit.passed_over = true);
+    for name in named.iter().filter(|name| !units.iter().any(|unit| unit.name == **name)).take(10) {
+        plan.ignored.push(format!("the annotation oarlock.dev/retry names {name:?}, which is no unit of this object"));
+    }
+    plan.header.retry_token = Some(kept_token(value));
+    plan.header.imported_generation = None;
+    if plan.header.completion_time.take().is_some() || starts && timed_out {
+        // The limits count anew.
+        plan.header.start_time = None;
+        plan.header.suspended_seconds = 0;
+    }
+}
+
+/// Notes when nothing was active any more, and takes it back once something is.
+pub fn complete(plan: &mut ParentPlan, now: Timestamp) {
+    if plan.verdict.has_completed && plan.reads.is_empty() {
+        plan.header.completion_time.get_or_insert(now);
+    } else {
+        plan.header.completion_time = None;
+    }
+}
+
+/// What follows once the outcomes are durable: times to live begin, children and the object itself are cleaned up.
+pub fn settle(parent: &Parent, children: &Children<'_>, cleanup: Cleanup, plan: &mut ParentPlan, now: Timestamp) {
+    if parent.terminating {
+        return;
+    }
+    let mut settled = Vec::new();
+    plan.changes.extend(children.uncontrolled());
+    for unit in &plan.units {
+        for child in children.earlier(parent, unit).filter(|child| !child.gone && !child.terminating) {
+            settled.extend(settle_earlier(parent, unit, child, cleanup.jobs, now));
+        }
+        if !unit.state.is_terminal() && unit.state != UnitState::Retrying {
+            continue;
+        }
+        let Some(child) = children.of_uid(&unit.job_uid).filter(|child| !child.gone && !child.terminating) else {
+            continue;
+        };
+        settled.extend(settle_child(unit, child, cleanup.jobs));
+    }
+    plan.settled.extend(settled);
+    if let Some(due) = cleanup.ttl.zip(plan.header.completion_time).map(|(ttl, end)| after_seconds(end, ttl)) {
+        if due <= now {
+            plan.settled.push(ChildChange::DeleteSelf);
+        } else {
+            plan.wake_at(due);
+        }
+    }
+}
+
+/// A child that a later attempt has taken the place of.
+fn settle_earlier(
+    parent: &Parent,
+    unit: &Unit,
+    child: &Arc<ChildView>,
+    kept: KeptJobs,
+    now: Timestamp,
+) -> Option<ChildChange> {
+    if child.progress.end(now).is_err() {
+        // Its node or its time is gone, and a retry by hand came before its end.
+        let is_void = child.kind == ChildKind::Operation || parent.kind == ParentKind::Daemon;
+        return if is_void { Some(ChildChange::Delete(child.clone())) } else { stop(child) };
+    }
+    match kept {
+        // What it says may still be asked for.
+        _ if child.progress.ended.is_none() || !unit.has_child() && !unit.state.is_terminal() => None,
+        KeptJobs::DeleteAll => Some(ChildChange::Delete(child.clone())),
+        _ => child.withheld_ttl.map(|ttl| ChildChange::SetTtl(child.clone(), ttl)),
+    }
+}
+
+fn settle_child(unit: &Unit, child: &Arc<ChildView>, kept: KeptJobs) -> Option<ChildChange> {
+    if child.progress.ended.is_none() {
+        // Its time was over, or its node is gone.
+        let is_void =
+            child.kind == ChildKind::Operation && unit.reason == "DeadlineExceeded" || unit.reason == "NodeGone";
+        return is_void.then(|| ChildChange::Delete(child.clone()));
+    }
+    match kept {
+        // What it says may still be asked for by the next attempt.
+        _ if unit.state == UnitState::Retrying => None,
+        KeptJobs::DeleteAll => Some(ChildChange::Delete(child.clone())),
+        KeptJobs::DeleteSucceeded if unit.state == UnitState::Succeed => Some(ChildChange::Delete(child.clone())),
+        _ => child.withheld_ttl.map(|ttl| ChildChange::SetTtl(child.clone(), ttl)),
+    }
+}

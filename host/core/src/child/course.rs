@@ -1,0 +1,304 @@
+//! One unit through its attempts: what becomes of it while its child goes on. Source: docs/jobflow.md 2.3 to 2.5.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::child::build::{Built, Cause, ChildPlace};
+use crate::child::name::child_name;
+use crate::child::parent::Parent;
+use crate::child::plan::{ChildChange, Create, Memory, ParentPlan};
+use crate::child::progress::Ended;
+use crate::child::unit::{Unit, UnitState};
+use crate::child::view::{ChildKind, ChildView};
+use crate::job::policy::Retry;
+use crate::job::time::{after, after_seconds, read_time, write_time};
+
+/// What a failed attempt means for a unit.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryRules {
+    /// After failures of the work itself.
+    pub own: Retry,
+    /// After failures of the infrastructure.
+    pub infra: Retry,
+    /// No failure of this unit counts for the others.
+    pub tolerated: bool,
+    /// No further attempt starts, for this reason.
+    pub given_up: bool,
+    /// Seconds from the creation of an operation to its end by force.
+    pub operation_timeout: Option<i64>,
+}
+
+/// The children of one object, by unit.
+pub struct Children<'a> {
+    by_uid: HashMap<&'a str, &'a Arc<ChildView>>,
+    by_unit: HashMap<&'a str, Vec<&'a Arc<ChildView>>>,
+    unnamed: HashMap<&'a str, &'a Arc<ChildView>>,
+}
+
+impl<'a> Children<'a> {
+    /// Those of `parent` among these.
+    pub fn of(parent: &Parent, children: &'a [Arc<ChildView>]) -> Self {
+        let mut own = Self { by_uid: HashMap::new(), by_unit: HashMap::new(), unnamed: HashMap::new() };
+        for child in children.iter().filter(|child| child.owner_uid.as_deref() == Some(&parent.uid)) {
+            own.by_uid.insert(&child.uid, child);
+            match &child.unit {
+                Some(unit) => own.by_unit.entry(unit).or_default().push(child),
+                None => drop(own.unnamed.insert(&child.name, child)),
+            }
+        }
+        own
+    }
+
+    /// The child with this UID.
+    pub fn of_uid(&self, uid: &str) -> Option<&'a Arc<ChildView>> {
+        self.by_uid.get(uid).copied()
+    }
+
+    /// Those that lack a controller, as the original's do.
+    pub fn uncontrolled(&self) -> impl Iterator<Item = ChildChange> {
+        let all = self.by_uid.values().filter(|child| !child.is_controlled && !child.gone && !child.terminating);
+        all.map(|child| ChildChange::Adopt((*child).clone()))
+    }
+
+    /// The newest child of a unit whose attempt is at least `least`; of several, the one that is there.
+    pub fn newest(&self, parent: &Parent, unit: &str, least: u32) -> Option<&'a Arc<ChildView>> {
+        let all = self.of_unit(parent, unit).filter(|child| child.attempt >= least);
+        all.max_by_key(|child| (child.attempt, !child.gone, child.version))
+    }
+
+    /// The children of attempts before the one that a unit is at.
+    pub fn earlier(&self, parent: &Parent, unit: &Unit) -> impl Iterator<Item = &'a Arc<ChildView>> {
+        let (attempt, newest) = (unit.attempt, unit.job_uid.clone());
+        self.of_unit(parent, &unit.name).filter(move |child| child.attempt < attempt && child.uid != newest)
+    }
+
+    /// The child that a new attempt follows on.
+    pub fn previous(&self, parent: &Parent, unit: &Unit) -> Option<&'a Arc<ChildView>> {
+        self.of_uid(&unit.job_uid).or_else(|| self.earlier(parent, unit).max_by_key(|child| child.attempt))
+    }
+
+    fn of_unit(&self, parent: &Parent, unit: &str) -> impl Iterator<Item = &'a Arc<ChildView>> {
+        // The original's Jobs carry no annotation: their name places them.
+        let unnamed = if self.unnamed.is_empty() {
+            None
+        } else {
+            self.unnamed.get(format!("{}-{unit}", parent.name).as_str()).copied()
+        };
+        self.by_unit.get(unit).into_iter().flatten().copied().chain(unnamed)
+    }
+}
+
+/// Brings a unit up to its child. True where its next attempt may be started now.
+pub fn follow(
+    unit: &mut Unit,
+    (parent, children): (&Parent, &Children<'_>),
+    memory: &Memory,
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+) -> bool {
+    if unit.state.is_terminal() {
+        return false;
+    }
+    let least = if unit.state == UnitState::Retrying && unit.has_child() {
+        unit.attempt.saturating_add(1)
+    } else {
+        unit.attempt
+    };
+    let newest = children.newest(parent, &unit.name, least);
+    let child = newest.filter(|newest| !newest.gone || !unit.has_child()).or_else(|| children.of_uid(&unit.job_uid));
+    if unit.state == UnitState::Retrying && newest.is_none() {
+        // An operation whose time was over is deleted before another one may touch its targets.
+        let still_acts = children.of_uid(&unit.job_uid).is_some_and(|old| !old.gone && old.progress.end(now).is_err());
+        return !still_acts && retry_due(unit, rules, plan, now);
+    }
+    let Some(child) = child else {
+        if unit.has_child() {
+            let gone = Ended { well: false, reason: "JobDeleted".into(), message: deleted(unit), at: Some(now) };
+            fail(unit, &gone, rules, (plan, now), false);
+            return false;
+        }
+        // So is one that a retry by hand left behind.
+        let acts =
+            |old: &Arc<ChildView>| old.kind == ChildKind::Operation && !old.gone && old.progress.end(now).is_err();
+        return !children.earlier(parent, unit).any(acts);
+    };
+    take(unit, child);
+    match child.progress.end(now) {
+        Ok(ended) if ended.well => succeed(unit, ended, now),
+        Ok(ended) => judge_failure(unit, child, ended, memory, rules, (plan, now)),
+        Err(_) if child.disowned => {
+            let message = format!("{} is there without its owner reference; put that back, or delete it", child.name);
+            unit.set(UnitState::Blocked, "NameConflict", &message);
+        }
+        Err(_) if child.gone => {
+            let gone = Ended { well: false, reason: "JobDeleted".into(), message: deleted(unit), at: Some(now) };
+            fail(unit, &gone, rules, (plan, now), false);
+        }
+        Err(due) => {
+            due.into_iter().for_each(|due| plan.wake_at(due));
+            go_on(unit, child, rules, (plan, now));
+        }
+    }
+    false
+}
+
+fn deleted(unit: &Unit) -> String {
+    format!("{} was deleted before it ended", unit.job)
+}
+
+/// Notes which child a unit has.
+fn take(unit: &mut Unit, child: &ChildView) {
+    if unit.job_uid != child.uid {
+        unit.job.clone_from(&child.name);
+        unit.job_uid.clone_from(&child.uid);
+        unit.attempt = child.attempt;
+        unit.completion_time = None;
+        unit.start_time = child.created.map(write_time);
+        // It was built a moment ago; whoever compares it with a later spec sets this.
+        unit.outdated = false;
+    }
+    unit.revision.clone_from(&child.revision);
+}
+
+fn succeed(unit: &mut Unit, ended: &Ended, now: Timestamp) {
+    unit.set(UnitState::Succeed, "", &ended.message);
+    unit.completion_time = Some(write_time(ended.at.unwrap_or(now)));
+}
+
+/// A failed Job is judged once its pods were listed.
+fn judge_failure(
+    unit: &mut Unit,
+    child: &Arc<ChildView>,
+    ended: &Ended,
+    memory: &Memory,
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+) {
+    if child.kind == ChildKind::Operation || child.gone {
+        return fail(unit, ended, rules, (plan, now), false);
+    }
+    let Some(report) = memory.pods.get(&child.uid) else {
+        unit.set(UnitState::Running, "", "");
+        plan.reads.push(child.clone());
+        return;
+    };
+    let told = [report.message.as_str(), ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
+    let message = told.collect::<Vec<_>>().join("; ");
+    fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), report.is_infrastructure)
+}
+
+/// A failed attempt: the last one, or one that another follows.
+fn fail(unit: &mut Unit, ended: &Ended, rules: &RetryRules, (plan, now): (&mut ParentPlan, Timestamp), is_infra: bool) {
+    // A failure cannot lie in the time to come, whatever clock wrote it.
+    unit.completion_time = Some(write_time(ended.at.unwrap_or(now).min(now)));
+    let infra = unit.infra_attempts.saturating_add(u32::from(is_infra));
+    let ended_attempts = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from);
+    let wait = if is_infra {
+        rules.infra.wait_after(infra)
+    } else {
+        rules.own.wait_after(ended_attempts.saturating_sub(infra))
+    };
+    unit.infra_attempts = infra;
+    if wait.is_some() && !rules.given_up {
+        let reason = if is_infra { "InfrastructureFailure" } else { ended.reason.as_str() };
+        unit.set(UnitState::Retrying, reason, &ended.message);
+        let since = read_time(unit.completion_time.as_deref()).unwrap_or(now);
+        plan.wake_at(wait.map_or(now, |wait| after(since, wait)));
+        return;
+    }
+    unit.set(UnitState::Failed, &ended.reason, &ended.message);
+    unit.tolerated = rules.tolerated;
+}
+
+/// True once the back-off of a unit is over; the unit is then ready for its next attempt.
+fn retry_due(unit: &mut Unit, rules: &RetryRules, plan: &mut ParentPlan, now: Timestamp) -> bool {
+    if rules.given_up {
+        let (reason, message) = (unit.reason.clone(), unit.message.clone());
+        unit.set(UnitState::Failed, &reason, &message);
+        unit.tolerated = rules.tolerated;
+        return false;
+    }
+    if !unit.has_child() {
+        return true;
+    }
+    let is_infra = unit.reason == "InfrastructureFailure";
+    let own = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from).saturating_sub(unit.infra_attempts);
+    let wait = if is_infra { rules.infra.wait_after(unit.infra_attempts) } else { rules.own.wait_after(own) };
+    let since = read_time(unit.completion_time.as_deref()).unwrap_or(now);
+    // A limit that was lowered meanwhile takes no promised attempt back.
+    let due = wait.map_or(now, |wait| after(since, wait));
+    if due > now {
+        plan.wake_at(due);
+        return false;
+    }
+    true
+}
+
+/// A child that goes on.
+fn go_on(unit: &mut Unit, child: &Arc<ChildView>, rules: &RetryRules, (plan, now): (&mut ParentPlan, Timestamp)) {
+    if let Some(message) = &child.progress.blocked {
+        unit.set(UnitState::Blocked, "OperationNotReady", message);
+    } else {
+        let state = if child.progress.runs { UnitState::Running } else { UnitState::Pending };
+        unit.set(state, "", &child.progress.message);
+    }
+    let timeout = rules.operation_timeout.filter(|_| child.kind == ChildKind::Operation);
+    let Some(due) = timeout.zip(child.created).map(|(seconds, created)| after_seconds(created, seconds)) else {
+        return;
+    };
+    if due > now {
+        return plan.wake_at(due);
+    }
+    let told = &child.progress.message;
+    let gap = if told.is_empty() { "" } else { "; " };
+    let message = format!("the operation did not end within {} s{gap}{told}", timeout.unwrap_or(0));
+    let ended = Ended { well: false, reason: "DeadlineExceeded".into(), message, at: Some(now) };
+    fail(unit, &ended, rules, (plan, now), false);
+}
+
+/// Starts the next attempt of a unit, unless it cannot be built or was refused lately.
+pub fn start(
+    unit: &mut Unit,
+    built: Result<Built, Cause>,
+    parent: &Parent,
+    memory: &Memory,
+    (plan, now): (&mut ParentPlan, Timestamp),
+    is_unit: impl Fn(&str) -> bool,
+) {
+    if unit.has_child() {
+        unit.attempt = unit.attempt.saturating_add(1);
+        unit.job.clear();
+        unit.job_uid.clear();
+    }
+    let built = match built {
+        Ok(built) => built,
+        Err(refusal) => return unit.set(UnitState::Blocked, &refusal.reason, &refusal.message),
+    };
+    let revision = format!("{}/{}", built.revision, unit.attempt);
+    if let Some(refused) = memory.refused.get(&unit.name) {
+        unit.set(UnitState::Blocked, &refused.refusal.reason, &refused.refusal.message);
+        if refused.revision == revision && refused.until > now {
+            return plan.wake_at(refused.until);
+        }
+    } else if unit.state == UnitState::Blocked {
+        unit.set(UnitState::Waiting, "", "");
+    }
+    let prefix = parent.name.len() + 1;
+    let is_taken = |name: &str| name.get(prefix..).is_some_and(&is_unit);
+    let name = child_name(parent.kind.name(), &parent.name, &unit.name, unit.attempt, is_taken);
+    let object = built.object(parent, ChildPlace { name: &name, unit: &unit.name, attempt: unit.attempt });
+    let kind = if built.operation { ChildKind::Operation } else { ChildKind::Job };
+    plan.creates.push(Create { unit: unit.name.clone(), kind, name, revision, object });
+}
+
+/// The change that stops a child which is not needed any more.
+pub fn stop(child: &Arc<ChildView>) -> Option<ChildChange> {
+    let has_ended = child.gone || child.terminating || child.progress.ended.is_some();
+    match child.kind {
+        _ if has_ended => None,
+        ChildKind::Job if !child.suspended => (child.deadline != Some(1)).then(|| ChildChange::Stop(child.clone())),
+        _ => Some(ChildChange::Delete(child.clone())),
+    }
+}

@@ -1,0 +1,85 @@
+//! Reading raw JSON by path: `null` counts as absent, and a value of another type too.
+
+use serde_json::{Map, Value};
+
+/// The value at `/a/b`, if there is one that is not null.
+pub fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
+    value.pointer(pointer).filter(|found| !found.is_null())
+}
+
+/// The text at `/a/b`.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    at(value, pointer)?.as_str()
+}
+
+/// The whole number at `/a/b`.
+pub fn number(value: &Value, pointer: &str) -> Option<i64> {
+    at(value, pointer)?.as_i64()
+}
+
+/// True where there is `true` at `/a/b`.
+pub fn flag(value: &Value, pointer: &str) -> bool {
+    at(value, pointer).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// The list at `/a/b`, or nothing.
+pub fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    at(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The object at `/a/b`.
+pub fn object<'a>(value: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
+    at(value, pointer)?.as_object()
+}
+
+/// The object at the path below `value`, which is made where it is absent or of another type.
+pub fn object_at<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
+    let mut place = as_object(value);
+    for field in path {
+        place = as_object(place.entry(*field).or_insert(Value::Null));
+    }
+    place
+}
+
+fn as_object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("it was made an object"),
+    }
+}
+
+/// At most `most` bytes of a text in one line: control characters are escaped, so that a terminal shows them.
+pub fn shown(text: &str, most: usize) -> String {
+    let mut shown = String::new();
+    for c in text.trim().chars() {
+        let escaped: String = if c.is_control() { c.escape_default().collect() } else { c.into() };
+        if shown.len() + escaped.len() > most {
+            break;
+        }
+        shown.push_str(&escaped);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn null_and_other_types_count_as_absent() {
+        let value = json!({"a": null, "b": "x", "c": {"d": [1]}});
+        assert_eq!((at(&value, "/a"), text(&value, "/c"), number(&value, "/b")), (None, None, None));
+        assert_eq!(list(&value, "/c/d"), [json!(1)]);
+    }
+
+    #[test]
+    fn a_message_is_one_line_of_bounded_length() {
+        assert_eq!(shown(" a\u{7}b\nc ", 256), "a\\u{7}b\\nc");
+        assert!(shown(&"é".repeat(10_000_000), 256).len() <= 256);
+    }
+}

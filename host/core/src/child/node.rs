@@ -1,0 +1,147 @@
+//! A node as a DaemonJob sees it, and what a selector or a taint says of it. Source: docs/jobflow.md 4.1.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::child::fields::{flag, list, object, text};
+
+/// A node as it was last seen: what makes no difference here is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeView {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints: key, value, effect.
+    pub taints: Vec<(String, String, String)>,
+    /// It is cordoned.
+    pub cordoned: bool,
+    /// Its condition Ready exists and is not True.
+    pub not_ready: bool,
+}
+
+/// The fields that a view is read from, beside metadata.
+pub const FIELDS: [&str; 3] = ["/spec/taints", "/spec/unschedulable", "/status/conditions"];
+
+impl NodeView {
+    /// Reads a stored node, or a projection of it to [`FIELDS`].
+    pub fn read(node: &Value) -> Option<Self> {
+        let own = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
+        let taint = |taint: &Value| (own(taint, "/key"), own(taint, "/value"), own(taint, "/effect"));
+        let labels = object(node, "/metadata/labels").into_iter().flatten();
+        let mut conditions = list(node, "/status/conditions").iter();
+        let ready = conditions.find(|condition| text(condition, "/type") == Some("Ready"));
+        Some(Self {
+            name: text(node, "/metadata/name")?.to_owned(),
+            uid: text(node, "/metadata/uid")?.to_owned(),
+            labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+            taints: list(node, "/spec/taints").iter().map(taint).collect(),
+            cordoned: flag(node, "/spec/unschedulable"),
+            not_ready: ready.is_some_and(|ready| text(ready, "/status") != Some("True")),
+        })
+    }
+
+    /// True where a `LabelSelector` matches; an absent one matches everything.
+    pub fn matches(&self, selector: Option<&Value>) -> bool {
+        let Some(selector) = selector else { return true };
+        let labels = object(selector, "/matchLabels");
+        labels.is_none_or(|labels| self.has_labels(labels)) && self.meets(list(selector, "/matchExpressions"))
+    }
+
+    fn has_labels(&self, wanted: &serde_json::Map<String, Value>) -> bool {
+        wanted.iter().all(|(key, value)| self.labels.get(key).map(String::as_str) == value.as_str())
+    }
+
+    fn meets(&self, expressions: &[Value]) -> bool {
+        expressions.iter().all(|expression| {
+            let key = text(expression, "/key").unwrap_or_default();
+            is_met(self.labels.get(key).map(String::as_str), expression)
+        })
+    }
+
+    /// True where the pod's own `nodeSelector` and required node affinity allow the node: the kubelet would refuse it else.
+    pub fn admits(&self, pod: &Value) -> bool {
+        let selector = object(pod, "/nodeSelector").is_none_or(|wanted| self.has_labels(wanted));
+        let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+        let terms = list(pod, required);
+        selector && (terms.is_empty() || terms.iter().any(|term| self.is_of_term(term)))
+    }
+
+    fn is_of_term(&self, term: &Value) -> bool {
+        let (labels, fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
+        // An empty term matches nothing.
+        let is_named = |field: &Value| text(field, "/key") == Some("metadata.name") && is_met(Some(&self.name), field);
+        !(labels.is_empty() && fields.is_empty()) && self.meets(labels) && fields.iter().all(is_named)
+    }
+
+    /// True where a taint that none of the pod's tolerations tolerates keeps pods away.
+    pub fn repels(&self, pod: &Value) -> bool {
+        let keeps_away = |effect: &str| matches!(effect, "NoSchedule" | "NoExecute");
+        let mut taints = self.taints.iter().filter(|(_, _, effect)| keeps_away(effect));
+        taints.any(|taint| !list(pod, "/tolerations").iter().any(|toleration| tolerates(toleration, taint)))
+    }
+}
+
+/// Whether a requirement is met by the value of its key.
+fn is_met(value: Option<&str>, expression: &Value) -> bool {
+    let values = list(expression, "/values");
+    let is_in = |value: &str| values.iter().any(|one| one.as_str() == Some(value));
+    let bound = || values.first().and_then(Value::as_str).and_then(|bound| bound.parse::<i64>().ok());
+    let number = || value.and_then(|value| value.parse::<i64>().ok());
+    match text(expression, "/operator").unwrap_or_default() {
+        "In" => value.is_some_and(is_in),
+        "NotIn" => !value.is_some_and(is_in),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => number().zip(bound()).is_some_and(|(number, bound)| number > bound),
+        "Lt" => number().zip(bound()).is_some_and(|(number, bound)| number < bound),
+        _ => false,
+    }
+}
+
+fn tolerates(toleration: &Value, (key, value, effect): &(String, String, String)) -> bool {
+    let own = |field: &str| text(toleration, field).unwrap_or_default();
+    let (own_key, own_effect) = (own("/key"), own("/effect"));
+    let exists = own("/operator") == "Exists";
+    (own_effect.is_empty() || own_effect == effect)
+        && (own_key == key || own_key.is_empty() && exists)
+        && (exists || own("/value") == value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node() -> NodeView {
+        NodeView::read(&json!({"metadata": {"name": "n", "uid": "u", "labels": {"zone": "a", "size": "8"}},
+            "spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}, {"key": "p", "effect": "PreferNoSchedule"}]},
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn selectors_and_affinity_are_read_as_kubernetes_does() {
+        let node = node();
+        assert!(node.not_ready && node.matches(None) && node.matches(Some(&json!({"matchLabels": {"zone": "a"}}))));
+        let gt = json!({"key": "size", "operator": "Gt", "values": ["7"]});
+        assert!(node.matches(Some(&json!({"matchExpressions": [gt, {"key": "x", "operator": "DoesNotExist"}]}))));
+        assert!(!node.admits(&json!({"nodeSelector": {"zone": "b"}})));
+        let affinity = |terms: Value| json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}});
+        let fields = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]);
+        assert!(node.admits(&affinity(fields)) && !node.admits(&affinity(json!([{}]))));
+    }
+
+    #[test]
+    fn only_taints_that_keep_pods_away_repel() {
+        let node = node();
+        assert!(node.repels(&json!({})));
+        assert!(!node.repels(&json!({"tolerations": [{"key": "k", "value": "v"}]})));
+        assert!(!node.repels(&json!({"tolerations": [{"operator": "Exists"}]})));
+        assert!(node.repels(&json!({"tolerations": [{"key": "k", "value": "v", "effect": "NoExecute"}]})));
+    }
+}

@@ -1,0 +1,118 @@
+//! The object whose units have children: a JobFlow or a DaemonJob.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::child::build::{NODE, STEP};
+use crate::child::fields::{number, object, text};
+
+/// The API version of JobFlow, JobTemplate and DaemonJob.
+pub const API_VERSION: &str = "api.practice.com/v1alpha1";
+/// The annotation by which units are retried by hand.
+pub const RETRY: &str = "oarlock.dev/retry";
+
+/// A kind with units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ParentKind {
+    /// `JobFlow`.
+    Flow,
+    /// `DaemonJob`.
+    Daemon,
+}
+
+impl ParentKind {
+    /// `JobFlow` or `DaemonJob`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flow => "JobFlow",
+            Self::Daemon => "DaemonJob",
+        }
+    }
+
+    /// `step` or `node`.
+    pub fn unit_word(self) -> &'static str {
+        match self {
+            Self::Flow => "step",
+            Self::Daemon => "node",
+        }
+    }
+
+    /// The annotation of a child with its unit's name.
+    pub fn unit_annotation(self) -> &'static str {
+        match self {
+            Self::Flow => STEP,
+            Self::Daemon => NODE,
+        }
+    }
+
+    /// The field of the status with the units.
+    pub fn table(self) -> &'static str {
+        match self {
+            Self::Flow => "steps",
+            Self::Daemon => "nodes",
+        }
+    }
+}
+
+/// A JobFlow or a DaemonJob as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parent {
+    /// Which of the two.
+    pub kind: ParentKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub version: String,
+    /// Its generation.
+    pub generation: i64,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The value of its annotation [`RETRY`].
+    pub retry: Option<String>,
+    /// Its spec, raw.
+    pub spec: Value,
+    /// Its status, raw.
+    pub status: Value,
+}
+
+impl Parent {
+    /// Reads a stored object.
+    pub fn read(kind: ParentKind, mut object_value: Value) -> Option<Self> {
+        let own = |pointer: &str| text(&object_value, pointer).map(str::to_owned);
+        let labels = object(&object_value, "/metadata/labels").into_iter().flatten();
+        let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+        let parent = Self {
+            kind,
+            namespace: own("/metadata/namespace")?,
+            name: own("/metadata/name")?,
+            uid: own("/metadata/uid")?,
+            version: own("/metadata/resourceVersion").unwrap_or_default(),
+            generation: number(&object_value, "/metadata/generation").unwrap_or(0),
+            terminating: own("/metadata/deletionTimestamp").is_some(),
+            labels,
+            retry: own("/metadata/annotations/oarlock.dev~1retry").filter(|token| !token.is_empty()),
+            spec: Value::Null,
+            status: Value::Null,
+        };
+        let mut take = |field: &str| object_value.get_mut(field).map_or(Value::Null, Value::take);
+        Some(Self { spec: take("spec"), status: take("status"), ..parent })
+    }
+
+    /// The owner reference of its children.
+    pub fn owner_reference(&self) -> Value {
+        json!({"apiVersion": API_VERSION, "kind": self.kind.name(), "name": self.name, "uid": self.uid,
+            "controller": true, "blockOwnerDeletion": true})
+    }
+
+    /// The key of a Job of it in `status.jobStatusList`.
+    pub fn list_key(&self, job: &str) -> String {
+        format!("{job}/{}", self.namespace)
+    }
+}

@@ -1,0 +1,130 @@
+//! What a plan is made from, and what it asks for: shared by JobFlow and DaemonJob.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::child::build::Cause;
+use crate::child::header::Header;
+use crate::child::node::NodeView;
+use crate::child::parent::Parent;
+use crate::child::pods::PodReport;
+use crate::child::unit::Unit;
+use crate::child::verdict::ParentVerdict;
+use crate::child::view::{ChildKind, ChildView};
+
+/// A JobTemplate as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TemplateView {
+    /// UID and generation: which version of it a Job is from.
+    pub version: String,
+    /// `spec.jobTemplate`, raw.
+    pub job: Value,
+}
+
+/// Everything that a plan knows, at one time.
+#[derive(Clone, Copy)]
+pub struct Observation<'a> {
+    /// The object.
+    pub parent: &'a Parent,
+    /// What is remembered of it.
+    pub memory: &'a Memory,
+    /// Its children: those that carry its UID.
+    pub children: &'a [Arc<ChildView>],
+    /// The JobTemplates of its namespace that it names.
+    pub templates: &'a HashMap<String, Arc<TemplateView>>,
+    /// All nodes, by name.
+    pub nodes: &'a BTreeMap<String, Arc<NodeView>>,
+}
+
+/// What is remembered between two plans. It follows from the stored status, but for what the server answered.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// The entries of its units.
+    pub units: Vec<Unit>,
+    /// The rest of its status.
+    pub header: Header,
+    /// The creates that were refused, by unit.
+    pub refused: BTreeMap<String, Refused>,
+    /// The pods of failed Jobs, by the Job's UID.
+    pub pods: BTreeMap<String, PodReport>,
+}
+
+/// A create that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub refusal: Cause,
+    /// What was refused: the revision of the child and its attempt.
+    pub revision: String,
+    /// When it is tried again.
+    pub until: Timestamp,
+    /// How often it was refused in a row.
+    pub tries: u32,
+}
+
+/// A child to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Create {
+    /// The unit that it is for.
+    pub unit: String,
+    /// The kind of the child.
+    pub kind: ChildKind,
+    /// Its name.
+    pub name: String,
+    /// The digest of what it was built from.
+    pub revision: String,
+    /// The object.
+    pub object: Value,
+}
+
+/// A change of an existing child.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChildChange {
+    /// It becomes controlled by its owner.
+    Adopt(Arc<ChildView>),
+    /// A Job ends with its pods, and stays as evidence.
+    Stop(Arc<ChildView>),
+    /// It is deleted, with its pods.
+    Delete(Arc<ChildView>),
+    /// Its withheld time to live begins, in seconds.
+    SetTtl(Arc<ChildView>, i64),
+    /// The object itself is deleted: its own time is over.
+    DeleteSelf,
+}
+
+/// What a plan asks for.
+#[derive(Clone, Debug, Default)]
+pub struct ParentPlan {
+    /// The new entries.
+    pub units: Vec<Unit>,
+    /// The new rest of the status.
+    pub header: Header,
+    /// What is said of the object as a whole.
+    pub verdict: ParentVerdict,
+    /// Units or the set of nodes are to be durable before anything is created.
+    pub durable_first: bool,
+    /// Children to create.
+    pub creates: Vec<Create>,
+    /// Changes to make now.
+    pub changes: Vec<ChildChange>,
+    /// Changes to make once the status says what the plan says.
+    pub settled: Vec<ChildChange>,
+    /// Failed Jobs whose pods have to be listed before their units can be judged.
+    pub reads: Vec<Arc<ChildView>>,
+    /// More is to be created, in the next round.
+    pub more: bool,
+    /// Parts of the object that have no effect, in sentences.
+    pub ignored: Vec<String>,
+    /// When the plan has to be made anew though nothing happens.
+    pub due: Option<Timestamp>,
+}
+
+impl ParentPlan {
+    /// Asks for a new plan at `time`, or before.
+    pub fn wake_at(&mut self, time: Timestamp) {
+        self.due = Some(self.due.map_or(time, |due| due.min(time)));
+    }
+}

@@ -1,0 +1,91 @@
+//! The pods of a failed Job: why it failed, and whether the infrastructure is to blame. Source: docs/jobflow.md 2.4, 2.5.
+
+use serde_json::Value;
+
+use crate::child::fields::{list, number, shown, text};
+use crate::child::unit::MESSAGE_BYTES;
+
+/// What the pods of a Job tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodReport {
+    /// Node, exit code and termination message of a failed pod; empty where none failed.
+    pub message: String,
+    /// Pods failed, each through the infrastructure.
+    pub is_infrastructure: bool,
+}
+
+const REASONS: [&str; 6] =
+    ["Evicted", "NodeLost", "Shutdown", "NodeShutdown", "Preempting", "UnexpectedAdmissionError"];
+
+/// Reads a list of pods. `node_exists` says whether there is a node of that name.
+pub fn report(pods: &[Value], node_exists: impl Fn(&str) -> bool) -> PodReport {
+    let failed: Vec<&Value> = pods.iter().filter(|pod| text(pod, "/status/phase") == Some("Failed")).collect();
+    let is_infrastructure = !failed.is_empty() && failed.iter().all(|pod| is_disrupted(pod, &node_exists));
+    PodReport { message: failed.first().map(|pod| describe(pod)).unwrap_or_default(), is_infrastructure }
+}
+
+fn is_disrupted(pod: &Value, node_exists: impl Fn(&str) -> bool) -> bool {
+    let is_target = |c: &Value| text(c, "/type") == Some("DisruptionTarget") && text(c, "/status") == Some("True");
+    let reason = text(pod, "/status/reason").unwrap_or_default();
+    list(pod, "/status/conditions").iter().any(is_target)
+        || REASONS.contains(&reason)
+        || reason.starts_with("OutOf")
+        || text(pod, "/spec/nodeName").is_some_and(|node| !node_exists(node))
+}
+
+fn describe(pod: &Value) -> String {
+    let mut said = vec![format!("pod {}", text(pod, "/metadata/name").unwrap_or("?"))];
+    said.extend(text(pod, "/spec/nodeName").map(|node| format!("on {node}")));
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let ended =
+        statuses.iter().flat_map(|field| list(pod, field)).filter_map(|status| status.pointer("/state/terminated"));
+    let mut bad = ended.filter(|ended| number(ended, "/exitCode").is_some_and(|code| code != 0));
+    if let Some(ended) = bad.next() {
+        let told = text(ended, "/message").map(|message| format!(": {}", shown(message, MESSAGE_BYTES)));
+        let code = number(ended, "/exitCode").unwrap_or_default();
+        said.push(format!("exited with {code}{}", told.unwrap_or_default()));
+    }
+    for field in ["/status/reason", "/status/message"] {
+        said.extend(text(pod, field).map(|message| format!("({})", shown(message, MESSAGE_BYTES / 2))));
+    }
+    shown(&said.join(" "), MESSAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(status: Value) -> Value {
+        let mut status = status;
+        status["phase"] = "Failed".into();
+        json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": status})
+    }
+
+    #[test]
+    fn a_failed_pod_is_told_with_node_code_and_message() {
+        let ended = json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 3, "message": "disk\nfull"}}}]});
+        let told = report(&[pod(ended)], |_| true);
+        assert_eq!(
+            told,
+            PodReport { message: "pod p on n exited with 3: disk\\nfull".into(), is_infrastructure: false }
+        );
+    }
+
+    #[test]
+    fn the_infrastructure_is_to_blame_only_where_it_is_for_every_failed_pod() {
+        let evicted = || pod(json!({"reason": "Evicted"}));
+        let target = pod(json!({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}));
+        assert!(report(&[evicted(), target, pod(json!({"reason": "OutOfcpu"}))], |_| true).is_infrastructure);
+        assert!(!report(&[evicted(), pod(json!({}))], |_| true).is_infrastructure);
+        assert!(report(&[pod(json!({}))], |_| false).is_infrastructure, "its node is gone");
+        assert!(!report(&[], |_| true).is_infrastructure);
+    }
+
+    #[test]
+    fn ten_megabytes_of_termination_message_are_cut() {
+        let ended = json!({"containerStatuses": [{"state": {"terminated": {"exitCode": 1, "message": "\u{1b}x".repeat(5_000_000)}}}]});
+        assert!(report(&[pod(ended)], |_| true).message.len() <= MESSAGE_BYTES);
+    }
+}

@@ -1,0 +1,143 @@
+//! The settings that JobFlow and DaemonJob share: retryPolicy, failurePolicy, cleanup. Source: docs/jobflow.md 1, 2.5.
+
+use serde_json::Value;
+
+use crate::child::build::Cause;
+use crate::child::fields::{at, number, text};
+use crate::job::policy::Retry;
+
+/// What happens after a final failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailurePolicyType {
+    /// It fails at once, and nothing new starts.
+    #[default]
+    FailFast,
+    /// Everything else runs to its end.
+    Continue,
+    /// Nothing new starts until somebody retries.
+    Pause,
+}
+
+/// What becomes of children that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeptJobs {
+    /// They stay.
+    #[default]
+    Keep,
+    /// Those that succeeded are deleted.
+    DeleteSucceeded,
+    /// All are deleted.
+    DeleteAll,
+}
+
+/// `cleanup`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleanup {
+    /// Seconds from the completion to the deletion of the object.
+    pub ttl: Option<i64>,
+    /// What becomes of children that ended.
+    pub jobs: KeptJobs,
+}
+
+/// `retryPolicy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitRetry {
+    /// After failures of the work itself.
+    pub own: Retry,
+    /// After failures of the infrastructure.
+    pub infra: Retry,
+    /// `backoffLimit` of each Job.
+    pub pod_backoff_limit: i64,
+}
+
+fn invalid(place: &str, rule: &str) -> Cause {
+    Cause::new("InvalidValue", format!("{place}: {rule}"))
+}
+
+/// A whole number of at least `least`, or nothing.
+///
+/// # Errors
+/// If there is something else, naming the place.
+pub fn whole(value: &Value, field: &str, place: &str, least: i64) -> Result<Option<i64>, Cause> {
+    match at(value, &format!("/{field}")) {
+        None => Ok(None),
+        Some(found) => match found.as_i64().filter(|number| *number >= least) {
+            Some(number) => Ok(Some(number)),
+            None => Err(invalid(&format!("{place}{field}"), &format!("must be a whole number >= {least}"))),
+        },
+    }
+}
+
+/// Reads `retryPolicy` below `holder`. Without one, nothing is retried.
+///
+/// # Errors
+/// If a number is none that the field takes.
+pub fn retry_policy(holder: &Value, place: &str) -> Result<UnitRetry, Cause> {
+    let Some(policy) = at(holder, "/retryPolicy") else {
+        let never = Retry { limit: 0, ..Retry::default() };
+        return Ok(UnitRetry { own: never, infra: never, pod_backoff_limit: 0 });
+    };
+    let place = format!("{place}retryPolicy.");
+    let count = |field: &str, usual: u32| -> Result<u32, Cause> {
+        Ok(whole(policy, field, &place, 0)?.map_or(usual, |count| u32::try_from(count).unwrap_or(u32::MAX)))
+    };
+    let usual = Retry::default();
+    let backoff = whole(policy, "backoffSeconds", &place, 0)?.unwrap_or(usual.backoff);
+    let longest = whole(policy, "maxBackoffSeconds", &place, 0)?.unwrap_or(usual.longest);
+    Ok(UnitRetry {
+        own: Retry { limit: count("limit", 0)?, backoff, longest },
+        infra: Retry { limit: count("infraLimit", 5)?, backoff, longest },
+        pod_backoff_limit: whole(policy, "podBackoffLimit", &place, 0)?.unwrap_or(0),
+    })
+}
+
+/// Reads `failurePolicy.type` below `holder`.
+///
+/// # Errors
+/// If it is none of the three.
+pub fn failure_policy(holder: &Value, place: &str) -> Result<FailurePolicyType, Cause> {
+    match text(holder, "/failurePolicy/type") {
+        None | Some("FailFast") => Ok(FailurePolicyType::FailFast),
+        Some("Continue") => Ok(FailurePolicyType::Continue),
+        Some("Pause") => Ok(FailurePolicyType::Pause),
+        Some(_) => Err(invalid(&format!("{place}failurePolicy.type"), "must be FailFast, Continue or Pause")),
+    }
+}
+
+/// Reads `cleanup` of a spec.
+///
+/// # Errors
+/// If a value is none that the field takes.
+pub fn cleanup(spec: &Value) -> Result<Cleanup, Cause> {
+    let Some(cleanup) = at(spec, "/cleanup") else { return Ok(Cleanup::default()) };
+    let jobs = match text(cleanup, "/jobs") {
+        None | Some("Keep") => KeptJobs::Keep,
+        Some("DeleteSucceeded") => KeptJobs::DeleteSucceeded,
+        Some("DeleteAll") => KeptJobs::DeleteAll,
+        Some(_) => return Err(invalid("spec.cleanup.jobs", "must be Keep, DeleteSucceeded or DeleteAll")),
+    };
+    Ok(Cleanup { ttl: whole(cleanup, "ttlSeconds", "spec.cleanup.", 0)?, jobs })
+}
+
+/// A retry by hand: its token, and the units that it names; all where it names none.
+pub fn retry_by_hand(value: &str) -> (&str, Vec<&str>) {
+    let (token, units) = value.split_once('/').unwrap_or((value, ""));
+    (token, units.split(',').map(str::trim).filter(|unit| !unit.is_empty()).collect())
+}
+
+/// The count or share of a field that takes either; `None` where there is none.
+///
+/// # Errors
+/// If it is neither a whole number >= 0 nor a percentage from 0% to 100%.
+pub fn amount(holder: &Value, field: &str, place: &str) -> Result<Option<crate::job::policy::Amount>, Cause> {
+    use crate::job::policy::Amount;
+    let Some(found) = at(holder, &format!("/{field}")) else { return Ok(None) };
+    let count = number(holder, &format!("/{field}")).and_then(|count| usize::try_from(count).ok());
+    let share =
+        found.as_str().and_then(|text| text.strip_suffix('%')?.parse::<usize>().ok()).filter(|share| *share <= 100);
+    match (count, share) {
+        (Some(count), _) => Ok(Some(Amount::Count(count))),
+        (_, Some(share)) => Ok(Some(Amount::Percent(share))),
+        _ => Err(invalid(&format!("{place}{field}"), "must be a whole number >= 0 or 0% to 100%")),
+    }
+}

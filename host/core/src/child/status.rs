@@ -1,0 +1,259 @@
+//! The status of a JobFlow or DaemonJob, bounded. Source: docs/jobflow.md 5.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::child::fields::{list, number, object, shown};
+use crate::child::header::Header;
+use crate::child::parent::Parent;
+use crate::child::unit::{Unit, UnitState};
+use crate::child::verdict::ParentVerdict;
+use crate::child::view::ChildView;
+use crate::job::time::write_time;
+
+/// Most units of a complete table.
+const WHOLE: usize = 80;
+/// Most bytes of a table.
+const TABLE: usize = 32_000;
+/// Most bytes of all messages of a table.
+const MESSAGES: usize = 4_096;
+/// Most bytes of `jobStatusList`.
+const LIST: usize = 20 * 1_024;
+/// Samples of a cut table, by state.
+const SAMPLES: [(&[UnitState], usize); 4] = [
+    (&[UnitState::Failed], 30),
+    (&[UnitState::Blocked], 20),
+    (&[UnitState::Running, UnitState::Pending, UnitState::Retrying], 20),
+    (&[UnitState::Waiting], 10),
+];
+/// Entries of a JobRecord.
+pub const SHARD: usize = 250;
+
+/// The inputs of a status.
+#[derive(Clone, Copy)]
+pub struct StatusInput<'a> {
+    /// The object.
+    pub parent: &'a Parent,
+    /// Its entries.
+    pub units: &'a [Unit],
+    /// The rest of its status.
+    pub header: &'a Header,
+    /// What is said of it.
+    pub verdict: &'a ParentVerdict,
+    /// Its children.
+    pub children: &'a [Arc<ChildView>],
+}
+
+/// A status and the JobRecords that have to be stored before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reported {
+    /// `status`.
+    pub status: Value,
+    /// The units of each shard, a line of JSON each; none where the table is whole.
+    pub shards: Vec<Vec<String>>,
+}
+
+/// Builds the status.
+pub fn report(from: StatusInput<'_>) -> Reported {
+    let StatusInput { parent, units, header, verdict, .. } = from;
+    let (table, is_whole) = table(units);
+    let (list, omitted) = job_status_list(from);
+    let counts = verdict.counts;
+    let mut status = Map::new();
+    let mut put = |field: &str, value: Value| drop(status.insert(field.to_owned(), value));
+    put("state", verdict.state.as_str().into());
+    put("observedGeneration", parent.generation.into());
+    let times = [
+        ("startTime", header.start_time),
+        ("completionTime", header.completion_time),
+        ("suspendedSince", header.suspended_since),
+    ];
+    times
+        .into_iter()
+        .filter_map(|(field, time)| Some((field, time?)))
+        .for_each(|(field, time)| put(field, write_time(time).into()));
+    put("progress", format!("{}/{}", counts.succeeded, counts.desired).into());
+    put("counts", json!(counts));
+    put(parent.kind.table(), Value::Array(table));
+    if !is_whole {
+        put("tableTruncated", true.into());
+    }
+    put("jobStatusList", Value::Object(list));
+    if omitted > 0 {
+        put("jobStatusListOmitted", omitted.into());
+    }
+    if let Some(token) = &header.retry_token {
+        put("retryToken", token.as_str().into());
+    }
+    if header.suspended_seconds > 0 {
+        put("suspendedSeconds", header.suspended_seconds.into());
+    }
+    for (field, number) in
+        [("nodeSetGeneration", header.set_generation), ("importedGeneration", header.imported_generation)]
+    {
+        number.into_iter().for_each(|number| put(field, number.into()));
+    }
+    put("conditions", json!(verdict.conditions));
+    let lines = |units: &[Unit]| units.iter().map(|unit| json!(unit).to_string()).collect();
+    let shards = if is_whole { Vec::new() } else { units.chunks(SHARD).map(lines).collect() };
+    Reported { status: Value::Object(status), shards }
+}
+
+/// The table, and whether it has every entry as it is, but for the length of messages.
+fn table(units: &[Unit]) -> (Vec<Value>, bool) {
+    let room = |count: usize| MESSAGES / count.max(1);
+    if units.len() <= WHOLE {
+        let told = units.iter().filter(|unit| !unit.message.is_empty()).count();
+        let whole: Vec<Value> = units.iter().map(|unit| entry(unit, room(told))).collect();
+        if whole.iter().map(|entry| entry.to_string().len()).sum::<usize>() <= TABLE {
+            return (whole, true);
+        }
+    }
+    let mut left = SAMPLES.map(|(_, most)| most);
+    let mut sample = Vec::new();
+    for unit in units {
+        let place = SAMPLES.iter().position(|(states, _)| states.contains(&unit.state));
+        let Some(left) = place.and_then(|place| left.get_mut(place)).filter(|left| **left > 0) else { continue };
+        *left -= 1;
+        sample.push(unit);
+    }
+    let mut bytes = 0;
+    let entries = sample.iter().map(|unit| entry(unit, room(sample.len())));
+    let fits = entries.take_while(|entry| {
+        bytes += entry.to_string().len();
+        bytes <= TABLE
+    });
+    (fits.collect(), false)
+}
+
+fn entry(unit: &Unit, message: usize) -> Value {
+    json!(Unit { message: shown(&unit.message, message), ..unit.clone() })
+}
+
+/// `jobStatusList`, and the number of values that do not fit: full values if all fit; else counters and times; else as many
+/// as fit, failed and unfinished ones first.
+fn job_status_list(from: StatusInput<'_>) -> (Map<String, Value>, usize) {
+    let views: HashMap<&str, &ChildView> = from.children.iter().map(|child| (child.uid.as_str(), &**child)).collect();
+    let stored = object(&from.parent.status, "/jobStatusList");
+    let mut values: Vec<(u8, String, Value)> = Vec::new();
+    for unit in from.units.iter().filter(|unit| !unit.job.is_empty()) {
+        let key = from.parent.list_key(&unit.job);
+        let seen = views.get(unit.job_uid.as_str()).and_then(|child| serde_json::from_str(&child.status).ok());
+        let value: Option<Value> = seen.or_else(|| stored?.get(&key).cloned());
+        let rank = match unit.state {
+            UnitState::Failed => 0,
+            UnitState::Succeed | UnitState::Omitted => 2,
+            _ => 1,
+        };
+        values.push((rank, key, value.unwrap_or_else(|| json!({}))));
+    }
+    let size = |values: &[(u8, String, Value)]| values.iter().map(|value| bytes_of(value)).sum::<usize>();
+    if size(&values) > LIST {
+        values.iter_mut().for_each(|(_, _, value)| *value = counters(value));
+    }
+    if size(&values) > LIST {
+        values.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+    }
+    let (all, mut used) = (values.len(), 0);
+    let mut kept = Map::new();
+    for value in values {
+        used += bytes_of(&value);
+        if used > LIST {
+            break;
+        }
+        kept.insert(value.1, value.2);
+    }
+    let omitted = all - kept.len();
+    (kept, omitted)
+}
+
+fn bytes_of((_, key, value): &(u8, String, Value)) -> usize {
+    key.len() + value.to_string().len() + 4
+}
+
+fn counters(value: &Value) -> Value {
+    let fields = ["startTime", "completionTime", "active", "succeeded", "failed", "ready"];
+    let kept = fields.iter().filter_map(|field| Some(((*field).to_owned(), value.get(*field)?.clone())));
+    Value::Object(kept.collect())
+}
+
+/// The entries in the lines of JobRecords, as far as the stored status counts them: a record beyond is from when there were
+/// more. A line that cannot be read counts as absent; of two with one name the earlier counts.
+pub fn units_of_records(status: &Value, mut records: Vec<Value>) -> Vec<Unit> {
+    let total = number(status, "/counts/total").and_then(|total| usize::try_from(total).ok()).unwrap_or(usize::MAX);
+    let shard = |record: &Value| number(record, "/shard").and_then(|shard| usize::try_from(shard).ok());
+    records.retain(|record| shard(record).is_some_and(|shard| shard < total.div_ceil(SHARD)));
+    records.sort_by_key(shard);
+    let lines = records.iter().flat_map(|record| list(record, "/units")).filter_map(Value::as_str);
+    let mut known = HashSet::new();
+    let units = lines.filter_map(|line| serde_json::from_str(line).ok());
+    units.filter(|unit: &Unit| known.insert(unit.name.clone())).collect()
+}
+
+/// The name of a JobRecord.
+pub fn record_name(parent: &Parent, shard: usize) -> String {
+    let cut: String = parent.name.chars().take(200).collect();
+    let uid: String = parent.uid.chars().take(8).collect();
+    format!("{}-{uid}-{shard}", cut.trim_end_matches(['-', '.']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::parent::{API_VERSION, ParentKind};
+    use crate::child::unit::CountsByState;
+
+    fn parent() -> Parent {
+        let object = json!({"apiVersion": API_VERSION, "metadata": {"name": "p".repeat(60), "namespace": "n", "uid": "12345678-1"}});
+        Parent::read(ParentKind::Daemon, object).unwrap()
+    }
+
+    fn reported(units: &[Unit]) -> Reported {
+        let verdict = ParentVerdict { counts: CountsByState::of(units), ..ParentVerdict::default() };
+        report(StatusInput { parent: &parent(), units, header: &Header::default(), verdict: &verdict, children: &[] })
+    }
+
+    fn unit(index: usize, state: UnitState) -> Unit {
+        let mut unit = Unit {
+            job: format!("{}-{index}", "j".repeat(56)),
+            job_uid: "u".repeat(36),
+            ..Unit::new(&format!("{}{index}", "n".repeat(56)))
+        };
+        unit.set(state, "BackoffLimitExceeded", &"x".repeat(256));
+        unit
+    }
+
+    #[test]
+    fn the_status_of_five_thousand_long_names_is_bounded_and_its_records_hold_all() {
+        let units: Vec<Unit> = (0..5_000)
+            .map(|index| unit(index, if index % 2 == 0 { UnitState::Failed } else { UnitState::Succeed }))
+            .collect();
+        let Reported { status, shards } = reported(&units);
+        assert!(status.to_string().len() < 64_000, "{}", status.to_string().len());
+        assert_eq!((shards.len(), shards.iter().map(Vec::len).sum::<usize>()), (20, 5_000));
+        assert_eq!(status["counts"]["failed"], 2_500);
+        let record = |(shard, lines): (usize, &Vec<String>)| json!({"shard": shard, "units": lines});
+        let mut records: Vec<Value> = shards.iter().enumerate().map(record).collect();
+        records.push(json!({"shard": 20, "units": [r#"{"name": "of-before"}"#]}));
+        records.reverse();
+        assert_eq!(units_of_records(&status, records), units);
+        let listed = status["jobStatusList"].as_object().unwrap().len();
+        assert_eq!(status["jobStatusListOmitted"], 5_000 - listed);
+    }
+
+    #[test]
+    fn a_small_table_is_whole() {
+        let units: Vec<Unit> = (0..3).map(|index| unit(index, UnitState::Waiting)).collect();
+        let Reported { status, shards } = reported(&units);
+        assert_eq!((status["nodes"].as_array().unwrap().len(), shards.len()), (3, 0));
+        assert_eq!(record_name(&parent(), 2), format!("{}-12345678-2", "p".repeat(60)));
+    }
+
+    #[test]
+    fn eighty_long_units_stay_within_the_room_of_a_status() {
+        let units: Vec<Unit> = (0..80).map(|index| unit(index, UnitState::Failed)).collect();
+        assert!(reported(&units).status.to_string().len() < 64_000);
+    }
+}

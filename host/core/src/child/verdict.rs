@@ -1,0 +1,190 @@
+//! What is said of an object as a whole: its state and its conditions. Source: docs/jobflow.md 5.
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::Condition;
+
+use crate::child::build::Cause;
+use crate::child::fields::shown;
+use crate::child::header::Header;
+use crate::child::parent::Parent;
+use crate::child::unit::{CountsByState, Unit, UnitState};
+use crate::job::time::write_time;
+
+/// Longest message of a condition, in bytes.
+const MESSAGE: usize = 1_024;
+/// Most units that `Progressing` names.
+const AWAITED: usize = 5;
+/// Most units that `Blocked` names.
+const BLOCKED: usize = 10;
+
+/// What a plan found out beside the entries.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The rule that the spec breaks.
+    pub invalid: Option<Cause>,
+    /// It failed by policy or timeout: reason and sentence.
+    pub failure: Option<Cause>,
+    /// Nothing new starts: reason and sentence.
+    pub paused: Option<Cause>,
+    /// Children are about to be created.
+    pub starts: bool,
+    /// Steps of `finally` run or are about to.
+    pub runs_finally: bool,
+    /// Children that were told to stop have not ended yet.
+    pub winds_down: bool,
+    /// The original operator had ended it with this state.
+    pub kept_state: Option<String>,
+    /// The reason of `Complete` where there is no unit.
+    pub empty: &'static str,
+}
+
+/// The state and the conditions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ParentVerdict {
+    /// `Pending`, `Running`, `Succeed`, `Failed` or `Terminating`.
+    pub state: String,
+    /// All conditions.
+    pub conditions: Vec<Condition>,
+    /// The numbers of units.
+    pub counts: CountsByState,
+    /// Why its state is `Failed`, before the condition says so too.
+    pub failure: Option<Cause>,
+    /// Nothing is active any more, and nothing will start by itself.
+    pub has_completed: bool,
+}
+
+struct Word {
+    kind: &'static str,
+    is: bool,
+    reason: String,
+    message: String,
+}
+
+fn word(kind: &'static str, is: bool, reason: &str, message: impl Into<String>) -> Word {
+    Word { kind, is, reason: reason.to_owned(), message: message.into() }
+}
+
+/// Concludes from the entries.
+pub fn conclude(parent: &Parent, units: &[Unit], header: &Header, found: &Findings, now: Timestamp) -> ParentVerdict {
+    let counts = CountsByState::of(units);
+    let all_terminal = counts.terminal() == counts.total;
+    let is_active = counts.active() > 0 || found.winds_down;
+    let state = match &found.kept_state {
+        _ if parent.terminating => "Terminating",
+        Some(state) => state,
+        None if found.invalid.is_some() || found.failure.is_some() => "Failed",
+        None if all_terminal => "Succeed",
+        None if counts.running + counts.retrying + counts.terminal() > 0 || found.winds_down => "Running",
+        None => "Pending",
+    };
+    let is_kept = found.kept_state.is_some();
+    let at_rest = !is_active && (all_terminal || found.invalid.is_some() || is_kept);
+    let words = words(units, found, &counts, (state, at_rest, is_active), parent.kind.unit_word());
+    let timed = words.into_iter().map(|word| timed(word, parent.generation, &header.conditions, now)).collect();
+    ParentVerdict {
+        state: state.to_owned(),
+        conditions: timed,
+        counts,
+        failure: found.invalid.clone().or_else(|| found.failure.clone()),
+        has_completed: at_rest && !parent.terminating,
+    }
+}
+
+fn words(
+    units: &[Unit],
+    found: &Findings,
+    counts: &CountsByState,
+    (state, at_rest, is_active): (&str, bool, bool),
+    unit_word: &str,
+) -> Vec<Word> {
+    let told = format!("{} of {} {unit_word}s succeeded", counts.succeeded, counts.desired);
+    let complete = at_rest && state == "Succeed";
+    let empty = counts.desired == 0 && !found.empty.is_empty();
+    let succeeded = if empty { found.empty } else { "Succeeded" };
+    let failed = at_rest && state == "Failed";
+    let cause = found.invalid.as_ref().map(|invalid| Cause::new("Invalid", invalid.message.clone()));
+    let cause = cause.or_else(|| found.failure.clone()).unwrap_or_else(|| Cause::new("StepFailed", told.clone()));
+    let is_stuck = counts.blocked > 0 && !is_active && !found.starts;
+    let is_paused = found.paused.is_some() && !at_rest;
+    let progressing = !at_rest && !is_stuck && (is_active || !is_paused) && state != "Terminating";
+    let working = match (&found.failure, found.runs_finally) {
+        (_, true) => "RunningFinally",
+        (Some(_), false) => "WindingDown",
+        _ => "Working",
+    };
+    let mut words = vec![
+        word("Complete", complete, if complete { succeeded } else { "InProgress" }, told.clone()),
+        if failed {
+            word("Failed", true, &cause.reason, cause.message.clone())
+        } else {
+            word("Failed", false, if at_rest { "AtRest" } else { "InProgress" }, "")
+        },
+        if progressing {
+            word("Progressing", true, working, awaited(units))
+        } else {
+            word("Progressing", false, "AtRest", told)
+        },
+        match &found.invalid {
+            Some(invalid) => word("Valid", false, &invalid.reason, invalid.message.clone()),
+            None => word("Valid", true, "Accepted", "the spec is accepted"),
+        },
+        blocked(units),
+        match found.paused.as_ref().filter(|_| is_paused) {
+            Some(paused) => word("Paused", true, &paused.reason, paused.message.clone()),
+            None => word("Paused", false, if at_rest { "AtRest" } else { "InProgress" }, ""),
+        },
+    ];
+    let stalled = failed || found.invalid.is_some() || is_stuck;
+    if !stalled && (progressing || is_paused) {
+        let reason = if is_paused { "Paused" } else { working };
+        words.push(word("Reconciling", true, reason, ""));
+    }
+    if stalled {
+        let reason = if is_stuck { "Blocked" } else { cause.reason.as_str() };
+        words.push(word("Stalled", true, reason, if is_stuck { String::new() } else { cause.message.clone() }));
+    }
+    words
+}
+
+fn awaited(units: &[Unit]) -> String {
+    let awaited = units.iter().filter(|unit| unit.state.is_active() || unit.state == UnitState::Blocked);
+    let count = awaited.clone().count();
+    let named: Vec<String> = awaited.take(AWAITED).map(|unit| named(unit, 120)).collect();
+    let more = if count > AWAITED { format!(" and {} more", count - AWAITED) } else { String::new() };
+    if named.is_empty() {
+        "units are about to start".to_owned()
+    } else {
+        format!("waiting for {}{more}", named.join(", "))
+    }
+}
+
+fn named(unit: &Unit, most: usize) -> String {
+    let why = if unit.message.is_empty() { unit.reason.as_str() } else { unit.message.as_str() };
+    let state = format!("{:?}", unit.state);
+    let why = if why.is_empty() { String::new() } else { format!(": {}", shown(why, most)) };
+    format!("{} ({state}{why})", unit.name)
+}
+
+fn blocked(units: &[Unit]) -> Word {
+    let mut all = units.iter().filter(|unit| unit.state == UnitState::Blocked);
+    let Some(first) = all.clone().next() else { return word("Blocked", false, "NoneBlocked", "") };
+    let named: Vec<String> =
+        all.by_ref().take(BLOCKED).map(|unit| format!("{}: {}", unit.name, unit.message)).collect();
+    let more = all.count();
+    let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+    word("Blocked", true, &first.reason, named.join("; ") + &rest)
+}
+
+fn timed(word: Word, generation: i64, before: &[Condition], now: Timestamp) -> Condition {
+    let status = if word.is { "True" } else { "False" };
+    let old = before.iter().find(|old| old.kind == word.kind && old.status == status);
+    let since = old.filter(|old| !old.last_transition_time.is_empty());
+    Condition {
+        kind: word.kind.to_owned(),
+        status: status.to_owned(),
+        observed_generation: Some(generation),
+        last_transition_time: since.map_or_else(|| write_time(now), |old| old.last_transition_time.clone()),
+        reason: word.reason,
+        message: shown(&word.message, MESSAGE),
+    }
+}

@@ -1,0 +1,131 @@
+//! A child as it is kept in memory: what its unit needs to know of it.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, REVISION, STEP, TTL};
+use crate::child::fields::{at, flag, list, number, text};
+use crate::child::parent::API_VERSION;
+use crate::child::progress::{ChildProgress, of_job, of_operation};
+use crate::job::time::read_time;
+
+/// The kinds of children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChildKind {
+    /// A batch Job.
+    Job,
+    /// An OperationJob.
+    Operation,
+}
+
+impl ChildKind {
+    /// API version and kind.
+    pub fn api(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Job => crate::child::build::JOB,
+            Self::Operation => crate::child::build::OPERATION,
+        }
+    }
+}
+
+/// A Job or OperationJob, as it was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildView {
+    /// Which of the two.
+    pub kind: ChildKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub version: u64,
+    /// The UID of the JobFlow or DaemonJob among its owners.
+    pub owner_uid: Option<String>,
+    /// It has a controller.
+    pub is_controlled: bool,
+    /// The index of that owner reference.
+    pub owner_index: usize,
+    /// The unit that it names.
+    pub unit: Option<String>,
+    /// The number of its attempt.
+    pub attempt: u32,
+    /// The digest of what it was built from.
+    pub revision: String,
+    /// Its annotation [`BY_TEMPLATE`].
+    pub by_template: Option<String>,
+    /// The time to live that was withheld, and is not set yet.
+    pub withheld_ttl: Option<i64>,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// It is not there any more.
+    pub gone: bool,
+    /// Somebody took the owner reference off it.
+    pub disowned: bool,
+    /// Its `spec.suspend`.
+    pub suspended: bool,
+    /// Its `spec.activeDeadlineSeconds`.
+    pub deadline: Option<i64>,
+    /// How far it is.
+    pub progress: ChildProgress,
+    /// Its status for `jobStatusList`, as JSON; empty where there is none.
+    pub status: Box<str>,
+}
+
+/// The fields that a view is read from, below `metadata`.
+pub const FIELDS: [&str; 5] = [
+    "/spec/suspend",
+    "/spec/ttlSecondsAfterFinished",
+    "/spec/TTLSecondsAfterFinished",
+    "/spec/activeDeadlineSeconds",
+    "/status",
+];
+
+impl ChildView {
+    /// Reads a stored object, or a projection of it to [`FIELDS`].
+    pub fn read(kind: ChildKind, object: &Value) -> Option<Self> {
+        let own = |pointer: &str| text(object, pointer).map(str::to_owned);
+        let annotation = |name: &str| own(&format!("/metadata/annotations/{}", name.replace('/', "~1")));
+        let owners = list(object, "/metadata/ownerReferences");
+        let is_ours = |owner: &Value| {
+            text(owner, "/apiVersion").is_some_and(|version| version == API_VERSION)
+                && text(owner, "/kind").is_some_and(|kind| kind == "JobFlow" || kind == "DaemonJob")
+        };
+        let owner_index = owners.iter().position(is_ours);
+        let owner = owner_index.and_then(|index| owners.get(index));
+        let status = at(object, "/status").cloned().unwrap_or(Value::Null);
+        let has_ttl = FIELDS[1..3].iter().any(|field| at(object, field).is_some());
+        let (progress, shown) = match kind {
+            ChildKind::Job => (of_job(&status), status.clone()),
+            ChildKind::Operation => of_operation(&status),
+        };
+        let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(|_| !has_ttl);
+        let attempt = own(&format!("/metadata/labels/{}", ATTEMPT.replace('/', "~1")));
+        Some(Self {
+            kind,
+            namespace: own("/metadata/namespace")?,
+            name: own("/metadata/name")?,
+            uid: own("/metadata/uid")?,
+            version: own("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0),
+            owner_uid: owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned),
+            is_controlled: owners.iter().any(|owner| flag(owner, "/controller")),
+            owner_index: owner_index.unwrap_or(0),
+            unit: annotation(STEP).or_else(|| annotation(NODE)),
+            attempt: attempt.and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
+            revision: annotation(REVISION).unwrap_or_default(),
+            by_template: annotation(BY_TEMPLATE),
+            withheld_ttl: withheld,
+            created: read_time(text(object, "/metadata/creationTimestamp")),
+            terminating: own("/metadata/deletionTimestamp").is_some(),
+            gone: false,
+            disowned: false,
+            suspended: flag(object, "/spec/suspend"),
+            deadline: number(object, "/spec/activeDeadlineSeconds"),
+            progress,
+            status: if shown.is_null() { "".into() } else { shown.to_string().into() },
+        })
+    }
+}

@@ -1,0 +1,304 @@
+//! One pass over a DaemonJob: one Job for each node of its set. Source: docs/jobflow.md 4.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::child::build::{Cause, JobParts, build_job};
+use crate::child::closing::{complete, new_retry, retry_now, settle};
+use crate::child::course::{Children, RetryRules, follow, start};
+use crate::child::fields::at;
+use crate::child::globals::Globals;
+use crate::child::imported::{import, lift, take_up};
+use crate::child::node::NodeView;
+use crate::child::plan::{Observation, ParentPlan};
+use crate::child::settings::FailurePolicyType;
+use crate::child::unit::{CountsByState, Unit, UnitState};
+use crate::child::verdict::{Findings, conclude};
+use crate::daemon::spec::{DaemonSpec, Taints};
+use crate::job::policy::Retry;
+use crate::job::time::{after_seconds, read_time, write_time};
+
+/// What one round knows of one DaemonJob.
+struct Round<'a> {
+    observed: Observation<'a>,
+    spec: &'a DaemonSpec<'a>,
+    children: Children<'a>,
+    now: Timestamp,
+}
+
+/// Plans the next step of a DaemonJob.
+pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
+    let Observation { parent, memory, .. } = observed;
+    let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
+    let spec = match DaemonSpec::read(&parent.spec) {
+        Ok(spec) => spec,
+        Err(invalid) => return plan_invalid(observed, plan, invalid, now),
+    };
+    let ignored = "spec.globalParams.nodeName has no effect: each Job runs on its own node";
+    take_up(parent, &mut plan, Globals::of(&parent.spec).names_node().then(|| ignored.to_owned()));
+    let children = Children::of(parent, observed.children);
+    let round = Round { observed, spec: &spec, children, now };
+    let mut units = memory.units.clone();
+    round.take_set(&mut units, &mut plan);
+    import(parent, &round.children, &mut units, &mut plan.header);
+    lift(parent, &mut units, &mut plan.header);
+    if let Some(token) = new_retry(parent, &memory.header) {
+        retry_now(token, &mut units, &mut plan);
+    }
+    plan.header.start_time.get_or_insert(now);
+    plan.header.suspend(spec.paused, now);
+    let mut found = Findings { empty: "NoTargets", ..Findings::default() };
+    round.advance(&mut units, &mut plan, &mut found);
+    plan.units = units;
+    found.kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
+    found.starts = !plan.creates.is_empty();
+    plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
+    complete(&mut plan, now);
+    settle(parent, &round.children, spec.cleanup, &mut plan, now);
+    plan
+}
+
+fn plan_invalid(observed: Observation<'_>, mut plan: ParentPlan, invalid: Cause, now: Timestamp) -> ParentPlan {
+    let Observation { parent, memory, .. } = observed;
+    let children = Children::of(parent, observed.children);
+    let mut units = memory.units.clone();
+    let rules = RetryRules {
+        own: Retry::default(),
+        infra: Retry::default(),
+        tolerated: false,
+        given_up: false,
+        operation_timeout: None,
+    };
+    import(parent, &children, &mut units, &mut plan.header);
+    // Also those whose child was created a moment before the edit.
+    for unit in &mut units {
+        follow(unit, (parent, &children), memory, &rules, (&mut plan, now));
+    }
+    plan.units = units;
+    // What the original operator had ended stays so, whatever rule it breaks.
+    let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
+    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
+    plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
+    complete(&mut plan, now);
+    plan
+}
+
+impl Round<'_> {
+    /// Takes the set of nodes in the first round and after each edit; with `newNodePolicy: Run` each time.
+    fn take_set(&self, units: &mut Vec<Unit>, plan: &mut ParentPlan) {
+        let generation = self.observed.parent.generation;
+        let is_new = plan.header.set_generation != Some(generation);
+        if !(is_new || self.spec.runs_new) || self.observed.parent.terminating {
+            return;
+        }
+        let eligible = self.eligible();
+        let before = units.len();
+        // A node that is gone counts as it is judged below.
+        let is_there = |unit: &Unit| self.observed.nodes.get(&unit.name).is_some_and(|node| node.uid == unit.node_uid);
+        units.retain(|unit| has_started(unit) || !is_there(unit) || eligible.contains_key(unit.name.as_str()));
+        let mut changed = units.len() != before;
+        let known: HashMap<String, usize> =
+            units.iter().enumerate().map(|(index, unit)| (unit.name.clone(), index)).collect();
+        for (name, node) in eligible {
+            match known.get(name).and_then(|index| units.get_mut(*index)) {
+                None => {
+                    units.push(Unit { node_uid: node.uid.clone(), ..Unit::new(name) });
+                    changed = true;
+                }
+                // A node that was created anew is another one.
+                Some(unit) if unit.node_uid != node.uid => {
+                    if !unit.node_uid.is_empty() {
+                        unit.start_over();
+                    }
+                    unit.node_uid.clone_from(&node.uid);
+                    changed = true;
+                }
+                Some(_) => {}
+            }
+        }
+        units.sort_by(|one, other| one.name.cmp(&other.name));
+        plan.header.set_generation = Some(generation);
+        plan.durable_first = is_new || changed;
+    }
+
+    /// The nodes that have a run.
+    fn eligible(&self) -> BTreeMap<&str, &NodeView> {
+        let pod = at(&self.spec.job, "/template/spec").unwrap_or(&serde_json::Value::Null);
+        let is_eligible = |node: &NodeView| {
+            !self.spec.excluded.contains(&node.name)
+                && node.matches(self.spec.selector)
+                && !(self.spec.skip_cordoned && node.cordoned)
+                && !(self.spec.taints == Taints::Respect && node.repels(pod))
+                && node.admits(pod)
+        };
+        let nodes = self.observed.nodes.values().filter(|node| is_eligible(node));
+        nodes.map(|node| (node.name.as_str(), &**node)).collect()
+    }
+
+    fn advance(&self, units: &mut [Unit], plan: &mut ParentPlan, found: &mut Findings) {
+        let mut ready = self.follow_all(units, plan, false);
+        let policy = self.spec.failure_policy;
+        let counts = CountsByState::of(&*units);
+        // Those that a failure omitted count on: else the share would shrink with them.
+        let desired = counts.desired + units.iter().filter(|unit| unit.reason == TOO_MANY_FAILURES).count();
+        let tolerated = self.spec.max_failures.rounded_down(desired);
+        let trips = units.iter().filter(|unit| unit.stops_others()).count() > tolerated;
+        if trips && policy != FailurePolicyType::Continue {
+            ready = self.follow_all(units, plan, policy == FailurePolicyType::FailFast);
+        }
+        let failed = units.iter().filter(|unit| unit.has_failed()).count();
+        let told = format!("{failed} of {desired} nodes failed, and {tolerated} are tolerated");
+        match policy {
+            _ if failed > tolerated && units.iter().all(|unit| unit.state.is_terminal()) => {
+                found.failure = Some(Cause::new("NodesFailed", told));
+            }
+            _ if !trips => {}
+            FailurePolicyType::FailFast => found.failure = Some(Cause::new("NodesFailed", told)),
+            FailurePolicyType::Pause => {
+                let message = format!(
+                    "{told}; mend the cause and run oarlock retry dj/{}, or raise maxFailures",
+                    self.observed.parent.name
+                );
+                found.paused = Some(Cause::new("FailurePolicy", message));
+            }
+            FailurePolicyType::Continue => {}
+        }
+        if self.spec.paused {
+            found.paused = Some(Cause::new("BySpec", "spec.rollout.paused is true: set it to false to go on"));
+        }
+        let fails_fast = trips && policy == FailurePolicyType::FailFast;
+        let may_start =
+            found.paused.is_none() && plan.header.imported_generation.is_none() && !self.observed.parent.terminating;
+        self.start_all(units, plan, (&ready, fails_fast, may_start));
+    }
+
+    /// Brings every node up to its child; true for each that may start its next attempt.
+    fn follow_all(&self, units: &mut [Unit], plan: &mut ParentPlan, given_up: bool) -> Vec<bool> {
+        let Observation { parent, memory, .. } = self.observed;
+        plan.reads.clear();
+        let rules = RetryRules {
+            own: self.spec.retry.own,
+            infra: self.spec.retry.infra,
+            tolerated: false,
+            given_up,
+            operation_timeout: None,
+        };
+        let is_edited = memory.header.observed_generation != Some(parent.generation);
+        let mut follow_one = |unit: &mut Unit| {
+            let reads = plan.reads.len();
+            let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));
+            if is_edited && unit.has_child() && !unit.revision.is_empty() {
+                unit.outdated = self.build(&unit.name).is_ok_and(|built| built.revision != unit.revision);
+            }
+            let node = self.observed.nodes.get(&unit.name);
+            // A child that failed is decided, though its pods are still to be listed.
+            let is_open = !unit.state.is_terminal() && plan.reads.len() == reads;
+            if is_open && node.is_none_or(|node| node.uid != unit.node_uid) {
+                unit.set(UnitState::Omitted, "NodeGone", "the node is gone, or another one has its name");
+                return false;
+            }
+            if ready && unit.state != UnitState::Retrying {
+                self.await_node(unit, plan);
+            }
+            ready && !unit.state.is_terminal()
+        };
+        units.iter_mut().map(&mut follow_one).collect()
+    }
+
+    /// Starts as many as there are slots, in the order of their names.
+    fn start_all(
+        &self,
+        units: &mut [Unit],
+        plan: &mut ParentPlan,
+        (ready, fails_fast, may_start): (&[bool], bool, bool),
+    ) {
+        let counts = CountsByState::of(&*units);
+        let slots = self.spec.slots(counts.desired);
+        // A slot is held from the creation until the outcome, a back-off included.
+        let mut used = units
+            .iter()
+            .filter(|unit| unit.has_child() && !unit.state.is_terminal() || unit.state == UnitState::Retrying)
+            .count();
+        for (unit, _) in units.iter_mut().zip(ready).filter(|(_, ready)| **ready) {
+            let retries = unit.state == UnitState::Retrying;
+            if fails_fast && !retries {
+                unit.set(
+                    UnitState::Omitted,
+                    TOO_MANY_FAILURES,
+                    "more nodes failed than are tolerated, and failurePolicy is FailFast",
+                );
+                continue;
+            }
+            let waits = unit.reason == NOT_READY || !may_start;
+            if waits || !retries && used >= slots {
+                continue;
+            }
+            if plan.creates.len() >= CREATES {
+                plan.more = true;
+                break;
+            }
+            let (built, creates) = (self.build(&unit.name), plan.creates.len());
+            // No retry takes the name of another node's Job.
+            let is_node = |name: &str| self.observed.nodes.contains_key(name);
+            start(unit, built, self.observed.parent, self.observed.memory, (plan, self.now), is_node);
+            // One that cannot be created holds no slot.
+            used += usize::from(!retries && plan.creates.len() > creates);
+        }
+    }
+
+    /// A node that is not Ready is waited for, with the reason [`NOT_READY`], or left out.
+    fn await_node(&self, unit: &mut Unit, plan: &mut ParentPlan) {
+        if self.observed.nodes.get(&unit.name).is_some_and(|node| !node.not_ready) {
+            if unit.reason == NOT_READY {
+                unit.set(UnitState::Waiting, "", "");
+                unit.start_time = None;
+            }
+            return;
+        }
+        if self.spec.skip_not_ready {
+            return unit.set(UnitState::Omitted, NOT_READY, "the node is not Ready, and notReadyPolicy is Skip");
+        }
+        let since = read_time(unit.start_time.as_deref()).filter(|_| unit.reason == NOT_READY).unwrap_or(self.now);
+        unit.start_time = Some(write_time(since));
+        unit.set(UnitState::Waiting, NOT_READY, "the node is not Ready; its Job starts once it is");
+        if let Some(seconds) = self.spec.node_timeout {
+            let due = after_seconds(since, seconds);
+            if due <= self.now {
+                unit.set(UnitState::Failed, NOT_READY, &format!("the node was not Ready for {seconds} s"));
+                unit.completion_time = Some(write_time(self.now));
+            } else {
+                plan.wake_at(due);
+            }
+        }
+    }
+
+    fn build(&self, node: &str) -> Result<crate::child::build::Built, Cause> {
+        let parent = self.observed.parent;
+        let parts = JobParts {
+            base: &self.spec.job,
+            template: None,
+            overrides: None,
+            volumes: &[],
+            mounts: &[],
+            globals: Globals::of(&parent.spec).on_node(node),
+            backoff_limit: self.spec.retry.pod_backoff_limit,
+            timeout: self.spec.node_timeout,
+            tolerates_all: self.spec.taints == Taints::TolerateAll,
+        };
+        build_job(parent, parts)
+    }
+}
+
+/// Most creates of one plan: a large set takes several, so that its status goes on meanwhile.
+pub const CREATES: usize = 256;
+/// The reason of a node that is waited for or left out.
+const NOT_READY: &str = "NodeNotReady";
+
+/// The reason of a node that has no run because others failed.
+const TOO_MANY_FAILURES: &str = "TooManyFailures";
+
+/// True for a unit that stays in the set whatever is eligible.
+fn has_started(unit: &Unit) -> bool {
+    unit.has_child() || unit.state.is_terminal() || unit.state == UnitState::Retrying
+}

@@ -1,0 +1,400 @@
+//! One pass over a JobFlow: every step is judged on its own. Source: docs/jobflow.md 2.
+
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
+use crate::child::closing::{FLOW_TIMEOUT, complete, new_retry, retry_now, settle};
+use crate::child::course::{Children, RetryRules, follow, start, stop};
+use crate::child::globals::Globals;
+use crate::child::imported::{import, lift, take_up};
+use crate::child::plan::{Observation, ParentPlan};
+use crate::child::settings::FailurePolicyType;
+use crate::child::unit::{Unit, UnitState};
+use crate::child::verdict::{Findings, conclude};
+use crate::flow::spec::{FlowSpec, Step, When, Work};
+use crate::job::policy::Retry;
+
+/// What one round knows of one flow.
+struct Round<'a> {
+    observed: Observation<'a>,
+    spec: &'a FlowSpec<'a>,
+    children: Children<'a>,
+    globals: Globals<'a>,
+    names: HashMap<&'a str, usize>,
+    now: Timestamp,
+}
+
+/// Plans the next step of a JobFlow.
+pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
+    let Observation { parent, memory, .. } = observed;
+    let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
+    let spec = match FlowSpec::read(&parent.spec) {
+        Ok(spec) => spec,
+        Err(invalid) => return plan_invalid(observed, plan, invalid, now),
+    };
+    take_up(
+        parent,
+        &mut plan,
+        crate::child::fields::at(&parent.spec, "/ErrorHandler")
+            .filter(|it| !is_empty(it))
+            .map(|_| "spec.ErrorHandler is stored and never run; write its steps into spec.finally".to_owned()),
+    );
+    let mut units = entries(&spec, &memory.units);
+    let children = Children::of(parent, observed.children);
+    import(parent, &children, &mut units, &mut plan.header);
+    lift(parent, &mut units, &mut plan.header);
+    if let Some(token) = new_retry(parent, &memory.header) {
+        retry_now(token, &mut units, &mut plan);
+    }
+    plan.header.start_time.get_or_insert(now);
+    plan.header.suspend(spec.suspend, now);
+    let names = spec.steps.iter().enumerate().map(|(index, step)| (step.name, index)).collect();
+    let round = Round { observed, spec: &spec, children, globals: Globals::of(&parent.spec), names, now };
+    let mut found = Findings { empty: "NoSteps", ..Findings::default() };
+    round.advance(&mut units, &mut plan, &mut found);
+    plan.units = units;
+    round.finish(&mut plan, &mut found);
+    plan
+}
+
+fn is_empty(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Array(items) => items.is_empty(),
+        serde_json::Value::Object(fields) => fields.is_empty(),
+        serde_json::Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+/// The entries of the steps, in their order.
+fn entries(spec: &FlowSpec<'_>, before: &[Unit]) -> Vec<Unit> {
+    let known: HashMap<&str, &Unit> = before.iter().map(|unit| (unit.name.as_str(), unit)).collect();
+    let entry = |step: &Step<'_>| known.get(step.name).map_or_else(|| Unit::new(step.name), |unit| (*unit).clone());
+    spec.steps.iter().map(entry).collect()
+}
+
+/// A flow whose spec is refused: what runs ends and is recorded, and nothing starts.
+fn plan_invalid(observed: Observation<'_>, mut plan: ParentPlan, invalid: Cause, now: Timestamp) -> ParentPlan {
+    let Observation { parent, memory, .. } = observed;
+    let children = Children::of(parent, observed.children);
+    let mut units = if memory.units.is_empty() { unchecked(&parent.spec) } else { memory.units.clone() };
+    let rules = RetryRules {
+        own: Retry::default(),
+        infra: Retry::default(),
+        tolerated: false,
+        given_up: false,
+        operation_timeout: None,
+    };
+    import(parent, &children, &mut units, &mut plan.header);
+    // Also those whose child was created a moment before the edit.
+    for unit in &mut units {
+        follow(unit, (parent, &children), memory, &rules, (&mut plan, now));
+    }
+    plan.units = units;
+    // What the original operator had ended stays so, whatever rule it breaks.
+    let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
+    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
+    plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
+    complete(&mut plan, now);
+    plan
+}
+
+/// Entries of the steps of a spec that is refused: those whose names are told apart.
+fn unchecked(spec: &serde_json::Value) -> Vec<Unit> {
+    use crate::child::fields::{list, text};
+    let steps = list(spec, "/flows").iter().chain(list(spec, "/finally"));
+    let names: std::collections::BTreeSet<&str> = steps.filter_map(|step| text(step, "/name")).take(500).collect();
+    names.into_iter().map(Unit::new).collect()
+}
+
+impl Round<'_> {
+    /// Judges every step.
+    fn advance(&self, units: &mut [Unit], plan: &mut ParentPlan, found: &mut Findings) {
+        let flows = self.spec.steps.iter().take_while(|step| !step.is_final).count();
+        let mut ready = self.follow_all(units, plan, false);
+        let timed_out = self.time_out(&mut units[..flows], plan, found);
+        let stopped = timed_out || units[..flows].iter().any(Unit::stops_others);
+        if !timed_out && stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
+            // A failure that was just seen stops the attempts of the others too.
+            ready = self.follow_all(units, plan, true);
+        }
+        let holds = self.spec.suspend || stopped && self.spec.failure_policy == FailurePolicyType::Pause;
+        let may_start = !holds && !timed_out && plan.header.imported_generation.is_none();
+        for index in self.spec.order.iter().copied().filter(|index| *index < flows) {
+            self.turn(index, units, plan, (may_start, &ready, stopped));
+        }
+        // Only now it is known which steps are left: those that depend on a failed one were omitted.
+        let flow_failed = timed_out || units[..flows].iter().any(Unit::has_failed);
+        self.note_failure(&units[..flows], (flow_failed, stopped), found);
+        let waits = self.spec.suspend || found.paused.is_some();
+        if units[..flows].iter().all(|unit| unit.state.is_terminal()) {
+            for index in flows..units.len() {
+                self.last_turn(
+                    index,
+                    units,
+                    plan,
+                    (!waits && plan.header.imported_generation.is_none(), &ready, flow_failed),
+                );
+            }
+            found.runs_finally = !waits && units[flows..].iter().any(|unit| !unit.state.is_terminal());
+        }
+        if units[flows..].iter().any(Unit::has_failed) && found.failure.is_none() {
+            let named = units[flows..].iter().filter(|unit| unit.has_failed()).map(|unit| unit.name.as_str());
+            found.failure = Some(Cause::new(
+                "StepFailed",
+                format!("these steps of finally failed: {}", named.collect::<Vec<_>>().join(", ")),
+            ));
+        }
+    }
+
+    /// Brings every step up to its child; true for each that may start its next attempt.
+    fn follow_all(&self, units: &mut [Unit], plan: &mut ParentPlan, given_up: bool) -> Vec<bool> {
+        let (parent, memory) = (self.observed.parent, self.observed.memory);
+        plan.reads.clear();
+        let follow_one = |(unit, step): (&mut Unit, &Step<'_>)| {
+            let rules = RetryRules {
+                own: step.retry.own,
+                infra: step.retry.infra,
+                tolerated: step.tolerated,
+                given_up: given_up && !step.is_final,
+                operation_timeout: step.timeout,
+            };
+            let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));
+            self.note_outdated(unit, step);
+            if unit.state == UnitState::Failed {
+                unit.tolerated = step.tolerated;
+            }
+            ready
+        };
+        units.iter_mut().zip(&self.spec.steps).map(follow_one).collect()
+    }
+
+    /// Whether a child was built from something else than what stands there now.
+    fn note_outdated(&self, unit: &mut Unit, step: &Step<'_>) {
+        let version = self.template_version(step);
+        let is_edited = self.observed.memory.header.observed_generation != Some(self.observed.parent.generation);
+        if unit.has_child() && (is_edited || unit.template != version) && !unit.revision.is_empty() {
+            unit.outdated = self.build(step, unit).is_ok_and(|built| built.revision != unit.revision);
+        }
+        if !unit.has_child() {
+            unit.outdated = false;
+        }
+        unit.template = version;
+    }
+
+    fn template_version(&self, step: &Step<'_>) -> String {
+        match step.work {
+            Work::Template(name, _) => {
+                self.observed.templates.get(name).map(|template| template.version.clone()).unwrap_or_default()
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Ends what is not done once the time of the flow is over. True from then on.
+    fn time_out(&self, units: &mut [Unit], plan: &mut ParentPlan, found: &mut Findings) -> bool {
+        let all_done = units.iter().all(|unit| unit.state.is_terminal());
+        // A retry by hand of some of its units gave it time again.
+        let was = all_done && units.iter().any(|unit| unit.reason == FLOW_TIMEOUT);
+        let deadline = self.spec.timeout.and_then(|seconds| plan.header.deadline(seconds));
+        let is = !all_done && deadline.is_some_and(|deadline| deadline <= self.now);
+        if let Some(deadline) = deadline.filter(|deadline| *deadline > self.now && !all_done) {
+            plan.wake_at(deadline);
+        }
+        let seconds = self.spec.timeout.unwrap_or(0);
+        let message = format!("the flow did not end within {seconds} s");
+        // A child that failed is decided, though its pods are still to be listed.
+        let decided = |unit: &Unit| plan.reads.iter().any(|child| child.uid == unit.job_uid);
+        for (unit, step) in units.iter_mut().zip(&self.spec.steps) {
+            if !is || unit.state.is_terminal() || decided(unit) {
+                continue;
+            }
+            let state = if unit.has_child() || unit.state == UnitState::Retrying {
+                UnitState::Failed
+            } else {
+                UnitState::Omitted
+            };
+            unit.set(state, FLOW_TIMEOUT, &message);
+            unit.completion_time = unit.has_child().then(|| crate::job::time::write_time(self.now));
+            unit.tolerated = state == UnitState::Failed && step.tolerated;
+        }
+        let stopped = units.iter().filter(|unit| unit.reason == FLOW_TIMEOUT);
+        for child in stopped.filter_map(|unit| self.children.of_uid(&unit.job_uid)) {
+            found.winds_down |= !child.gone && child.progress.ended.is_none();
+            // Else a driver that dies in between would take it for a child that failed by itself.
+            plan.settled.extend(stop(child));
+        }
+        if was || is {
+            found.failure = Some(Cause::new(FLOW_TIMEOUT, message));
+        }
+        was || is
+    }
+
+    fn note_failure(&self, units: &[Unit], (failed, stopped): (bool, bool), found: &mut Findings) {
+        let named = || {
+            let named: Vec<&str> =
+                units.iter().filter(|unit| unit.has_failed()).map(|unit| unit.name.as_str()).take(10).collect();
+            format!("these steps failed: {}", named.join(", "))
+        };
+        let all_terminal = units.iter().all(|unit| unit.state.is_terminal());
+        match self.spec.failure_policy {
+            _ if found.failure.is_some() || !failed => {}
+            _ if all_terminal => found.failure = Some(Cause::new("StepFailed", named())),
+            FailurePolicyType::FailFast if stopped => found.failure = Some(Cause::new("StepFailed", named())),
+            FailurePolicyType::Pause if stopped => {
+                let message =
+                    format!("{}; mend the cause, then run: oarlock retry jf/{}", named(), self.observed.parent.name);
+                found.paused = Some(Cause::new("FailurePolicy", message));
+            }
+            _ => {}
+        }
+        if self.spec.suspend {
+            found.paused = Some(Cause::new("BySpec", "spec.suspend is true: set it to false to go on"));
+        }
+    }
+
+    /// A step of `flows` that has no child: whether it is its turn.
+    fn turn(
+        &self,
+        index: usize,
+        units: &mut [Unit],
+        plan: &mut ParentPlan,
+        (may_start, ready, stopped): (bool, &[bool], bool),
+    ) {
+        let step = &self.spec.steps[index];
+        if !ready[index] || units[index].state.is_terminal() {
+            return;
+        }
+        if units[index].state == UnitState::Retrying {
+            return if may_start {
+                self.start(index, units, plan)
+            };
+        }
+        let needed: Vec<&Unit> = step.dependencies.iter().map(|needed| &units[*needed]).collect();
+        let all_terminal = needed.iter().all(|unit| unit.state.is_terminal());
+        let one_failed = needed.iter().any(|unit| unit.state == UnitState::Failed);
+        let turn = match step.when {
+            When::Finished => all_terminal,
+            When::Failure if all_terminal && !one_failed => {
+                return units[index].set(UnitState::Omitted, "NotNeeded", "no step that it depends on failed");
+            }
+            When::Failure => all_terminal,
+            When::Success => {
+                let broken = needed.iter().find(|unit| is_broken(unit)).map(|unit| unit.name.clone());
+                let pauses = stopped && self.spec.failure_policy == FailurePolicyType::Pause;
+                if let Some(name) = broken.filter(|_| !pauses) {
+                    return units[index].set(
+                        UnitState::Omitted,
+                        "DependencyNotMet",
+                        &format!("step {name} did not succeed"),
+                    );
+                }
+                if stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
+                    return units[index].set(
+                        UnitState::Omitted,
+                        "FlowFailed",
+                        "another step failed, and failurePolicy is FailFast",
+                    );
+                }
+                needed.iter().all(|unit| unit.state.is_terminal() && !is_broken(unit))
+            }
+        };
+        if turn && may_start {
+            self.start(index, units, plan);
+        } else if units[index].state != UnitState::Waiting && !turn {
+            units[index].set(UnitState::Waiting, "", "");
+        }
+    }
+
+    /// A step of `finally`, once all others have ended.
+    fn last_turn(
+        &self,
+        index: usize,
+        units: &mut [Unit],
+        plan: &mut ParentPlan,
+        (may_start, ready, failed): (bool, &[bool], bool),
+    ) {
+        let step = &self.spec.steps[index];
+        let is_wanted = match step.when {
+            When::Finished => true,
+            When::Success => !failed,
+            When::Failure => failed,
+        };
+        if !ready[index] {
+            return;
+        }
+        if !is_wanted && units[index].state != UnitState::Retrying {
+            let message = if failed { "the flow failed" } else { "the flow did not fail" };
+            return units[index].set(UnitState::Omitted, "NotNeeded", message);
+        }
+        if may_start {
+            self.start(index, units, plan);
+        }
+    }
+
+    fn start(&self, index: usize, units: &mut [Unit], plan: &mut ParentPlan) {
+        let step = &self.spec.steps[index];
+        let Observation { parent, memory, .. } = self.observed;
+        if parent.terminating {
+            return;
+        }
+        let unit = &mut units[index];
+        let built = self.build(step, unit);
+        let is_step = |name: &str| name != step.name && self.names.contains_key(name);
+        start(unit, built, parent, memory, (plan, self.now), is_step);
+    }
+
+    fn build(&self, step: &Step<'_>, unit: &Unit) -> Result<Built, Cause> {
+        let parent = self.observed.parent;
+        let parts = |base, template, overrides| JobParts {
+            base,
+            template,
+            overrides,
+            volumes: self.spec.volumes,
+            mounts: step.mounts,
+            globals: self.globals,
+            backoff_limit: step.retry.pod_backoff_limit,
+            timeout: step.timeout,
+            tolerates_all: false,
+        };
+        match step.work {
+            Work::Job(job) => build_job(parent, parts(job, None, None)),
+            Work::Operation(operation) => {
+                let whole = build_operation(parent, operation, &self.globals, &[]);
+                // The child that failed says which targets are left, unless something else is asked for now.
+                let previous = self.children.previous(parent, unit).filter(|child| child.revision == whole.revision);
+                let left = previous.map(|child| child.progress.targets_left.as_slice()).unwrap_or_default();
+                Ok(if left.is_empty() { whole } else { build_operation(parent, operation, &self.globals, left) })
+            }
+            Work::Template(name, overrides) => {
+                let namespace = &parent.namespace;
+                let template = self.observed.templates.get(name).ok_or_else(|| {
+                    Cause::new(
+                        "JobTemplateNotFound",
+                        format!("there is no JobTemplate {name:?} in namespace {namespace}; it starts once there is"),
+                    )
+                })?;
+                if !has_containers(&template.job) {
+                    return Err(Cause::new("Rejected", format!("JobTemplate {name:?} has no container")));
+                }
+                build_job(parent, parts(&template.job, Some(name), overrides))
+            }
+        }
+    }
+
+    fn finish(&self, plan: &mut ParentPlan, found: &mut Findings) {
+        let parent = self.observed.parent;
+        found.kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
+        found.starts = !plan.creates.is_empty();
+        plan.verdict = conclude(parent, &plan.units, &plan.header, found, self.now);
+        complete(plan, self.now);
+        settle(parent, &self.children, self.spec.cleanup, plan, self.now);
+    }
+}
+
+/// True where steps that wait for the success of this one cannot start any more.
+fn is_broken(unit: &Unit) -> bool {
+    unit.has_failed() || unit.state == UnitState::Omitted && unit.reason != "NotNeeded"
+}

@@ -1,0 +1,169 @@
+//! Bad input: the catalogue of section 10, as far as it was stored before a policy refused it.
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+use crate::stage::make::{daemon, flow, job, last, plain, step, with};
+
+#[test]
+fn no_steps_at_all_succeed_at_once() {
+    for flows in [json!(null), json!([])] {
+        let mut stage = Stage::flow(json!({"flows": flows}));
+        stage.settle();
+        assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/NoSteps"));
+        assert!(stage.parent.status.get("completionTime").is_some());
+    }
+}
+
+#[test]
+fn an_object_without_spec_is_no_trouble() {
+    let mut stage = Stage::flow(Value::Null);
+    stage.settle();
+    assert_eq!(stage.state(), "Succeed");
+    let mut stage = Stage::daemon(Value::Null, ["n1"]);
+    stage.settle();
+    assert_eq!((stage.state(), stage.condition("Valid").as_str()), ("Failed", "False/NoWork"));
+}
+
+fn answer(spec: Value) -> (String, String) {
+    let mut stage = Stage::flow(spec);
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.state()), (0, "Failed"));
+    (stage.condition("Valid").trim_start_matches("False/").to_owned(), stage.message("Valid"))
+}
+
+#[test]
+fn bad_names_are_named() {
+    for name in ["", "A", "a_b", "-a", "a.", "é"] {
+        assert_eq!(answer(plain(&[(name, &[])])).0, "BadName", "{name:?}");
+    }
+    assert_eq!(answer(plain(&[(&"a".repeat(64), &[])])).0, "BadName");
+    assert_eq!(answer(json!({"flows": [{"jobTemplate": job()}, 5, null]})).0, "BadName");
+    assert_eq!(answer(plain(&[("a", &[]), ("a", &[])])).0, "DuplicateStep");
+    assert_eq!(
+        answer(flow([step("a", &[], json!({}))], json!({"finally": [last("a", json!({}))]}))).0,
+        "DuplicateStep"
+    );
+}
+
+#[test]
+fn bad_dependencies_are_named() {
+    let (reason, message) = answer(plain(&[("a", &["job2"])]));
+    assert_eq!(reason, "UnknownDependency");
+    assert!(message.contains("step a") && message.contains("job2"), "{message}");
+    assert_eq!(answer(plain(&[("a", &["a"])])).0, "Cycle");
+    let (reason, message) = answer(flow([step("a", &["z"], json!({}))], json!({"finally": [last("z", json!({}))]})));
+    assert!(reason == "UnknownDependency" && message.contains("finally"), "{message}");
+    assert_eq!(
+        answer(flow([step("a", &[], json!({}))], json!({"finally": [step("z", &["a"], json!({}))]}))).0,
+        "InvalidValue"
+    );
+}
+
+#[test]
+fn no_work_and_two_kinds_of_it_are_named() {
+    let kinds = [
+        (json!({"name": "a"}), "NoWork"),
+        (json!({"name": "a", "jobTemplate": {"template": {"spec": {"containers": null}}}}), "NoWork"),
+        (json!({"name": "a", "jobTemplate": null, "jobTemplateRef": "", "operation": null}), "NoWork"),
+        (json!({"name": "a", "jobTemplate": job(), "operation": {}}), "InvalidValue"),
+        (json!({"name": "a", "jobTemplateRef": "t", "operation": {}}), "InvalidValue"),
+        (json!({"name": "a", "jobTemplate": job(), "overrides": {}}), "InvalidValue"),
+        (json!({"name": "a", "operation": {}, "shareVolumeMounts": [{}]}), "InvalidValue"),
+        (json!({"name": "a", "jobTemplate": job(), "when": "failure"}), "InvalidValue"),
+        (json!({"name": "a", "jobTemplate": job(), "when": "later"}), "InvalidValue"),
+        (json!({"name": "a", "jobTemplate": job(), "timeoutSeconds": -1}), "InvalidValue"),
+        (json!({"name": "a", "jobTemplate": job(), "retryPolicy": {"limit": -1}}), "InvalidValue"),
+    ];
+    for (bad, wanted) in kinds {
+        let (reason, message) = answer(flow([bad.clone()], json!({})));
+        assert_eq!(reason, wanted, "{bad}");
+        assert!(message.contains("step a"), "{message}");
+    }
+}
+
+#[test]
+fn bad_values_of_the_flow_are_named() {
+    for more in
+        [json!({"timeoutSeconds": 0}), json!({"failurePolicy": {"type": "x"}}), json!({"cleanup": {"ttlSeconds": -1}})]
+    {
+        assert_eq!(answer(flow([step("a", &[], json!({}))], more)).0, "InvalidValue");
+    }
+    let many: Vec<Value> = (0..501).map(|index| step(&format!("s{index}"), &[], json!({}))).collect();
+    assert_eq!(answer(flow(many, json!({}))).0, "InvalidValue");
+}
+
+#[test]
+fn bad_values_of_a_daemon_job_are_named() {
+    let bad = [
+        json!({"concurrency": "150%"}),
+        json!({"concurrency": -1}),
+        json!({"concurrency": "x"}),
+        json!({"nodeTimeoutSeconds": -1}),
+        json!({"failurePolicy": {"maxFailures": "1.5%"}}),
+        json!({"taints": "x"}),
+        json!({"notReadyPolicy": "x"}),
+        json!({"newNodePolicy": "x"}),
+    ];
+    for rollout in bad {
+        let mut stage = Stage::daemon(daemon(rollout.clone()), ["n1"]);
+        stage.settle();
+        assert_eq!((stage.condition("Valid").as_str(), stage.created.len()), ("False/InvalidValue", 0), "{rollout}");
+    }
+    let mut stage = Stage::daemon(with(job(), json!({"manualSelector": true})), ["n1"]);
+    stage.settle();
+    assert_eq!(stage.condition("Valid"), "False/InvalidValue");
+}
+
+#[test]
+fn an_odd_list_of_excluded_nodes_means_its_names() {
+    let mut stage = Stage::daemon(with(job(), json!({"excludeNodeList": ",,a, ,b"})), ["a", "b", "c"]);
+    stage.settle();
+    assert_eq!(stage.started(), ["c"]);
+    let mut stage = Stage::daemon(with(job(), json!({"excludeNodeList": ",,a, ,b"})), ["a", "b"]);
+    stage.settle();
+    assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/NoTargets"));
+}
+
+#[test]
+fn fields_without_effect_are_told_once() {
+    let handled = json!({"ErrorHandler": [{"x": 1}], "errorHandler": {"y": 1}});
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], handled));
+    stage.settle();
+    stage.succeed("a");
+    stage.restart();
+    stage.settle();
+    assert_eq!(stage.events("IgnoredField"), 2);
+    assert!(stage.told.iter().any(|(_, message)| message.contains("finally")));
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"ErrorHandler": []})));
+    stage.settle();
+    assert_eq!(stage.events("IgnoredField"), 0);
+    let mut stage = Stage::daemon(with(job(), json!({"globalParams": {"nodeName": "n7"}})), ["n1"]);
+    stage.settle();
+    assert_eq!(
+        (stage.events("IgnoredField"), stage.object_of("n1")["spec"]["template"]["spec"]["nodeName"].as_str()),
+        (1, Some("n1"))
+    );
+}
+
+#[test]
+fn what_go_clients_write_is_accepted() {
+    let nulls = json!({"name": "a", "dependencies": null, "jobTemplateRef": "t", "shareVolumeMounts": null,
+        "jobTemplate": {"template": {"metadata": {"creationTimestamp": null}, "spec": {"containers": null}}}});
+    let mut stage =
+        Stage::flow(flow([nulls], json!({"shareVolumes": null, "globalParams": {"env": null, "labels": null}})));
+    stage.add_template("t", "u/1", job());
+    stage.settle();
+    assert_eq!((stage.condition("Valid").as_str(), stage.started()), ("True/Accepted", vec!["a"]));
+}
+
+#[test]
+fn ten_megabytes_of_an_error_are_cut() {
+    let mut stage = Stage::flow(plain(&[("a", &[])]));
+    stage.settle();
+    let report =
+        oarlock_core::child::pods::PodReport { message: "\u{1b}x".repeat(5_000_000), is_infrastructure: false };
+    stage.pods.insert("f-a".to_owned(), report);
+    stage.fail("a");
+    assert!(stage.unit("a").message.len() <= 256 && !stage.unit("a").message.contains('\u{1b}'));
+}

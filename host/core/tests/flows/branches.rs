@@ -1,0 +1,163 @@
+//! `when`, `continueOnFailure` and `finally`: A22 to A24.
+
+use serde_json::json;
+
+use crate::stage::Stage;
+use crate::stage::make::{flow, last, plain, step};
+
+fn branched() -> Stage {
+    let steps = [
+        step("work", &[], json!({})),
+        step("mend", &["work"], json!({"when": "failure"})),
+        step("join", &["work", "mend"], json!({})),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage
+}
+
+#[test]
+fn a_failure_branch_that_is_not_needed_lets_the_join_run() {
+    let mut stage = branched();
+    stage.succeed("work");
+    assert_eq!((stage.end_of("mend").as_str(), stage.started()), ("Omitted/NotNeeded", vec!["work", "join"]));
+    stage.succeed("join");
+    assert_eq!((stage.state(), stage.parent.status["progress"].as_str()), ("Succeed", Some("2/2")));
+}
+
+#[test]
+fn a_failure_branch_runs_though_the_flow_failed_at_once() {
+    let mut stage = branched();
+    stage.fail("work");
+    assert_eq!((stage.state(), stage.started()), ("Failed", vec!["work", "mend"]));
+    assert_eq!(stage.end_of("join"), "Omitted/DependencyNotMet");
+    assert_eq!(stage.condition("Progressing"), "True/WindingDown");
+    stage.succeed("mend");
+    assert_eq!((stage.state(), stage.condition("Failed").as_str()), ("Failed", "True/StepFailed"));
+}
+
+#[test]
+fn a_failure_step_waits_for_all_of_its_dependencies() {
+    let steps = [
+        step("a", &[], json!({})),
+        step("b", &[], json!({})),
+        step("mend", &["a", "b"], json!({"when": "failure"})),
+        step("after", &["a", "b"], json!({"when": "finished"})),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!(stage.started(), ["a", "b"]);
+    stage.succeed("b");
+    assert_eq!(stage.started(), ["a", "b", "mend", "after"]);
+}
+
+#[test]
+fn what_depends_on_an_omitted_step_is_omitted_but_after_one_that_was_not_needed() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &["c"])]));
+    stage.settle();
+    stage.fail("a");
+    for step in ["b", "c", "d"] {
+        assert_eq!(stage.end_of(step), "Omitted/DependencyNotMet");
+    }
+    assert_eq!((stage.state(), stage.events("Omitted"), stage.events("StepFailed")), ("Failed", 3, 1));
+}
+
+#[test]
+fn a_tolerated_failure_counts_as_success_for_the_others() {
+    let steps = [step("a", &[], json!({"continueOnFailure": true})), step("b", &["a"], json!({}))];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!((stage.unit("a").tolerated, stage.started()), (true, vec!["a", "b"]));
+    stage.succeed("b");
+    assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/Succeeded"));
+    assert_eq!(stage.parent.status["steps"][0]["tolerated"], true);
+}
+
+#[test]
+fn a_failure_that_an_edit_tolerates_counts_at_once() {
+    let steps = [step("a", &[], json!({})), step("b", &["a"], json!({"when": "finished"}))];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!(stage.state(), "Failed");
+    stage.edit("/flows/0/continueOnFailure", json!(true));
+    stage.settle();
+    assert_eq!((stage.state(), stage.unit("a").tolerated), ("Running", true));
+    stage.succeed("b");
+    assert_eq!(stage.state(), "Succeed");
+}
+
+fn with_finally() -> Stage {
+    let more = json!({"finally": [last("rescue", json!({"when": "failure"})), last("tidy", json!({})),
+        last("cheer", json!({"when": "success"}))]});
+    let mut stage = Stage::flow(flow([step("a", &[], json!({})), step("b", &["a"], json!({}))], more));
+    stage.settle();
+    stage
+}
+
+#[test]
+fn finally_runs_both_of_its_steps_after_a_failure() {
+    let mut stage = with_finally();
+    stage.fail("a");
+    assert_eq!(stage.started(), ["a", "rescue", "tidy"]);
+    assert_eq!((stage.end_of("cheer").as_str(), stage.state()), ("Omitted/NotNeeded", "Failed"));
+    assert_eq!(stage.condition("Progressing"), "True/RunningFinally");
+    assert_eq!(stage.condition("Failed"), "False/InProgress");
+    stage.succeed("rescue");
+    stage.succeed("tidy");
+    assert_eq!(stage.condition("Failed"), "True/StepFailed");
+}
+
+#[test]
+fn finally_runs_what_is_for_success_after_a_success() {
+    let mut stage = with_finally();
+    stage.succeed("a");
+    assert_eq!(stage.started(), ["a", "b"]);
+    stage.succeed("b");
+    assert_eq!(
+        (stage.started()[2..].to_vec(), stage.end_of("rescue").as_str()),
+        (vec!["tidy", "cheer"], "Omitted/NotNeeded")
+    );
+    assert_eq!(stage.state(), "Running");
+    stage.succeed("tidy");
+    stage.succeed("cheer");
+    assert_eq!(stage.state(), "Succeed");
+}
+
+#[test]
+fn a_failed_step_of_finally_fails_the_flow_unless_it_is_tolerated() {
+    let ends = [(json!({}), "Failed"), (json!({"continueOnFailure": true}), "Succeed")];
+    for (more, end) in ends {
+        let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"finally": [last("z", more)]})));
+        stage.settle();
+        stage.succeed("a");
+        stage.fail("z");
+        assert_eq!(stage.state(), end);
+    }
+}
+
+#[test]
+fn finally_alone_runs_at_once() {
+    let mut stage = Stage::flow(json!({"finally": [last("z", json!({}))]}));
+    stage.settle();
+    assert_eq!(stage.started(), ["z"]);
+    stage.succeed("z");
+    assert_eq!(stage.state(), "Succeed");
+}
+
+#[test]
+fn finally_waits_while_the_flow_is_suspended_or_not_valid() {
+    let mut stage = with_finally();
+    stage.edit("/suspend", json!(true));
+    stage.fail("a");
+    assert_eq!((stage.started(), stage.condition("Paused").as_str()), (vec!["a"], "True/BySpec"));
+    stage.edit("/flows/0/name", json!("A"));
+    stage.edit("/suspend", json!(false));
+    stage.settle();
+    assert_eq!(stage.started(), ["a"]);
+    stage.edit("/flows/0/name", json!("a"));
+    stage.settle();
+    assert_eq!(stage.started(), ["a", "rescue", "tidy"]);
+}

@@ -1,0 +1,97 @@
+//! Jobs as they are built in a flow: A2, A3, A18 to A20.
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+use crate::stage::make::{flow, job, step};
+
+fn pod<'a>(stage: &'a Stage, unit: &str) -> &'a Value {
+    &stage.object_of(unit)["spec"]["template"]["spec"]
+}
+
+#[test]
+fn all_pods_are_put_on_the_node_and_only_steps_with_mounts_share_volumes() {
+    let mounts = json!({"shareVolumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let more = json!({"globalParams": {"nodeName": "n1"}, "shareVolumes": [{"name": "v", "emptyDir": {}}]});
+    let mut stage =
+        Stage::flow(flow([step("a", &[], mounts.clone()), step("b", &[], mounts), step("c", &[], json!({}))], more));
+    stage.settle();
+    for unit in ["a", "b", "c"] {
+        assert_eq!(pod(&stage, unit)["nodeName"], "n1");
+        let shares = unit != "c";
+        assert_eq!(pod(&stage, unit).get("volumes").is_some(), shares);
+        assert_eq!(pod(&stage, unit)["containers"][0].get("volumeMounts").is_some(), shares);
+        assert_eq!(
+            (&pod(&stage, unit)["restartPolicy"], &stage.object_of(unit)["spec"]["backoffLimit"]),
+            (&json!("Never"), &json!(0))
+        );
+    }
+}
+
+#[test]
+fn with_merge_the_value_of_the_step_wins_and_other_globals_are_added() {
+    let mut own = job();
+    own["template"]["spec"]["containers"][0]["env"] = json!([{"name": "X", "value": "step"}]);
+    let globals =
+        json!({"globalParams": {"mode": "Merge", "env": [{"name": "X", "value": "g"}, {"name": "Y", "value": "g"}]}});
+    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplate": own})], globals));
+    stage.settle();
+    let env = &pod(&stage, "a")["containers"][0]["env"];
+    assert_eq!(*env, json!([{"name": "X", "value": "step"}, {"name": "Y", "value": "g"}]));
+}
+
+#[test]
+fn an_equal_shared_volume_is_kept_once_and_another_one_blocks_until_it_is_renamed() {
+    let mut own = job();
+    own["template"]["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+    let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+    let steps = [json!({"name": "a", "jobTemplate": own, "shareVolumeMounts": mounts})];
+    let mut stage = Stage::flow(flow(steps.clone(), json!({"shareVolumes": [{"name": "v", "emptyDir": {}}]})));
+    stage.settle();
+    assert_eq!(pod(&stage, "a")["volumes"].as_array().unwrap().len(), 1);
+
+    let mut stage = Stage::flow(flow(steps, json!({"shareVolumes": [{"name": "v", "hostPath": {"path": "/"}}]})));
+    stage.settle();
+    assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Blocked/VolumeConflict", 0));
+    assert!(stage.unit("a").message.contains("\"v\""));
+    stage.edit("/shareVolumes", json!([{"name": "w", "hostPath": {"path": "/"}}]));
+    stage.edit("/flows/0/shareVolumeMounts", json!([{"name": "w", "mountPath": "/w"}]));
+    stage.settle();
+    assert_eq!(pod(&stage, "a")["volumes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn overrides_change_only_what_they_name_and_unknown_fields_survive() {
+    let template = json!({"unheardOf": {"x": [1]}, "completions": 2, "template": {"metadata": {"labels": {"k": "v"}}, "spec": {"containers": [
+        {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]}, {"name": "d", "image": "j"}]}}});
+    let overrides = json!({"template": {"spec": {"containers": [{"name": "c", "image": "new", "env": [{"name": "B", "value": "2"}]}]}}});
+    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplateRef": "t", "overrides": overrides})], json!({})));
+    stage.add_template("t", "u/1", template.clone());
+    stage.settle();
+    let mut wanted = template;
+    wanted["template"]["spec"]["containers"][0]["image"] = "new".into();
+    wanted["template"]["spec"]["containers"][0]["env"][1]["value"] = "2".into();
+    wanted["template"]["spec"]["restartPolicy"] = "Never".into();
+    wanted["backoffLimit"] = 0.into();
+    assert_eq!(stage.object_of("a")["spec"], wanted);
+}
+
+#[test]
+fn ours_goes_on_the_job_and_never_into_the_pod_template() {
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"globalParams": {"labels": {"l": "1"}}})));
+    stage.settle();
+    let object = stage.object_of("a");
+    assert_eq!(
+        object["metadata"]["labels"],
+        json!({"l": "1", "oarlock.dev/owner-kind": "JobFlow",
+        "oarlock.dev/owner-uid": "f-uid-0000", "oarlock.dev/attempt": "0"})
+    );
+    assert_eq!(object["metadata"]["annotations"]["oarlock.dev/step"], "a");
+    assert_eq!(object["metadata"]["annotations"]["oarlock.dev/revision"].as_str().unwrap().len(), 16);
+    assert!(!object["spec"].to_string().contains("oarlock.dev"));
+    let owner = &object["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["controller"], &owner["blockOwnerDeletion"], &owner["uid"]),
+        (&json!(true), &json!(true), &json!("f-uid-0000"))
+    );
+}

@@ -1,0 +1,245 @@
+//! One flow with its luck, played to its rest. Each plan is held against what every plan promises.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use oarlock_core::child::plan::ParentPlan;
+use oarlock_core::child::pods::PodReport;
+use oarlock_core::child::unit::{Unit, UnitState};
+use oarlock_core::job::time::after_seconds;
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+use serde_json::{Value, json};
+
+use crate::chance::case::{Case, End};
+use crate::stage::make::job;
+use crate::stage::{Death, Stage};
+
+/// Seconds between two ends of children.
+const WAVE: i64 = 3;
+
+/// Chance from a seed.
+pub(super) fn mix(seed: u64, parts: &str) -> u64 {
+    let mut mixed = seed ^ 0x9E37_79B9_7F4A_7C15;
+    for byte in parts.bytes() {
+        mixed = (mixed ^ u64::from(byte)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed ^= mixed >> 27;
+    }
+    mixed
+}
+
+/// The promises of every plan: once more it asks for the same, and it creates nothing that is recorded.
+pub(super) fn hold(stage: &Stage, plan: &ParentPlan) -> Result<(), TestCaseError> {
+    for create in &plan.creates {
+        let unit = plan.units.iter().find(|unit| unit.name == create.unit).unwrap();
+        prop_assert!(!unit.has_child() && !unit.state.is_terminal(), "{} has a child", create.unit);
+    }
+    if plan.due.is_some_and(|due| due <= stage.now) {
+        // It asks for another plan at once: an attempt that failed is durable before the next one starts.
+        return Ok(());
+    }
+    let again = stage.plan_with(&stage.remembered(plan));
+    prop_assert_eq!(&again.units, &plan.units);
+    prop_assert_eq!(&again.verdict, &plan.verdict);
+    prop_assert_eq!(&again.creates, &plan.creates);
+    prop_assert_eq!(&again.reads, &plan.reads);
+    prop_assert_eq!(&again.changes, &plan.changes);
+    prop_assert_eq!(&again.settled, &plan.settled);
+    Ok(())
+}
+
+/// A flow on its stage.
+pub(super) struct Play<'a> {
+    case: &'a Case,
+    pub(super) stage: Stage,
+    /// Drivers die by chance.
+    dies: bool,
+    rounds: u64,
+    waves: u64,
+    is_healed: bool,
+}
+
+impl<'a> Play<'a> {
+    pub(super) fn new(case: &'a Case, order: &[usize], dies: bool) -> Self {
+        let mut stage = Stage::flow(case.spec(order));
+        stage.add_template("there", "u/1", job());
+        Self { case, stage, dies, rounds: 0, waves: 0, is_healed: false }
+    }
+
+    /// Plays until nothing happens any more.
+    pub(super) fn run(&mut self) -> Result<(), TestCaseError> {
+        let most = 60 + 30 * (self.case.steps.len() + self.case.last.len());
+        for _ in 0..most {
+            let plan = self.quiet()?;
+            self.waves += 1;
+            if self.toggles(&plan) {
+                continue;
+            }
+            let open = self.open();
+            if open.is_empty() {
+                let Some(due) = plan.due else { return Ok(()) };
+                prop_assert!(due > self.stage.now, "it spins");
+                self.stage.now = due;
+                continue;
+            }
+            self.stage.now = after_seconds(self.stage.now, WAVE);
+            // Of a large flow, many children end at once.
+            let some = if self.case.steps.len() > 50 { open.len() } else { 1 };
+            open.into_iter().take(some).for_each(|(_, name, unit)| self.end(&name, &unit));
+        }
+        Err(TestCaseError::fail(format!("it never comes to rest: {:?}", self.stage.states())))
+    }
+
+    /// Suspends the flow for a while, where that is its luck.
+    fn toggles(&mut self, plan: &ParentPlan) -> bool {
+        let Some(wave) = self.case.suspended_at.map(u64::from) else { return false };
+        let is_suspended = self.stage.parent.spec["suspend"] == true;
+        let is_over = is_suspended && (self.waves > wave + 3 || self.open().is_empty() && plan.due.is_none());
+        if self.waves == wave + 1 || is_over {
+            self.stage.edit("/suspend", json!(!is_suspended));
+            return true;
+        }
+        false
+    }
+
+    /// Rounds until nothing is asked for.
+    fn quiet(&mut self) -> Result<ParentPlan, TestCaseError> {
+        for _ in 0..40 {
+            let before = self.stage.memory.units.clone();
+            let plan = self.stage.plan();
+            self.rounds += 1;
+            hold(&self.stage, &plan)?;
+            self.starts_what_it_may(&plan)?;
+            let death = self.death();
+            self.stage.carry_out(&plan, death);
+            if death.is_some() {
+                self.stage.restart();
+                continue;
+            }
+            let asks = plan.creates.len() + plan.changes.len() + plan.reads.len() + plan.settled.len();
+            if asks == 0 && before == plan.units {
+                return Ok(plan);
+            }
+        }
+        Err(TestCaseError::fail(format!("it is never quiet: {:?}", self.stage.states())))
+    }
+
+    fn death(&self) -> Option<Death> {
+        let chance = mix(u64::from(self.case.seed), &self.rounds.to_string()) >> 20;
+        let deaths = [Death::AtOnce, Death::AfterCreates, Death::AfterStatus];
+        deaths.get(usize::try_from(chance % 9).unwrap()).copied().filter(|_| self.dies)
+    }
+
+    fn starts_what_it_may(&self, plan: &ParentPlan) -> Result<(), TestCaseError> {
+        let by_name: BTreeMap<&str, &Unit> = plan.units.iter().map(|unit| (unit.name.as_str(), unit)).collect();
+        for create in &plan.creates {
+            prop_assert!(self.stage.parent.spec["suspend"] != true);
+            let step = self.case.step(&create.unit);
+            let needed = step.needs.iter().map(|index| by_name[format!("s{index}").as_str()]);
+            for needed in needed {
+                let is_satisfied = needed.state == UnitState::Succeed
+                    || needed.state == UnitState::Failed && needed.tolerated
+                    || needed.state == UnitState::Omitted && needed.reason == "NotNeeded";
+                let may = match step.when {
+                    None | Some("success") => is_satisfied,
+                    _ => needed.state.is_terminal(),
+                };
+                // A further attempt needs nothing anew.
+                let is_further = by_name[create.unit.as_str()].state == UnitState::Retrying;
+                prop_assert!(may || is_further, "{} starts before {}", create.unit, needed.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The children that have not ended, in an order by chance that is the same for every order of steps.
+    fn open(&self) -> Vec<(u64, String, String)> {
+        let open = self.stage.children.iter().filter(|child| !child.gone && child.progress.ended.is_none());
+        let seed = u64::from(self.case.seed);
+        let mut open: Vec<_> =
+            open.map(|child| (mix(seed, &child.name), child.name.clone(), child.unit.clone().unwrap())).collect();
+        open.sort();
+        open
+    }
+
+    fn end(&mut self, name: &str, unit: &str) {
+        let object = &self.stage.objects[name];
+        let attempt: usize = object["metadata"]["labels"]["oarlock.dev/attempt"].as_str().unwrap().parse().unwrap();
+        let ends = &self.case.step(unit).ends;
+        let end = match ends[attempt % ends.len()] {
+            _ if object["spec"]["activeDeadlineSeconds"] == 1 => End::Ill,
+            _ if self.is_healed => End::Well,
+            end => end,
+        };
+        match end {
+            End::Well => self.stage.end_child(name, true),
+            End::Ill => self.stage.end_child(name, false),
+            End::Evicted => {
+                let report = PodReport { message: String::new(), is_infrastructure: true };
+                self.stage.pods.insert(name.to_owned(), report);
+                self.stage.end_child(name, false);
+            }
+            End::Deleted => self.stage.vanish(name),
+        }
+    }
+
+    /// What became of every step.
+    pub(super) fn outcome(&self) -> BTreeMap<String, String> {
+        let of = |unit: &Unit| format!("{:?}/{}/{}/{}", unit.state, unit.reason, unit.attempt, unit.tolerated);
+        self.stage.memory.units.iter().map(|unit| (unit.name.clone(), of(unit))).collect()
+    }
+
+    /// Every step has ended, or it is said what keeps it.
+    pub(super) fn is_at_rest(&self) -> Result<(), TestCaseError> {
+        let units = &self.stage.memory.units;
+        let is_paused = self.stage.condition("Paused").starts_with("True");
+        let open: BTreeSet<&str> =
+            units.iter().filter(|unit| !unit.state.is_terminal()).map(|unit| unit.name.as_str()).collect();
+        for unit in units {
+            let needs = &self.case.step(&unit.name).needs;
+            let waits = needs.iter().any(|index| open.contains(format!("s{index}").as_str()))
+                || unit.name.starts_with('z') && open.iter().any(|name| name.starts_with('s'));
+            let is_right = match unit.state {
+                state if state.is_terminal() => true,
+                UnitState::Blocked => !unit.reason.is_empty() && !unit.message.is_empty(),
+                UnitState::Waiting => waits || is_paused,
+                UnitState::Retrying => is_paused,
+                _ => false,
+            };
+            prop_assert!(is_right, "{} is {:?}", unit.name, unit.state);
+        }
+        let has_failed = units.iter().any(|unit| unit.has_failed() || unit.reason == "FlowTimeout");
+        if open.is_empty() {
+            prop_assert_eq!(self.stage.state(), if has_failed { "Failed" } else { "Succeed" });
+            let condition = self.stage.condition(if has_failed { "Failed" } else { "Complete" });
+            prop_assert!(condition.starts_with("True"), "{}", condition);
+            prop_assert!(self.stage.parent.status["completionTime"].is_string());
+        } else {
+            let said = ["Blocked", "Paused"].map(|kind| self.stage.condition(kind));
+            prop_assert!(said.iter().any(|said| said.starts_with("True")), "{:?}", said);
+            prop_assert!(self.stage.parent.status["completionTime"] == Value::Null);
+        }
+        Ok(())
+    }
+
+    /// Whatever was wrong is mended, and somebody asks for a retry.
+    pub(super) fn heal(&mut self) -> Result<(), TestCaseError> {
+        self.stage.add_template("absent", "u/2", job());
+        self.stage.edit("/timeoutSeconds", Value::Null);
+        self.stage.edit("/suspend", json!(false));
+        self.stage.parent.retry = Some("heal".to_owned());
+        self.is_healed = true;
+        prop_assert!(Arc::strong_count(&self.stage.templates["absent"]) == 1);
+        Ok(())
+    }
+
+    /// Every step ended well, but those that were not needed.
+    pub(super) fn has_succeeded(&self) -> Result<(), TestCaseError> {
+        for unit in &self.stage.memory.units {
+            let is_unneeded = unit.state == UnitState::Omitted && unit.reason == "NotNeeded";
+            prop_assert!(unit.state == UnitState::Succeed || is_unneeded, "{:?}", unit);
+        }
+        prop_assert_eq!(self.stage.state(), "Succeed");
+        Ok(())
+    }
+}

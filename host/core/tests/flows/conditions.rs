@@ -1,0 +1,97 @@
+//! Conditions, with the mirrors that kstatus reads: section 5.
+
+use serde_json::json;
+
+use crate::stage::Stage;
+use crate::stage::make::{daemon, flow, plain, step};
+
+/// `Complete Failed Progressing Valid Blocked Paused Reconciling Stalled`: T, F, or - where it is not there.
+fn row(stage: &Stage) -> String {
+    let kinds = ["Complete", "Failed", "Progressing", "Valid", "Blocked", "Paused", "Reconciling", "Stalled"];
+    let short = |kind| match stage.condition(kind).split('/').next() {
+        Some("True") => 'T',
+        Some("False") => 'F',
+        _ => '-',
+    };
+    kinds.map(short).into_iter().collect()
+}
+
+#[test]
+fn each_course_of_a_flow_has_its_row_of_conditions() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"])]));
+    stage.settle();
+    assert_eq!(row(&stage), "FFTTFFT-", "running");
+    stage.edit("/suspend", json!(true));
+    stage.settle();
+    assert_eq!(row(&stage), "FFTTFTT-", "suspended with a child that goes on");
+    stage.succeed("a");
+    assert_eq!(row(&stage), "FFFTFTT-", "suspended");
+    stage.edit("/suspend", json!(false));
+    stage.settle();
+    stage.succeed("b");
+    assert_eq!(row(&stage), "TFFTFF--", "succeeded");
+    stage.edit("/flows/0/name", json!("A"));
+    stage.settle();
+    assert_eq!(row(&stage), "FTFFFF-T", "not valid");
+}
+
+#[test]
+fn a_failed_flow_is_stalled_and_a_retry_ends_that() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &[])]));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!(row(&stage), "FFTTFFT-", "it winds down");
+    stage.fail("b");
+    assert_eq!(row(&stage), "FTFTFF-T");
+    stage.retry("1");
+    assert_eq!(row(&stage), "FFTTFFT-");
+}
+
+#[test]
+fn a_blocked_flow_is_stalled_only_while_nothing_is_active() {
+    let mut stage =
+        Stage::flow(flow([json!({"name": "a", "jobTemplateRef": "t"}), step("b", &[], json!({}))], json!({})));
+    stage.settle();
+    assert_eq!(row(&stage), "FFTTTFT-");
+    stage.succeed("b");
+    assert_eq!(row(&stage), "FFFTTF-T");
+}
+
+#[test]
+fn the_time_of_a_condition_changes_only_with_its_status() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"])]));
+    stage.settle();
+    stage.pass(100);
+    stage.succeed("a");
+    stage.pass(100);
+    stage.restart();
+    stage.succeed("b");
+    let since = |kind: &str| {
+        let found = stage.memory.header.conditions.iter().find(|one| one.kind == kind).unwrap();
+        found.last_transition_time.clone()
+    };
+    assert_eq!((since("Valid").as_str(), since("Complete").as_str()), (crate::stage::START, "2026-01-01T00:03:20Z"));
+    assert!(stage.memory.header.conditions.iter().all(|one| one.observed_generation == Some(1)));
+}
+
+#[test]
+fn progressing_names_five_units_and_says_how_many_more() {
+    let names: Vec<String> = (0..9).map(|index| format!("n{index}")).collect();
+    let mut stage = Stage::daemon(daemon(json!({})), names.iter().map(String::as_str));
+    stage.settle();
+    let message = stage.message("Progressing");
+    assert!(
+        message.contains("n4 (Pending)") && !message.contains("n5") && message.ends_with("and 4 more"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_long_story_is_cut_to_a_kilobyte() {
+    let steps =
+        (0..80).map(|index| json!({"name": format!("s{index}-{}", "x".repeat(50)), "jobTemplateRef": "y".repeat(200)}));
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    assert!(stage.memory.header.conditions.iter().all(|one| one.message.len() <= 1_024));
+    assert!(stage.memory.units.iter().all(|unit| unit.message.len() <= 256));
+}

@@ -1,0 +1,28 @@
+//! Whole courses of JobFlows and DaemonJobs on the pure plans: a stage that behaves as the driver and a cluster do.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "a test fails loudly and moves its own clock, its helpers too"
+)]
+
+mod bad_input;
+mod branches;
+mod builds;
+mod chance;
+mod cleanup;
+mod conditions;
+mod edits;
+mod failing;
+mod imported;
+mod nodes;
+mod operations;
+mod retries;
+mod rollouts;
+mod stage;
+mod starting;
+mod status;
+mod vanished;

@@ -1,0 +1,180 @@
+//! How fast a DaemonJob goes on, and what failures mean for it: A31, A36 to A38.
+
+use oarlock_core::child::build::Cause;
+use oarlock_core::child::plan::Refused;
+use oarlock_core::child::unit::UnitState;
+use oarlock_core::job::time::after_seconds;
+use serde_json::{Value, json};
+
+use crate::stage::make::daemon;
+use crate::stage::{Death, Stage};
+
+fn of(rollout: Value, nodes: usize) -> Stage {
+    let names: Vec<String> = (0..nodes).map(|index| format!("n{index:04}")).collect();
+    Stage::daemon(daemon(rollout), names.iter().map(String::as_str))
+}
+
+fn undecided(stage: &Stage) -> Vec<String> {
+    let is_open = |name: &str| stage.objects[name]["status"].is_null();
+    stage.objects.keys().filter(|name| is_open(name)).cloned().collect()
+}
+
+#[test]
+fn never_more_than_a_tenth_is_undecided_whenever_the_driver_dies() {
+    let mut stage = of(json!({"concurrency": "10%"}), 1_000);
+    let deaths = [Death::AtOnce, Death::AfterCreates, Death::AfterStatus];
+    for round in 0..200 {
+        let open = undecided(&stage);
+        assert!(open.len() <= 100, "{}", open.len());
+        open.iter().take(37).for_each(|name| stage.end_child(name, true));
+        if round % 7 == 3 && round < 140 {
+            let plan = stage.plan();
+            stage.carry_out(&plan, Some(deaths[round / 7 % 3]));
+            assert!(undecided(&stage).len() <= 100);
+            stage.restart();
+        }
+        stage.round();
+    }
+    assert_eq!((stage.state(), stage.created.len()), ("Succeed", 1_000));
+    assert_eq!(stage.parent.status["counts"]["succeeded"], 1_000);
+}
+
+#[test]
+fn no_slots_hold_everything_and_an_edit_lets_it_go() {
+    let mut stage = of(json!({"concurrency": 0}), 3);
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.state()), (0, "Pending"));
+    stage.edit("/rollout/concurrency", json!(2));
+    stage.settle();
+    assert_eq!(stage.started(), ["n0000", "n0001"]);
+}
+
+#[test]
+fn a_node_whose_job_is_refused_holds_no_slot() {
+    let mut stage = of(json!({"concurrency": 1}), 2);
+    let revision = stage.plan().creates[0].revision.clone();
+    let (refusal, until) = (Cause::new("NameConflict", "Job d-n0000 is somebody else's"), after_seconds(stage.now, 5));
+    stage.memory.refused.insert("n0000".to_owned(), Refused { refusal, revision, until, tries: 1 });
+    stage.settle();
+    assert_eq!((stage.started(), stage.end_of("n0000").as_str()), (vec!["n0001"], "Blocked/NameConflict"));
+}
+
+#[test]
+fn a_back_off_keeps_its_slot() {
+    let mut stage = of(json!({"concurrency": 1, "retryPolicy": {"limit": 1}}), 2);
+    stage.settle();
+    stage.fail("n0000");
+    assert_eq!((stage.state_of("n0000"), stage.created.len()), (UnitState::Retrying, 1));
+    stage.wake();
+    assert_eq!(stage.names(), ["d-n0000", "d-n0000-r1"]);
+    stage.restart();
+    stage.settle();
+    assert_eq!(stage.created.len(), 2);
+    stage.succeed("n0000");
+    assert_eq!(stage.started().last(), Some(&"n0001"));
+}
+
+#[test]
+fn more_failures_than_are_tolerated_omit_the_rest() {
+    let mut stage = of(json!({"concurrency": 2, "failurePolicy": {"maxFailures": 1}}), 6);
+    stage.settle();
+    stage.fail("n0000");
+    assert_eq!((stage.state(), stage.created.len()), ("Running", 3));
+    stage.fail("n0001");
+    assert_eq!((stage.state(), stage.created.len()), ("Failed", 3));
+    assert_eq!(
+        (stage.end_of("n0005").as_str(), stage.condition("Failed").as_str()),
+        ("Omitted/TooManyFailures", "False/InProgress")
+    );
+    stage.succeed("n0002");
+    assert_eq!((stage.condition("Failed").as_str(), stage.events("Failed")), ("True/NodesFailed", 1));
+    stage.retry("1");
+    assert_eq!((stage.state(), stage.created.len()), ("Running", 5));
+}
+
+#[test]
+fn a_pause_holds_until_the_limit_is_raised() {
+    let mut stage = of(json!({"concurrency": 3, "failurePolicy": {"type": "Pause", "maxFailures": 2}}), 8);
+    stage.settle();
+    ["n0000", "n0001", "n0002"].into_iter().for_each(|node| stage.end(node, false));
+    stage.settle();
+    assert_eq!((stage.state(), stage.condition("Paused").as_str()), ("Running", "True/FailurePolicy"));
+    assert_eq!((stage.created.len(), stage.condition("Reconciling").as_str()), (3, "True/Paused"));
+    stage.restart();
+    stage.settle();
+    assert_eq!(stage.created.len(), 3);
+    stage.edit("/rollout/failurePolicy/maxFailures", json!(5));
+    stage.settle();
+    assert_eq!((stage.condition("Paused").as_str(), stage.created.len()), ("False/InProgress", 6));
+    for node in 3..8 {
+        stage.succeed(&format!("n{node:04}"));
+    }
+    assert_eq!(stage.state(), "Succeed");
+    assert!(stage.message("Complete").contains("5 of 8"), "{}", stage.message("Complete"));
+}
+
+#[test]
+fn a_pause_by_hand_holds_too() {
+    let mut stage = of(json!({"concurrency": 1, "paused": true}), 2);
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.condition("Paused").as_str()), (0, "True/BySpec"));
+    stage.edit("/rollout/paused", json!(false));
+    stage.settle();
+    assert_eq!(stage.created.len(), 1);
+}
+
+#[test]
+fn one_of_a_hundred_is_rounded_down() {
+    for (failed, state) in [(10, "Succeed"), (11, "Failed")] {
+        let mut stage = of(json!({"failurePolicy": {"type": "Continue", "maxFailures": "1%"}}), 1_000);
+        stage.settle();
+        for node in 0..1_000 {
+            stage.end(&format!("n{node:04}"), node >= failed);
+        }
+        stage.settle();
+        assert_eq!((stage.state(), stage.created.len()), (state, 1_000));
+        assert_eq!(stage.parent.status["counts"]["failed"], failed);
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_frees_its_slot() {
+    let mut stage = of(json!({"concurrency": 1, "nodeTimeoutSeconds": 60, "failurePolicy": {"type": "Continue"}}), 2);
+    stage.settle();
+    assert_eq!(stage.object_of("n0000")["spec"]["activeDeadlineSeconds"], 60);
+    stage.run("n0000");
+    stage.set_ready("n0000", false);
+    stage.pass(61);
+    stage.set_condition("d-n0000", "FailureTarget", "DeadlineExceeded");
+    stage.settle();
+    assert_eq!(stage.created.len(), 1);
+    stage.wake();
+    let waited = stage.now.duration_since(crate::stage::START.parse().unwrap()).as_secs();
+    assert_eq!((stage.end_of("n0000").as_str(), stage.started().last()), ("Failed/DeadlineExceeded", Some(&"n0001")));
+    assert!(waited <= 130, "{waited}");
+}
+
+#[test]
+fn a_named_node_runs_though_other_failures_stay() {
+    let mut stage = of(json!({}), 3);
+    stage.settle();
+    stage.fail("n0000");
+    stage.fail("n0001");
+    stage.succeed("n0002");
+    stage.retry("1/n0001");
+    assert_eq!(stage.names().last(), Some(&"d-n0001-r1"));
+    stage.succeed("n0001");
+    assert_eq!((stage.state(), stage.parent.status["progress"].as_str()), ("Failed", Some("2/3")));
+}
+
+#[test]
+fn an_edited_job_outdates_nodes_that_have_started() {
+    let mut stage = of(json!({"concurrency": 1}), 2);
+    stage.settle();
+    stage.edit("/template/spec/containers/0/image", json!("new"));
+    stage.settle();
+    assert!(stage.unit("n0000").outdated);
+    stage.succeed("n0000");
+    assert!(stage.unit("n0000").outdated && !stage.unit("n0001").outdated);
+    assert_eq!(stage.object_of("n0001")["spec"]["template"]["spec"]["containers"][0]["image"], "new");
+}

@@ -1,0 +1,88 @@
+//! The bounds of a status, and the events of large objects: A39, section 7.
+
+use oarlock_core::child::status::{StatusInput, report};
+use oarlock_core::child::unit::{Unit, UnitState};
+use serde_json::json;
+
+use crate::stage::Stage;
+use crate::stage::make::daemon;
+
+fn thousand() -> Stage {
+    let names: Vec<String> = (0..1_000).map(|index| format!("{}{index:04}", "n".repeat(56))).collect();
+    let rollout = json!({"failurePolicy": {"type": "Continue"}});
+    let mut stage = Stage::daemon(daemon(rollout), names.iter().map(String::as_str));
+    stage.settle();
+    for (index, name) in names.iter().enumerate() {
+        stage.end(name, index % 2 == 0);
+    }
+    stage.settle();
+    stage
+}
+
+#[test]
+fn a_thousand_long_nodes_of_which_half_failed_have_a_bounded_status_and_four_records() {
+    let mut stage = thousand();
+    assert_eq!(stage.state(), "Failed");
+    assert!(stage.parent.status.to_string().len() < 64_000, "{}", stage.parent.status.to_string().len());
+    let counts = &stage.parent.status["counts"];
+    assert_eq!((&counts["total"], &counts["failed"], &counts["succeeded"]), (&json!(1_000), &json!(500), &json!(500)));
+    assert_eq!(stage.parent.status["tableTruncated"], true);
+    let plan = stage.plan();
+    let reported = report(StatusInput {
+        parent: &stage.parent,
+        units: &plan.units,
+        header: &plan.header,
+        verdict: &plan.verdict,
+        children: &stage.children,
+    });
+    assert_eq!(reported.shards.iter().map(Vec::len).collect::<Vec<_>>(), [250; 4]);
+    let before = stage.memory.units.clone();
+    stage.restart();
+    assert_eq!(stage.memory.units, before);
+    stage.settle();
+    assert_eq!(stage.created.len(), 1_000);
+}
+
+#[test]
+fn many_nodes_are_told_of_in_tenths_and_warnings_stop() {
+    let stage = thousand();
+    assert_eq!((stage.events("Created"), stage.events("Failed")), (0, 1));
+    assert!(stage.events("Progress") <= 10 && stage.events("Progress") > 0);
+    assert!(stage.events("NodeFailed") <= 100, "{}", stage.events("NodeFailed"));
+}
+
+#[test]
+fn warnings_of_many_nodes_stop_after_a_hundred_however_they_come() {
+    let names: Vec<String> = (0..300).map(|index| format!("n{index:03}")).collect();
+    let rollout = json!({"failurePolicy": {"type": "Continue"}});
+    let mut stage = Stage::daemon(daemon(rollout), names.iter().map(String::as_str));
+    stage.settle();
+    names.iter().for_each(|name| stage.fail(name));
+    assert_eq!(stage.events("NodeFailed"), 100);
+}
+
+#[test]
+fn a_full_list_has_full_values_and_a_crowded_one_counters() {
+    let mut stage = Stage::daemon(daemon(json!({})), ["n1", "n2"]);
+    stage.settle();
+    stage.run("n1");
+    assert_eq!(stage.parent.status["jobStatusList"], json!({"d-n1/ns": {"active": 1}, "d-n2/ns": {}}));
+    assert!(stage.parent.status.get("jobStatusListOmitted").is_none());
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_counts_as_absent() {
+    let mut stage = Stage::flow(crate::stage::make::plain(&[("a", &[])]));
+    stage.settle();
+    stage.parent.status["steps"] = json!([5, {"name": "a", "state": "Unheard"}, null, {"state": "Failed"}]);
+    stage.parent.status["startTime"] = json!(7);
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.state_of("a")), (1, UnitState::Pending));
+}
+
+#[test]
+fn a_unit_is_stored_as_it_is_remembered() {
+    let unit = Unit { job: "j".into(), job_uid: "u".into(), attempt: 3, counted_from: 2, ..Unit::new("a") };
+    assert_eq!(serde_json::from_value::<Unit>(json!(unit)).unwrap(), unit);
+}
