@@ -29,6 +29,7 @@ pub mod watch {
 pub mod apply;
 pub mod cluster;
 pub mod events;
+pub mod flows;
 pub mod lease;
 mod lease_holder;
 mod lease_trouble;

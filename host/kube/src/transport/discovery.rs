@@ -18,7 +18,7 @@ use crate::transport::path::Resource;
 const FRESH: Duration = Duration::from_secs(60);
 
 /// Kinds that every API server serves, or that nothing works without.
-const KNOWN: [(&str, &str, &str, bool); 9] = [
+const KNOWN: [(&str, &str, &str, bool); 10] = [
     ("v1", "Pod", "pods", true),
     ("v1", "Node", "nodes", false),
     ("v1", "Namespace", "namespaces", false),
@@ -26,6 +26,7 @@ const KNOWN: [(&str, &str, &str, bool); 9] = [
     ("apps/v1", "StatefulSet", "statefulsets", true),
     ("apps/v1", "DaemonSet", "daemonsets", true),
     ("apps/v1", "Deployment", "deployments", true),
+    ("batch/v1", "Job", "jobs", true),
     ("apps.kusionstack.io/v1alpha1", "OperationJob", "operationjobs", true),
     ("oarlock.dev/v1alpha1", "OperationRecord", "operationrecords", true),
 ];

@@ -1,0 +1,11 @@
+//! JobFlows, DaemonJobs and JobTemplates on the cluster: their cache, and the requests of their rounds.
+
+pub mod cache;
+mod kinds;
+pub mod port;
+mod sinks;
+mod watches;
+
+pub use cache::{FlowCache, FlowKey};
+pub use port::{CreateError, Flows};
+pub use watches::FlowWatches;

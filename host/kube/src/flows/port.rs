@@ -1,0 +1,311 @@
+//! The requests of flows: each is sent once, and what it shows goes into the cache.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use oarlock_core::child::build::{JOB_TTL, OPERATION_TTL, OWNER_UID};
+use oarlock_core::child::fields::{list, text};
+use oarlock_core::child::parent::Parent;
+use oarlock_core::child::plan::{ChildChange, Create};
+use oarlock_core::child::status::record_name;
+use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::{Stopped, Write};
+use oarlock_core::flow::template::StoredTemplate;
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::flows::cache::{FlowCache, FlowKey};
+use crate::flows::kinds;
+use crate::flows::sinks::read_template;
+use crate::flows::watches::FlowWatches;
+use crate::lease::Fence;
+use crate::outcome::sentence;
+use crate::transport::list::{Collection, ListError};
+use crate::watch::projection::Projection;
+
+/// JobRecords of one object in flight.
+const RECORDS_AT_ONCE: usize = 4;
+
+/// The reason why there is no child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CreateError {
+    /// Another object has its name: kind, namespace and name of it, and whose it is.
+    Conflict(String),
+    /// The API server refuses it, with this sentence.
+    Rejected(String),
+    /// It may exist or not, or the server is busy: the round is repeated.
+    Later(Stopped),
+}
+
+/// The reason why there is no list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadFailed {
+    /// The API server's sentence.
+    pub message: String,
+    /// It will be refused again.
+    pub is_refused: bool,
+}
+
+/// The flows of a cluster: their cache, watches and requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Flows {
+    cluster: Cluster,
+    cache: Arc<FlowCache>,
+    watches: Arc<FlowWatches>,
+}
+
+impl Flows {
+    /// Watches the kinds of flows from now on, as long as it lives.
+    pub fn watch(cluster: Cluster) -> Self {
+        let cache = Arc::new(FlowCache::default());
+        let watches = Arc::new(FlowWatches::begin(&cluster.link, &cache));
+        Self { cluster, cache, watches }
+    }
+
+    /// What is known.
+    pub fn cache(&self) -> &Arc<FlowCache> {
+        &self.cache
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Resolves once flows are served and everything that they need was listed.
+    pub async fn synced(&self) {
+        self.watches.synced(&self.cluster.link, &self.cache).await;
+    }
+
+    /// The state of each watch.
+    pub fn watches(&self) -> &FlowWatches {
+        &self.watches
+    }
+
+    /// Creates a child. One that exists already and is of the same owner, unit and attempt counts as created.
+    ///
+    /// # Errors
+    /// As [`CreateError`] says.
+    pub async fn create(&self, parent: &Parent, create: &Create, fence: &Fence) -> Result<(), CreateError> {
+        let object = child_key(create.kind, &parent.namespace, &create.name);
+        let write =
+            Write::Create { object: object.clone(), body: create.object.clone(), owner_uid: parent.uid.clone() };
+        match self.cluster.link.write(&write, fence).await {
+            Ok(reply) => self.created(parent, create, &reply),
+            Err(Stopped::Refused { message }) => Err(self.refused(parent, create, &object, message).await),
+            Err(Stopped::Gone) => Err(CreateError::Rejected("the namespace is gone".to_owned())),
+            // A quota that is exceeded by two at once is answered so.
+            Err(stopped) => Err(CreateError::Later(stopped)),
+        }
+    }
+
+    fn created(&self, parent: &Parent, create: &Create, reply: &Value) -> Result<(), CreateError> {
+        let Some(child) = ChildView::read(create.kind, reply) else { return Ok(()) };
+        let is_same = child.unit.as_deref().is_none_or(|unit| unit == create.unit);
+        if !is_same {
+            return Err(self.conflict(parent, create, reply));
+        }
+        self.cache.reply_child(child);
+        Ok(())
+    }
+
+    /// Why a create was refused: because of the object that has its name, or for itself.
+    async fn refused(&self, parent: &Parent, create: &Create, object: &ObjectKey, message: String) -> CreateError {
+        // Before the read: it may go right after.
+        self.cache.await_name(create.kind, &parent.namespace, &create.name, FlowKey::of(parent));
+        match self.cluster.link.read(object).await {
+            Ok(Ok(stored)) => self.conflict(parent, create, &stored),
+            _ => CreateError::Rejected(message),
+        }
+    }
+
+    fn conflict(&self, parent: &Parent, create: &Create, stored: &Value) -> CreateError {
+        let owners = list(stored, "/metadata/ownerReferences").iter().map(|owner| {
+            let named = |field: &str| text(owner, field).unwrap_or("?").to_owned();
+            format!("{} {}", named("/kind"), named("/name"))
+        });
+        let owners: Vec<String> = owners.take(3).collect();
+        let of = if owners.is_empty() { "nobody's".to_owned() } else { format!("owned by {}", owners.join(", ")) };
+        let (_, kind) = create.kind.api();
+        CreateError::Conflict(format!(
+            "{kind} {}/{} exists already and is {of}; delete or rename it",
+            parent.namespace, create.name
+        ))
+    }
+
+    /// Changes a child, or deletes the object itself. What is gone already counts as changed.
+    ///
+    /// # Errors
+    /// The reason why it is not known to be done.
+    pub async fn change(&self, parent: &Parent, change: &ChildChange, fence: &Fence) -> Result<(), Stopped> {
+        let (write, kind) = match change {
+            ChildChange::Adopt(child) => (adopt(child, parent), child.kind),
+            ChildChange::Stop(child) => (patch_child(child, json!({"spec": {"activeDeadlineSeconds": 1}})), child.kind),
+            ChildChange::SetTtl(child, seconds) => {
+                let field = if child.kind == ChildKind::Job { JOB_TTL } else { OPERATION_TTL };
+                (patch_child(child, json!({"spec": {field: seconds}})), child.kind)
+            }
+            ChildChange::Delete(child) => (delete(key_of(child), &child.uid), child.kind),
+            ChildChange::DeleteSelf => (delete(parent_key(parent), &parent.uid), ChildKind::Job),
+        };
+        match self.cluster.link.write(&write, fence).await {
+            Ok(reply) => {
+                let is_child = !matches!(change, ChildChange::DeleteSelf | ChildChange::Delete(_));
+                let view = ChildView::read(kind, &reply).filter(|_| is_child);
+                view.into_iter().for_each(|child| self.cache.reply_child(child));
+                Ok(())
+            }
+            Err(Stopped::Gone) => Ok(()),
+            Err(stopped) => Err(stopped),
+        }
+    }
+
+    /// Replaces the status of a parent, at the version that was seen.
+    ///
+    /// # Errors
+    /// The reason why it is not known to be written.
+    pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
+        let write = status_patch(parent_key(parent), &parent.version, status);
+        let reply = self.cluster.link.write(&write, fence).await?;
+        Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.reply_parent(parent));
+        Ok(())
+    }
+
+    /// Replaces the status of a JobTemplate.
+    ///
+    /// # Errors
+    /// The reason why it is not known to be written.
+    pub async fn write_template_status(
+        &self,
+        template: &StoredTemplate,
+        status: &Value,
+        fence: &Fence,
+    ) -> Result<(), Stopped> {
+        let object = key(kinds::template(), &template.namespace, &template.name);
+        let reply = self.cluster.link.write(&status_patch(object, &template.version, status), fence).await?;
+        read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
+        Ok(())
+    }
+
+    /// Writes JobRecords: the lines of each shard that differs; `in_order`, one after the other, where entries have moved from
+    /// one to another: so each is in one of them at any time.
+    ///
+    /// # Errors
+    /// The first reason why one is not known to be written.
+    pub async fn write_records(
+        &self,
+        parent: &Parent,
+        shards: Vec<(usize, &Vec<String>)>,
+        in_order: bool,
+        fence: &Fence,
+    ) -> Result<(), Stopped> {
+        let writes = shards.into_iter().map(|(shard, lines)| self.write_record(parent, shard, lines, fence));
+        let writes: Vec<_> = writes.collect();
+        let mut done = futures::stream::iter(writes).buffer_unordered(if in_order { 1 } else { RECORDS_AT_ONCE });
+        while let Some(written) = done.next().await {
+            written?;
+        }
+        Ok(())
+    }
+
+    async fn write_record(
+        &self,
+        parent: &Parent,
+        shard: usize,
+        lines: &[String],
+        fence: &Fence,
+    ) -> Result<(), Stopped> {
+        let object = key(kinds::record(), &parent.namespace, &record_name(parent, shard));
+        let patch = Write::patch(&object, json!({"shard": shard, "units": lines}));
+        match self.cluster.link.write(&patch, fence).await {
+            Err(Stopped::Gone) => {}
+            written => return written.map(drop),
+        }
+        let metadata = json!({"name": object.name, "namespace": parent.namespace, "labels": {OWNER_UID: parent.uid},
+            "ownerReferences": [parent.owner_reference()]});
+        let kind = &object.kind;
+        let body = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "shard": shard, "units": lines});
+        let create = Write::Create { object, body, owner_uid: parent.uid.clone() };
+        self.cluster.link.write(&create, fence).await.map(drop)
+    }
+
+    /// Reads the JobRecords of a parent.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
+        self.list(kinds::record(), &parent.namespace, &format!("{OWNER_UID}={}", parent.uid), usize::MAX).await
+    }
+
+    /// Lists the pods of a Job.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn read_pods(&self, job: &ChildView) -> Result<Vec<Value>, ReadFailed> {
+        let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
+        self.list(Kind::pod(), &job.namespace, &labels, PODS).await
+    }
+
+    async fn list(&self, kind: Kind, namespace: &str, labels: &str, most: usize) -> Result<Vec<Value>, ReadFailed> {
+        let link = &self.cluster.link;
+        let found = link.discovery.resource(&link.transport, &kind).await;
+        let resource =
+            found.map_err(|error| ReadFailed { message: sentence(&error), is_refused: error.is_refused() })?;
+        let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
+        let listed = link.transport.list_until(from, &Projection::everything(), Some, most).await;
+        let failed = |error: ListError| ReadFailed { message: sentence(&error), is_refused: error.is_refused() };
+        listed.map(|listed| listed.items).map_err(failed)
+    }
+}
+
+/// Most pods of a failed Job that are read for its message.
+const PODS: usize = 500;
+
+fn key(kind: Kind, namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey { kind, namespace: Some(namespace.to_owned()), name: name.to_owned() }
+}
+
+fn parent_key(parent: &Parent) -> ObjectKey {
+    key(kinds::parent(parent.kind), &parent.namespace, &parent.name)
+}
+
+fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
+    key(kinds::child(kind), namespace, name)
+}
+
+fn key_of(child: &ChildView) -> ObjectKey {
+    child_key(child.kind, &child.namespace, &child.name)
+}
+
+fn delete(object: ObjectKey, uid: &str) -> Write {
+    let propagation = Some("Background".to_owned());
+    Write::Delete { object, uid: uid.to_owned(), resource_version: None, grace_seconds: None, propagation }
+}
+
+/// A merge patch that only the object of this UID takes.
+fn patch_child(child: &ChildView, mut body: Value) -> Write {
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("metadata".to_owned(), json!({"uid": child.uid}));
+    }
+    Write::patch(&key_of(child), body)
+}
+
+fn adopt(child: &ChildView, parent: &Parent) -> Write {
+    let place = format!("/metadata/ownerReferences/{}", child.owner_index);
+    let body = json!([
+        {"op": "test", "path": "/metadata/uid", "value": child.uid},
+        {"op": "test", "path": format!("{place}/uid"), "value": parent.uid},
+        {"op": "add", "path": format!("{place}/controller"), "value": true},
+        {"op": "add", "path": format!("{place}/blockOwnerDeletion"), "value": true},
+    ]);
+    Write::patch(&key_of(child), body)
+}
+
+fn status_patch(object: ObjectKey, version: &str, status: &Value) -> Write {
+    let body = json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "add", "path": "/status", "value": status},
+    ]);
+    Write::Patch { object, subresource: Some("status".to_owned()), body }
+}

@@ -1,0 +1,142 @@
+//! From lists and watches into the cache.
+
+use std::sync::Arc;
+
+use oarlock_core::child::fields::{number, text};
+use oarlock_core::child::node::{self, NodeView};
+use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::child::view::{ChildKind, ChildView, FIELDS};
+use oarlock_core::flow::template::StoredTemplate;
+use serde_json::Value;
+
+use crate::flows::cache::{FlowCache, FlowKey};
+use crate::watch::projection::Projection;
+use crate::watch::reflector::ItemSink;
+
+fn of_fields(fields: &[&str]) -> Arc<Projection> {
+    let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+    Arc::new(Projection::of_object(&fields))
+}
+
+/// JobFlows or DaemonJobs.
+pub(crate) struct ParentSink(pub(crate) Arc<FlowCache>, pub(crate) ParentKind);
+
+impl ItemSink for ParentSink {
+    type Item = Parent;
+
+    fn projection(&self) -> Arc<Projection> {
+        of_fields(&["/spec", "/status", "/metadata/generation"])
+    }
+
+    fn pick(&self, document: Value) -> Option<Parent> {
+        Parent::read(self.1, document)
+    }
+
+    fn listed(&self, items: Vec<Parent>, _version: u64) {
+        self.0.reset_parents(self.1, items);
+    }
+
+    fn changed(&self, item: Parent) {
+        self.0.put_parent(item);
+    }
+
+    fn deleted(&self, item: Parent) {
+        self.0.drop_parent(&FlowKey::of(&item));
+    }
+}
+
+/// JobTemplates.
+pub(crate) struct TemplateSink(pub(crate) Arc<FlowCache>);
+
+pub(crate) fn read_template(mut document: Value) -> Option<StoredTemplate> {
+    let own = |pointer: &str| text(&document, pointer).map(str::to_owned);
+    let template = StoredTemplate {
+        namespace: own("/metadata/namespace")?,
+        name: own("/metadata/name")?,
+        uid: own("/metadata/uid")?,
+        version: own("/metadata/resourceVersion").unwrap_or_default(),
+        generation: number(&document, "/metadata/generation").unwrap_or(0),
+        job: Value::Null,
+        status: Value::Null,
+    };
+    let mut take = |pointer: &str| document.pointer_mut(pointer).map_or(Value::Null, Value::take);
+    Some(StoredTemplate { job: take("/spec/jobTemplate"), status: take("/status"), ..template })
+}
+
+impl ItemSink for TemplateSink {
+    type Item = StoredTemplate;
+
+    fn projection(&self) -> Arc<Projection> {
+        of_fields(&["/spec", "/status", "/metadata/generation"])
+    }
+
+    fn pick(&self, document: Value) -> Option<StoredTemplate> {
+        read_template(document)
+    }
+
+    fn listed(&self, items: Vec<StoredTemplate>, _version: u64) {
+        self.0.reset_templates(items);
+    }
+
+    fn changed(&self, item: StoredTemplate) {
+        self.0.put_template(item);
+    }
+
+    fn deleted(&self, item: StoredTemplate) {
+        self.0.drop_template(&(item.namespace, item.name));
+    }
+}
+
+/// Jobs or OperationJobs.
+pub(crate) struct ChildSink(pub(crate) Arc<FlowCache>, pub(crate) ChildKind);
+
+impl ItemSink for ChildSink {
+    type Item = ChildView;
+
+    fn projection(&self) -> Arc<Projection> {
+        of_fields(&FIELDS)
+    }
+
+    fn pick(&self, document: Value) -> Option<ChildView> {
+        ChildView::read(self.1, &document)
+    }
+
+    fn listed(&self, items: Vec<ChildView>, version: u64) {
+        self.0.reset_children(self.1, items, version);
+    }
+
+    fn changed(&self, item: ChildView) {
+        self.0.put_child(item);
+    }
+
+    fn deleted(&self, item: ChildView) {
+        self.0.drop_child(item);
+    }
+}
+
+/// Nodes.
+pub(crate) struct NodeSink(pub(crate) Arc<FlowCache>);
+
+impl ItemSink for NodeSink {
+    type Item = NodeView;
+
+    fn projection(&self) -> Arc<Projection> {
+        of_fields(&node::FIELDS)
+    }
+
+    fn pick(&self, document: Value) -> Option<NodeView> {
+        NodeView::read(&document)
+    }
+
+    fn listed(&self, items: Vec<NodeView>, _version: u64) {
+        self.0.reset_nodes(items);
+    }
+
+    fn changed(&self, item: NodeView) {
+        self.0.put_node(item);
+    }
+
+    fn deleted(&self, item: NodeView) {
+        self.0.drop_node(&item.name);
+    }
+}
