@@ -172,7 +172,7 @@ pub(crate) fn pretty(fields: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// JSON may have characters that a terminal acts on, though only within strings; there, an escape means the same.
-fn printable(json: &str) -> String {
+pub(crate) fn printable(json: &str) -> String {
     let mut clean = String::with_capacity(json.len());
     for c in json.chars() {
         if is_unprintable(c) && c != '\n' {

@@ -13,9 +13,9 @@ use crate::shown_text::{cut_end, cut_middle, escaped, wrapped};
 use crate::target_view::TargetView;
 
 /// Lines below the head that a table needs: its header, three targets, and the hints.
-const TABLE_LINES: u16 = 5;
+pub(crate) const TABLE_LINES: u16 = 5;
 /// A frame of this height has lines for all that is known of the chosen target.
-const TALL: u16 = 16;
+pub(crate) const TALL: u16 = 16;
 /// Lines for the chosen target.
 const CHOSEN_LINES: usize = 2;
 /// A frame of this width has a column of times.
@@ -30,35 +30,63 @@ pub fn draw(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment) {
     let width = usize::from(area.width);
     let room = usize::from(area.height.saturating_sub(TABLE_LINES).min(area.height.div_ceil(2)).max(1));
     let head = head(screen.job(), moment, width, room);
-    let chosen = if area.height >= TALL { chosen(screen, moment, width) } else { Vec::new() };
+    let text = screen
+        .chosen()
+        .map(|(_, target)| format!("{} {}: {}", target.label(), target.state(), target.detail(moment.now)));
+    let chosen = if area.height >= TALL { chosen_lines(text.as_deref(), width) } else { Vec::new() };
     let lines = |lines: &[Line<'_>]| Constraint::Length(u16::try_from(lines.len()).unwrap_or(u16::MAX));
     let [top, middle, below, bottom] =
         Layout::vertical([lines(&head), Constraint::Fill(1), lines(&chosen), Constraint::Length(1)]).areas(area);
     frame.render_widget(Paragraph::new(head), top);
-    let shown = table(frame, screen, moment, middle);
+    let (first, last) = targets(frame, screen, moment, middle);
     frame.render_widget(Paragraph::new(chosen), below);
-    frame.render_widget(Paragraph::new(hints(screen, shown, width)), bottom);
+    let place = format!("{} {first}-{last} of {}", screen.filter().word(), screen.len());
+    let keys = ["f filter", "q leave", "arrows PgUp PgDn Home End scroll"];
+    frame.render_widget(Paragraph::new(hint_line(&place, &keys, width)), bottom);
 }
 
-/// All that is known of the chosen target: a table cuts it.
-fn chosen(screen: &JobScreen, moment: &Moment, width: usize) -> Vec<Line<'static>> {
-    let Some((_, target)) = screen.chosen() else { return Vec::new() };
-    let text = format!("{} {}: {}", target.label(), target.state(), target.detail(moment.now));
-    let text = text.trim_end_matches([':', ' ']).to_owned();
+/// All that is known of the chosen row: a table cuts it.
+pub(crate) fn chosen_lines(text: Option<&str>, width: usize) -> Vec<Line<'static>> {
+    let Some(text) = text else { return Vec::new() };
+    let text = text.trim_end_matches([':', ' ']);
     let mut lines = vec![Line::styled("-".repeat(width), Style::new().add_modifier(Modifier::DIM))];
-    lines.extend(wrapped(&escaped(&text), width, CHOSEN_LINES).into_iter().map(Line::from));
-    // The table keeps its height, whichever target is chosen.
+    lines.extend(wrapped(&escaped(text), width, CHOSEN_LINES).into_iter().map(Line::from));
+    // The table keeps its height, whichever row is chosen.
     lines.resize(CHOSEN_LINES + 1, Line::default());
     lines
 }
 
-/// Draws the table, and yields the places of its first and its last row, from 1.
-fn table(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment, area: Rect) -> (usize, usize) {
+/// Draws the table of targets, and yields the places of its first and its last row, from 1.
+fn targets(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment, area: Rect) -> (usize, usize) {
     let chosen = screen.chosen().map(|(place, _)| place);
     let room = usize::from(area.height.saturating_sub(1));
     let (first, targets) = screen.visible(room);
-    let labels: Vec<String> = targets.iter().map(|target| escaped(&target.label()).into_owned()).collect();
-    let longest = labels.iter().map(|label| label.width()).max().unwrap_or(0).max("TARGET".len());
+    let row = |target: &&TargetView| ShownRow {
+        label: escaped(&target.label()).into_owned(),
+        state: target.state(),
+        span: target.span(moment.now),
+        detail: target.detail(moment.now),
+        style: style(target),
+    };
+    let rows: Vec<ShownRow> = targets.iter().map(row).collect();
+    table(frame, area, "TARGET", &rows, chosen.and_then(|chosen| chosen.checked_sub(first)));
+    let last = first + rows.len();
+    (if last == first { 0 } else { first + 1 }, last)
+}
+
+/// A row of a table: a target of a job, a step, a node.
+pub(crate) struct ShownRow {
+    /// Its name, escaped.
+    pub(crate) label: String,
+    pub(crate) state: &'static str,
+    pub(crate) span: Option<String>,
+    pub(crate) detail: String,
+    pub(crate) style: Style,
+}
+
+/// Draws a table; `header` stands above the names, and `chosen` is a place among `rows`.
+pub(crate) fn table(frame: &mut Frame<'_>, area: Rect, header: &str, rows: &[ShownRow], chosen: Option<usize>) {
+    let longest = rows.iter().map(|row| row.label.width()).max().unwrap_or(0).max(header.width());
     let name = longest.min(usize::from(area.width).saturating_mul(45) / 100).max(1);
     let wide = area.width >= WIDE;
     let span = if wide { SPAN } else { 0 };
@@ -68,21 +96,17 @@ fn table(frame: &mut Frame<'_>, screen: &mut JobScreen, moment: &Moment, area: R
     let mut widths = vec![Constraint::Length(name_width), Constraint::Length(STATE)];
     widths.extend(wide.then_some(Constraint::Length(SPAN)));
     widths.push(Constraint::Length(rest));
-    let rows = targets.iter().zip(&labels).enumerate().map(|(at, (target, label))| {
-        let mut cells = vec![Cell::from(cut_middle(label, name).into_owned()), Cell::from(target.state())];
-        cells.extend(wide.then(|| Cell::from(target.span(moment.now).unwrap_or_default())));
-        let detail = target.detail(moment.now);
-        cells.push(Cell::from(cut_end(&escaped(&detail), usize::from(rest)).into_owned()));
-        let style = style(target);
-        Row::new(cells).style(if Some(first + at) == chosen { style.add_modifier(Modifier::REVERSED) } else { style })
+    let cells = rows.iter().enumerate().map(|(at, row)| {
+        let mut cells = vec![Cell::from(cut_middle(&row.label, name).into_owned()), Cell::from(row.state)];
+        cells.extend(wide.then(|| Cell::from(row.span.clone().unwrap_or_default())));
+        cells.push(Cell::from(cut_end(&escaped(&row.detail), usize::from(rest)).into_owned()));
+        Row::new(cells).style(if Some(at) == chosen { row.style.add_modifier(Modifier::REVERSED) } else { row.style })
     });
-    let mut header = vec!["TARGET", "STATE"];
-    header.extend(wide.then_some("FOR"));
-    header.push("");
-    let header = Row::new(header).style(Style::new().add_modifier(Modifier::BOLD));
-    let last = first + targets.len();
-    frame.render_widget(Table::new(rows.collect::<Vec<_>>(), widths).header(header).column_spacing(1), area);
-    (if last == first { 0 } else { first + 1 }, last)
+    let mut titles = vec![header.to_owned(), "STATE".to_owned()];
+    titles.extend(wide.then(|| "FOR".to_owned()));
+    titles.push(String::new());
+    let titles = Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD));
+    frame.render_widget(Table::new(cells.collect::<Vec<_>>(), widths).header(titles).column_spacing(1), area);
 }
 
 fn style(target: &TargetView) -> Style {
@@ -95,10 +119,9 @@ fn style(target: &TargetView) -> Style {
     }
 }
 
-fn hints(screen: &JobScreen, (first, last): (usize, usize), width: usize) -> Line<'static> {
-    let place = format!("{} {first}-{last} of {}", screen.filter().word(), screen.len());
-    let keys = ["f filter", "q leave", "arrows PgUp PgDn Home End scroll"];
-    let mut text = place;
+/// The place, and those keys for which there is room.
+pub(crate) fn hint_line(place: &str, keys: &[&str], width: usize) -> Line<'static> {
+    let mut text = place.to_owned();
     for key in keys {
         if text.width() + 3 + key.len() <= width {
             text = format!("{text} | {key}");

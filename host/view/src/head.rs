@@ -19,7 +19,12 @@ const SENTENCE_LINES: usize = 2;
 
 /// At most `room` lines of `width` columns.
 pub(crate) fn head(job: &JobView, moment: &Moment, width: usize, room: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![title(job, width)];
+    let color = match job.progress {
+        ShownProgress::Succeeded => Style::new().fg(Color::Green),
+        ShownProgress::Failed => Style::new().fg(Color::Red),
+        _ => Style::new().fg(Color::Cyan),
+    };
+    let mut lines = vec![title(&format!("{}/{}", job.namespace, job.name), &word(job), color, width)];
     let mut told = Vec::new();
     if let Connection::Lost { cause, lasting } = &moment.connection {
         let text = format!("disconnected for {}, asking again: {cause}", span(*lasting));
@@ -29,33 +34,36 @@ pub(crate) fn head(job: &JobView, moment: &Moment, width: usize, room: usize) ->
     if room > LEAST + told.len() {
         lines.push(Line::from(cut_end(&escaped(&about(job, moment)), width).into_owned()));
     }
-    lines.push(bar(&job.counts, width));
-    lines.push(numbers(&job.counts, width));
+    let parts = parts(&job.counts);
+    lines.push(bar(&parts, job.counts.percent(), width));
+    lines.push(numbers(&parts, width, "no targets"));
     lines.push(Line::from(cut_end(&pace(job, moment), width).into_owned()));
-    let mut left = told.len();
-    for (text, style) in told {
-        let free = room.saturating_sub(lines.len());
-        left = left.saturating_sub(1);
-        // Each of the others has a line before this one has two.
-        let most = free.saturating_sub(left).clamp(1, SENTENCE_LINES).min(free);
-        lines.extend(wrapped(&escaped(&text), width, most).into_iter().map(|line| Line::styled(line, style)));
-    }
+    lines.extend(said(told, width, room.saturating_sub(lines.len())));
     lines.truncate(room);
     lines
 }
 
-fn title(job: &JobView, width: usize) -> Line<'static> {
-    let state = cut_end(&word(job), width / 2).into_owned();
+/// Sentences in at most `room` lines. Each has a line before one has two.
+pub(crate) fn said(told: Vec<(String, Style)>, width: usize, room: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut left = told.len();
+    for (text, style) in told {
+        let free = room.saturating_sub(lines.len());
+        left = left.saturating_sub(1);
+        let most = free.saturating_sub(left).clamp(1, SENTENCE_LINES).min(free);
+        lines.extend(wrapped(&escaped(&text), width, most).into_iter().map(|line| Line::styled(line, style)));
+    }
+    lines
+}
+
+/// The name at the left, the state at the right.
+pub(crate) fn title(name: &str, state: &str, color: Style, width: usize) -> Line<'static> {
+    let state = cut_end(&escaped(state), width / 2).into_owned();
     let room = width.saturating_sub(state.width() + 1);
-    let name = escaped(&format!("{}/{}", job.namespace, job.name)).into_owned();
+    let name = escaped(name).into_owned();
     let name = cut_middle(&name, room).into_owned();
     let gap = " ".repeat(width.saturating_sub(name.width() + state.width()));
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    let color = match job.progress {
-        ShownProgress::Succeeded => Style::new().fg(Color::Green),
-        ShownProgress::Failed => Style::new().fg(Color::Red),
-        _ => Style::new().fg(Color::Cyan),
-    };
     Line::from(vec![Span::styled(name, bold), Span::raw(gap), Span::styled(state, color.patch(bold))])
 }
 
@@ -68,8 +76,10 @@ fn about(job: &JobView, moment: &Moment) -> String {
     parts.join(", ")
 }
 
-/// The parts of the bar: what it stands for, its sign and its style. The signs tell them apart without colours.
-fn parts(counts: &ShownCounts) -> [(usize, &'static str, &'static str, Style); 4] {
+/// A part of a bar: what it stands for, its sign, its word and its style. The signs tell them apart without colours.
+pub(crate) type Part = (usize, &'static str, &'static str, Style);
+
+fn parts(counts: &ShownCounts) -> [Part; 4] {
     [
         (counts.succeeded, "=", "succeeded", Style::new().fg(Color::Green)),
         (counts.failed, "!", "failed", Style::new().fg(Color::Red)),
@@ -78,10 +88,10 @@ fn parts(counts: &ShownCounts) -> [(usize, &'static str, &'static str, Style); 4
     ]
 }
 
-fn bar(counts: &ShownCounts, width: usize) -> Line<'static> {
-    let percent = format!(" {:>3}%", counts.percent());
+/// The bar of `width` columns, with its percent.
+pub(crate) fn bar<const N: usize>(parts: &[Part; N], percent: usize, width: usize) -> Line<'static> {
+    let percent = format!(" {percent:>3}%");
     let room = width.saturating_sub(percent.width() + 2);
-    let parts = parts(counts);
     let lengths = shares(parts.map(|(count, ..)| count), room);
     let mut spans = vec![Span::raw("[")];
     spans.extend(
@@ -92,7 +102,7 @@ fn bar(counts: &ShownCounts, width: usize) -> Line<'static> {
 }
 
 /// `room` columns by number, at least one for each number that is not 0; all of it for the last one where all are.
-fn shares(counts: [usize; 4], room: usize) -> [usize; 4] {
+fn shares<const N: usize>(counts: [usize; N], room: usize) -> [usize; N] {
     let total: usize = counts.iter().sum();
     let share = |count: usize| match total {
         0 => 0,
@@ -102,22 +112,24 @@ fn shares(counts: [usize; 4], room: usize) -> [usize; 4] {
     let mut lengths = counts.map(share);
     // The greatest part bears what rounding left over or took too much.
     let used: usize = lengths.iter().sum();
-    let greatest = (0..4).max_by_key(|at| lengths.get(*at).copied()).filter(|_| total > 0).unwrap_or(3);
+    let last = N.saturating_sub(1);
+    let greatest = (0..N).max_by_key(|at| lengths.get(*at).copied()).filter(|_| total > 0).unwrap_or(last);
     if let Some(length) = lengths.get_mut(greatest) {
         *length = (*length + room).saturating_sub(used);
     }
     lengths
 }
 
-fn numbers(counts: &ShownCounts, width: usize) -> Line<'static> {
-    let shown = parts(counts).into_iter().filter(|(count, ..)| *count > 0);
+/// The numbers in words, or in signs where words do not fit; `none` where all are 0.
+pub(crate) fn numbers(parts: &[Part], width: usize, none: &'static str) -> Line<'static> {
+    let shown = parts.iter().filter(|(count, ..)| *count > 0);
     let long: Vec<(String, Style)> =
-        shown.clone().map(|(count, sign, word, style)| (format!("{sign} {count} {word}"), style)).collect();
-    let short = shown.map(|(count, sign, _, style)| (format!("{sign}{count}"), style));
+        shown.clone().map(|(count, sign, word, style)| (format!("{sign} {count} {word}"), *style)).collect();
+    let short = shown.map(|(count, sign, _, style)| (format!("{sign}{count}"), *style));
     let fits = long.iter().map(|(text, _)| text.width() + 2).sum::<usize>() <= width + 2;
     let texts = if fits { long } else { short.collect() };
     if texts.is_empty() {
-        return Line::from("no targets");
+        return Line::from(none);
     }
     let spans = texts.into_iter().enumerate().flat_map(|(at, (text, style))| {
         let gap = if at == 0 { "" } else { "  " };

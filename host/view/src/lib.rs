@@ -1,10 +1,20 @@
 //! One job as people and scripts see it: as text, as a frame of a terminal, as JSON.
 //!
-//! Takes an OperationJob, its OperationRecords and the time as a value, or a plan; yields text, or cells of a frame. It may not read a
+//! Takes an OperationJob, a JobFlow or a DaemonJob, its records and the time as a value, or a plan; yields text, or cells of a frame. It may not read a
 //! clock, a terminal or a cluster, and decides nothing about a job.
 
 mod changes;
 mod document;
+mod flow_document;
+mod flow_graph;
+mod flow_layers;
+mod flow_layout;
+mod flow_mermaid;
+mod flow_plain;
+mod flow_screen;
+mod flow_svg;
+mod flow_text;
+mod flow_view;
 mod frame;
 mod head;
 mod index_ranges;
@@ -13,15 +23,28 @@ mod job_view;
 mod outlook;
 mod plain;
 mod plan_text;
+mod retry;
+mod rows;
 mod screen;
 mod shown_progress;
 mod shown_text;
 mod span_text;
 mod target_accounts;
 mod target_view;
+mod unit_state;
+mod unit_view;
+mod watched;
 
 pub use changes::{ViewChange, changes};
 pub use document::{change_line, job_document, jobs_document};
+pub use flow_document::{flow_change_line, flow_document};
+pub use flow_graph::FlowGraph;
+pub use flow_mermaid::graph_mermaid;
+pub use flow_plain::{flow_change_text, flow_changes, flow_news, flow_text};
+pub use flow_screen::{FlowScreen, draw_flow};
+pub use flow_svg::graph_svg;
+pub use flow_text::graph_text;
+pub use flow_view::{FlowKind, FlowView, RETRY_ANNOTATION};
 pub use frame::draw;
 pub use job_plan::{
     ClusterPlugin, Comparison, JobPlan, PlanChange, PlanCounts, PlanOutcome, PlanPlugin, PlanTarget, ServerAnswer,
@@ -31,7 +54,11 @@ pub use job_view::{JobView, Notice};
 pub use outlook::Outlook;
 pub use plain::{ListColumns, TargetRows, change_text, job_list, job_text};
 pub use plan_text::plan_text;
+pub use retry::retry_value;
 pub use screen::{Connection, Filter, JobScreen, Keypress, Moment, Reaction};
 pub use shown_progress::{ShownCounts, ShownProgress};
 pub use shown_text::escaped;
 pub use target_view::TargetView;
+pub use unit_state::{ShownState, UnitCounts};
+pub use unit_view::{StepWhen, UnitView};
+pub use watched::{Watched, WatchedScreen};

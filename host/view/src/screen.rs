@@ -5,6 +5,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::job_view::JobView;
+use crate::rows::Rows;
 use crate::shown_progress::ShownProgress;
 use crate::target_view::TargetView;
 
@@ -27,7 +28,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    fn next(self) -> Self {
+    pub(crate) fn next(self) -> Self {
         match self {
             Self::All => Self::NeedsEyes,
             Self::NeedsEyes => Self::InFlight,
@@ -79,6 +80,8 @@ pub enum Keypress {
     End,
     /// The next filter.
     Filter,
+    /// The graph in place of the table, or the other way round.
+    Drawing,
     /// Away.
     Leave,
 }
@@ -121,20 +124,14 @@ pub struct Moment {
 pub struct JobScreen {
     job: JobView,
     filter: Filter,
-    /// Indexes of the targets that the filter admits, what needs eyes first.
-    rows: Vec<usize>,
-    /// The chosen row. It stays in its place while targets move: whoever looks at the top sees what needs eyes.
-    chosen: usize,
-    /// The first row that is shown.
-    first: usize,
-    /// Rows that the last frame had room for.
-    room: usize,
+    /// The targets that the filter admits, what needs eyes first.
+    rows: Rows,
 }
 
 impl JobScreen {
     /// The screen of a job, from the top.
     pub fn new(job: JobView) -> Self {
-        let mut screen = Self { room: 1, ..Self::default() };
+        let mut screen = Self::default();
         screen.update(job);
         screen
     }
@@ -157,38 +154,28 @@ impl JobScreen {
 
     /// Does what a key asks for.
     pub fn press(&mut self, key: Keypress) -> Reaction {
-        let page = self.room.max(1);
         match key {
-            Keypress::Up => self.chosen = self.chosen.saturating_sub(1),
-            Keypress::Down => self.chosen = self.chosen.saturating_add(1),
-            Keypress::PageUp => self.chosen = self.chosen.saturating_sub(page),
-            Keypress::PageDown => self.chosen = self.chosen.saturating_add(page),
-            Keypress::Home => self.chosen = 0,
-            Keypress::End => self.chosen = usize::MAX,
+            Keypress::Leave => return Reaction::Leave,
             Keypress::Filter => {
                 self.filter = self.filter.next();
-                self.chosen = 0;
+                self.rows.go_home();
                 self.admit();
             }
-            Keypress::Leave => return Reaction::Leave,
+            _ => self.rows.press(key),
         }
-        self.chosen = self.chosen.min(self.rows.len().saturating_sub(1));
         Reaction::Redraw
     }
 
     /// The rows for `room` lines: the place of the first one, and the targets.
     pub(crate) fn visible(&mut self, room: usize) -> (usize, Vec<&TargetView>) {
-        self.room = room;
-        let last = self.rows.len().saturating_sub(room);
-        let lowest = self.chosen.saturating_add(1).saturating_sub(room);
-        self.first = self.first.max(lowest).min(self.chosen).min(last);
-        let indexes = self.rows.iter().skip(self.first).take(room);
-        (self.first, indexes.filter_map(|index| self.job.targets().get(*index)).collect())
+        let (first, indexes) = self.rows.visible(room);
+        (first, indexes.iter().filter_map(|index| self.job.targets().get(*index)).collect())
     }
 
     /// The chosen target and its place among the rows.
     pub(crate) fn chosen(&self) -> Option<(usize, &TargetView)> {
-        Some((self.chosen, self.job.targets().get(*self.rows.get(self.chosen)?)?))
+        let (place, index) = self.rows.chosen()?;
+        Some((place, self.job.targets().get(index)?))
     }
 
     /// The number of rows that the filter admits.
@@ -197,8 +184,8 @@ impl JobScreen {
     }
 
     fn admit(&mut self) {
-        let admitted = self.job.by_need().filter(|target| self.filter.admits(target));
-        self.rows = admitted.map(|target| target.index).collect();
-        self.chosen = self.chosen.min(self.rows.len().saturating_sub(1));
+        let filter = self.filter;
+        let admitted = self.job.by_need().filter(|target| filter.admits(target));
+        self.rows.set(admitted.map(|target| target.index).collect());
     }
 }

@@ -3,6 +3,9 @@
 #![cfg(test)]
 
 mod documents;
+mod flow_graphs;
+mod flow_watches;
+mod flows;
 mod frames;
 mod jobs;
 mod models;
