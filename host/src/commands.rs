@@ -7,6 +7,7 @@
 mod demo;
 #[cfg(feature = "dev")]
 mod dev;
+mod graph;
 mod host;
 #[cfg(feature = "dev")]
 mod in_memory;
@@ -17,9 +18,11 @@ mod memory;
 mod node_exec;
 mod plan;
 mod plugin;
+mod retry;
 mod run;
 #[cfg(feature = "dev")]
 mod scratch;
+mod text_file;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -48,6 +51,7 @@ const EXAMPLES: &str = "
   oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
   oarlock run Replace -l app=web --partition 1 -w  replace one pod, and watch
   oarlock plan job.yaml --plugins ./plugins        what a job would do, before it is created
+  oarlock graph nightly                            the steps of a JobFlow, and how far each is
 
 An action is a WebAssembly component: drop <name>.wasm into the plugin directory, allow what it asks for in grants.yaml
 beside that directory, and apply an OperationJob whose spec.action names it.";
@@ -80,12 +84,16 @@ enum Command {
     Host(host::HostArgs),
     /// Print jobs: how far each is, and what it waits for
     Get(get::GetArgs),
-    /// Follow a job live, until it ends
+    /// Follow a job, a JobFlow or a DaemonJob live, until it ends
     Watch(watch::WatchArgs),
     /// Create a job from arguments
     Run(Box<run::RunArgs>),
     /// Show what a job would do, before it is created
     Plan(Box<plan::PlanArgs>),
+    /// Draw the steps of a JobFlow: as text, as a Mermaid flowchart, as SVG
+    Graph(graph::GraphArgs),
+    /// Run what failed or was omitted of a JobFlow or a DaemonJob again
+    Retry(retry::RetryArgs),
     /// Print the CustomResourceDefinitions
     #[command(after_help = "Example:\n  oarlock crds | kubectl apply -f -")]
     Crds {
@@ -143,7 +151,7 @@ impl Command {
             #[cfg(feature = "dev")]
             Self::Demo(_) => "error",
             // What they cannot do they say themselves; a log line would break the screen.
-            Self::Get(_) | Self::Watch(_) | Self::Run(_) | Self::Plan(_) => "off",
+            Self::Get(_) | Self::Watch(_) | Self::Run(_) | Self::Plan(_) | Self::Graph(_) | Self::Retry(_) => "off",
             Self::Crds { .. }
             | Self::Complete { .. }
             | Self::Completions { .. }
@@ -187,6 +195,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Run(args) => in_runtime(run::run(*args)),
         Command::Plan(args) => in_runtime(plan::run(*args)),
+        Command::Graph(args) => in_runtime(graph::run(args)),
+        Command::Retry(args) => in_runtime(retry::run(args)),
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),
         Command::Manifests(args) => manifests::run(&args),
         #[cfg(feature = "dev")]

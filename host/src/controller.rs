@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::job::key::JobKey;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
 use oarlock_kube::watch::watches::WatchEvent;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+use crate::flows::lead_flows;
 use crate::lead::Lead;
 use crate::ports::Ports;
 
@@ -23,18 +26,25 @@ pub struct Controller {
     ports: Arc<Ports>,
     events: UnboundedReceiver<WatchEvent>,
     resync: Duration,
+    flows: Option<Flows>,
 }
 
 impl Controller {
     /// A controller on these ports, which receives these events and reads everything anew every [`RESYNC`].
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
-        Self { ports, events, resync: RESYNC }
+        Self { ports, events, resync: RESYNC, flows: None }
     }
 
     /// The same with another interval between two complete reads.
     #[must_use]
     pub fn resync_every(self, resync: Duration) -> Self {
         Self { resync, ..self }
+    }
+
+    /// The same with JobFlows, JobTemplates and DaemonJobs beside the jobs.
+    #[must_use]
+    pub fn with_flows(self, flows: Flows) -> Self {
+        Self { flows: Some(flows), ..self }
     }
 
     /// Leads whenever `election` says so, until `stop`. Releases the lease at the end.
@@ -74,6 +84,9 @@ impl Controller {
     async fn lead(&mut self, election: &LeaderElector, number: u64, stop: &CancellationToken) {
         let fence = election.fence();
         let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
+        // They end with the term, and wait for no job.
+        let flows = self.flows.clone().map(|flows| tokio::spawn(lead_flows(flows, fence.clone())));
+        let _flows = flows.map(AbortOnDropHandle::new);
         let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
         self.ports.metrics.leads(true);
         lead.expect(jobs);

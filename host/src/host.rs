@@ -11,6 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::{Cluster, Setup};
@@ -93,7 +94,8 @@ impl Host {
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let health = Arc::new(Health::of(ready, ports.heart.clone()));
-        let controller = Controller::new(ports.clone(), events).resync_every(resync);
+        let flows = Flows::watch(ports.cluster.clone());
+        let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         Ok(Self { ports, controller, election, health })
     }
 

@@ -6,6 +6,7 @@ mod call_plugin;
 mod call_share;
 pub mod commands;
 pub mod controller;
+mod flows;
 pub mod health;
 pub mod host;
 mod lead;

@@ -21,6 +21,7 @@ pub const HOST_NAMESPACE: &str = "oarlock-system";
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const USERS: &str = include_str!("../manifests/users.yaml");
+const FLOWS: &str = include_str!("../manifests/flows.yaml");
 
 /// The grants of the shipped plugins, as a grants file. They are for any component of those names: [`pinned`] makes them for
 /// one.
@@ -46,6 +47,12 @@ pub enum ManifestsError {
 /// The CustomResourceDefinitions, as YAML documents.
 pub fn crds() -> String {
     join(&oarlock_api::CRDS)
+}
+
+/// The documents that JobFlow, JobTemplate and DaemonJob need beside [`manifests`]: their CRDs, the roles of the host and of
+/// people, and their admission policies.
+pub fn flow_manifests() -> String {
+    join(&oarlock_api::FLOW_CRDS.into_iter().chain([FLOWS, oarlock_api::FLOW_ADMISSION]).collect::<Vec<_>>())
 }
 
 /// All documents that a cluster needs before the host runs there with the shipped plugins and their grants.
@@ -149,8 +156,60 @@ mod tests {
     }
 
     #[test]
+    fn every_document_of_flows_has_a_kind_and_a_name_and_comes_after_what_it_needs() {
+        let documents = parsed(&flow_manifests());
+        let kinds: Vec<_> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
+        assert_eq!(
+            kinds,
+            [
+                // JobFlow, JobTemplate, DaemonJob and JobRecord.
+                "CustomResourceDefinition",
+                "CustomResourceDefinition",
+                "CustomResourceDefinition",
+                "CustomResourceDefinition",
+                // Of the host.
+                "ClusterRole",
+                "ClusterRoleBinding",
+                // Of people who view and edit flows.
+                "ClusterRole",
+                "ClusterRole",
+                // Of JobFlow, and of DaemonJob.
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+            ]
+        );
+        let name = |document: &Value| document["metadata"]["name"].as_str().unwrap().to_owned();
+        let named: Vec<String> = documents.iter().map(name).collect();
+        let needs = |document: &Value| {
+            let role = document["roleRef"]["name"].as_str();
+            role.or_else(|| document["spec"]["policyName"].as_str()).map(str::to_owned)
+        };
+        for (index, needed) in documents.iter().enumerate().filter_map(|(index, one)| Some((index, needs(one)?))) {
+            assert!(named[..index].contains(&needed), "{} comes before {needed}", named[index]);
+        }
+    }
+
+    #[test]
+    fn flows_are_the_business_of_the_account_that_the_other_documents_make() {
+        let (first, flows) = (parsed(&manifests().unwrap()), parsed(&flow_manifests()));
+        let account = first.iter().find(|document| document["kind"] == "ServiceAccount").unwrap();
+        let binding = flows.iter().find(|document| document["kind"] == "ClusterRoleBinding").unwrap();
+        let subjects = binding["subjects"].as_array().unwrap();
+        assert_eq!(subjects.len(), 1, "{subjects:?}");
+        for field in ["name", "namespace"] {
+            assert_eq!(subjects[0][field], account["metadata"][field]);
+        }
+        let id = |document: &Value| format!("{} {}", document["kind"], document["metadata"]["name"]);
+        let known: Vec<String> = first.iter().map(id).collect();
+        let twice: Vec<String> = flows.iter().map(id).filter(|id| known.contains(id)).collect();
+        assert_eq!(twice, Vec::<String>::new(), "applied twice, the later one would take the place of the first");
+    }
+
+    #[test]
     fn no_role_writes_pods_reads_secrets_or_uses_a_wildcard() {
-        let documents = parsed(&manifests().unwrap());
+        let documents = parsed(&(manifests().unwrap() + "---\n" + &flow_manifests()));
         let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
         for rule in rules {
             let text = rule.to_string();

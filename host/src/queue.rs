@@ -3,6 +3,7 @@
 //! One job never has two rounds at once: changes that come meanwhile wait in its inbox.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::writes::EntryResult;
@@ -56,11 +57,27 @@ impl Inbox {
     }
 }
 
-#[derive(Debug, Default)]
-struct Slot {
+/// What waits for a round.
+pub trait Waiting: Default {
+    /// Notes the time of the first thing that came.
+    fn came(&mut self, now: Instant);
+}
+
+impl Waiting for Inbox {
+    fn came(&mut self, now: Instant) {
+        self.since.get_or_insert(now);
+    }
+}
+
+impl Waiting for () {
+    fn came(&mut self, _now: Instant) {}
+}
+
+#[derive(Debug)]
+struct Slot<M, I> {
     /// `None` while its round runs.
-    memory: Option<Box<JobMemory>>,
-    inbox: Inbox,
+    memory: Option<Box<M>>,
+    inbox: I,
     due: Option<Instant>,
     /// No round begins before this time.
     rests_until: Option<Instant>,
@@ -71,32 +88,46 @@ struct Slot {
     failing_since: Option<Instant>,
 }
 
-/// The jobs that are due for a round.
-#[derive(Debug, Default)]
-pub struct Queue {
-    slots: HashMap<JobKey, Slot>,
-    due: BTreeSet<(Instant, JobKey)>,
+/// The jobs that are due for a round, or other objects that have rounds.
+#[derive(Debug)]
+pub struct Queue<K = JobKey, M = JobMemory, I = Inbox> {
+    slots: HashMap<K, Slot<M, I>>,
+    due: BTreeSet<(Instant, K)>,
     /// Jobs that became due while their round runs: due again once it ends.
-    missed: BTreeSet<JobKey>,
+    missed: BTreeSet<K>,
 }
 
-impl Queue {
+impl<K, M, I> Default for Queue<K, M, I> {
+    fn default() -> Self {
+        Self { slots: HashMap::new(), due: BTreeSet::new(), missed: BTreeSet::new() }
+    }
+}
+
+impl<K: Clone + Ord + Hash, M: Default, I: Waiting> Queue<K, M, I> {
     /// Notes a change in a job's inbox, and makes the job due.
-    pub fn enqueue(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
+    pub fn enqueue(&mut self, key: &K, note: impl FnOnce(&mut I)) {
         self.note(key, note);
         self.at(key, Instant::now());
     }
 
     /// Notes a change in a job's inbox, for its next round.
-    pub fn note(&mut self, key: &JobKey, note: impl FnOnce(&mut Inbox)) {
-        let fresh = || Slot { memory: Some(Box::default()), ..Slot::default() };
+    pub fn note(&mut self, key: &K, note: impl FnOnce(&mut I)) {
+        let fresh = || Slot {
+            memory: Some(Box::default()),
+            inbox: I::default(),
+            due: None,
+            rests_until: None,
+            tries: 0,
+            began: None,
+            failing_since: None,
+        };
         let slot = self.slots.entry(key.clone()).or_insert_with(fresh);
         note(&mut slot.inbox);
-        slot.inbox.since.get_or_insert_with(Instant::now);
+        slot.inbox.came(Instant::now());
     }
 
     /// Every job that is known.
-    pub fn keys(&self) -> Vec<JobKey> {
+    pub fn keys(&self) -> Vec<K> {
         self.slots.keys().cloned().collect()
     }
 
@@ -116,7 +147,7 @@ impl Queue {
     }
 
     /// Makes the job due at `time`, or before.
-    fn at(&mut self, key: &JobKey, time: Instant) {
+    fn at(&mut self, key: &K, time: Instant) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         if slot.memory.is_none() {
             self.missed.insert(key.clone());
@@ -133,13 +164,13 @@ impl Queue {
     }
 
     /// The due time of the next job: of those that are due now, one that may have a round.
-    pub fn next(&self, may: impl Fn(&JobKey) -> bool) -> Option<Instant> {
+    pub fn next(&self, may: impl Fn(&K) -> bool) -> Option<Instant> {
         let now = Instant::now();
         self.due.iter().find(|(time, key)| *time > now || may(key)).map(|(time, _)| *time)
     }
 
     /// Takes the next job that is due and may have a round, with its memory and its inbox.
-    pub fn take(&mut self, now: Instant, may: impl Fn(&JobKey) -> bool) -> Option<(JobKey, Box<JobMemory>, Inbox)> {
+    pub fn take(&mut self, now: Instant, may: impl Fn(&K) -> bool) -> Option<(K, Box<M>, I)> {
         let mut due = self.due.iter().take_while(|(time, _)| *time <= now);
         let next = due.find(|(_, key)| may(key))?.clone();
         self.due.remove(&next);
@@ -152,12 +183,12 @@ impl Queue {
     }
 
     /// Ends a round that lacked something to be read. The next one is due at once, and counts as the same one.
-    pub fn again(&mut self, key: &JobKey, memory: Box<JobMemory>) {
+    pub fn again(&mut self, key: &K, memory: Box<M>) {
         self.ended(key, memory, Some(Duration::ZERO));
     }
 
     /// Ends a round that was made. The next one is due after `wait`.
-    pub fn done(&mut self, key: &JobKey, memory: Box<JobMemory>, wait: Option<Duration>) {
+    pub fn done(&mut self, key: &K, memory: Box<M>, wait: Option<Duration>) {
         if let Some(slot) = self.slots.get_mut(key) {
             slot.tries = 0;
             slot.failing_since = None;
@@ -165,7 +196,7 @@ impl Queue {
         self.ended(key, memory, wait);
     }
 
-    fn ended(&mut self, key: &JobKey, memory: Box<JobMemory>, wait: Option<Duration>) {
+    fn ended(&mut self, key: &K, memory: Box<M>, wait: Option<Duration>) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         let now = Instant::now();
         slot.memory = Some(memory);
@@ -180,7 +211,7 @@ impl Queue {
 
     /// Repeats a failed round after a wait, which is returned: at least `at_least`, regardless of changes of the job
     /// meanwhile.
-    pub fn failed(&mut self, key: &JobKey, memory: Box<JobMemory>, at_least: Option<Duration>) -> Duration {
+    pub fn failed(&mut self, key: &K, memory: Box<M>, at_least: Option<Duration>) -> Duration {
         let Some(slot) = self.slots.get_mut(key) else { return FIRST_WAIT };
         let now = Instant::now();
         slot.memory = Some(memory);
@@ -195,13 +226,13 @@ impl Queue {
     }
 
     /// The time for which every round of a job has failed.
-    pub fn fails_for(&self, key: &JobKey) -> Duration {
+    pub fn fails_for(&self, key: &K) -> Duration {
         let since = self.slots.get(key).and_then(|slot| slot.failing_since);
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// Removes a deleted job. If a change of that name came meanwhile, the name has a round as another job.
-    pub fn gone(&mut self, key: &JobKey) {
+    pub fn gone(&mut self, key: &K) {
         if let Some(slot) = self.slots.remove(key)
             && let Some(due) = slot.due
         {
@@ -227,7 +258,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_round_is_seen_by_the_next() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |inbox| inbox.changed.extend([1]));
         let (_, memory, inbox) = queue.take(Instant::now(), any).unwrap();
         assert!(inbox.changed.contains(&1));
@@ -241,7 +272,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_that_only_asks_for_the_records_ends_no_row_of_failures() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
         let mut waits = Vec::new();
         for _ in 0..4 {
@@ -262,7 +293,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn rounds_that_fail_are_counted_from_the_beginning_of_the_first() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
         for expected in [10, 20] {
             let due = queue.next(any).unwrap();
@@ -280,7 +311,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_that_fails_is_made_again_later_and_later_whatever_happens() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
         let mut waits = Vec::new();
         for _ in 0..3 {
@@ -295,7 +326,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_that_may_have_no_round_now_lets_the_others_go_first() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         let other = JobKey { name: "other".into(), ..key() };
         queue.enqueue(&key(), |_| {});
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -309,7 +340,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_server_is_given_the_time_it_asks_for() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
         let (key, memory, _) = queue.take(Instant::now(), any).unwrap();
         assert_eq!(queue.failed(&key, memory, Some(Duration::from_secs(7))), Duration::from_secs(7));
@@ -318,7 +349,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_job_whose_round_lost_its_memory_goes_on_with_an_empty_one() {
-        let mut queue = Queue::default();
+        let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});
         let (key, memory, _) = queue.take(Instant::now(), any).unwrap();
         drop(memory);

@@ -1,9 +1,11 @@
-//! `oarlock demo`: one of three stories on a cluster in memory, to be watched.
+//! `oarlock demo`: one of four stories on a cluster in memory, to be watched.
 //!
 //! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by what the simulated world
 //! saw: the host's own status counts for nothing.
 
 mod checks;
+mod flow_acts;
+mod flow_show;
 mod node_acts;
 mod play;
 mod plugin_acts;
@@ -29,11 +31,12 @@ Examples:
   cargo xtask demo                                          build host and plugins, then this
   cargo xtask demo pods                                     the same with another story
   cargo xtask demo nodes                                    and with the third
+  cargo xtask demo flows                                    and with the fourth
   oarlock demo --plugins-from target/wasm32-wasip2/release  with plugins that are built already
   oarlock demo --fast | cat                                 one line for each change, no time for reading
 
-Exit code: 0 if everything went as said, as the simulated world saw it: each target operated on exactly once, and no other pod
-lost; else 1.";
+Exit code: 0 if everything went as said, as the simulated world saw it: each target operated on exactly once, no other pod
+lost, and steps in their order; else 1.";
 
 /// 128 and the number of SIGINT, as a shell would report it.
 const INTERRUPTED: u8 = 130;
@@ -62,6 +65,8 @@ enum Story {
     Pods,
     /// Nodes are checked, and rebooted two at a time, one of them held up by a disruption budget; a minute
     Nodes,
+    /// A JobFlow of Jobs and an operation, with a retry, a branch and finally; then a DaemonJob node by node; half a minute
+    Flows,
 }
 
 impl Story {
@@ -70,6 +75,7 @@ impl Story {
             Self::Plugins => "Oarlock: operations on pods as WebAssembly plugins",
             Self::Pods => "Oarlock: operations on pods, within bounds and step by step",
             Self::Nodes => "Oarlock: operations on nodes",
+            Self::Flows => "Oarlock: flows of Jobs and operations, and Jobs on nodes",
         }
     }
 
@@ -78,6 +84,7 @@ impl Story {
             Self::Plugins => plugin_acts::SCENERY,
             Self::Pods => pod_acts::SCENERY,
             Self::Nodes => node_acts::SCENERY,
+            Self::Flows => flow_acts::SCENERY,
         }
     }
 
@@ -87,6 +94,7 @@ impl Story {
             Self::Plugins => plugin_acts::tell(play).await,
             Self::Pods => pod_acts::tell(play).await,
             Self::Nodes => node_acts::tell(play).await,
+            Self::Flows => flow_acts::tell(play).await,
         }
     }
 }

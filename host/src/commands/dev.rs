@@ -61,7 +61,8 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let scratch = Scratch::new()?;
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
-    let furnished = InMemory::start(Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3 }).await?;
+    let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };
+    let furnished = InMemory::start(furnishing).await?;
     let address = furnished.serve(args.port, stop.clone()).await?;
     let kubeconfig = args.kubeconfig_out.unwrap_or_else(|| scratch.path().join("kubeconfig"));
     write_kubeconfig(&kubeconfig, address)?;

@@ -35,6 +35,8 @@ pub(crate) struct Furnishing {
     pub(crate) web: usize,
     /// Nodes, named `node-0` and so on.
     pub(crate) nodes: usize,
+    /// How long the command of a Job's pod sleeps, as a multiple of what it says.
+    pub(crate) sleep_factor: f64,
 }
 
 /// A cluster in memory with a world in it.
@@ -53,15 +55,16 @@ impl InMemory {
         let clock = Arc::new(RealClock);
         let cluster = Cluster::new(oarlock_sim::Options { clock: clock.clone(), ..oarlock_sim::Options::default() });
         let client = Client::new(cluster.service(), NAMESPACE);
-        for document in serde_saphyr::from_multiple(&crate::manifests()?).context("the manifests are not YAML")? {
+        let manifests = crate::manifests()? + "---\n" + &crate::manifests::flow_manifests();
+        for document in serde_saphyr::from_multiple(&manifests).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }
         // What a grant with tasks would bring: plugins come later here, and nobody applies manifests again.
         let tasks = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TASKS_NAMESPACE,
             "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
         create(&client, &tasks).await?;
-        let Furnishing { timings, nodes, .. } = furnishing;
-        let options = world::WorldOptions { timings, nodes, ..world::WorldOptions::new(1, clock) };
+        let Furnishing { timings, nodes, sleep_factor, .. } = furnishing;
+        let options = world::WorldOptions { timings, nodes, sleep_factor, ..world::WorldOptions::new(1, clock) };
         let world = World::start(client.clone(), options).await.context("the simulated world did not start")?;
         let seedbed = Seedbed::namespace(client.clone(), NAMESPACE).await?;
         let sets = [seedbed.collaset("foo", furnishing.foo).await?, seedbed.deployment("web", furnishing.web).await?];
@@ -122,7 +125,8 @@ mod tests {
     async fn a_cluster_in_memory_takes_the_manifests_and_fills_its_sets() {
         let soon = Span::millis(1, 5);
         let timings = Timings { react: soon, start: soon, ready: soon, available: soon, terminate: soon };
-        let furnished = InMemory::start(Furnishing { timings, foo: 2, web: 3, nodes: 3 }).await.unwrap();
+        let furnished =
+            InMemory::start(Furnishing { timings, foo: 2, web: 3, nodes: 3, sleep_factor: 1.0 }).await.unwrap();
         let pods: Api<Pod> = Api::namespaced(furnished.client.clone(), NAMESPACE);
         assert_eq!(pods.list(&ListParams::default().labels("app=foo")).await.unwrap().items.len(), 2);
         assert_eq!(pods.list(&ListParams::default().labels("app=web")).await.unwrap().items.len(), 3);

@@ -1,6 +1,7 @@
 //! Jobs of a cluster for the commands of people: the arguments that name them, and the requests that read and create them.
 
 mod cluster_error;
+pub(super) mod flows;
 pub(super) mod follow;
 pub(super) mod get;
 mod stored;
@@ -11,11 +12,13 @@ use anyhow::Context as _;
 use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, PostParams};
-use oarlock_api::{OARLOCK_GROUP, OperationJob, OperationRecord};
+use oarlock_api::{OARLOCK_GROUP, OperationJob};
 use oarlock_kube::transport::client::connect;
 use oarlock_view::JobView;
 
 use self::cluster_error::{Asked, explained};
+use self::flows::{FlowName, flow_kind, flow_name};
+use self::follow::{Followed, read};
 use self::stored::{StoredJob, StoredRecord};
 use super::host::ClusterArgs;
 
@@ -50,6 +53,21 @@ pub(super) fn job_name(text: &str) -> Result<String, String> {
         return Err("write a name, or opj/NAME".to_owned());
     }
     Ok(name.to_owned())
+}
+
+/// What `oarlock watch` follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum WatchedName {
+    /// The OperationJob of this name.
+    Job(String),
+    /// A JobFlow or a DaemonJob.
+    Flow(FlowName),
+}
+
+/// The object in `NAME`, `opj/NAME`, `jf/NAME` or `dj/NAME`.
+pub(super) fn watched_name(text: &str) -> Result<WatchedName, String> {
+    let is_flow = text.split_once('/').is_some_and(|(kind, _)| flow_kind(kind).is_some());
+    if is_flow { flow_name(text).map(WatchedName::Flow) } else { job_name(text).map(WatchedName::Job) }
 }
 
 /// The jobs of one namespace.
@@ -91,32 +109,15 @@ impl JobClient {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    fn records(&self) -> Api<StoredRecord> {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    fn explained(&self, cause: kube::Error, verb: &'static str, name: Option<&str>) -> anyhow::Error {
-        explained(cause, &Asked { verb, name, namespace: &self.namespace, server: &self.server })
-    }
-
-    /// One job as it is stored.
-    async fn job(&self, name: &str) -> anyhow::Result<OperationJob> {
-        let found = self.jobs().get(name).await;
-        found.map(|stored| stored.0).map_err(|cause| self.explained(cause, "get", Some(name)))
+    fn refused(&self, cause: kube::Error, verb: &'static str, name: Option<&str>) -> anyhow::Error {
+        let Self { namespace, server, .. } = self;
+        explained(cause, &Asked { verb, kinds: "OperationJobs", short: "opj", name, namespace, server })
     }
 
     /// One job with its records. Whoever may not read records sees the job without them.
     async fn view(&self, name: &str) -> anyhow::Result<JobView> {
-        let job = self.job(name).await?;
-        let records = match records_of(&job) {
-            Some(selector) => match self.records().list(&ListParams::default().labels(&selector)).await {
-                Ok(list) => list.items.into_iter().map(|stored| stored.0).collect(),
-                Err(kube::Error::Api(status)) if status.is_forbidden() => Vec::new(),
-                Err(cause) => return Err(self.explained(cause, "list the records of", Some(name))),
-            },
-            None => Vec::<OperationRecord>::new(),
-        };
-        Ok(JobView::new(&job, &records))
+        let (job, records) = read(self, name).await?;
+        Ok(self.shown(&job, records.iter()))
     }
 
     /// All jobs of the namespace, or of all.
@@ -125,7 +126,7 @@ impl JobClient {
         let mut jobs = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list = api.list(&page).await.map_err(|cause| self.explained(cause, "list", None))?;
+            let list = api.list(&page).await.map_err(|cause| self.refused(cause, "list", None))?;
             jobs.extend(list.items.iter().map(|stored| JobView::new(&stored.0, &[])));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
@@ -147,17 +148,38 @@ impl JobClient {
     async fn post(&self, job: OperationJob, how: &PostParams) -> anyhow::Result<OperationJob> {
         let name = job.metadata.name.clone();
         let created = self.jobs().create(how, &StoredJob(job)).await;
-        created.map(|stored| stored.0).map_err(|cause| self.explained(cause, "create", name.as_deref()))
+        created.map(|stored| stored.0).map_err(|cause| self.refused(cause, "create", name.as_deref()))
     }
 }
 
-/// The selector of a job's records, where it has any.
-fn records_of(job: &OperationJob) -> Option<String> {
-    job.status.as_ref()?.records.as_ref()?;
-    Some(format!("{OARLOCK_GROUP}/job-uid={}", job.metadata.uid.as_ref()?))
+impl Followed for JobClient {
+    type Object = StoredJob;
+    type Record = StoredRecord;
+    type View = JobView;
+
+    fn objects(&self) -> Api<StoredJob> {
+        self.jobs()
+    }
+
+    fn records(&self) -> Api<StoredRecord> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn records_of(&self, object: &StoredJob) -> Option<String> {
+        object.0.status.as_ref()?.records.as_ref()?;
+        Some(format!("{OARLOCK_GROUP}/job-uid={}", object.0.metadata.uid.as_ref()?))
+    }
+
+    fn shown<'a>(&self, object: &StoredJob, records: impl Iterator<Item = &'a StoredRecord>) -> JobView {
+        JobView::new(&object.0, records.map(|record| &record.0))
+    }
+
+    fn explained(&self, cause: kube::Error, verb: &'static str, name: &str) -> anyhow::Error {
+        self.refused(cause, verb, Some(name))
+    }
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     Timestamp::now()
 }
 
@@ -174,6 +196,8 @@ fn print_line(line: &str) -> anyhow::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use oarlock_view::FlowKind;
+
     use super::*;
 
     #[test]
@@ -184,5 +208,16 @@ mod tests {
         for text in ["pod/web", "opj/", "opj/a/b", ""] {
             assert!(job_name(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_watch_follows_jobs_flows_and_runs_on_nodes() {
+        assert_eq!(watched_name("web"), Ok(WatchedName::Job("web".to_owned())));
+        assert_eq!(watched_name("opj/web"), Ok(WatchedName::Job("web".to_owned())));
+        assert!(matches!(watched_name("jf/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::JobFlow));
+        assert!(
+            matches!(watched_name("daemonjobs/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::DaemonJob)
+        );
+        assert!(watched_name("pod/web").is_err());
     }
 }

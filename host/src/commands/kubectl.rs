@@ -10,7 +10,7 @@ const PLUGIN: &str = "kubectl-oarlock";
 /// The words by which its user calls it.
 const CALLED: &str = "kubectl oarlock";
 /// Commands of people, whose examples are shown in the words of the plugin.
-const OF_PEOPLE: [&str; 4] = ["get", "watch", "run", "plan"];
+const OF_PEOPLE: [&str; 6] = ["get", "watch", "run", "plan", "graph", "retry"];
 
 /// kubectl asks an executable of this name in the PATH for completions of its plugin: the words so far, the last one perhaps
 /// empty; a line for each candidate; and then a bit set, in which 4 says that files are none.
@@ -68,7 +68,9 @@ Examples:
   kubectl oarlock get                                            jobs, and what each waits for
   kubectl oarlock run Replace -l app=web --partition 1 --watch   one pod first, live
   kubectl oarlock plan job.yaml --plugins ./plugins              what a job would do, before it is created
-  kubectl oarlock watch opj/web                                  a job that runs already";
+  kubectl oarlock watch opj/web                                  a job that runs already
+  kubectl oarlock graph nightly                                  the steps of a JobFlow, and how far each is
+  kubectl oarlock retry jf/nightly                               what failed of it, once more";
 
 /// The candidates for the last of `words`, and the directive of kubectl.
 pub(super) fn complete(command: &Command, words: &[String]) -> String {

@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 
 use super::{json, print, read_grants};
 use crate::manifests::{
-    GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment, manifests_with, pinned,
+    GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment, flow_manifests,
+    manifests_with, pinned,
 };
 
 const EXAMPLES: &str = "\
@@ -23,6 +24,8 @@ Examples:
       where a grant has `namespaces: [team-*]`, for a role is bound to each namespace by its name
   kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
       where a grant names kinds that are not of Kubernetes
+  oarlock manifests --flows | kubectl apply -f -
+      the same with JobFlow, JobTemplate and DaemonJob, whose Jobs run on any node: for clusters where that is wanted
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm | kubectl apply -f -
       the host itself, too; its grants are for this file alone, which in the image is /plugins/replace.wasm
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm --plugins-from configmap/oarlock-plugins
@@ -41,6 +44,9 @@ pub(crate) struct ManifestsArgs {
     /// CustomResourceDefinitions of kinds in the grants, as YAML or JSON; can be repeated
     #[arg(long, value_name = "FILE")]
     crds: Vec<PathBuf>,
+    /// Add JobFlow, JobTemplate and DaemonJob: their kinds, policies and roles, by which the host makes Jobs in every namespace
+    #[arg(long)]
+    flows: bool,
     /// Leave out the admission policies of pods, which cost the API server some time at each create and update of a pod
     #[arg(long)]
     no_pod_policies: bool,
@@ -85,6 +91,9 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     args.crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
     let policies = if args.no_pod_policies { PodPolicies::LeftOut } else { PodPolicies::Printed };
     let mut printed = manifests_with(&GrantedAccess { grants, kinds, bind: args.bind.clone() }, policies)?;
+    if args.flows {
+        printed = printed + "---\n" + &flow_manifests();
+    }
     if let Some(image) = &args.deployment {
         if args.grants.is_none() && args.pin.is_empty() {
             bail!(

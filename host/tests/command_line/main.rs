@@ -124,6 +124,26 @@ fn the_demo_of_pods_keeps_its_bounds_holds_at_a_pause_and_a_failure_and_ends_wit
 }
 
 #[test]
+fn the_demo_of_flows_retries_branches_ends_and_says_what_to_type() {
+    let folder = components().display().to_string();
+    let ended = oarlock(&["demo", "flows", "--fast", "--plugins-from", &folder]);
+    let (shown, errors) = (text(&ended.stdout), text(&ended.stderr));
+    assert!(ended.status.success(), "{shown}\n{errors}");
+    for words in [
+        "7 of 7 checks hold",
+        "kind: JobTemplate",
+        "no table orders",
+        "NotNeeded",
+        "3 of 3 targets went once and were replaced once",
+        "4 of 4 nodes had one pod",
+        "oarlock watch jf/release",
+    ] {
+        assert!(shown.contains(words), "{words:?} is missing in\n{shown}\n{errors}");
+    }
+    assert!(!shown.contains('\x1b'), "control characters in what is no terminal:\n{shown}");
+}
+
+#[test]
 fn a_demo_without_plugins_names_the_command_that_builds_them() {
     let ended = oarlock(&["demo", "--plugins-from", env!("CARGO_MANIFEST_DIR")]);
     assert_eq!(ended.status.code(), Some(1));

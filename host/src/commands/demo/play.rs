@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use k8s_openapi::api::core::v1::Pod;
-use oarlock_view::{Comparison, JobPlan, TargetRows, plan_text};
+use oarlock_view::{Comparison, FlowKind, FlowView, JobPlan, TargetRows, plan_text};
 
+use super::flow_show::FlowShow;
 use super::screen::Screen;
 use super::snapshot::Snapshot;
 use super::stage::Stage;
@@ -116,6 +117,29 @@ impl Play {
                 bail!(
                     "timed out after {ACT_ENDS_WITHIN:?} waiting for {what} of job {job}; run with --log info to see why"
                 );
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Shows a JobFlow or a DaemonJob until `until` holds, from what was `seen` of it before.
+    pub(super) async fn watch_flow(
+        &self,
+        (kind, name, seen): (FlowKind, &str, Option<FlowView>),
+        what: &str,
+        until: impl Fn(&FlowView) -> bool,
+    ) -> anyhow::Result<FlowView> {
+        let mut show = FlowShow::begin(&self.screen, kind, seen)?;
+        let deadline = tokio::time::Instant::now() + ACT_ENDS_WITHIN;
+        loop {
+            let now = self.user.flow(kind, name).await?;
+            show.show(&now)?;
+            if until(&now) {
+                show.close()?;
+                return Ok(now);
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!("timed out after {ACT_ENDS_WITHIN:?} waiting for {what}; run with --log info to see why");
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

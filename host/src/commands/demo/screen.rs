@@ -49,16 +49,33 @@ impl Screen {
     /// Starts a view of a job.
     pub(super) fn view(&self) -> anyhow::Result<View<'_>> {
         self.line("")?;
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        if self.live {
-            let style = ProgressStyle::with_template("{msg}\n  [{bar:40}] {pos} of {len} targets ended, {elapsed}");
-            bar.set_style(style.context("the form of the progress bar is wrong")?.progress_chars("=> "));
-            bar.set_draw_target(ProgressDrawTarget::stdout());
-        }
-        Ok(View { screen: self, bar, last: Snapshot::default() })
+        Ok(View { screen: self, bar: self.bar("targets")?, last: Snapshot::default() })
     }
 
-    fn line(&self, text: &str) -> anyhow::Result<()> {
+    /// A bar below a message, for so many of a thing that ended; hidden where there is no terminal.
+    pub(super) fn bar(&self, things: &str) -> anyhow::Result<ProgressBar> {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        if self.live {
+            let form = format!("{{msg}}\n  [{{bar:40}}] {{pos}} of {{len}} {things} ended, {{elapsed}}");
+            let style = ProgressStyle::with_template(&form).context("the form of the progress bar is wrong")?;
+            bar.set_style(style.progress_chars("=> "));
+            bar.set_draw_target(ProgressDrawTarget::stdout());
+        }
+        Ok(bar)
+    }
+
+    /// True on a terminal, false in a file.
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// A line about a change, after the time since the begin.
+    pub(super) fn change(&self, text: &str) -> anyhow::Result<()> {
+        self.line(&format!("{:>8.2}s  {text}", self.began.elapsed().as_secs_f64()))
+    }
+
+    /// Prints lines at once.
+    pub(super) fn line(&self, text: &str) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         writeln!(out, "{text}").and_then(|()| out.flush()).context("cannot write to standard output")
     }
@@ -86,8 +103,7 @@ impl View<'_> {
             self.bar.set_length(now.targets.len() as u64);
             self.bar.set_position(now.ended() as u64);
         } else {
-            let at = self.screen.began.elapsed().as_secs_f64();
-            changes(&self.last, now).iter().try_for_each(|line| self.screen.line(&format!("{at:>8.2}s  {line}")))?;
+            changes(&self.last, now).iter().try_for_each(|line| self.screen.change(line))?;
         }
         self.last = now.clone();
         Ok(())

@@ -25,6 +25,9 @@ use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 const HOLDS: Duration = Duration::from_secs(3);
 const HOLDS_HURRIED: Duration = Duration::from_secs(1);
 
+/// What commands of Jobs sleep of what they say, when hurried.
+const SLEEP_HURRIED: f64 = 0.1;
+
 /// What a story needs on its stage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scenery {
@@ -67,7 +70,8 @@ impl Stage {
         let directory = scratch.path().join("plugins");
         std::fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let grants = scratch.write("grants.yaml", &format!("{SHIPPED_GRANTS}---\n{grants}"))?;
-        let furnishing = Furnishing { timings: timings(hurried), foo: collaset, web: deployment, nodes };
+        let sleep_factor = if hurried { SLEEP_HURRIED } else { 1.0 };
+        let furnishing = Furnishing { timings: timings(hurried), foo: collaset, web: deployment, nodes, sleep_factor };
         let furnished = InMemory::start(furnishing).await?;
         if kruise {
             furnished.world.install_kruise().await.context("OpenKruise cannot be installed")?;

@@ -9,11 +9,12 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, Post
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use oarlock_api::{OPERATION_JOB_GROUP, OperationJob, VERSION};
-use oarlock_view::JobPlan;
+use oarlock_view::{FlowKind, FlowView, JobPlan};
 use serde_json::{Value, json};
 
 use crate::commands::in_memory::{self, NAMESPACE};
 use crate::commands::jobs::JobClient;
+use crate::commands::jobs::flows::{FLOW_GROUP, FlowClient};
 use crate::commands::plan::{self, Sources};
 use crate::manifests::HOST_NAMESPACE;
 
@@ -33,10 +34,32 @@ impl User {
         Api::namespaced_with(self.client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind))
     }
 
-    /// `kubectl apply -f -` of a job that is not there yet.
+    /// `kubectl apply -f -` of objects that are not there yet; those that name no namespace get the one of the context.
     pub(super) async fn apply(&self, yaml: &str) -> anyhow::Result<()> {
-        let document = serde_saphyr::from_str(yaml).context("the job is not YAML")?;
-        in_memory::create(&self.client, &document).await
+        let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).context("what is applied is not YAML")?;
+        for mut document in documents {
+            if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));
+            }
+            in_memory::create(&self.client, &document).await?;
+        }
+        Ok(())
+    }
+
+    /// `oarlock get jf/NAME`, or that of a DaemonJob.
+    pub(super) async fn flow(&self, kind: FlowKind, name: &str) -> anyhow::Result<FlowView> {
+        let client = JobClient::of(self.client.clone(), "the cluster in memory", NAMESPACE);
+        FlowClient::of(client, kind).view(name).await
+    }
+
+    /// `kubectl patch jt NAME --type json`.
+    pub(super) async fn patch_template(&self, name: &str, patch: Value) -> anyhow::Result<()> {
+        let failed = || format!("cannot patch the JobTemplate {name}");
+        let kind = GroupVersionKind::gvk(FLOW_GROUP, VERSION, "JobTemplate");
+        let templates: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind));
+        let patch = Patch::<()>::Json(serde_json::from_value(patch).with_context(failed)?);
+        templates.patch(name, &PatchParams::default(), &patch).await.map(drop).with_context(failed)
     }
 
     /// `oarlock plan job.yaml --plugins DIR --server`.

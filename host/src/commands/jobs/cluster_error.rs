@@ -11,7 +11,11 @@ const REFUSED_BY_POLICY: &str = "denied request: ";
 pub(super) struct Asked<'a> {
     /// `create`, `get`, `list`, `watch`.
     pub(super) verb: &'static str,
-    /// The name of the job, where there is one.
+    /// The kind in the plural, such as `OperationJobs`.
+    pub(super) kinds: &'static str,
+    /// Its short name, such as `opj`.
+    pub(super) short: &'static str,
+    /// The name of the object, where there is one.
     pub(super) name: Option<&'a str>,
     pub(super) namespace: &'a str,
     /// The address of the API server.
@@ -21,8 +25,8 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     fn what(&self) -> String {
         match self.name {
-            Some(name) => format!("{} opj/{name} in namespace {}", self.verb, self.namespace),
-            None => format!("{} jobs in namespace {}", self.verb, self.namespace),
+            Some(name) => format!("{} {}/{name} in namespace {}", self.verb, self.short, self.namespace),
+            None => format!("{} {} in namespace {}", self.verb, self.kinds, self.namespace),
         }
     }
 }
@@ -49,11 +53,17 @@ fn refused(status: &Status, asked: &Asked<'_>, what: &str) -> Error {
     let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     match (status.code, asked.name) {
         (404, _) if !names_an_object => anyhow!(
-            "cannot {what}: this cluster does not serve OperationJobs; `oarlock manifests | kubectl apply -f -` prepares it"
+            "cannot {what}: this cluster does not serve {}; `oarlock manifests | kubectl apply -f -` prepares it",
+            asked.kinds
         ),
-        (404, Some(name)) if asked.verb != "create" => anyhow!(
+        (404, Some(name)) if asked.verb != "create" && asked.short == "opj" => anyhow!(
             "there is no job {name} in namespace {}; `oarlock get -A` lists the jobs of all namespaces",
             asked.namespace
+        ),
+        (404, Some(name)) if asked.verb != "create" => anyhow!(
+            "there is no {short}/{name} in namespace {}; `kubectl get {short} -A` lists those of all namespaces",
+            asked.namespace,
+            short = asked.short
         ),
         (409, Some(name)) => anyhow!(
             "there is a job {name} in namespace {} already; `oarlock watch opj/{name}` follows it, and another --name makes \
@@ -83,7 +93,11 @@ mod tests {
 
     #[test]
     fn each_refusal_names_its_cause_and_its_fix() {
-        let asked = |verb, name| Asked { verb, name, namespace: "team-a", server: "https://cluster" };
+        let of = |kinds, short, verb, name| {
+            let (namespace, server) = ("team-a", "https://cluster");
+            Asked { verb, kinds, short, name, namespace, server }
+        };
+        let asked = |verb, name| of("OperationJobs", "opj", verb, name);
         let policy = "operationjobs.apps.kusionstack.io \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' \
                       denied request: spec.partition: must be >= 0";
         assert_eq!(
@@ -94,6 +108,8 @@ mod tests {
         assert!(none.starts_with("there is no job x in namespace team-a; `oarlock get -A`"), "{none}");
         let unserved = said(404, "the server could not find the requested resource", "", &asked("list", None));
         assert!(unserved.contains("does not serve OperationJobs; `oarlock manifests"), "{unserved}");
+        let none = said(404, "jobflows \"x\" not found", "x", &of("JobFlows", "jf", "get", Some("x")));
+        assert_eq!(none, "there is no jf/x in namespace team-a; `kubectl get jf -A` lists those of all namespaces");
         let there = said(409, "exists", "x", &asked("create", Some("x")));
         assert!(there.contains("already; `oarlock watch opj/x`"), "{there}");
         let forbidden = said(403, "User \"ann\" cannot list\u{1b}", "", &asked("list", None));

@@ -1,23 +1,21 @@
-//! One job and its records, kept up to date by watches until the job is gone.
+//! One object and its records, kept up to date by watches until the object is gone.
 //!
-//! Takes the name of a job; yields its views, and says when the cluster is not reached. A watch that breaks off is begun anew
+//! Takes the name of a job, a flow or whatever else is [`Followed`]; yields its views, and says when the cluster is not reached. A watch that breaks off is begun anew
 //! with a list, so that no answer of a server can make it stand still; a job that says nothing is asked for now and then,
 //! since a connection may be dead without a word.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
+use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt as _};
-use oarlock_api::OperationRecord;
-use oarlock_view::JobView;
+use oarlock_view::Watched;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-
-use super::stored::{StoredJob, StoredRecord};
-use super::{JobClient, records_of};
 
 /// The server ends a watch after this time, and it is begun anew.
 const WATCH_SECONDS: u32 = 240;
@@ -29,8 +27,52 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(15)];
 
 type Watch<K> = Pin<Box<dyn Stream<Item = watcher::Result<Event<K>>> + Send>>;
-/// The answer to a question for the job, or the cause why there is none.
-type Answer = Pin<Box<dyn Future<Output = Result<Option<StoredJob>, String>> + Send>>;
+/// The answer to a question for the object, or the cause why there is none.
+type Answer<K> = Pin<Box<dyn Future<Output = Result<Option<K>, String>> + Send>>;
+
+/// What a client for one kind of object says of it, so that it can be followed.
+pub(in crate::commands) trait Followed: Clone {
+    /// The object.
+    type Object: Resource + Clone + Debug + DeserializeOwned + Send + 'static;
+    /// What holds detail that the object has no room for.
+    type Record: Resource + Clone + Debug + DeserializeOwned + Send + 'static;
+    /// What is shown of them.
+    type View: Watched;
+
+    /// The objects of the namespace.
+    fn objects(&self) -> Api<Self::Object>;
+
+    /// The records of the namespace.
+    fn records(&self) -> Api<Self::Record>;
+
+    /// The label selector of an object's records, where it has any; an empty one selects all.
+    fn records_of(&self, object: &Self::Object) -> Option<String>;
+
+    /// The view of an object with its records.
+    fn shown<'a>(&self, object: &Self::Object, records: impl Iterator<Item = &'a Self::Record>) -> Self::View
+    where
+        Self::Record: 'a;
+
+    /// The error of a request that failed, for whoever asked.
+    fn explained(&self, cause: kube::Error, verb: &'static str, name: &str) -> anyhow::Error;
+}
+
+/// One object with its records. Whoever may not read records gets none.
+///
+/// # Errors
+///
+/// Fails if there is no such object, or if it cannot be read.
+pub(super) async fn read<C: Followed>(client: &C, name: &str) -> anyhow::Result<(C::Object, Vec<C::Record>)> {
+    let object = client.objects().get(name).await.map_err(|cause| client.explained(cause, "get", name))?;
+    let Some(selector) = client.records_of(&object) else { return Ok((object, Vec::new())) };
+    let params = if selector.is_empty() { ListParams::default() } else { ListParams::default().labels(&selector) };
+    match client.records().list(&params).await {
+        Ok(list) => Ok((object, list.items)),
+        // A cluster that was prepared for an older version serves none.
+        Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => Ok((object, Vec::new())),
+        Err(cause) => Err(client.explained(cause, "list the records of", name)),
+    }
+}
 
 /// What happened to a followed job.
 #[derive(Debug)]
@@ -45,20 +87,20 @@ pub(in crate::commands) enum FollowEvent {
     Gone,
 }
 
-/// A followed job.
-pub(in crate::commands) struct Follower {
-    client: JobClient,
+/// A followed object.
+pub(in crate::commands) struct Follower<C: Followed> {
+    client: C,
     name: String,
-    job: StoredJob,
-    records: BTreeMap<String, OperationRecord>,
+    job: C::Object,
+    records: BTreeMap<String, C::Record>,
     /// Records of a list that has not ended.
-    listed: BTreeMap<String, OperationRecord>,
-    /// True once the list of the watch has named the job.
+    listed: BTreeMap<String, C::Record>,
+    /// True once the list of the watch has named the object.
     is_listed: bool,
     /// True once any list was answered: what the server refuses after that, it may allow again.
     was_answered: bool,
-    job_watch: Watch<StoredJob>,
-    record_watch: Option<Watch<StoredRecord>>,
+    job_watch: Watch<C::Object>,
+    record_watch: Option<Watch<C::Record>>,
     /// Records cannot be read, so they are not asked for again.
     no_records: bool,
     /// The cause of a connection that is lost.
@@ -68,18 +110,18 @@ pub(in crate::commands) struct Follower {
     retry_at: Option<Instant>,
     heard: Instant,
     /// A question that is under way; it outlives a wait that is dropped.
-    asked: Option<Answer>,
+    asked: Option<Answer<C::Object>>,
 }
 
-impl Follower {
-    /// Follows the job of this name.
+impl<C: Followed> Follower<C> {
+    /// Follows the object of this name.
     ///
     /// # Errors
     ///
-    /// Fails if there is no such job, or if it cannot be read.
-    pub(in crate::commands) async fn new(client: JobClient, name: &str) -> anyhow::Result<Self> {
-        let job = StoredJob(client.job(name).await?);
-        let job_watch = watch(client.jobs(), watcher::Config::default().fields(&format!("metadata.name={name}")));
+    /// Fails if there is no such object, or if it cannot be read.
+    pub(in crate::commands) async fn new(client: C, name: &str) -> anyhow::Result<Self> {
+        let job = client.objects().get(name).await.map_err(|cause| client.explained(cause, "get", name))?;
+        let job_watch = watch(client.objects(), watcher::Config::default().fields(&format!("metadata.name={name}")));
         Ok(Self {
             name: name.to_owned(),
             job,
@@ -100,14 +142,14 @@ impl Follower {
     }
 
     /// The newest view.
-    pub(in crate::commands) fn view(&self) -> JobView {
-        JobView::new(&self.job.0, self.records.values())
+    pub(in crate::commands) fn view(&self) -> C::View {
+        self.client.shown(&self.job, self.records.values())
     }
 
-    /// The view with records that are as new as the job: a watch may bring them later.
-    pub(in crate::commands) async fn last_view(&self) -> JobView {
-        match self.client.view(&self.name).await {
-            Ok(view) if Some(&view.uid) == self.job.0.metadata.uid.as_ref() => view,
+    /// The view with records that are as new as the object: a watch may bring them later.
+    pub(in crate::commands) async fn last_view(&self) -> C::View {
+        match read(&self.client, &self.name).await {
+            Ok((job, records)) if job.uid() == self.job.uid() => self.client.shown(&job, records.iter()),
             _ => self.view(),
         }
     }
@@ -169,7 +211,7 @@ impl Follower {
         self.is_listed = false;
         self.heard = Instant::now();
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        self.job_watch = watch(self.client.jobs(), config);
+        self.job_watch = watch(self.client.objects(), config);
         self.record_watch = None;
     }
 
@@ -177,14 +219,15 @@ impl Follower {
     fn watch_records(&mut self) {
         if self.record_watch.is_none()
             && !self.no_records
-            && let Some(selector) = records_of(&self.job.0)
+            && let Some(selector) = self.client.records_of(&self.job)
         {
-            let config = watcher::Config::default().labels(&selector);
+            let config = watcher::Config::default();
+            let config = if selector.is_empty() { config } else { config.labels(&selector) };
             self.record_watch = Some(watch(self.client.records(), config));
         }
     }
 
-    fn take_job(&mut self, event: Event<StoredJob>) -> Option<FollowEvent> {
+    fn take_job(&mut self, event: Event<C::Object>) -> Option<FollowEvent> {
         self.heard = Instant::now();
         let job = match event {
             Event::Init => return None,
@@ -205,17 +248,17 @@ impl Follower {
         Some(FollowEvent::Changed)
     }
 
-    fn take_record(&mut self, event: Event<StoredRecord>) -> Option<FollowEvent> {
+    fn take_record(&mut self, event: Event<C::Record>) -> Option<FollowEvent> {
         self.heard = Instant::now();
         match event {
             Event::Init => self.listed.clear(),
-            Event::InitApply(record) => drop(self.listed.insert(record.name_any(), record.0)),
+            Event::InitApply(record) => drop(self.listed.insert(record.name_any(), record)),
             Event::InitDone => {
                 self.records = std::mem::take(&mut self.listed);
                 return Some(FollowEvent::Changed);
             }
             Event::Apply(record) => {
-                self.records.insert(record.name_any(), record.0);
+                self.records.insert(record.name_any(), record);
                 return Some(FollowEvent::Changed);
             }
             Event::Delete(record) => drop(self.records.remove(&record.name_any())),
@@ -233,7 +276,7 @@ impl Follower {
         match request_error(cause) {
             // Repeating it would not help.
             Ok(cause) if refuses(&cause) && !self.was_answered => {
-                Err(self.client.explained(cause, "watch", Some(&self.name)))
+                Err(self.client.explained(cause, "watch", &self.name))
             }
             Ok(cause) => Ok(self.retry(root(&cause))),
             Err(text) => Ok(self.retry(text)),
@@ -265,7 +308,7 @@ impl Follower {
     /// Asks for the job: whether the cluster still answers, and whether the watch kept something back.
     fn ask(&mut self) {
         self.heard = Instant::now();
-        let (api, name) = (self.client.jobs(), self.name.clone());
+        let (api, name) = (self.client.objects(), self.name.clone());
         self.asked = Some(Box::pin(async move {
             match tokio::time::timeout(ANSWER_WITHIN, api.get_opt(&name)).await {
                 Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
@@ -274,7 +317,7 @@ impl Follower {
         }));
     }
 
-    fn take_answer(&mut self, answer: Result<Option<StoredJob>, String>) -> Option<FollowEvent> {
+    fn take_answer(&mut self, answer: Result<Option<C::Object>, String>) -> Option<FollowEvent> {
         match answer {
             Err(cause) => return self.retry(cause),
             Ok(None) => return Some(FollowEvent::Gone),
@@ -288,7 +331,7 @@ impl Follower {
 
 fn watch<K>(api: Api<K>, config: watcher::Config) -> Watch<K>
 where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     watcher(api, config.timeout(WATCH_SECONDS)).boxed()
 }

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 /// An OperationJob of a cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct StoredJob(pub(super) OperationJob);
+pub(in crate::commands) struct StoredJob(pub(super) OperationJob);
 
 /// An OperationRecord of a cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct StoredRecord(pub(super) OperationRecord);
+pub(in crate::commands) struct StoredRecord(pub(super) OperationRecord);
 
 impl kube::Resource for StoredJob {
     type DynamicType = ();

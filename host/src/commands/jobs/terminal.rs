@@ -1,4 +1,4 @@
-//! The screen of a followed job on a terminal: keys in, frames out.
+//! The screen of what is followed on a terminal: keys in, frames out.
 //!
 //! Frames are drawn at a key, and ten times a second at most where something changed; once a second else, since times move.
 
@@ -10,12 +10,12 @@ use crossterm::SynchronizedUpdate as _;
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures::StreamExt as _;
 use k8s_openapi::jiff::SignedDuration;
-use oarlock_view::{Connection, JobScreen, Keypress, Moment, Reaction, draw};
+use oarlock_view::{Connection, Keypress, Moment, Reaction, Watched, WatchedScreen};
 use ratatui::DefaultTerminal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::follow::{FollowEvent, Follower};
+use super::follow::{FollowEvent, Followed, Follower};
 use super::now;
 use super::watch::Ended;
 
@@ -33,29 +33,29 @@ impl Drop for Restored {
     }
 }
 
-/// Shows the job until it ends or the user leaves.
-pub(super) async fn show(follower: Follower) -> anyhow::Result<Ended> {
+/// Shows it until it ends or the user leaves.
+pub(super) async fn show<C: Followed>(follower: Follower<C>) -> anyhow::Result<Ended<C::View>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let terminal =
         ratatui::try_init().context("cannot use the terminal: `oarlock watch NAME -o text` prints lines instead")?;
     let _restored = Restored;
-    let screen = JobScreen::new(follower.view());
-    let view = Shown { follower, screen, lost: None };
+    let screen = WatchedScreen::begin(follower.view());
+    let shown = Shown { follower, screen, lost: None };
     tokio::select! {
-        ended = view.run(terminal) => ended,
+        ended = shown.run(terminal) => ended,
         _ = terminate.recv() => Ok(Ended::Left),
     }
 }
 
-struct Shown {
-    follower: Follower,
-    screen: JobScreen,
+struct Shown<C: Followed> {
+    follower: Follower<C>,
+    screen: <C::View as Watched>::Screen,
     /// Time and cause of a lost connection.
     lost: Option<(Instant, String)>,
 }
 
-impl Shown {
-    async fn run(mut self, mut terminal: DefaultTerminal) -> anyhow::Result<Ended> {
+impl<C: Followed> Shown<C> {
+    async fn run(mut self, mut terminal: DefaultTerminal) -> anyhow::Result<Ended<C::View>> {
         let mut keys = EventStream::new();
         let mut ticks = interval(FRAME);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -79,19 +79,18 @@ impl Shown {
                         self.lost = Some((since, cause));
                     }
                     FollowEvent::Gone => {
-                        let job = self.follower.view();
-                        let has_ended = job.progress.is_terminal();
-                        return Ok(if has_ended { Ended::Job(job) } else { Ended::Gone(job) });
+                        let view = self.follower.view();
+                        return Ok(if view.has_ended() { Ended::Whole(view) } else { Ended::Gone(view) });
                     }
                 },
                 _ = ticks.tick() => {
                     idle += 1;
                     if std::mem::take(&mut is_newer) {
-                        self.screen.update(self.follower.view());
+                        self.screen.renew(self.follower.view());
                         idle = IDLE_TICKS;
                     }
-                    if self.screen.job().progress.is_terminal() {
-                        return Ok(Ended::Job(self.follower.last_view().await));
+                    if self.screen.shown().has_ended() {
+                        return Ok(Ended::Whole(self.follower.last_view().await));
                     }
                     if idle >= IDLE_TICKS {
                         idle = 0;
@@ -104,7 +103,7 @@ impl Shown {
 
     fn react(&mut self, event: &Event) -> Option<Reaction> {
         match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => keypress(key).map(|key| self.screen.press(key)),
+            Event::Key(key) if key.kind != KeyEventKind::Release => keypress(key).map(|key| self.screen.react(key)),
             Event::Resize(..) => Some(Reaction::Redraw),
             _ => None,
         }
@@ -118,7 +117,7 @@ impl Shown {
         let moment = Moment { now: now(), connection };
         let screen = &mut self.screen;
         // A frame is more than one write: the terminal is told to show it as a whole.
-        let drawn = stdout().sync_update(|_| terminal.draw(|frame| draw(frame, screen, &moment)).map(drop));
+        let drawn = stdout().sync_update(|_| terminal.draw(|frame| screen.draw(frame, &moment)).map(drop));
         drawn.flatten().context("cannot draw on the terminal")
     }
 }
@@ -135,6 +134,7 @@ fn keypress(key: &KeyEvent) -> Option<Keypress> {
         KeyCode::Home | KeyCode::Char('g') => Keypress::Home,
         KeyCode::End | KeyCode::Char('G') => Keypress::End,
         KeyCode::Char('f') => Keypress::Filter,
+        KeyCode::Char('d') => Keypress::Drawing,
         KeyCode::Char('q') | KeyCode::Esc => Keypress::Leave,
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! `oarlock watch`: follows one job to its end, on the whole terminal, or with a line for each change.
+//! `oarlock watch`: follows one job, flow or run on nodes to its end, on the whole terminal, or with a line for each change.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use oarlock_view::{JobView, ShownProgress, TargetRows, ViewChange, change_line, change_text, changes, job_text};
+use oarlock_view::{ViewChange, Watched};
 
-use super::follow::{FollowEvent, Follower};
-use super::{JobClient, NamespaceArgs, job_name, now, print_line, terminal};
+use super::flows::FlowClient;
+use super::follow::{FollowEvent, Followed, Follower};
+use super::{JobClient, NamespaceArgs, WatchedName, now, print_line, terminal, watched_name};
 use crate::commands::print;
 
 /// The outcome of the job is not known: the command failed, was left, or the job was deleted.
@@ -22,17 +23,19 @@ Examples:
   oarlock watch opj/web                            live, until it ends; `q` leaves, and the job goes on
   oarlock watch opj/web && echo all replaced       exit code 0: succeeded, 1: failed, 3: not known (an error, left, deleted)
   oarlock watch opj/web | tee web.log              a line for each change
+  oarlock watch jf/nightly                         a JobFlow: its graph, live; `d` changes to a table of its steps
+  oarlock watch dj/patch-kernel                    a DaemonJob: its nodes, what needs eyes first
   oarlock watch opj/web -o json                    a JSON object for each change; docs/watching.md lists the fields
 
-On a terminal: arrows, PgUp, PgDn, Home and End scroll, `f` changes which targets are shown, `q` or Ctrl-C leaves.";
+On a terminal: arrows, PgUp, PgDn, Home and End scroll, `f` changes which rows are shown, `q` or Ctrl-C leaves.";
 
 /// Arguments of `oarlock watch`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
-    /// The job, as NAME or opj/NAME
-    #[arg(value_name = "NAME", value_parser = job_name)]
-    name: String,
+    /// What to follow: a job as NAME or opj/NAME, a JobFlow as jf/NAME, a DaemonJob as dj/NAME
+    #[arg(value_name = "NAME", value_parser = watched_name)]
+    name: WatchedName,
     /// Output format [default: a screen on a terminal, lines of text elsewhere]
     #[arg(short, long, value_enum)]
     output: Option<WatchOutput>,
@@ -50,74 +53,80 @@ pub(crate) enum WatchOutput {
 }
 
 /// How a watch ended.
-pub(super) enum Ended {
-    /// The job has ended; its last view.
-    Job(JobView),
-    /// The job was deleted before that.
-    Gone(JobView),
+pub(super) enum Ended<V> {
+    /// It has ended; its last view.
+    Whole(V),
+    /// It was deleted before that.
+    Gone(V),
     /// The user left.
     Left,
     /// Whoever read the lines has gone.
     Unread,
 }
 
-/// Follows the job.
+/// Follows it.
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
-    let client = JobClient::new(args.place).await?;
-    follow(client, &args.name, args.output).await
+    let WatchArgs { name, output, place } = args;
+    match name {
+        WatchedName::Job(name) => follow(JobClient::new(place).await?, &name, output).await,
+        WatchedName::Flow(flow) => follow(FlowClient::new(place, flow.kind).await?, &flow.name, output).await,
+    }
 }
 
-/// Follows the job of this name to its end. The exit code says how it ended.
-pub(in crate::commands) async fn follow(
-    client: JobClient,
+/// Follows what has this name to its end. The exit code says how it ended.
+pub(in crate::commands) async fn follow<C: Followed>(
+    client: C,
     name: &str,
     output: Option<WatchOutput>,
 ) -> anyhow::Result<ExitCode> {
     let follower = Follower::new(client, name).await?;
+    let handle = follower.view().handle();
     let live = output.is_none() && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     let ended = if live { terminal::show(follower).await? } else { print_changes(follower, output).await? };
     match ended {
-        Ended::Job(job) => {
+        Ended::Whole(view) => {
             if live {
-                print(&job_text(&job, TargetRows::First, now()))?;
+                print(&view.text(now()))?;
             }
-            let succeeded = job.progress == ShownProgress::Succeeded;
-            Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            Ok(if view.has_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        Ended::Gone(job) => {
+        Ended::Gone(view) => {
             if live {
-                print(&(change_text(&ViewChange::Deleted, &job, now()) + "\n"))?;
+                print(&(view.change_text(&ViewChange::Deleted, now()) + "\n"))?;
             }
             Ok(ExitCode::from(NOT_KNOWN))
         }
         Ended::Unread => Ok(ExitCode::from(NOT_KNOWN)),
         Ended::Left => {
-            print(&format!("The job goes on; `oarlock watch opj/{name}` shows it again.\n"))?;
+            print(&format!("The job goes on; `oarlock watch {handle}` shows it again.\n"))?;
             Ok(ExitCode::from(NOT_KNOWN))
         }
     }
 }
 
 /// Prints a line for each change.
-async fn print_changes(mut follower: Follower, output: Option<WatchOutput>) -> anyhow::Result<Ended> {
-    let mut shown: Option<JobView> = None;
-    let line = |change: &ViewChange, job: &JobView| match output {
-        Some(WatchOutput::Json) => change_line(change, job, now()).context("cannot write a change as JSON"),
-        _ => Ok(change_text(change, job, now())),
+async fn print_changes<C: Followed>(
+    mut follower: Follower<C>,
+    output: Option<WatchOutput>,
+) -> anyhow::Result<Ended<C::View>> {
+    let mut shown: Option<C::View> = None;
+    let line = |change: &ViewChange, view: &C::View| match output {
+        Some(WatchOutput::Json) => view.change_line(change, now()).context("cannot write a change as JSON"),
+        _ => Ok(view.change_text(change, now())),
     };
     loop {
-        let mut job = follower.view();
-        let has_ended = job.progress.is_terminal();
+        let mut view = follower.view();
+        let has_ended = view.has_ended();
         if has_ended {
-            job = follower.last_view().await;
+            view = follower.last_view().await;
         }
-        for change in changes(shown.as_ref(), &job) {
-            if !print_line(&line(&change, &job)?)? && !has_ended {
+        for change in view.changes(shown.as_ref()) {
+            if !print_line(&line(&change, &view)?)? && !has_ended {
                 return Ok(Ended::Unread);
             }
         }
         if has_ended {
-            return Ok(Ended::Job(job));
+            return Ok(Ended::Whole(view));
         }
         let told = match follower.next().await? {
             FollowEvent::Changed => {
@@ -129,21 +138,24 @@ async fn print_changes(mut follower: Follower, output: Option<WatchOutput>) -> a
             FollowEvent::Gone => return gone(&follower, &line),
         };
         if let Some(change) = told
-            && !print_line(&line(&change, &job)?)?
+            && !print_line(&line(&change, &view)?)?
         {
             return Ok(Ended::Unread);
         }
-        shown = Some(job);
+        shown = Some(view);
     }
 }
 
-/// The end of a job that is gone: its last view may say that it had ended.
-fn gone(follower: &Follower, line: &impl Fn(&ViewChange, &JobView) -> anyhow::Result<String>) -> anyhow::Result<Ended> {
-    let job = follower.view();
-    if job.progress.is_terminal() {
-        let _read = print_line(&line(&ViewChange::Job, &job)?)?;
-        return Ok(Ended::Job(job));
+/// The end of what is gone: its last view may say that it had ended.
+fn gone<C: Followed>(
+    follower: &Follower<C>,
+    line: &impl Fn(&ViewChange, &C::View) -> anyhow::Result<String>,
+) -> anyhow::Result<Ended<C::View>> {
+    let view = follower.view();
+    if view.has_ended() {
+        let _read = print_line(&line(&ViewChange::Job, &view)?)?;
+        return Ok(Ended::Whole(view));
     }
-    let _read = print_line(&line(&ViewChange::Deleted, &job)?)?;
-    Ok(Ended::Gone(job))
+    let _read = print_line(&line(&ViewChange::Deleted, &view)?)?;
+    Ok(Ended::Gone(view))
 }

@@ -1,6 +1,5 @@
 //! The job of a plan: read from a file as strictly as kubectl does, and given what the API server would give it.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -10,9 +9,7 @@ use oarlock_core::plugin::manifest::TargetKind;
 use serde_json::Value;
 
 use super::made_up;
-
-/// Largest file: more than the API server takes.
-const MOST_BYTES: u64 = 4 << 20;
+use crate::commands::text_file;
 
 /// The job of a plan, in its namespace.
 pub(super) struct PlannedJob {
@@ -21,29 +18,13 @@ pub(super) struct PlannedJob {
 
 /// Reads the one job of a file; `-` is standard input.
 pub(super) fn read(path: &Path) -> anyhow::Result<OperationJob> {
-    let shown = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-    let text = text_of(path).with_context(|| format!("cannot read the job from {shown}"))?;
+    let shown = text_file::shown(path);
+    let text = text_file::text_of(path).with_context(|| format!("cannot read the job from {shown}"))?;
     parse(&text).with_context(|| format!("cannot plan {shown}"))
 }
 
-fn text_of(path: &Path) -> anyhow::Result<String> {
-    let reader: Box<dyn std::io::Read> = match path == Path::new("-") {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(path)?),
-    };
-    let mut text = String::new();
-    reader.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MOST_BYTES {
-        bail!("it has more than {} MiB, which no cluster takes", MOST_BYTES >> 20);
-    }
-    Ok(text)
-}
-
 fn parse(text: &str) -> anyhow::Result<OperationJob> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let mut documents: Vec<Value> =
-        serde_saphyr::from_multiple_with_options(text, options).context("it is no YAML and no JSON")?;
-    documents.retain(|document| !document.is_null());
+    let mut documents = text_file::documents(text)?;
     let count = documents.len();
     let document = match documents.pop() {
         Some(document) if count == 1 => document,

@@ -1,0 +1,145 @@
+//! JobFlows and DaemonJobs of a cluster: the arguments that name them, and the requests that read and annotate them.
+
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use oarlock_api::{OARLOCK_GROUP, VERSION};
+use oarlock_view::{FlowKind, FlowView};
+use serde_json::{Value, json};
+
+use super::cluster_error::{Asked, explained};
+use super::follow::{Followed, read};
+use super::{JobClient, NamespaceArgs};
+
+/// The API group of these kinds.
+pub(in crate::commands) const FLOW_GROUP: &str = "api.practice.com";
+/// Words that name a kind before a name, as kubectl takes them.
+const KINDS: [(FlowKind, [&str; 3]); 2] =
+    [(FlowKind::JobFlow, ["jf", "jobflow", "jobflows"]), (FlowKind::DaemonJob, ["dj", "daemonjob", "daemonjobs"])];
+
+/// A kind and a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands) struct FlowName {
+    pub(in crate::commands) kind: FlowKind,
+    pub(in crate::commands) name: String,
+}
+
+/// The kind and the name in `jf/NAME` or `dj/NAME`.
+pub(in crate::commands) fn flow_name(text: &str) -> Result<FlowName, String> {
+    let (word, name) = text.split_once('/').ok_or_else(|| format!("write jf/{text} or dj/{text}"))?;
+    let kind =
+        flow_kind(word).ok_or_else(|| format!("{word:?} is neither a JobFlow nor a DaemonJob: write jf/{name}"))?;
+    if name.is_empty() || name.contains('/') {
+        return Err(format!("write {}/NAME", kind.short()));
+    }
+    Ok(FlowName { kind, name: name.to_owned() })
+}
+
+/// The kind that a word before a name stands for.
+pub(super) fn flow_kind(word: &str) -> Option<FlowKind> {
+    let word = word.split('.').next().unwrap_or_default().to_lowercase();
+    KINDS.iter().find(|(_, words)| words.contains(&word.as_str())).map(|(kind, _)| *kind)
+}
+
+/// The objects of one of these kinds in one namespace.
+#[derive(Clone)]
+pub(in crate::commands) struct FlowClient {
+    client: JobClient,
+    kind: FlowKind,
+}
+
+impl FlowClient {
+    /// The client for the cluster that the arguments name. It sends nothing yet.
+    pub(in crate::commands) async fn new(args: NamespaceArgs, kind: FlowKind) -> anyhow::Result<Self> {
+        Ok(Self { client: JobClient::new(args).await?, kind })
+    }
+
+    /// The same by a client that is there already.
+    pub(in crate::commands) fn of(client: JobClient, kind: FlowKind) -> Self {
+        Self { client, kind }
+    }
+
+    pub(in crate::commands) fn namespace(&self) -> &str {
+        self.client.namespace()
+    }
+
+    /// One object with its records. Whoever may not read records sees it without them.
+    pub(in crate::commands) async fn view(&self, name: &str) -> anyhow::Result<FlowView> {
+        let (object, records) = read(self, name).await?;
+        Ok(self.shown(&object, records.iter()))
+    }
+
+    /// Sets an annotation.
+    pub(in crate::commands) async fn annotate(&self, name: &str, key: &str, value: &str) -> anyhow::Result<()> {
+        let patch = json!({"metadata": {"annotations": {key: value}}});
+        let sent = self.objects().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        sent.map(drop).map_err(|cause| self.explained(cause, "annotate", name))
+    }
+
+    fn api(&self, group: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(group, VERSION, kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        Api::namespaced_with(self.client.raw().clone(), self.namespace(), &resource)
+    }
+}
+
+impl Followed for FlowClient {
+    type Object = DynamicObject;
+    type Record = DynamicObject;
+    type View = FlowView;
+
+    fn objects(&self) -> Api<DynamicObject> {
+        let plural = match self.kind {
+            FlowKind::JobFlow => "jobflows",
+            FlowKind::DaemonJob => "daemonjobs",
+        };
+        self.api(FLOW_GROUP, self.kind.word(), plural)
+    }
+
+    fn records(&self) -> Api<DynamicObject> {
+        self.api(OARLOCK_GROUP, "JobRecord", "jobrecords")
+    }
+
+    /// Records have their owner in a reference alone, so all of the namespace are read, and the view takes its own.
+    fn records_of(&self, object: &DynamicObject) -> Option<String> {
+        let is_cut = object.data.pointer("/status/tableTruncated").and_then(Value::as_bool);
+        is_cut.unwrap_or_default().then(String::new)
+    }
+
+    fn shown<'a>(&self, object: &DynamicObject, records: impl Iterator<Item = &'a DynamicObject>) -> FlowView {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        // Objects of a list do not say of which kind they are.
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("kind".to_owned(), json!(self.kind.word()));
+        }
+        let own = records.filter(|record| {
+            record.owner_references().iter().any(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
+        });
+        let records: Vec<Value> = own.filter_map(|record| serde_json::to_value(record).ok()).collect();
+        FlowView::new(&value, &records)
+    }
+
+    fn explained(&self, cause: kube::Error, verb: &'static str, name: &str) -> anyhow::Error {
+        let (kinds, short) = match self.kind {
+            FlowKind::JobFlow => ("JobFlows", "jf"),
+            FlowKind::DaemonJob => ("DaemonJobs", "dj"),
+        };
+        let namespace = self.client.namespace();
+        explained(cause, &Asked { verb, kinds, short, name: Some(name), namespace, server: &self.client.server })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_named_with_its_kind() {
+        for text in ["jf/web", "JobFlow/web", "jobflows.api.practice.com/web"] {
+            assert_eq!(flow_name(text), Ok(FlowName { kind: FlowKind::JobFlow, name: "web".to_owned() }), "{text}");
+        }
+        assert_eq!(flow_name("dj/web").map(|named| named.kind), Ok(FlowKind::DaemonJob));
+        for text in ["web", "opj/web", "jf/", "jf/a/b", ""] {
+            assert!(flow_name(text).is_err(), "{text}");
+        }
+    }
+}

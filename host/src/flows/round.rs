@@ -1,0 +1,343 @@
+//! One round of a JobFlow or DaemonJob: observe, plan, create and record, then settle.
+//!
+//! A create needs no record before it: its name follows from the unit and the attempt, and an object of that name which
+//! carries the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
+
+use futures::StreamExt;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::child::build::Cause;
+use oarlock_core::child::header::{Header, stored_units};
+use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::child::plan::{ChildChange, Create, Memory, Observation, ParentPlan, Refused};
+use oarlock_core::child::pods::{PodReport, report as report_pods};
+use oarlock_core::child::status::{Reported, StatusInput, report, units_of_records};
+use oarlock_core::child::told::{cleaned_up, told};
+use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::job::time::after;
+use oarlock_kube::flows::cache::ParentView;
+use oarlock_kube::flows::{CreateError, FlowKey, Flows};
+use oarlock_kube::lease::Fence;
+use tokio::time::{Duration, Instant};
+
+use crate::flows::memory::FlowMemory;
+use crate::flows::template;
+
+/// Creates of one round: a large DaemonJob takes several, so that its status goes on meanwhile.
+const CREATES: usize = oarlock_core::daemon::plan::CREATES;
+/// Requests of one round in flight; the limiter of the port bounds those of all.
+const AT_ONCE: usize = 32;
+/// Lists of pods in one round.
+const READS: usize = 64;
+/// First wait before a refused create is tried again, in seconds; doubles.
+const FIRST_WAIT: i64 = 5;
+/// Longest such wait.
+const LONGEST_WAIT: i64 = 300;
+
+/// What follows a round.
+pub(crate) enum NextRound {
+    /// The object is gone.
+    Gone,
+    /// The next round is due after this time, if nothing happens before.
+    After(Option<Duration>),
+}
+
+/// The reason why a round is made again.
+#[derive(Debug)]
+pub(crate) struct RoundTrouble {
+    pub(crate) message: String,
+    /// A newer view is about to come.
+    pub(crate) is_old_view: bool,
+    retry_after: Option<u32>,
+}
+
+impl RoundTrouble {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_old_view: false, retry_after: None }
+    }
+
+    /// The time that the API server asks for.
+    pub(crate) fn at_least(&self) -> Option<Duration> {
+        self.retry_after.map(|seconds| Duration::from_secs(seconds.into()))
+    }
+
+    pub(crate) fn of(what: &str, stopped: &Stopped) -> Self {
+        let (message, retry_after) = match stopped {
+            Stopped::Refused { message } | Stopped::Unknown { message } => (message.clone(), None),
+            Stopped::Blocked { message, retry_after } => (message.clone(), *retry_after),
+            Stopped::Throttled { retry_after } => ("the API server is too busy".to_owned(), *retry_after),
+            Stopped::Conflict => ("the view is out of date".to_owned(), None),
+            other => (format!("{other:?}"), None),
+        };
+        let message = format!("failed to {what}: {message}");
+        Self { message, is_old_view: *stopped == Stopped::Conflict, retry_after }
+    }
+}
+
+/// Runs one round.
+pub(crate) async fn run(
+    flows: &Flows,
+    fence: &Fence,
+    key: &FlowKey,
+    memory: &mut FlowMemory,
+) -> Result<NextRound, RoundTrouble> {
+    if let FlowKey::Template(namespace, name) = key {
+        return template::run(flows, fence, (namespace, name)).await;
+    }
+    let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };
+    let round = Round { flows, fence, view, now: flows.cluster().clock().now() };
+    round.recall(memory).await?;
+    if flows.cache().take_healed(key) {
+        memory.plan.refused.retain(|_, refused| refused.refusal.reason != "NameConflict");
+    }
+    let plan = round.plan(memory).await?;
+    round.carry_out(plan, memory).await
+}
+
+struct Round<'a> {
+    flows: &'a Flows,
+    fence: &'a Fence,
+    view: ParentView,
+    now: Timestamp,
+}
+
+impl Round<'_> {
+    fn parent(&self) -> &Parent {
+        &self.view.parent
+    }
+
+    /// Reads the memory of an object that this term has not met yet.
+    async fn recall(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        let parent = self.parent();
+        if memory.uid == parent.uid {
+            return Ok(());
+        }
+        let header = Header::read(&parent.status);
+        let units = if header.is_truncated {
+            let records = self.flows.read_records(parent).await;
+            let records = records.map_err(|failed| RoundTrouble::new(failed.message))?;
+            units_of_records(&parent.status, records)
+        } else {
+            stored_units(parent)
+        };
+        let stored = Memory { units, header, ..Memory::default() };
+        *memory =
+            FlowMemory { uid: parent.uid.clone(), plan: stored.clone(), reported: stored, ..FlowMemory::default() };
+        Ok(())
+    }
+
+    /// Plans, once the pods of Jobs that just failed were listed.
+    async fn plan(&self, memory: &mut FlowMemory) -> Result<ParentPlan, RoundTrouble> {
+        let plan = self.plan_once(&memory.plan);
+        if plan.reads.is_empty() {
+            return Ok(plan);
+        }
+        let reads = plan.reads.iter().take(READS).cloned().map(|job| async move {
+            let pods = self.flows.read_pods(&job).await;
+            (job.uid.clone(), pods)
+        });
+        let reads: Vec<_> = reads.collect();
+        let mut read = futures::stream::iter(reads).buffer_unordered(AT_ONCE);
+        let is_node = |name: &str| self.view.nodes.contains_key(name);
+        while let Some((uid, pods)) = read.next().await {
+            let report = match pods {
+                Ok(pods) => report_pods(&pods, is_node),
+                // Another time it may be answered, and say that the infrastructure is to blame.
+                Err(failed) if !failed.is_refused => return Err(RoundTrouble::new(failed.message)),
+                Err(failed) => PodReport {
+                    message: format!("its pods cannot be listed: {}", failed.message),
+                    is_infrastructure: false,
+                },
+            };
+            memory.plan.pods.insert(uid, report);
+        }
+        drop(read);
+        let more = plan.reads.len() > READS;
+        let mut plan = self.plan_once(&memory.plan);
+        if more {
+            plan.wake_at(self.now);
+        }
+        Ok(plan)
+    }
+
+    fn plan_once(&self, memory: &Memory) -> ParentPlan {
+        let ParentView { parent, children, templates, nodes } = &self.view;
+        let observed = Observation { parent, memory, children, templates, nodes };
+        match parent.kind {
+            ParentKind::Flow => oarlock_core::flow::plan::plan(observed, self.now),
+            ParentKind::Daemon => oarlock_core::daemon::plan::plan(observed, self.now),
+        }
+    }
+
+    async fn carry_out(&self, mut plan: ParentPlan, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
+        let parent = self.parent();
+        let more = plan.more || plan.creates.len() > CREATES;
+        plan.creates.truncate(CREATES);
+        self.take_over(&plan, memory);
+        let first = plan.durable_first;
+        if first {
+            self.write_status(&plan, memory, true).await?;
+        }
+        let (created, changed, written) =
+            tokio::join!(self.create_all(&plan.creates), self.change_all(&plan.changes), async {
+                if first { Ok(Written::Now) } else { self.write_status(&plan, memory, false).await }
+            },);
+        self.note_refusals(created, memory)?;
+        changed?;
+        let due = match written? {
+            Written::Now => {
+                let gone: Vec<String> =
+                    self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
+                self.flows.cache().forget_gone(&parent.uid, &gone);
+                self.change_all(&plan.settled).await?;
+                let notes = cleaned_up(parent, &plan);
+                if !notes.is_empty() {
+                    self.flows.cluster().emit(notes);
+                }
+                None
+            }
+            Written::Later(due) => Some(due.saturating_duration_since(Instant::now())),
+        };
+        let planned = plan.due.map(|due| Duration::try_from(due.duration_since(self.now)).unwrap_or_default());
+        let refused = memory
+            .plan
+            .refused
+            .values()
+            .filter(|refused| refused.until > self.now)
+            .map(|refused| Duration::try_from(refused.until.duration_since(self.now)).unwrap_or_default())
+            .min();
+        let again = more.then_some(Duration::ZERO);
+        Ok(NextRound::After([due, planned, again, refused].into_iter().flatten().min()))
+    }
+
+    /// The plan is what the next one begins with.
+    fn take_over(&self, plan: &ParentPlan, memory: &mut FlowMemory) {
+        let mut header = plan.header.clone();
+        header.state.clone_from(&plan.verdict.state);
+        header.conditions.clone_from(&plan.verdict.conditions);
+        header.observed_generation = Some(self.parent().generation);
+        memory.plan.units.clone_from(&plan.units);
+        memory.plan.header = header;
+        let waiting = &mut memory.plan;
+        let units: std::collections::HashSet<&str> = plan.units.iter().map(|unit| unit.job_uid.as_str()).collect();
+        waiting.pods.retain(|uid, _| units.contains(uid.as_str()));
+        if !waiting.refused.is_empty() {
+            let wanted: std::collections::HashSet<&str> = plan
+                .units
+                .iter()
+                .filter(|unit| !unit.has_child() && !unit.state.is_terminal())
+                .map(|unit| unit.name.as_str())
+                .collect();
+            waiting.refused.retain(|unit, _| wanted.contains(unit.as_str()));
+        }
+    }
+
+    async fn create_all(&self, creates: &[Create]) -> Vec<(String, String, Result<(), CreateError>)> {
+        let parent = self.parent();
+        let created = creates.iter().map(|create| async move {
+            let result = self.flows.create(parent, create, self.fence).await;
+            (create.unit.clone(), create.revision.clone(), result)
+        });
+        let created: Vec<_> = created.collect();
+        futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    async fn change_all(&self, changes: &[ChildChange]) -> Result<(), RoundTrouble> {
+        let parent = self.parent();
+        let made = changes.iter().map(|change| self.flows.change(parent, change, self.fence));
+        let made: Vec<_> = made.collect();
+        let results: Vec<_> = futures::stream::iter(made).buffer_unordered(AT_ONCE).collect().await;
+        for stopped in results.into_iter().filter_map(Result::err) {
+            // What is refused is tried again when something changes; it holds up nothing else.
+            let Stopped::Refused { message } = &stopped else {
+                return Err(RoundTrouble::of("change a child", &stopped));
+            };
+            tracing::warn!(of = %parent.name, error = message, "a change of a child was refused");
+        }
+        Ok(())
+    }
+
+    /// Remembers creates that were refused until they are tried again.
+    fn note_refusals(
+        &self,
+        created: Vec<(String, String, Result<(), CreateError>)>,
+        memory: &mut FlowMemory,
+    ) -> Result<(), RoundTrouble> {
+        let mut later = None;
+        let mut refuse = |unit: String, revision: String, refusal: Cause| {
+            let before = memory.plan.refused.get(&unit).filter(|before| before.revision == revision);
+            let tries = before.map_or(0, |before| before.tries.saturating_add(1));
+            let wait = FIRST_WAIT.saturating_mul(1 << tries.min(10)).min(LONGEST_WAIT);
+            let until = after(self.now, SignedDuration::from_secs(wait));
+            let is_new = before.is_none_or(|before| before.refusal != refusal);
+            memory.plan.refused.insert(unit, Refused { refusal, revision, until, tries });
+            is_new
+        };
+        let mut told_anew = false;
+        for (unit, revision, result) in created {
+            match result {
+                Ok(()) => {}
+                Err(CreateError::Conflict(message)) => {
+                    told_anew |= refuse(unit, revision, Cause::new("NameConflict", message))
+                }
+                Err(CreateError::Rejected(message)) => {
+                    told_anew |= refuse(unit, revision, Cause::new("Rejected", message))
+                }
+                Err(CreateError::Later(stopped)) => later = Some(stopped),
+            }
+        }
+        if told_anew {
+            // The units are blocked from now on, and the next plan says so.
+            self.flows.cache().soil(FlowKey::of(self.parent()));
+        }
+        later.map_or(Ok(()), |stopped| Err(RoundTrouble::of("create a child", &stopped)))
+    }
+
+    /// Writes the status where it differs and its slot has come; at once if `now`.
+    async fn write_status(
+        &self,
+        plan: &ParentPlan,
+        memory: &mut FlowMemory,
+        now: bool,
+    ) -> Result<Written, RoundTrouble> {
+        let parent = self.parent();
+        let with_records = memory.plan.header.is_truncated || !memory.shards.is_empty();
+        if let Some(due) = memory.next_write(with_records).filter(|_| !now) {
+            return Ok(Written::Later(due));
+        }
+        let ParentView { children, .. } = &self.view;
+        let from = StatusInput { parent, units: &plan.units, header: &plan.header, verdict: &plan.verdict, children };
+        let Reported { status, shards } = report(from);
+        let mut changed = memory.changed_shards(&shards);
+        if !changed.is_empty() {
+            let before = memory.reported.units.len();
+            // Entries that move to a later record are there before they leave the earlier one.
+            if plan.units.len() > before {
+                changed.reverse();
+            }
+            let in_order = plan.units.len() != before;
+            let written = self.flows.write_records(parent, changed, in_order, self.fence).await;
+            written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))?;
+        }
+        memory.stored_shards(&shards);
+        if status != parent.status {
+            let written = self.flows.write_status(parent, &status, self.fence).await;
+            memory.wrote();
+            written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
+        }
+        let notes = told(parent, &memory.reported, plan);
+        if !notes.is_empty() {
+            self.flows.cluster().emit(notes);
+        }
+        memory.reported =
+            Memory { units: memory.plan.units.clone(), header: memory.plan.header.clone(), ..Memory::default() };
+        Ok(Written::Now)
+    }
+}
+
+/// Whether the status says what the plan says.
+enum Written {
+    /// It does.
+    Now,
+    /// It will.
+    Later(Instant),
+}
