@@ -16,6 +16,7 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::time::after;
 use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
@@ -114,7 +115,11 @@ impl Rig {
             LeaseConfig { namespace: "oarlock-system".into(), name, identity: identity.clone(), duration: lease };
         let election = LeaderElector::stand(&cluster, candidacy);
         let (leadership, stop) = (election.leadership(), CancellationToken::new());
-        let task = tokio::spawn(Controller::new(host.clone(), news).run(election, stop.clone()));
+        let mut controller = Controller::new(host.clone(), news);
+        if self.with_flows {
+            controller = controller.with_flows(Flows::watch(cluster.clone()));
+        }
+        let task = tokio::spawn(controller.run(election, stop.clone()));
         self.wires.push(wire.clone());
         self.running.push(Running { identity, stop, task, cluster, leadership, host, wire });
         Ok(())

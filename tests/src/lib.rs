@@ -8,6 +8,7 @@ pub mod costly;
 /// Hosts that are killed, and what must be true then.
 pub mod crash;
 pub mod dev;
+pub mod flows;
 pub mod hosts;
 pub mod jobs;
 pub mod misfits;

@@ -21,7 +21,7 @@ use oarlock_sim::world::{self, History, Seedbed, World};
 use serde_json::{Value, json};
 
 use self::furnishing::{UNCHECKED, furnish, may_lead};
-pub(crate) use self::furnishing::{lease_name, tasks_namespace};
+pub(crate) use self::furnishing::{furnish_flows, lease_name, tasks_namespace};
 pub use self::furnishing::{published, real_plane};
 pub use self::questions::patiently;
 use crate::hosts::Running;
@@ -58,6 +58,8 @@ pub struct Rig {
     pub(crate) wires: Vec<Interceptor>,
     /// How far the clocks of usual hosts are ahead of the API server's.
     pub clock_ahead: SignedDuration,
+    /// Hosts have JobFlows, JobTemplates and DaemonJobs, too.
+    pub with_flows: bool,
     history: History,
     /// What the scenario wrote itself.
     meddling: Meddling,
@@ -90,7 +92,7 @@ impl Rig {
         let client = plane.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
         let namespaces = vec![namespace.to_owned(), tasks_namespace(namespace)];
-        let options = world::WorldOptions { namespaces, ..world::WorldOptions::new(1, clock) };
+        let options = world::WorldOptions { namespaces, runs_jobs: false, ..world::WorldOptions::new(1, clock) };
         let world = World::start(plane.client(Account::World).await?, options).await?;
         may_lead(&client, namespace).await?;
         Self::stand(Ground::Real(plane), client, namespace, world).await
@@ -113,6 +115,7 @@ impl Rig {
             running,
             wires,
             clock_ahead,
+            with_flows: false,
             history,
             meddling: Meddling::default(),
         })

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod again;
 pub mod bounding;
 pub mod collaset;
+pub mod daemons;
 pub mod deadlines;
 pub mod drains;
 pub mod dry_runs;
@@ -14,6 +15,7 @@ pub mod ending;
 pub mod epochs;
 pub mod evicting;
 pub mod extremes;
+pub mod flows;
 pub mod granting;
 pub mod hostile;
 pub mod lifecycle;
@@ -54,6 +56,24 @@ pub(crate) const HEARD: Duration = Duration::from_secs(30);
 macro_rules! scenarios {
     ($make:ident) => {
         $make! {
+            flows::the_five_steps_of_the_example_run_in_their_order,
+            flows::a_missing_template_blocks_one_step_and_heals,
+            flows::a_failed_flow_is_mended_and_retried_by_hand,
+            flows::a_job_that_expires_at_once_is_recorded_and_runs_once,
+            flows::a_running_job_that_is_deleted_has_failed,
+            flows::a_foreign_job_is_never_touched,
+            flows::a_step_is_retried_as_often_as_it_may,
+            flows::a_flow_whose_time_is_over_still_runs_its_last_steps,
+            flows::an_operation_is_a_step_like_another,
+            flows::indexed_and_suspended_jobs_are_left_to_their_controller,
+            flows::a_suspended_and_a_deleted_flow_start_nothing,
+            flows::a_host_that_is_killed_in_a_flow_makes_no_job_twice,
+            flows::a_cycle_is_spelled_and_an_edit_heals_it,
+            daemons::every_node_has_its_job_but_the_excluded_one,
+            daemons::one_node_follows_the_other_over_a_restart,
+            daemons::a_node_that_is_not_ready_is_waited_for_or_left_out,
+            daemons::nodes_that_go_and_come,
+            daemons::a_pause_after_failures_ends_with_a_higher_limit,
             admission::absent_and_null_fields_get_their_defaults,
             admission::a_bad_spec_is_refused_in_words_that_name_field_and_rule,
             admission::a_duplicate_among_300_targets_is_named,

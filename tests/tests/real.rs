@@ -19,7 +19,17 @@ use tokio::sync::{OnceCell, RwLock, Semaphore};
 async fn plane() -> anyhow::Result<Arc<ControlPlane>> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
     let options = control_plane::Options {
-        controllers: vec![control_plane::GARBAGE_COLLECTOR, control_plane::DISRUPTION, control_plane::NAMESPACE],
+        controllers: vec![
+            control_plane::GARBAGE_COLLECTOR,
+            control_plane::DISRUPTION,
+            control_plane::NAMESPACE,
+            control_plane::JOB,
+            control_plane::TTL_AFTER_FINISHED,
+        ],
+        // By default it sends 20 requests a second, of which each Job takes several.
+        controller_manager_flags: ["--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-job-syncs=20"]
+            .map(str::to_owned)
+            .to_vec(),
         ..control_plane::Options::default()
     };
     PLANE.get_or_try_init(|| real_plane(options)).await.cloned()

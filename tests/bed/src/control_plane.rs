@@ -30,6 +30,10 @@ pub const JOB: &str = "job-controller";
 pub const DEPLOYMENT: &str = "deployment-controller";
 /// Makes pods for ReplicaSets.
 pub const REPLICA_SET: &str = "replicaset-controller";
+/// Deletes finished Jobs whose time to live is over.
+pub const TTL_AFTER_FINISHED: &str = "ttl-after-finished-controller";
+/// Deletes pods of nodes that are gone.
+pub const POD_GARBAGE_COLLECTOR: &str = "pod-garbage-collector-controller";
 /// Empties a deleted namespace.
 pub const NAMESPACE: &str = "namespace-controller";
 
@@ -48,6 +52,8 @@ pub struct Options {
     pub audit: Audit,
     /// Controllers to run; none means no controller manager.
     pub controllers: Vec<&'static str>,
+    /// Further flags of the controller manager.
+    pub controller_manager_flags: Vec<String>,
     /// Further flags of the API server.
     pub api_server_flags: Vec<String>,
 }
@@ -122,7 +128,7 @@ impl ControlPlane {
             return Ok(());
         }
         let kubeconfig = self.kubeconfig(Account::Admin)?;
-        let command = server_flags::controller_manager(&self.binaries, &kubeconfig, &self.options.controllers);
+        let command = server_flags::controller_manager(&self.binaries, &kubeconfig, &self.options);
         let log = self.place.path().join("kube-controller-manager.log");
         self.controller_manager = Some(Mutex::new(Child::spawn("kube-controller-manager", command, log)?));
         Ok(())

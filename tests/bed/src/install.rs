@@ -1,7 +1,7 @@
 //! Puts manifests on a cluster, as `kubectl apply --server-side` does.
 //!
-//! Takes a client and YAML or JSON documents; yields once they are stored, their CRDs are served and the admission policy of
-//! OperationJob is in force, which is seen by asking and not by waiting. It may not change a document.
+//! Takes a client and YAML or JSON documents; yields once they are stored, their CRDs are served and the admission policies
+//! of our own kinds are in force, which is seen by asking and not by waiting. It may not change a document.
 
 use std::time::Duration;
 
@@ -74,11 +74,9 @@ pub async fn install(client: &kube::Client, documents: &[Value], way: Way) -> an
             wait_until_served(client, crd).await?;
         }
     }
-    if documents
-        .iter()
-        .any(|document| kind(document) == "ValidatingAdmissionPolicy" && name(document) == "operationjob.oarlock.dev")
-    {
-        wait_until_policy_refuses(client).await?;
+    let policies = documents.iter().filter(|document| kind(document) == "ValidatingAdmissionPolicy");
+    for (path, probe, words) in policies.filter_map(|policy| refused_by(name(policy))) {
+        wait_until_refused(client, path, &probe, words).await?;
     }
     Ok(())
 }
@@ -157,15 +155,31 @@ pub async fn wait_until_refused(client: &kube::Client, path: &str, object: &Valu
     bail!("an object that must be refused with {words:?} is not, after {IN_FORCE_WITHIN:?}: {last}")
 }
 
-async fn wait_until_policy_refuses(client: &kube::Client) -> anyhow::Result<()> {
-    let probe = json!({
-        "apiVersion": "apps.kusionstack.io/v1alpha1",
-        "kind": "OperationJob",
-        "metadata": {"name": "probe"},
-        "spec": {"action": "", "targets": [{"name": "probe"}]},
-    });
-    let path = "/apis/apps.kusionstack.io/v1alpha1/namespaces/default/operationjobs";
-    wait_until_refused(client, path, &probe, "spec.action: required").await
+/// What a policy refuses once it is in force, if it is one that is waited for: path, object and words of the refusal.
+fn refused_by(policy: &str) -> Option<(&'static str, Value, &'static str)> {
+    let object = |api_version: &str, kind: &str, spec: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "probe"}, "spec": spec});
+    Some(match policy {
+        "operationjob.oarlock.dev" => (
+            "/apis/apps.kusionstack.io/v1alpha1/namespaces/default/operationjobs",
+            object(
+                "apps.kusionstack.io/v1alpha1",
+                "OperationJob",
+                json!({"action": "", "targets": [{"name": "probe"}]}),
+            ),
+            "spec.action: required",
+        ),
+        "jobflow.oarlock.dev" => (
+            "/apis/api.practice.com/v1alpha1/namespaces/default/jobflows",
+            object("api.practice.com/v1alpha1", "JobFlow", json!({"flows": [{"name": ""}]})),
+            "spec.flows[0].name: required",
+        ),
+        "daemonjob.oarlock.dev" => (
+            "/apis/api.practice.com/v1alpha1/namespaces/default/daemonjobs",
+            object("api.practice.com/v1alpha1", "DaemonJob", json!({})),
+            "spec.template.spec.containers: give at least one",
+        ),
+        _ => return None,
+    })
 }
 
 /// `Established` is said a moment before the resource is served everywhere, so the resource itself is asked for too.

@@ -81,12 +81,13 @@ pub(crate) fn api_server(binaries: &Binaries, files: &Files<'_>, ports: Ports, o
     command
 }
 
-pub(crate) fn controller_manager(binaries: &Binaries, kubeconfig: &Path, controllers: &[&str]) -> Command {
+pub(crate) fn controller_manager(binaries: &Binaries, kubeconfig: &Path, options: &Options) -> Command {
     let mut command = Command::new(&binaries.kube_controller_manager);
     command
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .arg(format!("--controllers={}", controllers.join(",")))
+        .arg(format!("--controllers={}", options.controllers.join(",")))
         // Port 0 serves nothing; there is one of it, so nobody to elect.
-        .args(["--secure-port=0", "--leader-elect=false", "--use-service-account-credentials=false"]);
+        .args(["--secure-port=0", "--leader-elect=false", "--use-service-account-credentials=false"])
+        .args(&options.controller_manager_flags);
     command
 }

@@ -1,5 +1,5 @@
-//! What the repository cites exists: numbers of `docs/operationjob.md`, scenarios and properties by id, tests by name, and
-//! linked files. Nothing leads to a document that is not in the repository.
+//! What the repository cites exists: numbers of `docs/operationjob.md` and `docs/jobflow.md`, scenarios and properties by id,
+//! tests by name, and linked files. Nothing leads to a document that is not in the repository.
 
 #![cfg(test)]
 
@@ -10,6 +10,8 @@ use regex::Regex;
 
 /// The page that says how OperationJob behaves.
 const PAGE: &str = "docs/operationjob.md";
+/// The page that says how JobFlow, JobTemplate and DaemonJob behave.
+const FLOW_PAGE: &str = "docs/jobflow.md";
 /// Where scenarios are told in doc comments.
 const SCENARIOS: [&str; 2] = ["tests/src/scenarios", "host/core/tests"];
 /// An id of a scenario (A) or a property (S, L, R).
@@ -91,8 +93,8 @@ fn files() -> Vec<File> {
     files
 }
 
-fn page() -> Page {
-    Page::read(&std::fs::read_to_string(root().join(PAGE)).unwrap())
+fn page(path: &str) -> Page {
+    Page::read(&std::fs::read_to_string(root().join(path)).unwrap())
 }
 
 /// A reference may go over the end of a line, into the next line of the same comment.
@@ -100,10 +102,10 @@ fn unwrapped(text: &str) -> String {
     pattern(r"\n[ \t]*(?://[/!]?|#)?[ \t]*").replace_all(text, " ").into_owned()
 }
 
-/// The numbers that a file cites.
-fn cited(file: &File) -> Vec<String> {
+/// The numbers of a page that a file cites.
+fn cited(page: &str, file: &File) -> Vec<String> {
     let number = r"[0-9]+(?:\.[0-9]+)*";
-    let list = pattern(&format!(r"{}`?\)? ({number}(?:(?:, | and |, and | to ){number})*)", regex::escape(PAGE)));
+    let list = pattern(&format!(r"{}`?\)? ({number}(?:(?:, | and |, and | to ){number})*)", regex::escape(page)));
     let text = unwrapped(&file.text);
     let numbers = pattern(number);
     list.captures_iter(&text)
@@ -112,10 +114,10 @@ fn cited(file: &File) -> Vec<String> {
         .collect()
 }
 
-fn undefined_numbers(page: &Page, files: &[File]) -> Vec<String> {
+fn undefined_numbers((path, page): (&str, &Page), files: &[File]) -> Vec<String> {
     let undefined = |file: &File| {
-        let numbers = cited(file).into_iter().filter(|number| !page.numbers.contains_key(number));
-        numbers.map(|number| format!("{}: {PAGE} has no {number}", file.path)).collect::<Vec<_>>()
+        let numbers = cited(path, file).into_iter().filter(|number| !page.numbers.contains_key(number));
+        numbers.map(|number| format!("{}: {path} has no {number}", file.path)).collect::<Vec<_>>()
     };
     files.iter().flat_map(undefined).collect()
 }
@@ -139,13 +141,14 @@ fn undefined_ids(page: &Page, files: &[File]) -> Vec<String> {
     files.iter().filter(|file| file.is(&[".rs"])).flat_map(undefined).collect()
 }
 
-/// References to what is not in the repository, or in another form than `docs/operationjob.md 3.7`.
+/// References to what is not in the repository, or in another form than `docs/operationjob.md 3.7` and
+/// `docs/jobflow.md 2.3`.
 fn foreign(files: &[File]) -> Vec<String> {
     let forms = [
         r"\bspec/[a-z]+\.md",
         r"\bshared/[a-z_]+/[a-z_.-]+\.md",
         r"(?i)\bspec(?:ification)?,? (?:§|section\b)",
-        r"\bdocs/operationjob\.md`?,? (?:§|section\b)",
+        r"\bdocs/(?:operationjob|jobflow)\.md`?,? (?:§|section\b)",
     ];
     let forms = forms.map(pattern);
     let found = |file: &File| {
@@ -206,14 +209,17 @@ fn none(wrong: &[String]) {
 #[test]
 fn every_number_that_is_cited_is_defined() {
     let files = files();
-    none(&undefined_numbers(&page(), &files));
-    assert!(files.iter().any(|file| file.is(&[".rs"]) && !cited(file).is_empty()), "no source cites {PAGE}");
+    for path in [PAGE, FLOW_PAGE] {
+        none(&undefined_numbers((path, &page(path)), &files));
+        let mut sources = files.iter().filter(|file| file.is(&[".rs"]));
+        assert!(sources.any(|file| !cited(path, file).is_empty()), "no source cites {path}");
+    }
 }
 
 #[test]
 fn every_scenario_and_property_that_is_named_is_defined() {
     let files = files();
-    none(&undefined_ids(&page(), &files));
+    none(&undefined_ids(&page(PAGE), &files));
     let told = files.iter().filter(|file| file.path.starts_with(SCENARIOS[0]));
     assert!(told.flat_map(named).any(|id| id == "A14"), "the scenarios name no ids, or are no longer in {SCENARIOS:?}");
 }
@@ -232,12 +238,12 @@ fn every_relative_link_leads_to_a_file() {
 
 #[test]
 fn every_test_that_the_page_names_exists() {
-    none(&unknown_tests(&page(), &files()));
+    none(&unknown_tests(&page(PAGE), &files()));
 }
 
 #[test]
 fn the_page_defines_everything_once_and_leaves_no_scenario_out() {
-    let page = page();
+    let page = page(PAGE);
     let twice = page.numbers.iter().chain(&page.ids).filter(|(_, times)| **times > 1);
     none(&twice.map(|(what, times)| format!("{PAGE}: {what} is defined {times} times")).collect::<Vec<_>>());
     let series = |letter: char, last: usize| (1..=last).map(move |number| format!("{letter}{number}"));
@@ -251,7 +257,7 @@ fn a_number_that_the_page_does_not_have_is_found_over_the_end_of_a_line_too() {
     let page = Page::read("## 3 Rounds\n### 3.7 Calls\n- **3.7.2** Text.\n");
     let text =
         "//! Source: docs/operationjob.md 3, 3.7 and\n//! 3.8. Two.\n// docs/operationjob.md\n    /// 3.7.2, 3.7.3.\n";
-    let wrong = undefined_numbers(&page, &[File::new("a.rs", text)]);
+    let wrong = undefined_numbers((PAGE, &page), &[File::new("a.rs", text)]);
     assert_eq!(wrong, ["a.rs: docs/operationjob.md has no 3.8", "a.rs: docs/operationjob.md has no 3.7.3"]);
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::flows::arguments::Flows;
+
 /// Measures the host.
 #[derive(Debug, Parser)]
 pub(crate) struct Arguments {
@@ -22,6 +24,18 @@ pub(crate) enum What {
     },
     /// A host process at work, in one of several scenarios
     Operations(Operations),
+    /// JobFlows and DaemonJobs beside a bare client that makes the same creates
+    Flows(Flows),
+    /// The bare client that `flows` starts
+    #[command(hide = true)]
+    BareFlows {
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        #[arg(long)]
+        namespace: String,
+        #[arg(long)]
+        file: PathBuf,
+    },
     /// The bare client that `operations` starts
     #[command(hide = true)]
     Bare {

@@ -22,7 +22,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use crate::arguments::Mode;
 
 /// Requests in flight, of all kinds together: as many as the host may have.
-const IN_FLIGHT: usize = 32;
+pub(crate) const IN_FLIGHT: usize = 32;
 /// What the host holds an origin with.
 const FINALIZER: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
 const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";
@@ -82,7 +82,7 @@ pub(crate) async fn run(client: Client, namespace: &str, mode: Mode) -> anyhow::
 }
 
 /// Whoever started it may have ended meanwhile; then it ends too.
-async fn say_and_wait(word: &str, input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
+pub(crate) async fn say_and_wait(word: &str, input: &mut Lines<BufReader<Stdin>>) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{word}").context("nobody listens any more")?;
     input.next_line().await?.map(drop).context("nobody listens any more")
 }

@@ -78,6 +78,14 @@ pub(crate) async fn manifests() -> anyhow::Result<Vec<serde_json::Value>> {
     install::documents(&String::from_utf8(printed.stdout)?)
 }
 
+/// What `oarlock manifests --flows` prints.
+pub(crate) async fn manifests_with_flows() -> anyhow::Result<Vec<serde_json::Value>> {
+    let printed = Command::new(binary()?).args(["manifests", "--flows"]).output().await;
+    let printed = printed.context("cannot run `oarlock manifests --flows`")?;
+    anyhow::ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    install::documents(&String::from_utf8(printed.stdout)?)
+}
+
 /// What `oarlock manifests` prints for the grants of these plugins.
 pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_json::Value>> {
     let file = std::env::temp_dir().join(format!("oarlock-bench-{}.grants.yaml", std::process::id()));
@@ -230,8 +238,19 @@ impl BareProcess {
     /// # Errors
     /// If it does not become ready.
     pub(crate) async fn start(kubeconfig: &Path, namespace: &str, mode: Mode) -> anyhow::Result<Self> {
+        Self::start_with(kubeconfig, ["bare", "--namespace", namespace, "--mode", mode.word()]).await
+    }
+
+    /// Starts this program with these arguments, which make it a bare client.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub(crate) async fn start_with<'a>(
+        kubeconfig: &Path,
+        arguments: impl IntoIterator<Item = &'a str>,
+    ) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["bare", "--namespace", namespace, "--mode", mode.word()])
+            .args(arguments)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .stdin(Stdio::piped())

@@ -16,7 +16,11 @@ const IN_FLIGHT: usize = 32;
 /// Objects in a page.
 const PAGE: u32 = 500;
 /// What a scenario leaves behind; owners before what they own.
-const KINDS: [(&str, &str, &str); 8] = [
+const KINDS: [(&str, &str, &str); 12] = [
+    ("api.practice.com", "v1alpha1", "JobFlow"),
+    ("api.practice.com", "v1alpha1", "DaemonJob"),
+    ("oarlock.dev", "v1alpha1", "JobRecord"),
+    ("batch", "v1", "Job"),
     ("apps.kusionstack.io", "v1alpha1", "OperationJob"),
     ("oarlock.dev", "v1alpha1", "OperationRecord"),
     ("apps.kusionstack.io", "v1alpha1", "CollaSet"),

@@ -12,7 +12,7 @@ use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
 
 use crate::arguments::On;
-use crate::children::{Dropped, manifests, manifests_for};
+use crate::children::{Dropped, manifests, manifests_for, manifests_with_flows};
 use crate::requests::Request;
 use crate::served_sim::ServedSim;
 
@@ -45,6 +45,38 @@ impl Ground {
     /// If it cannot be started or furnished.
     pub(crate) async fn for_contenders(on: On) -> anyhow::Result<Self> {
         Self::start(on, Audit::RequestsOf(vec![Account::Host])).await
+    }
+
+    /// One for JobFlows and DaemonJobs: a real one runs the controllers of Jobs.
+    ///
+    /// # Errors
+    /// If it cannot be started or furnished.
+    pub(crate) async fn for_flows(on: On) -> anyhow::Result<Self> {
+        let controllers = vec![
+            control_plane::JOB,
+            control_plane::TTL_AFTER_FINISHED,
+            control_plane::GARBAGE_COLLECTOR,
+            control_plane::POD_GARBAGE_COLLECTOR,
+            control_plane::NAMESPACE,
+        ];
+        // With its own limits the controller manager would be what is measured.
+        let flags = ["--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-job-syncs=20"];
+        let ground = match on {
+            On::Sim => Self::start(on, Audit::Off).await?,
+            On::Real => {
+                let options = control_plane::Options {
+                    durable_store: true,
+                    audit: Audit::RequestsOf(vec![Account::Host]),
+                    controllers,
+                    controller_manager_flags: flags.map(str::to_owned).into(),
+                    ..control_plane::Options::default()
+                };
+                Self::Real(Arc::new(control_plane::start(options).await?))
+            }
+        };
+        let way = if on == On::Real { Way::Apply } else { Way::CreateMissing };
+        install::install(&ground.client(Account::Admin).await?, &manifests_with_flows().await?, way).await?;
+        Ok(ground)
     }
 
     /// Installs what the grants of these plugins need besides.

@@ -7,7 +7,7 @@ use clap::Parser as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
 
-use crate::arguments::{Arguments, Mode, Operations, Scenario, What};
+use crate::arguments::{Arguments, Operations, Scenario, What};
 
 mod age;
 mod arguments;
@@ -18,6 +18,7 @@ mod children;
 mod cleanup;
 mod crowd;
 mod deadline;
+mod flows;
 mod goals;
 mod ground;
 mod ideal;
@@ -62,8 +63,17 @@ fn main() -> anyhow::Result<()> {
             let figures = runtime.block_on(operations(&asked))?;
             (figures, asked.common.json)
         }
+        What::Flows(asked) => {
+            let components = asked.common.plugins_from.clone().unwrap_or_else(components);
+            let figures = runtime.block_on(flows::run(&asked, &components))?;
+            println!("{}", table::operations(&figures));
+            (figures, asked.common.json)
+        }
         What::Bare { kubeconfig, namespace, mode } => {
-            return runtime.block_on(bare_client(kubeconfig, &namespace, mode));
+            return runtime.block_on(async { bare::run(client(kubeconfig).await?, &namespace, mode).await });
+        }
+        What::BareFlows { kubeconfig, namespace, file } => {
+            return runtime.block_on(async { flows::bare::run(client(kubeconfig).await?, &namespace, &file).await });
         }
     };
     if let Some(file) = json {
@@ -104,11 +114,12 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
     Ok(Value::Array(all))
 }
 
-async fn bare_client(kubeconfig: PathBuf, namespace: &str, mode: Mode) -> anyhow::Result<()> {
+/// The client of a bare client, which sees every answer.
+async fn client(kubeconfig: PathBuf) -> anyhow::Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    bare::run(kube::Client::try_from(config)?, namespace, mode).await
+    Ok(kube::Client::try_from(config)?)
 }
 
 /// Where `cargo xtask plugins` leaves components.

@@ -71,6 +71,15 @@ pub(crate) fn by_kind(requests: &[Request], targets: usize) -> Value {
     counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
 }
 
+/// How many requests of each verb and resource there were per target, reads too; watches and the lease apart.
+pub(crate) fn by_verb(requests: &[Request], targets: usize) -> Value {
+    let mut counts = BTreeMap::<String, usize>::new();
+    for Request { verb, resource, .. } in requests.iter().filter(|one| !one.is_lease() && one.verb != "watch") {
+        *counts.entry(format!("{verb} {resource}")).or_default() += 1;
+    }
+    counts.into_iter().map(|(kind, n)| (kind, json!(round(as_f64(n) / as_f64(targets))))).collect()
+}
+
 /// How many of a hundred writes were refused as conflicts; events are not among them.
 pub(crate) fn conflicts_percent(requests: &[Request]) -> f64 {
     let checked = || requests.iter().filter(|request| request.is_write() && request.resource != "events");

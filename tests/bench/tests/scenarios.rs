@@ -42,6 +42,30 @@ fn components() -> PathBuf {
     folder.unwrap_or_else(|| target().join("wasm32-wasip2").join("release"))
 }
 
+#[test]
+fn flows_are_measured_beside_a_bare_client() {
+    let bench = Path::new(env!("CARGO_BIN_EXE_bench"));
+    let host = std::env::var_os("OARLOCK_BINARY").map_or_else(|| bench.with_file_name("oarlock"), PathBuf::from);
+    let json = Path::new(env!("CARGO_TARGET_TMPDIR")).join("flows.json");
+    let mut command = Command::new(bench);
+    command.args(["flows", "--on", "sim", "--measure", "plans,daemon,wide,crowd", "--rounds", "1"]);
+    command.args(["--nodes", "12", "--large", "300", "--steps", "8", "--flows", "3"]);
+    command.arg("--json").arg(&json).arg("--plugins-from").arg(components()).env("OARLOCK_BINARY", host);
+    let ended = command.output().unwrap();
+    let (shown, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{shown}\n{said}");
+    let all: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let runs = all.get("runs").and_then(Value::as_array).unwrap();
+    assert_eq!(runs.len(), 5, "{shown}");
+    for goal in runs.iter().flat_map(|run| run.get("goals").and_then(Value::as_array).unwrap()) {
+        assert!(!goal["reached"].is_null(), "{goal} was not measured:\n{shown}");
+    }
+    for run in runs.iter().skip(2) {
+        let creates = &run["spread"]["host"]["requests"]["create jobs"]["median"];
+        assert_eq!(creates, 1.0, "{shown}");
+    }
+}
+
 fn count(figures: &Value, name: &str) -> f64 {
     let median = figures.get(name).and_then(|figure| figure.get("median")?.as_f64());
     assert!(median.is_some(), "{name} is missing in {figures}");

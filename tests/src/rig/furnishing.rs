@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use kube::Client;
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
+use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, flow_manifests, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
@@ -35,7 +35,9 @@ pub async fn published(components: &[Vec<u8>], grants: &str) -> anyhow::Result<P
 /// If it cannot be built or started: that is a failure, never a skip.
 pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<ControlPlane>> {
     let plane = control_plane::start(options).await?;
-    furnish(&plane.client(Account::Admin).await?, Way::Apply).await?;
+    let client = plane.client(Account::Admin).await?;
+    furnish(&client, Way::Apply).await?;
+    furnish_flows(&client, Way::Apply).await?;
     Ok(Arc::new(plane))
 }
 
@@ -55,6 +57,11 @@ pub(super) async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
         }
     }
     install::install(client, &documents, way).await
+}
+
+/// Installs what JobFlow, JobTemplate and DaemonJob need.
+pub(crate) async fn furnish_flows(client: &Client, way: Way) -> anyhow::Result<()> {
+    install::install(client, &install::documents(&flow_manifests())?, way).await
 }
 
 /// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.

@@ -44,7 +44,8 @@ pub(crate) struct Bench {
     /// What to measure
     #[arg(value_enum)]
     pub(crate) subject: Subject,
-    /// What happens while the host is measured; only for `operations`, as everything below but --json
+    /// What happens while the host is measured; only for `operations`, as everything below but --rounds, --on, --json and what is
+    /// said to be for `flows`
     #[arg(long, value_enum)]
     pub(crate) scenario: Option<Scenario>,
     /// How targets are replaced; each scenario has its own default
@@ -70,6 +71,15 @@ pub(crate) struct Bench {
     /// `checks` run on both
     #[arg(long, value_enum)]
     pub(crate) on: Option<Ground>,
+    /// What `flows` measures; by default everything, one after the other
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) measure: Vec<Measure>,
+    /// For `flows`: nodes of the DaemonJob; by default 1,000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) nodes: Option<u32>,
+    /// For `flows`: nodes of the large DaemonJob; by default 5,000
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) large: Option<u32>,
     /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -86,17 +96,38 @@ Examples:
   cargo xtask bench operations --scenario reboots                 100 and 1,000 nodes, a tenth at once, with and without kills
   cargo xtask bench operations --scenario checks --targets 100    a check of a second on each of 100 nodes
   cargo xtask bench operations --scenario crowd --on sim          a hundred jobs of a hundred targets, on the in-memory API
+  cargo xtask bench flows                                         JobFlows and DaemonJobs beside a bare client, their goals beside them
+  cargo xtask bench flows --measure daemon,large --rounds 1       1,000 nodes, and 5,000 beside them
   cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
 
 Figures are printed, some beside their goals, and never judged. What each means is said below its table. Nothing else should run meanwhile.";
 
-/// The two benches.
+/// The benches.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Subject {
     /// Calls of a plugin: fresh and warm, small and large pods
     Plugins,
     /// A host process at work, in one of several scenarios
     Operations,
+    /// JobFlows and DaemonJobs, beside a bare client that makes the same creates
+    Flows,
+}
+
+/// What is measured of JobFlows and DaemonJobs.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Measure {
+    /// CPU of one plan at 200 and at 5,000 units, without a cluster
+    Plans,
+    /// A DaemonJob on 1,000 nodes
+    Daemon,
+    /// A flow of 200 steps, 199 of them roots
+    Wide,
+    /// 50 flows of ten steps that follow one another
+    Crowd,
+    /// Four flows of 25 steps that follow one another: from a decision to the create that it calls for
+    Chain,
+    /// A DaemonJob on 5,000 nodes, beside the smaller one; then memory, and what heartbeats cost
+    Large,
 }
 
 /// What happens while the host is measured.
@@ -175,6 +206,10 @@ impl Bench {
         option("failure", self.failure.as_ref().map(word));
         option("parallelism", self.parallelism.map(|count| count.to_string()));
         option("kill-every", self.kill_every.map(|seconds| seconds.to_string()));
+        let measures: Vec<String> = self.measure.iter().map(word).collect();
+        option("measure", Some(measures.join(",")).filter(|all| !all.is_empty()));
+        option("nodes", self.nodes.map(|count| count.to_string()));
+        option("large", self.large.map(|count| count.to_string()));
         option("on", self.on.as_ref().map(word));
         words
     }

@@ -1,0 +1,182 @@
+//! What is refused, in which words.
+
+use http::Method;
+use kube::Client;
+use oarlock_bed::install::{self, Way};
+use serde_json::{Value, json};
+
+use crate::server::{changed, create, daemon, flow, job, object, path, send, step};
+
+/// A flow of these steps must be refused by its policy with a message that ends like this.
+async fn refuses(client: &Client, spec: &Value, words: &str) {
+    let (code, message) = flow(client, "refused", spec).await.expect_err(words);
+    let policy = "ValidatingAdmissionPolicy 'jobflow.oarlock.dev' with binding 'jobflow.oarlock.dev' denied request: ";
+    assert!(code == 422 && message.ends_with(&format!("{policy}{words}")), "{code} {message}\nis not\n{words}");
+}
+
+pub(crate) async fn a_bad_name_of_a_step_is_refused_by_name(client: &Client) {
+    let rule = "must be 1 to 63 of a-z, 0-9, \"-\" and \".\", with alphanumeric ends";
+    let long = "x".repeat(64);
+    for bad in ["Build", "a_b", "-a", "a-", "a/b", long.as_str()] {
+        let words = format!("spec.flows[1].name: \"{bad}\" {rule}");
+        refuses(client, &json!({"flows": [step("a", &[]), step(bad, &[])]}), &words).await;
+        let words = format!("spec.finally[0].name: \"{bad}\" {rule}");
+        refuses(client, &json!({"flows": [step("a", &[])], "finally": [step(bad, &[])]}), &words).await;
+    }
+    let required = "spec.flows[0].name: required; give the step a name of its own";
+    for none in [json!(""), Value::Null] {
+        refuses(client, &json!({"flows": [changed(step("a", &[]), json!({"name": none}))]}), required).await;
+    }
+    let twice = "step \"a\": another step has this name; rename one of them";
+    refuses(client, &json!({"flows": [step("a", &[]), step("b", &[]), step("a", &[])]}), twice).await;
+    refuses(client, &json!({"flows": [step("a", &[])], "finally": [step("a", &[])]}), twice).await;
+    let mut many = (0..200).map(|index| step(&format!("s-{index}"), &[])).collect::<Vec<_>>();
+    many.push(step("s-7", &[]));
+    let (_, message) = flow(client, "refused", &json!({"flows": many})).await.unwrap_err();
+    assert!(message.contains("s-7 already exists"), "{message}");
+}
+
+pub(crate) async fn a_bad_dependency_is_refused_by_step(client: &Client) {
+    let cases = [
+        (
+            step("b", &["a", "job2"]),
+            "step \"b\": depends on \"job2\", which is no step; add that step to flows or take it out of the dependencies",
+        ),
+        (step("b", &["a", "b"]), "step \"b\": depends on itself; take it out of its dependencies"),
+        (
+            step("b", &["end"]),
+            "step \"b\": depends on \"end\", a step of finally, which runs after flows; move that step to flows or take it out of the dependencies",
+        ),
+    ];
+    for (bad, words) in cases {
+        refuses(client, &json!({"flows": [step("a", &[]), bad], "finally": [step("end", &[])]}), words).await;
+    }
+}
+
+pub(crate) async fn a_step_without_one_kind_of_work_is_refused(client: &Client) {
+    let none = "step \"a\": has no work; give it a jobTemplate with containers, a jobTemplateRef or an operation";
+    let half = [
+        json!({}),
+        json!({"jobTemplate": {}, "jobTemplateRef": ""}),
+        json!({"jobTemplate": {"template": {"metadata": {}, "spec": {"containers": null}}}}),
+        json!({"jobTemplate": {"template": {"spec": {"containers": []}}}}),
+    ];
+    for work in half {
+        let bare = changed(json!({"name": "a"}), work);
+        refuses(client, &json!({"flows": [bare]}), none).await;
+        refuses(client, &json!({"flows": [], "finally": [bare]}), none).await;
+    }
+    let two = "step \"a\": has an operation and a Job; keep one of operation, jobTemplateRef and jobTemplate";
+    for work in [json!({"jobTemplate": job()}), json!({"jobTemplateRef": "t"})] {
+        let both = changed(json!({"name": "a", "operation": {"action": "reboot"}}), work);
+        refuses(client, &json!({"flows": [both]}), two).await;
+    }
+}
+
+pub(crate) async fn fields_that_do_not_fit_together_are_refused(client: &Client) {
+    let operation = json!({"name": "b", "operation": {"action": "reboot"}, "shareVolumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let cases = [
+        (operation, "step \"b\": an operation mounts no volumes; take out shareVolumeMounts"),
+        (
+            changed(step("b", &[]), json!({"overrides": {"parallelism": 2}})),
+            "step \"b\": overrides is for a jobTemplateRef; change jobTemplate itself, or give jobTemplateRef",
+        ),
+        (
+            changed(step("b", &[]), json!({"when": "failure"})),
+            "step \"b\": \"when: failure\" needs dependencies; name the steps that may fail, or move the step to finally",
+        ),
+    ];
+    for (bad, words) in cases {
+        refuses(client, &json!({"flows": [step("a", &[]), bad]}), words).await;
+    }
+    let words = "step \"end\": steps of finally have no dependencies; take them out, or move the step to flows";
+    refuses(client, &json!({"flows": [step("a", &[])], "finally": [step("end", &["a"])]}), words).await;
+}
+
+pub(crate) async fn too_much_of_anything_is_refused(client: &Client) {
+    let many = (0..500).map(|index| step(&format!("s-{index}"), &[])).collect::<Vec<_>>();
+    let words = "spec.flows: at most 500 steps with those of finally, and there are 501; split the flow";
+    refuses(client, &json!({"flows": many, "finally": [step("end", &[])]}), words).await;
+    let names = (0..101).map(|index| format!("s-{index}")).collect::<Vec<_>>();
+    let mut flows = names.iter().map(|name| step(name, &[])).collect::<Vec<_>>();
+    flows.push(step("join", &names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let words = "step \"join\": at most 100 dependencies, and there are 101; put a step between them";
+    refuses(client, &json!({"flows": flows}), words).await;
+    for (fields, field) in [
+        (json!({"timeoutSeconds": -5}), "spec.flows[0].timeoutSeconds"),
+        (json!({"timeoutSeconds": 0}), "spec.flows[0].timeoutSeconds"),
+        (json!({"retryPolicy": {"limit": -1}}), "spec.flows[0].retryPolicy.limit"),
+        (json!({"when": "never"}), "spec.flows[0].when"),
+    ] {
+        let spec = json!({"flows": [changed(step("a", &[]), fields)]});
+        let (code, message) = flow(client, "refused", &spec).await.unwrap_err();
+        assert!(code == 422 && message.contains(field), "{code} {message}");
+    }
+    let (code, message) = flow(client, "refused", &json!({"flows": [], "timeoutSeconds": -1})).await.unwrap_err();
+    assert!(code == 422 && message.contains("spec.timeoutSeconds"), "{code} {message}");
+}
+
+pub(crate) async fn wrong_numbers_of_a_daemon_job_are_refused(client: &Client) {
+    let with = |fields: Value| changed(job(), fields);
+    let limit = |value: &Value| with(json!({"rollout": {"failurePolicy": {"type": "Continue", "maxFailures": value}}}));
+    let no_container = "spec.template.spec.containers: give at least one container";
+    let mut cases = vec![
+        (json!({}), no_container.to_owned()),
+        (json!({"template": {"spec": {"containers": null}}}), no_container.to_owned()),
+        (
+            with(json!({"manualSelector": true})),
+            "spec.manualSelector: must not be true, because the Jobs would count each other's pods; take it out".to_owned(),
+        ),
+        (
+            with(json!({"rollout": {"newNodePolicy": "Run"}, "cleanup": {"ttlSeconds": 0}})),
+            "spec.cleanup.ttlSeconds: not with spec.rollout.newNodePolicy Run, which waits for nodes to come; take one of them out".to_owned(),
+        ),
+        (with(json!({"rollout": {"nodeTimeoutSeconds": 0}})), "should be greater than or equal to 1".to_owned()),
+        (with(json!({"rollout": {"nodeTimeoutSeconds": -7}})), "should be greater than or equal to 1".to_owned()),
+    ];
+    for bad in [json!("150%"), json!(-1), json!("x"), json!("101%"), json!("-5%"), json!("5")] {
+        let rule = format!("must be an integer >= 0 or 0% to 100%, and is {}", bad.to_string().trim_matches('"'));
+        cases.push((with(json!({"rollout": {"concurrency": bad}})), format!("spec.rollout.concurrency: {rule}")));
+        cases.push((limit(&bad), format!("spec.rollout.failurePolicy.maxFailures: {rule}")));
+    }
+    for (spec, words) in cases {
+        let (code, message) = daemon(client, "refused", &spec).await.expect_err(&words);
+        assert!(code == 422 && message.ends_with(&words), "{code} {message}\nis not\n{words}");
+    }
+    for (index, good) in [json!(0), json!("0%"), json!("100%"), json!(7), json!("33%")].into_iter().enumerate() {
+        let rollout = json!({"rollout": {"concurrency": good, "failurePolicy": {"maxFailures": good}}});
+        daemon(client, &format!("good-{index}"), &with(rollout)).await.unwrap();
+    }
+}
+
+pub(crate) async fn an_operation_needs_the_right_to_create_operation_jobs(client: &Client) {
+    let roles = "apiVersion: rbac.authorization.k8s.io/v1\n\
+                 kind: Role\n\
+                 metadata: {name: flows-only, namespace: default}\n\
+                 rules: [{apiGroups: [api.practice.com], resources: [jobflows], verbs: [create]}]\n\
+                 ---\n\
+                 apiVersion: rbac.authorization.k8s.io/v1\n\
+                 kind: RoleBinding\n\
+                 metadata: {name: flows-only, namespace: default}\n\
+                 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: flows-only}\n\
+                 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]\n";
+    install::install(client, &install::documents(roles).unwrap(), Way::CreateMissing).await.unwrap();
+    let operation = json!({"action": "reboot", "targetKind": "Node", "targets": [{"name": "n7"}]});
+    let spec = json!({"flows": [step("a", &[]), {"name": "b", "dependencies": ["a"], "operation": operation}]});
+    let asked = object("JobFlow", "operates", &spec);
+    // A real server knows the role a moment later: it is asked until it does.
+    let refusal = loop {
+        let refusal = send(client, Some("ann"), Method::POST, &path("jobflows"), &asked).await.unwrap_err();
+        if !refusal.1.contains("cannot create resource") {
+            break refusal;
+        }
+    };
+    assert_eq!(refusal.0, 403);
+    let words = "step \"b\": operation is only for who may create operationjobs of apps.kusionstack.io in this namespace; ask for \
+                 that right, or take the step out";
+    assert!(refusal.1.ends_with(words), "{}", refusal.1);
+    let plain = object("JobFlow", "of-ann", &json!({"flows": [step("a", &[])]}));
+    send(client, Some("ann"), Method::POST, &path("jobflows"), &plain).await.unwrap();
+    let stored = create(client, "jobflows", &asked).await.unwrap();
+    assert_eq!(stored["spec"]["flows"][1]["operation"], operation);
+}
