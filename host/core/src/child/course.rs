@@ -127,7 +127,7 @@ pub fn follow(
     take(unit, child);
     match child.progress.end(now) {
         Ok(ended) if ended.well => succeed(unit, ended, now),
-        Ok(ended) => judge_failure(unit, child, ended, memory, rules, (plan, now)),
+        Ok(ended) => judge_failure(unit, (child, ended), memory, rules, (plan, now)),
         Err(_) if child.disowned => {
             let message = format!("{} is there without its owner reference; put that back, or delete it", child.name);
             unit.set(UnitState::Blocked, "NameConflict", &message);
@@ -170,8 +170,7 @@ fn succeed(unit: &mut Unit, ended: &Ended, now: Timestamp) {
 /// A failed Job is judged once its pods were listed.
 fn judge_failure(
     unit: &mut Unit,
-    child: &Arc<ChildView>,
-    ended: &Ended,
+    (child, ended): (&Arc<ChildView>, &Ended),
     memory: &Memory,
     rules: &RetryRules,
     (plan, now): (&mut ParentPlan, Timestamp),
@@ -262,8 +261,7 @@ fn go_on(unit: &mut Unit, child: &Arc<ChildView>, rules: &RetryRules, (plan, now
 pub fn start(
     unit: &mut Unit,
     built: Result<Built, Cause>,
-    parent: &Parent,
-    memory: &Memory,
+    (parent, memory): (&Parent, &Memory),
     (plan, now): (&mut ParentPlan, Timestamp),
     is_unit: impl Fn(&str) -> bool,
 ) {

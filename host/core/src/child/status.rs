@@ -149,7 +149,7 @@ fn job_status_list(from: StatusInput<'_>) -> (Map<String, Value>, usize) {
         };
         values.push((rank, key, value.unwrap_or_else(|| json!({}))));
     }
-    let size = |values: &[(u8, String, Value)]| values.iter().map(|value| bytes_of(value)).sum::<usize>();
+    let size = |values: &[(u8, String, Value)]| values.iter().map(bytes_of).sum::<usize>();
     if size(&values) > LIST {
         values.iter_mut().for_each(|(_, _, value)| *value = counters(value));
     }

@@ -128,8 +128,8 @@ impl Round<'_> {
         let is_eligible = |node: &NodeView| {
             !self.spec.excluded.contains(&node.name)
                 && node.matches(self.spec.selector)
-                && !(self.spec.skip_cordoned && node.cordoned)
-                && !(self.spec.taints == Taints::Respect && node.repels(pod))
+                && (!self.spec.skip_cordoned || !node.cordoned)
+                && (self.spec.taints != Taints::Respect || !node.repels(pod))
                 && node.admits(pod)
         };
         let nodes = self.observed.nodes.values().filter(|node| is_eligible(node));
@@ -241,7 +241,8 @@ impl Round<'_> {
             let (built, creates) = (self.build(&unit.name), plan.creates.len());
             // No retry takes the name of another node's Job.
             let is_node = |name: &str| self.observed.nodes.contains_key(name);
-            start(unit, built, self.observed.parent, self.observed.memory, (plan, self.now), is_node);
+            let of = (self.observed.parent, self.observed.memory);
+            start(unit, built, of, (plan, self.now), is_node);
             // One that cannot be created holds no slot.
             used += usize::from(!retries && plan.creates.len() > creates);
         }

@@ -1,5 +1,7 @@
 //! The graph of steps: an order for it, or its cycles. Without recursion: chains of 500 steps are allowed.
 
+#![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
+
 use std::collections::BTreeSet;
 
 /// Most cycles that are told.

@@ -1,5 +1,7 @@
 //! One pass over a JobFlow: every step is judged on its own. Source: docs/jobflow.md 2.
 
+#![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
+
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::Timestamp;
@@ -343,7 +345,7 @@ impl Round<'_> {
         let unit = &mut units[index];
         let built = self.build(step, unit);
         let is_step = |name: &str| name != step.name && self.names.contains_key(name);
-        start(unit, built, parent, memory, (plan, self.now), is_step);
+        start(unit, built, (parent, memory), (plan, self.now), is_step);
     }
 
     fn build(&self, step: &Step<'_>, unit: &Unit) -> Result<Built, Cause> {
