@@ -1,5 +1,7 @@
 //! DaemonJobs: one Job for each node of a set, so many at once, and nodes that come, go and are not Ready.
 
+#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
+
 use std::collections::BTreeSet;
 
 use anyhow::ensure;

@@ -1,5 +1,7 @@
 //! JobFlows: steps in their order, failures and what follows them, times to live, and hosts that end meanwhile.
 
+#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
+
 use std::time::Duration;
 
 use anyhow::ensure;

@@ -83,10 +83,10 @@ pub(crate) async fn run(client: Client, namespace: &str, file: &Path) -> anyhow:
             flying.push(Box::pin(create(client.clone(), namespace.to_owned(), body)));
         }
         tokio::select! {
-            event = events.next() => if let Event::Apply(job) = event.context("the watch ended")?? {
-                if is_decided(&job) {
-                    work.decided(&job.name_any());
-                }
+            event = events.next() => if let Event::Apply(job) = event.context("the watch ended")??
+                && is_decided(&job)
+            {
+                work.decided(&job.name_any());
             },
             Some(outcome) = flying.next(), if !flying.is_empty() => outcome?,
         }
