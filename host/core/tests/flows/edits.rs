@@ -37,7 +37,7 @@ fn a_step_that_is_removed_counts_no_more_and_its_child_stays() {
     stage.fail("b");
     stage.edit("/flows", json!([step("a", &[], json!({}))]));
     stage.settle();
-    assert_eq!((stage.state(), stage.objects.len(), stage.memory.units.len()), ("Running", 2, 1));
+    assert_eq!((stage.state(), stage.objects.len(), stage.memory.units.len()), ("Pending", 2, 1));
     stage.succeed("a");
     assert_eq!((stage.state(), stage.parent.status["progress"].as_str()), ("Succeed", Some("1/1")));
     stage.edit("/flows", json!([step("a", &[], json!({})), step("b", &[], json!({}))]));

@@ -233,7 +233,7 @@ fn a_retry_while_finally_runs_after_the_timeout_gives_the_flow_its_time_again() 
     stage.pass(60);
     assert_eq!(stage.state_of("z"), UnitState::Pending);
     stage.retry("1");
-    assert_eq!((stage.child_of("a").as_str(), stage.state()), ("f-a-r1", "Running"));
+    assert_eq!((stage.child_of("a").as_str(), stage.state()), ("f-a-r1", "Pending"));
 }
 
 #[test]

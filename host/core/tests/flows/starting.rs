@@ -16,7 +16,7 @@ fn five_steps_run_in_the_order_of_their_dependencies() {
     let mut stage = Stage::flow(plain(&steps));
     stage.settle();
     assert_eq!(stage.started(), ["j1", "j4"]);
-    assert_eq!((stage.state(), stage.condition("Progressing").as_str()), ("Running", "True/Working"));
+    assert_eq!((stage.state(), stage.condition("Progressing").as_str()), ("Pending", "True/Working"));
     stage.succeed("j1");
     assert_eq!(stage.started(), ["j1", "j4", "j2"]);
     stage.succeed("j4");
@@ -30,14 +30,14 @@ fn five_steps_run_in_the_order_of_their_dependencies() {
 }
 
 #[test]
-fn a_flow_is_pending_until_a_unit_has_a_child() {
+fn a_flow_is_pending_until_a_unit_runs() {
     let mut stage = Stage::flow(plain(&[("a", &[])]));
     stage.round();
     assert_eq!(stage.state(), "Pending");
     stage.round();
-    assert_eq!((stage.state(), stage.state_of("a")), ("Running", UnitState::Pending));
+    assert_eq!((stage.state(), stage.state_of("a")), ("Pending", UnitState::Pending));
     stage.run("a");
-    assert_eq!(stage.state_of("a"), UnitState::Running);
+    assert_eq!((stage.state(), stage.state_of("a")), ("Running", UnitState::Running));
     assert!(stage.parent.status["jobStatusList"]["f-a/ns"]["active"] == 1);
 }
 
@@ -104,7 +104,7 @@ fn a_cycle_is_spelled_and_nothing_runs_until_an_edit() {
     );
     stage.edit("/flows/2/dependencies", json!([]));
     stage.settle();
-    assert_eq!((stage.condition("Valid").as_str(), stage.state()), ("True/Accepted", "Running"));
+    assert_eq!((stage.condition("Valid").as_str(), stage.state()), ("True/Accepted", "Pending"));
     assert_eq!(stage.started(), ["a", "free"]);
     assert!(stage.parent.status.get("completionTime").is_none());
 }
