@@ -53,7 +53,10 @@ fn wrong(line: &str) -> Option<String> {
             }
         }
         let flag = word.strip_prefix("--").map(|flag| flag.split(['=', ',', ')', '.', ']']).next().unwrap_or(flag));
-        let knows = |flag: &str| command.get_arguments().any(|argument| argument.get_long() == Some(flag));
+        let knows = |flag: &str| {
+            let aliases = |argument: &clap::Arg| argument.get_visible_aliases().is_some_and(|all| all.contains(&flag));
+            command.get_arguments().any(|argument| argument.get_long() == Some(flag) || aliases(argument))
+        };
         if let Some(flag) = flag.filter(|flag| !flag.is_empty() && !knows(flag)) {
             return Some(format!("{} has no --{flag}", command.get_name()));
         }
