@@ -4,14 +4,18 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
+use crate::child::build::Cause;
 use crate::child::canonical::digest;
-use crate::child::course::{Children, stop};
+use crate::child::course::{Children, RetryRules, follow, stop};
 use crate::child::header::Header;
+use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
-use crate::child::plan::{ChildChange, ParentPlan};
+use crate::child::plan::{ChildChange, Observation, ParentPlan};
 use crate::child::settings::{Cleanup, KeptJobs, retry_by_hand};
 use crate::child::unit::{Unit, UnitState};
+use crate::child::verdict::{Findings, conclude};
 use crate::child::view::{ChildKind, ChildView};
+use crate::job::policy::Retry;
 use crate::job::time::after_seconds;
 
 /// The reason of a unit that the time of its flow ended.
@@ -54,6 +58,36 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
         plan.header.start_time = None;
         plan.header.suspended_seconds = 0;
     }
+}
+
+/// Plans for an object whose spec is refused: what runs ends and is recorded, and nothing starts.
+pub fn plan_invalid(
+    observed: Observation<'_>,
+    (mut units, mut plan): (Vec<Unit>, ParentPlan),
+    invalid: Cause,
+    now: Timestamp,
+) -> ParentPlan {
+    let Observation { parent, memory, .. } = observed;
+    let children = Children::of(parent, observed.children);
+    let rules = RetryRules {
+        own: Retry::default(),
+        infra: Retry::default(),
+        tolerated: false,
+        given_up: false,
+        operation_timeout: None,
+    };
+    import(parent, &children, &mut units, &mut plan.header);
+    // Also those whose child was created a moment before the edit.
+    for unit in &mut units {
+        follow(unit, (parent, &children), memory, &rules, (&mut plan, now));
+    }
+    plan.units = units;
+    // What the original operator had ended stays so, whatever rule it breaks.
+    let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
+    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
+    plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
+    complete(&mut plan, now);
+    plan
 }
 
 /// Notes when nothing was active any more, and takes it back once something is.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Cause, JobParts, build_job};
-use crate::child::closing::{complete, new_retry, retry_now, settle};
+use crate::child::closing::{complete, new_retry, plan_invalid, retry_now, settle};
 use crate::child::course::{Children, RetryRules, follow, start};
 use crate::child::fields::at;
 use crate::child::globals::Globals;
@@ -16,7 +16,6 @@ use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{CountsByState, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
 use crate::daemon::spec::{DaemonSpec, Taints};
-use crate::job::policy::Retry;
 use crate::job::time::{after_seconds, read_time, write_time};
 
 /// What one round knows of one DaemonJob.
@@ -33,7 +32,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
     let spec = match DaemonSpec::read(&parent.spec) {
         Ok(spec) => spec,
-        Err(invalid) => return plan_invalid(observed, plan, invalid, now),
+        Err(invalid) => return plan_invalid(observed, (memory.units.clone(), plan), invalid, now),
     };
     let ignored = "spec.globalParams.nodeName has no effect: each Job runs on its own node";
     take_up(parent, &mut plan, Globals::of(&parent.spec).names_node().then(|| ignored.to_owned()));
@@ -56,31 +55,6 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
     complete(&mut plan, now);
     settle(parent, &round.children, spec.cleanup, &mut plan, now);
-    plan
-}
-
-fn plan_invalid(observed: Observation<'_>, mut plan: ParentPlan, invalid: Cause, now: Timestamp) -> ParentPlan {
-    let Observation { parent, memory, .. } = observed;
-    let children = Children::of(parent, observed.children);
-    let mut units = memory.units.clone();
-    let rules = RetryRules {
-        own: Retry::default(),
-        infra: Retry::default(),
-        tolerated: false,
-        given_up: false,
-        operation_timeout: None,
-    };
-    import(parent, &children, &mut units, &mut plan.header);
-    // Also those whose child was created a moment before the edit.
-    for unit in &mut units {
-        follow(unit, (parent, &children), memory, &rules, (&mut plan, now));
-    }
-    plan.units = units;
-    // What the original operator had ended stays so, whatever rule it breaks.
-    let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
-    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
-    plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
-    complete(&mut plan, now);
     plan
 }
 

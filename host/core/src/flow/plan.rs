@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
-use crate::child::closing::{FLOW_TIMEOUT, complete, new_retry, retry_now, settle};
+use crate::child::closing::{FLOW_TIMEOUT, complete, new_retry, plan_invalid, retry_now, settle};
 use crate::child::course::{Children, RetryRules, follow, start, stop};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
@@ -16,7 +16,6 @@ use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
 use crate::flow::spec::{FlowSpec, Step, When, Work};
-use crate::job::policy::Retry;
 
 /// What one round knows of one flow.
 struct Round<'a> {
@@ -34,7 +33,10 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
     let spec = match FlowSpec::read(&parent.spec) {
         Ok(spec) => spec,
-        Err(invalid) => return plan_invalid(observed, plan, invalid, now),
+        Err(invalid) => {
+            let units = if memory.units.is_empty() { unchecked(&parent.spec) } else { memory.units.clone() };
+            return plan_invalid(observed, (units, plan), invalid, now);
+        }
     };
     take_up(
         parent,
@@ -75,32 +77,6 @@ fn entries(spec: &FlowSpec<'_>, before: &[Unit]) -> Vec<Unit> {
     let known: HashMap<&str, &Unit> = before.iter().map(|unit| (unit.name.as_str(), unit)).collect();
     let entry = |step: &Step<'_>| known.get(step.name).map_or_else(|| Unit::new(step.name), |unit| (*unit).clone());
     spec.steps.iter().map(entry).collect()
-}
-
-/// A flow whose spec is refused: what runs ends and is recorded, and nothing starts.
-fn plan_invalid(observed: Observation<'_>, mut plan: ParentPlan, invalid: Cause, now: Timestamp) -> ParentPlan {
-    let Observation { parent, memory, .. } = observed;
-    let children = Children::of(parent, observed.children);
-    let mut units = if memory.units.is_empty() { unchecked(&parent.spec) } else { memory.units.clone() };
-    let rules = RetryRules {
-        own: Retry::default(),
-        infra: Retry::default(),
-        tolerated: false,
-        given_up: false,
-        operation_timeout: None,
-    };
-    import(parent, &children, &mut units, &mut plan.header);
-    // Also those whose child was created a moment before the edit.
-    for unit in &mut units {
-        follow(unit, (parent, &children), memory, &rules, (&mut plan, now));
-    }
-    plan.units = units;
-    // What the original operator had ended stays so, whatever rule it breaks.
-    let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
-    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
-    plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
-    complete(&mut plan, now);
-    plan
 }
 
 /// Entries of the steps of a spec that is refused: those whose names are told apart.

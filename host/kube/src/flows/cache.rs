@@ -131,17 +131,6 @@ impl FlowCache {
         Some((held.templates.get(&key)?.clone(), jobs))
     }
 
-    /// The numbers of parents by kind and state, of children and of nodes.
-    pub fn counts(&self) -> (BTreeMap<(ParentKind, String), usize>, usize, usize) {
-        let held = self.held.lock();
-        let mut states = BTreeMap::new();
-        for parent in held.parents.values() {
-            let state = text(&parent.status, "/state").unwrap_or("Pending").to_owned();
-            *states.entry((parent.kind, state)).or_insert(0) += 1;
-        }
-        (states, held.places.len(), held.nodes.len())
-    }
-
     /// Drops children that are gone, once a round has judged them.
     pub fn forget_gone(&self, owner: &str, uids: &[String]) {
         let mut held = self.held.lock();
