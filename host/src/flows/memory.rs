@@ -1,9 +1,8 @@
 //! What a term remembers of one JobFlow or DaemonJob between two rounds.
 
-use std::collections::BTreeMap;
-
-use oarlock_core::child::canonical::digest;
 use oarlock_core::child::plan::Memory;
+use oarlock_core::child::status::SHARD;
+use oarlock_core::child::unit::Unit;
 use tokio::time::{Duration, Instant};
 
 /// Status writes that may follow each other at once.
@@ -22,8 +21,8 @@ pub(crate) struct FlowMemory {
     pub(crate) plan: Memory,
     /// What the stored status says.
     pub(crate) reported: Memory,
-    /// Digests of the JobRecords as they are stored.
-    pub(crate) shards: BTreeMap<usize, String>,
+    /// The JobRecords hold what the stored status counts, as this term has seen.
+    pub(crate) records_hold: bool,
     pub(crate) pace: Pace,
 }
 
@@ -56,20 +55,12 @@ impl FlowMemory {
         self.pace = Pace { used: (BURST - left + 1).min(BURST), since: Some(now) };
     }
 
-    /// The shards that are stored otherwise.
-    pub(crate) fn changed_shards<'a>(&self, shards: &'a [Vec<String>]) -> Vec<(usize, &'a Vec<String>)> {
-        let differs = |(index, lines): &(usize, &Vec<String>)| self.shards.get(index) != Some(&digest_of(lines));
-        shards.iter().enumerate().filter(differs).collect()
+    /// The shards of these units that are stored otherwise, or may be.
+    pub(crate) fn changed_shards<'a>(&self, units: &'a [Unit]) -> Vec<(usize, &'a [Unit])> {
+        let mut stored = self.records_hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
+        let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
+        all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (index, shard)).collect()
     }
-
-    /// Notes that these shards are stored.
-    pub(crate) fn stored_shards(&mut self, shards: &[Vec<String>]) {
-        self.shards = shards.iter().map(|lines| digest_of(lines)).enumerate().collect();
-    }
-}
-
-fn digest_of(lines: &[String]) -> String {
-    digest(lines.join("\n").as_bytes(), 32)
 }
 
 #[cfg(test)]
@@ -89,6 +80,25 @@ mod tests {
             times.push((Instant::now() - begun).as_secs());
         }
         assert_eq!(times, [0, 0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn only_shards_with_another_unit_are_written_once_the_records_are_known() {
+        let units: Vec<Unit> = (0..600).map(|index| Unit::new(&format!("n{index}"))).collect();
+        let mut memory = FlowMemory::default();
+        memory.reported.units.clone_from(&units);
+        let changed = |memory: &FlowMemory, units: &[Unit]| -> Vec<(usize, usize)> {
+            memory.changed_shards(units).into_iter().map(|(index, shard)| (index, shard.len())).collect()
+        };
+        assert_eq!(changed(&memory, &units), [(0, 250), (1, 250), (2, 100)]);
+        memory.records_hold = true;
+        assert_eq!(changed(&memory, &units), []);
+        let mut other = units.clone();
+        other[300].attempt = 1;
+        assert_eq!(changed(&memory, &other), [(1, 250)]);
+        assert_eq!(changed(&memory, &units[..500]), []);
+        other.push(Unit::new("more"));
+        assert_eq!(changed(&memory, &other), [(1, 250), (2, 101)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use oarlock_core::child::plan::{ChildChange, Create, Memory, Observation, Parent
 use oarlock_core::child::pods::{PodReport, report as report_pods};
 use oarlock_core::child::status::{Reported, StatusInput, report, units_of_records};
 use oarlock_core::child::told::{cleaned_up, told};
+use oarlock_core::child::unit::Unit;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::job::time::after;
 use oarlock_kube::flows::cache::ParentView;
@@ -300,25 +301,16 @@ impl Round<'_> {
         now: bool,
     ) -> Result<Written, RoundTrouble> {
         let parent = self.parent();
-        let with_records = memory.plan.header.is_truncated || !memory.shards.is_empty();
+        let with_records = memory.plan.header.is_truncated;
         if let Some(due) = memory.next_write(with_records).filter(|_| !now) {
             return Ok(Written::Later(due));
         }
         let ParentView { children, .. } = &self.view;
         let from = StatusInput { parent, units: &plan.units, header: &plan.header, verdict: &plan.verdict, children };
-        let Reported { status, shards } = report(from);
-        let mut changed = memory.changed_shards(&shards);
-        if !changed.is_empty() {
-            let before = memory.reported.units.len();
-            // Entries that move to a later record are there before they leave the earlier one.
-            if plan.units.len() > before {
-                changed.reverse();
-            }
-            let in_order = plan.units.len() != before;
-            let written = self.flows.write_records(parent, changed, in_order, self.fence).await;
-            written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))?;
+        let Reported { status, is_cut } = report(from);
+        if is_cut {
+            self.write_records(&plan.units, memory).await?;
         }
-        memory.stored_shards(&shards);
         if status != parent.status {
             let written = self.flows.write_status(parent, &status, self.fence).await;
             memory.wrote();
@@ -328,9 +320,24 @@ impl Round<'_> {
         if !notes.is_empty() {
             self.flows.cluster().emit(notes);
         }
+        memory.plan.header.is_truncated = is_cut;
         memory.reported =
             Memory { units: memory.plan.units.clone(), header: memory.plan.header.clone(), ..Memory::default() };
+        memory.records_hold = is_cut;
         Ok(Written::Now)
+    }
+
+    /// Writes the JobRecords that differ. Until the status counts them, it is not known what they hold.
+    async fn write_records(&self, units: &[Unit], memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        let before = memory.reported.units.len();
+        let mut changed = memory.changed_shards(units);
+        memory.records_hold = false;
+        // Entries that move to a later record are there before they leave the earlier one.
+        if units.len() > before {
+            changed.reverse();
+        }
+        let written = self.flows.write_records(self.parent(), changed, units.len() != before, self.fence).await;
+        written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))
     }
 }
 

@@ -53,8 +53,12 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
 
 /// At most `most` bytes of a text in one line: control characters are escaped, so that a terminal shows them.
 pub fn shown(text: &str, most: usize) -> String {
+    let text = text.trim();
+    if text.len() <= most && !text.chars().any(char::is_control) {
+        return text.to_owned();
+    }
     let mut shown = String::new();
-    for c in text.trim().chars() {
+    for c in text.chars() {
         let escaped: String = if c.is_control() { c.escape_default().collect() } else { c.into() };
         if shown.len() + escaped.len() > most {
             break;

@@ -46,13 +46,13 @@ pub struct StatusInput<'a> {
     pub children: &'a [Arc<ChildView>],
 }
 
-/// A status and the JobRecords that have to be stored before it.
+/// A status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reported {
     /// `status`.
     pub status: Value,
-    /// The units of each shard, a line of JSON each; none where the table is whole.
-    pub shards: Vec<Vec<String>>,
+    /// Its table is cut: all units have to be stored in JobRecords before it.
+    pub is_cut: bool,
 }
 
 /// Builds the status.
@@ -96,9 +96,12 @@ pub fn report(from: StatusInput<'_>) -> Reported {
         number.into_iter().for_each(|number| put(field, number.into()));
     }
     put("conditions", json!(verdict.conditions));
-    let lines = |units: &[Unit]| units.iter().map(|unit| json!(unit).to_string()).collect();
-    let shards = if is_whole { Vec::new() } else { units.chunks(SHARD).map(lines).collect() };
-    Reported { status: Value::Object(status), shards }
+    Reported { status: Value::Object(status), is_cut: !is_whole }
+}
+
+/// The units of a JobRecord as they are stored: a line of JSON each.
+pub fn lines_of(units: &[Unit]) -> Vec<String> {
+    units.iter().map(|unit| serde_json::to_string(unit).unwrap_or_default()).collect()
 }
 
 /// The table, and whether it has every entry as it is, but for the length of messages.
@@ -132,45 +135,66 @@ fn entry(unit: &Unit, message: usize) -> Value {
     json!(Unit { message: shown(&unit.message, message), ..unit.clone() })
 }
 
+/// What `jobStatusList` may say of one child. Of 5,000 children only those that fit are read.
+struct Listed<'a> {
+    rank: u8,
+    key: String,
+    seen: Option<&'a str>,
+    stored: Option<&'a Value>,
+}
+
+impl Listed<'_> {
+    fn value(&self) -> Value {
+        let seen = self.seen.and_then(|seen| serde_json::from_str(seen).ok());
+        seen.or_else(|| self.stored.cloned()).unwrap_or_else(|| json!({}))
+    }
+
+    /// Bytes of a value of this size with its key.
+    fn with_key(&self, value: usize) -> usize {
+        self.key.len() + value + 4
+    }
+
+    fn bytes(&self) -> usize {
+        let stored = || self.stored.map_or(2, |stored| stored.to_string().len());
+        self.with_key(self.seen.map_or_else(stored, str::len))
+    }
+}
+
 /// `jobStatusList`, and the number of values that do not fit: full values if all fit; else counters and times; else as many
 /// as fit, failed and unfinished ones first.
 fn job_status_list(from: StatusInput<'_>) -> (Map<String, Value>, usize) {
+    let mut all = listed(from);
+    let count = all.len();
+    if all.iter().map(Listed::bytes).sum::<usize>() <= LIST {
+        return (all.into_iter().map(|one| (one.key.clone(), one.value())).collect(), 0);
+    }
+    all.sort_by(|one, other| (one.rank, &one.key).cmp(&(other.rank, &other.key)));
+    let mut used = 0;
+    let counted = all.into_iter().map(|one| (counters(&one.value()), one));
+    let fits = counted.take_while(|(value, one)| {
+        used += one.with_key(value.to_string().len());
+        used <= LIST
+    });
+    let kept: Map<String, Value> = fits.map(|(value, one)| (one.key, value)).collect();
+    let omitted = count - kept.len();
+    (kept, omitted)
+}
+
+fn listed(from: StatusInput<'_>) -> Vec<Listed<'_>> {
     let views: HashMap<&str, &ChildView> = from.children.iter().map(|child| (child.uid.as_str(), &**child)).collect();
     let stored = object(&from.parent.status, "/jobStatusList");
-    let mut values: Vec<(u8, String, Value)> = Vec::new();
-    for unit in from.units.iter().filter(|unit| !unit.job.is_empty()) {
+    let one = |unit: &Unit| {
         let key = from.parent.list_key(&unit.job);
-        let seen = views.get(unit.job_uid.as_str()).and_then(|child| serde_json::from_str(&child.status).ok());
-        let value: Option<Value> = seen.or_else(|| stored?.get(&key).cloned());
+        let seen = views.get(unit.job_uid.as_str()).map(|child| &*child.status).filter(|seen| !seen.is_empty());
+        let stored = stored.filter(|_| seen.is_none()).and_then(|stored| stored.get(&key));
         let rank = match unit.state {
             UnitState::Failed => 0,
             UnitState::Succeed | UnitState::Omitted => 2,
             _ => 1,
         };
-        values.push((rank, key, value.unwrap_or_else(|| json!({}))));
-    }
-    let size = |values: &[(u8, String, Value)]| values.iter().map(bytes_of).sum::<usize>();
-    if size(&values) > LIST {
-        values.iter_mut().for_each(|(_, _, value)| *value = counters(value));
-    }
-    if size(&values) > LIST {
-        values.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
-    }
-    let (all, mut used) = (values.len(), 0);
-    let mut kept = Map::new();
-    for value in values {
-        used += bytes_of(&value);
-        if used > LIST {
-            break;
-        }
-        kept.insert(value.1, value.2);
-    }
-    let omitted = all - kept.len();
-    (kept, omitted)
-}
-
-fn bytes_of((_, key, value): &(u8, String, Value)) -> usize {
-    key.len() + value.to_string().len() + 4
+        Listed { rank, key, seen, stored }
+    };
+    from.units.iter().filter(|unit| !unit.job.is_empty()).map(one).collect()
 }
 
 fn counters(value: &Value) -> Value {
@@ -230,12 +254,12 @@ mod tests {
         let units: Vec<Unit> = (0..5_000)
             .map(|index| unit(index, if index % 2 == 0 { UnitState::Failed } else { UnitState::Succeed }))
             .collect();
-        let Reported { status, shards } = reported(&units);
-        assert!(status.to_string().len() < 64_000, "{}", status.to_string().len());
-        assert_eq!((shards.len(), shards.iter().map(Vec::len).sum::<usize>()), (20, 5_000));
+        let Reported { status, is_cut } = reported(&units);
+        assert!(is_cut && status.to_string().len() < 64_000, "{}", status.to_string().len());
         assert_eq!(status["counts"]["failed"], 2_500);
-        let record = |(shard, lines): (usize, &Vec<String>)| json!({"shard": shard, "units": lines});
-        let mut records: Vec<Value> = shards.iter().enumerate().map(record).collect();
+        let record = |(shard, units): (usize, &[Unit])| json!({"shard": shard, "units": lines_of(units)});
+        let mut records: Vec<Value> = units.chunks(SHARD).enumerate().map(record).collect();
+        assert_eq!(records.len(), 20);
         records.push(json!({"shard": 20, "units": [r#"{"name": "of-before"}"#]}));
         records.reverse();
         assert_eq!(units_of_records(&status, records), units);
@@ -246,8 +270,8 @@ mod tests {
     #[test]
     fn a_small_table_is_whole() {
         let units: Vec<Unit> = (0..3).map(|index| unit(index, UnitState::Waiting)).collect();
-        let Reported { status, shards } = reported(&units);
-        assert_eq!((status["nodes"].as_array().unwrap().len(), shards.len()), (3, 0));
+        let Reported { status, is_cut } = reported(&units);
+        assert_eq!((status["nodes"].as_array().unwrap().len(), is_cut), (3, false));
         assert_eq!(record_name(&parent(), 2), format!("{}-12345678-2", "p".repeat(60)));
     }
 

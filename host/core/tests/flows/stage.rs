@@ -14,7 +14,7 @@ use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{Memory, Observation, ParentPlan, TemplateView};
 use oarlock_core::child::pods::PodReport;
-use oarlock_core::child::status::{StatusInput, report, units_of_records};
+use oarlock_core::child::status::{SHARD, StatusInput, lines_of, report, units_of_records};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::{Unit, UnitState};
 use oarlock_core::child::view::ChildView;
@@ -163,8 +163,13 @@ impl Stage {
         let ParentPlan { units, header, verdict, .. } = plan;
         let reported = report(StatusInput { parent, units, header, verdict, children });
         self.parent.status = reported.status;
-        self.shards = reported.shards;
+        self.shards = if reported.is_cut { units.chunks(SHARD).map(lines_of).collect() } else { Vec::new() };
         self.memory = self.remembered(plan);
+    }
+
+    /// The numbers of entries of the JobRecords.
+    pub(crate) fn records(&self) -> Vec<usize> {
+        self.shards.iter().map(Vec::len).collect()
     }
 
     /// What the driver remembers once a plan is durable.

@@ -7,7 +7,8 @@ use oarlock_core::child::build::{JOB_TTL, OPERATION_TTL, OWNER_UID};
 use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::parent::Parent;
 use oarlock_core::child::plan::{ChildChange, Create};
-use oarlock_core::child::status::record_name;
+use oarlock_core::child::status::{lines_of, record_name};
+use oarlock_core::child::unit::Unit;
 use oarlock_core::child::view::{ChildKind, ChildView};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
@@ -188,7 +189,7 @@ impl Flows {
         Ok(())
     }
 
-    /// Writes JobRecords: the lines of each shard that differs; `in_order`, one after the other, where entries have moved from
+    /// Writes JobRecords: the units of each shard that differs; `in_order`, one after the other, where entries have moved from
     /// one to another: so each is in one of them at any time.
     ///
     /// # Errors
@@ -196,11 +197,11 @@ impl Flows {
     pub async fn write_records(
         &self,
         parent: &Parent,
-        shards: Vec<(usize, &Vec<String>)>,
+        shards: Vec<(usize, &[Unit])>,
         in_order: bool,
         fence: &Fence,
     ) -> Result<(), Stopped> {
-        let writes = shards.into_iter().map(|(shard, lines)| self.write_record(parent, shard, lines, fence));
+        let writes = shards.into_iter().map(|(shard, units)| self.write_record(parent, shard, lines_of(units), fence));
         let writes: Vec<_> = writes.collect();
         let mut done = futures::stream::iter(writes).buffer_unordered(if in_order { 1 } else { RECORDS_AT_ONCE });
         while let Some(written) = done.next().await {
@@ -213,7 +214,7 @@ impl Flows {
         &self,
         parent: &Parent,
         shard: usize,
-        lines: &[String],
+        lines: Vec<String>,
         fence: &Fence,
     ) -> Result<(), Stopped> {
         let object = key(kinds::record(), &parent.namespace, &record_name(parent, shard));
