@@ -1,6 +1,7 @@
 //! JobFlows, JobTemplates and DaemonJobs while this process leads: each has rounds of its own, beside those of the jobs.
 
 mod memory;
+mod pace;
 mod round;
 mod template;
 
@@ -16,6 +17,7 @@ use tracing::Instrument;
 
 use crate::controller::RESYNC;
 use crate::flows::memory::FlowMemory;
+use crate::flows::pace::Together;
 use crate::flows::round::{NextRound, RoundTrouble};
 use crate::queue::Queue;
 
@@ -31,7 +33,14 @@ struct Finished {
 /// Has rounds until it is aborted, with the term that `fence` stands for.
 pub(crate) async fn lead_flows(flows: Flows, fence: Fence) {
     flows.synced().await;
-    let mut lead = FlowLead { flows, fence, queue: Queue::default(), rounds: JoinSet::new(), running: HashMap::new() };
+    let mut lead = FlowLead {
+        flows,
+        fence,
+        together: Together::default(),
+        queue: Queue::default(),
+        rounds: JoinSet::new(),
+        running: HashMap::new(),
+    };
     let mut resync = Instant::now();
     loop {
         if Instant::now() >= resync {
@@ -52,6 +61,7 @@ pub(crate) async fn lead_flows(flows: Flows, fence: Fence) {
 struct FlowLead {
     flows: Flows,
     fence: Fence,
+    together: Together,
     queue: Queue<FlowKey, FlowMemory, ()>,
     rounds: JoinSet<Finished>,
     running: HashMap<Id, FlowKey>,
@@ -61,11 +71,12 @@ impl FlowLead {
     fn start_due(&mut self) {
         while self.rounds.len() < ROUNDS {
             let Some((key, mut memory, ())) = self.queue.take(Instant::now(), |_| true) else { break };
-            let (flows, fence, of) = (self.flows.clone(), self.fence.clone(), key.clone());
+            let (flows, fence, together) = (self.flows.clone(), self.fence.clone(), self.together.clone());
+            let of = key.clone();
             let span = tracing::info_span!("round", of = %key);
             let started = self.rounds.spawn(
                 async move {
-                    let round = round::run(&flows, &fence, &key, &mut memory);
+                    let round = round::run(&flows, (&fence, &together), &key, &mut memory);
                     // One that panics costs its own memory, and nobody else.
                     let outcome = match AssertUnwindSafe(round).catch_unwind().await {
                         Ok(outcome) => outcome,

@@ -21,6 +21,7 @@ use oarlock_kube::lease::Fence;
 use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::FlowMemory;
+use crate::flows::pace::Together;
 use crate::flows::template;
 
 /// Creates of one round: a large DaemonJob takes several, so that its status goes on meanwhile.
@@ -77,7 +78,7 @@ impl RoundTrouble {
 /// Runs one round.
 pub(crate) async fn run(
     flows: &Flows,
-    fence: &Fence,
+    (fence, together): (&Fence, &Together),
     key: &FlowKey,
     memory: &mut FlowMemory,
 ) -> Result<NextRound, RoundTrouble> {
@@ -85,7 +86,7 @@ pub(crate) async fn run(
         return template::run(flows, fence, (namespace, name)).await;
     }
     let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };
-    let round = Round { flows, fence, view, now: flows.cluster().clock().now() };
+    let round = Round { flows, fence, together, view, now: flows.cluster().clock().now() };
     round.recall(memory).await?;
     if flows.cache().take_healed(key) {
         memory.plan.refused.retain(|_, refused| refused.refusal.reason != "NameConflict");
@@ -97,6 +98,7 @@ pub(crate) async fn run(
 struct Round<'a> {
     flows: &'a Flows,
     fence: &'a Fence,
+    together: &'a Together,
     view: ParentView,
     now: Timestamp,
 }
@@ -302,7 +304,7 @@ impl Round<'_> {
     ) -> Result<Written, RoundTrouble> {
         let parent = self.parent();
         let with_records = memory.plan.header.is_truncated;
-        if let Some(due) = memory.next_write(with_records).filter(|_| !now) {
+        if let Some(due) = memory.pace.next(with_records, plan.verdict.has_completed).filter(|_| !now) {
             return Ok(Written::Later(due));
         }
         let ParentView { children, .. } = &self.view;
@@ -312,8 +314,10 @@ impl Round<'_> {
             self.write_records(&plan.units, memory).await?;
         }
         if status != parent.status {
+            let began = Instant::now();
             let written = self.flows.write_status(parent, &status, self.fence).await;
-            memory.wrote();
+            let ended = (self.flows.cluster().clock().now(), began.elapsed());
+            memory.pace.wrote(&FlowKey::of(parent), self.together, ended);
             written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
         }
         let notes = told(parent, &memory.reported, plan);

@@ -1,4 +1,4 @@
-//! The pace of records that nothing waits for, over all jobs of a term.
+//! The pace of records and statuses that nothing waits for, over all jobs or flows of a term.
 //!
 //! Takes how long each write of a record took; yields the time from which on its job may write the next one. A job's own pace
 //! bounds what one job costs the API server; this one bounds what many do together: such a write is under way for a third of
@@ -15,17 +15,23 @@ const SHARE: i64 = 3;
 const LONGEST_MS: i64 = 10_000;
 
 /// When the records written so far are paid for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RecordPace {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RecordPace<K = JobKey> {
     paid_at: Option<Timestamp>,
     /// The job that wrote last.
-    last: Option<JobKey>,
+    last: Option<K>,
 }
 
-impl RecordPace {
+impl<K> Default for RecordPace<K> {
+    fn default() -> Self {
+        Self { paid_at: None, last: None }
+    }
+}
+
+impl<K: Clone + PartialEq> RecordPace<K> {
     /// Notes a write of a record that has just ended and took so many milliseconds. Returns the time from which on its job may
     /// write one that nothing waits for: at once, where one job alone has something to say.
-    pub fn wrote(&mut self, job: &JobKey, now: Timestamp, took: i64) -> Timestamp {
+    pub fn wrote(&mut self, job: &K, now: Timestamp, took: i64) -> Timestamp {
         let alone = self.last.as_ref() == Some(job);
         if !alone {
             self.last = Some(job.clone());
