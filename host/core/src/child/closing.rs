@@ -74,6 +74,7 @@ pub fn plan_invalid(
         infra: Retry::default(),
         tolerated: false,
         given_up: false,
+        unknown: true,
         operation_timeout: None,
     };
     import(parent, &children, &mut units, &mut plan.header);

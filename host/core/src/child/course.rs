@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::child::build::{Built, Cause, ChildPlace};
 use crate::child::name::child_name;
@@ -24,8 +24,10 @@ pub struct RetryRules {
     pub infra: Retry,
     /// No failure of this unit counts for the others.
     pub tolerated: bool,
-    /// No further attempt starts, for this reason.
+    /// No further attempt starts.
     pub given_up: bool,
+    /// The spec is refused: what a failure means is judged once it is accepted.
+    pub unknown: bool,
     /// Seconds from the creation of an operation to its end by force.
     pub operation_timeout: Option<i64>,
 }
@@ -98,6 +100,9 @@ pub fn follow(
     rules: &RetryRules,
     (plan, now): (&mut ParentPlan, Timestamp),
 ) -> bool {
+    if unit.unjudged && !rules.unknown {
+        judge_anew(unit, rules);
+    }
     if unit.state.is_terminal() {
         return false;
     }
@@ -191,24 +196,44 @@ fn judge_failure(
 /// A failed attempt: the last one, or one that another follows.
 fn fail(unit: &mut Unit, ended: &Ended, rules: &RetryRules, (plan, now): (&mut ParentPlan, Timestamp), is_infra: bool) {
     // A failure cannot lie in the time to come, whatever clock wrote it.
-    unit.completion_time = Some(write_time(ended.at.unwrap_or(now).min(now)));
-    let infra = unit.infra_attempts.saturating_add(u32::from(is_infra));
-    let ended_attempts = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from);
-    let wait = if is_infra {
-        rules.infra.wait_after(infra)
-    } else {
-        rules.own.wait_after(ended_attempts.saturating_sub(infra))
-    };
-    unit.infra_attempts = infra;
-    if wait.is_some() && !rules.given_up {
-        let reason = if is_infra { "InfrastructureFailure" } else { ended.reason.as_str() };
-        unit.set(UnitState::Retrying, reason, &ended.message);
-        let since = read_time(unit.completion_time.as_deref()).unwrap_or(now);
-        plan.wake_at(wait.map_or(now, |wait| after(since, wait)));
+    let since = ended.at.unwrap_or(now).min(now);
+    unit.completion_time = Some(write_time(since));
+    unit.infra_attempts = unit.infra_attempts.saturating_add(u32::from(is_infra));
+    unit.set(UnitState::Retrying, if is_infra { INFRASTRUCTURE } else { &ended.reason }, &ended.message);
+    if rules.unknown {
+        unit.state = UnitState::Failed;
+        unit.unjudged = true;
         return;
     }
-    unit.set(UnitState::Failed, &ended.reason, &ended.message);
-    unit.tolerated = rules.tolerated;
+    match back_off(unit, rules).filter(|_| !rules.given_up) {
+        Some(wait) => plan.wake_at(after(since, wait)),
+        None => {
+            unit.set(UnitState::Failed, &ended.reason, &ended.message);
+            unit.tolerated = rules.tolerated;
+        }
+    }
+}
+
+/// A unit that failed while the spec was refused, by its own rules.
+fn judge_anew(unit: &mut Unit, rules: &RetryRules) {
+    unit.unjudged = false;
+    if back_off(unit, rules).is_some() && !rules.given_up {
+        unit.state = UnitState::Retrying;
+    } else {
+        unit.tolerated = rules.tolerated;
+    }
+}
+
+/// The reason of an attempt that failed through the infrastructure.
+const INFRASTRUCTURE: &str = "InfrastructureFailure";
+
+/// The wait after the attempt that a unit is at; `None` where it was the last one.
+fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
+    if unit.reason == INFRASTRUCTURE {
+        return rules.infra.wait_after(unit.infra_attempts);
+    }
+    let ended = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from);
+    rules.own.wait_after(ended.saturating_sub(unit.infra_attempts))
 }
 
 /// True once the back-off of a unit is over; the unit is then ready for its next attempt.
@@ -222,12 +247,9 @@ fn retry_due(unit: &mut Unit, rules: &RetryRules, plan: &mut ParentPlan, now: Ti
     if !unit.has_child() {
         return true;
     }
-    let is_infra = unit.reason == "InfrastructureFailure";
-    let own = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from).saturating_sub(unit.infra_attempts);
-    let wait = if is_infra { rules.infra.wait_after(unit.infra_attempts) } else { rules.own.wait_after(own) };
     let since = read_time(unit.completion_time.as_deref()).unwrap_or(now);
     // A limit that was lowered meanwhile takes no promised attempt back.
-    let due = wait.map_or(now, |wait| after(since, wait));
+    let due = back_off(unit, rules).map_or(now, |wait| after(since, wait));
     if due > now {
         plan.wake_at(due);
         return false;

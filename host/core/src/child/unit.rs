@@ -80,6 +80,9 @@ pub struct Unit {
     /// It failed, and that counts as success for the others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub tolerated: bool,
+    /// It failed while the spec was refused: whether another attempt follows is judged once it is accepted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unjudged: bool,
     /// It failed before a retry by hand that named others: it stops nothing any more, and counts only in the end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub passed_over: bool,

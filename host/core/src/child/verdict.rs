@@ -68,7 +68,9 @@ fn word(kind: &'static str, is: bool, reason: &str, message: impl Into<String>) 
 pub fn conclude(parent: &Parent, units: &[Unit], header: &Header, found: &Findings, now: Timestamp) -> ParentVerdict {
     let counts = CountsByState::of(units);
     let all_terminal = counts.terminal() == counts.total;
-    let is_active = counts.active() > 0 || found.winds_down;
+    // An attempt that waits goes on only where something may start.
+    let retries = counts.retrying > 0 && found.invalid.is_none() && found.paused.is_none();
+    let is_active = counts.pending + counts.running > 0 || retries || found.winds_down;
     let state = match &found.kept_state {
         _ if parent.terminating => "Terminating",
         Some(state) => state,

@@ -156,6 +156,7 @@ impl Round<'_> {
             infra: self.spec.retry.infra,
             tolerated: false,
             given_up,
+            unknown: false,
             operation_timeout: None,
         };
         let is_edited = memory.header.observed_generation != Some(parent.generation);

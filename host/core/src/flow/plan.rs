@@ -137,6 +137,7 @@ impl Round<'_> {
                 infra: step.retry.infra,
                 tolerated: step.tolerated,
                 given_up: given_up && !step.is_final,
+                unknown: false,
                 operation_timeout: step.timeout,
             };
             let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));

@@ -20,6 +20,7 @@ mod failing;
 mod imported;
 mod nodes;
 mod operations;
+mod refused;
 mod retries;
 mod rollouts;
 mod stage;
