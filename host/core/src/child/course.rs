@@ -37,13 +37,19 @@ pub struct Children<'a> {
     by_uid: HashMap<&'a str, &'a Arc<ChildView>>,
     by_unit: HashMap<&'a str, Vec<&'a Arc<ChildView>>>,
     unnamed: HashMap<&'a str, &'a Arc<ChildView>>,
+    disowned: HashMap<&'a str, &'a Arc<ChildView>>,
 }
 
 impl<'a> Children<'a> {
     /// Those of `parent` among these.
     pub fn of(parent: &Parent, children: &'a [Arc<ChildView>]) -> Self {
-        let mut own = Self { by_uid: HashMap::new(), by_unit: HashMap::new(), unnamed: HashMap::new() };
+        let (by_uid, by_unit) = (HashMap::new(), HashMap::new());
+        let mut own = Self { by_uid, by_unit, unnamed: HashMap::new(), disowned: HashMap::new() };
         for child in children.iter().filter(|child| child.owner_uid.as_deref() == Some(&parent.uid)) {
+            if child.disowned {
+                own.disowned.insert(&child.uid, child);
+                continue;
+            }
             own.by_uid.insert(&child.uid, child);
             match &child.unit {
                 Some(unit) => own.by_unit.entry(unit).or_default().push(child),
@@ -56,6 +62,11 @@ impl<'a> Children<'a> {
     /// The child with this UID.
     pub fn of_uid(&self, uid: &str) -> Option<&'a Arc<ChildView>> {
         self.by_uid.get(uid).copied()
+    }
+
+    /// The object with this UID, if it is there without its owner reference: whoever took that off took the child away.
+    fn disowned(&self, uid: &str) -> Option<&'a Arc<ChildView>> {
+        self.disowned.get(uid).copied().filter(|child| !child.gone)
     }
 
     /// Those that lack a controller, as the original's do.
@@ -119,6 +130,12 @@ pub fn follow(
         return !still_acts && retry_due(unit, rules, plan, now);
     }
     let Some(child) = child else {
+        if let Some(child) = children.disowned(&unit.job_uid) {
+            let ((_, kind), ChildView { namespace, name, .. }) = (child.kind.api(), &**child);
+            let rest = "is there without its owner reference; put that back, or delete it";
+            unit.set(UnitState::Blocked, "NameConflict", &format!("{kind} {namespace}/{name} {rest}"));
+            return false;
+        }
         if unit.has_child() {
             let gone = Ended { well: false, reason: "JobDeleted".into(), message: deleted(unit), at: Some(now) };
             fail(unit, &gone, rules, (plan, now), false);
@@ -133,10 +150,6 @@ pub fn follow(
     match child.progress.end(now) {
         Ok(ended) if ended.well => succeed(unit, ended, now),
         Ok(ended) => judge_failure(unit, (child, ended), memory, rules, (plan, now)),
-        Err(_) if child.disowned => {
-            let message = format!("{} is there without its owner reference; put that back, or delete it", child.name);
-            unit.set(UnitState::Blocked, "NameConflict", &message);
-        }
         Err(_) if child.gone => {
             let gone = Ended { well: false, reason: "JobDeleted".into(), message: deleted(unit), at: Some(now) };
             fail(unit, &gone, rules, (plan, now), false);

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, REVISION, STEP, TTL};
+use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, OWNER_UID, REVISION, STEP, TTL};
 use crate::child::fields::{at, flag, list, number, text};
 use crate::child::parent::API_VERSION;
 use crate::child::progress::{ChildProgress, of_job, of_operation};
@@ -41,7 +41,7 @@ pub struct ChildView {
     pub uid: String,
     /// Its version.
     pub version: u64,
-    /// The UID of the JobFlow or DaemonJob among its owners.
+    /// The UID of the JobFlow or DaemonJob among its owners; where there is none, the one that its label names.
     pub owner_uid: Option<String>,
     /// It has a controller.
     pub is_controlled: bool,
@@ -63,7 +63,7 @@ pub struct ChildView {
     pub terminating: bool,
     /// It is not there any more.
     pub gone: bool,
-    /// Somebody took the owner reference off it.
+    /// It has no owner reference: nobody's child, though its label names an owner, who may have made it.
     pub disowned: bool,
     /// Its `spec.suspend`.
     pub suspended: bool,
@@ -89,6 +89,7 @@ impl ChildView {
     pub fn read(kind: ChildKind, object: &Value) -> Option<Self> {
         let own = |pointer: &str| text(object, pointer).map(str::to_owned);
         let annotation = |name: &str| own(&format!("/metadata/annotations/{}", name.replace('/', "~1")));
+        let label = |name: &str| own(&format!("/metadata/labels/{}", name.replace('/', "~1")));
         let owners = list(object, "/metadata/ownerReferences");
         let is_ours = |owner: &Value| {
             text(owner, "/apiVersion").is_some_and(|version| version == API_VERSION)
@@ -103,25 +104,25 @@ impl ChildView {
             ChildKind::Operation => of_operation(&status),
         };
         let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(|_| !has_ttl);
-        let attempt = own(&format!("/metadata/labels/{}", ATTEMPT.replace('/', "~1")));
+        let owner_uid = owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned);
         Some(Self {
             kind,
             namespace: own("/metadata/namespace")?,
             name: own("/metadata/name")?,
             uid: own("/metadata/uid")?,
             version: own("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0),
-            owner_uid: owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned),
+            disowned: owner_uid.is_none(),
+            owner_uid: owner_uid.or_else(|| label(OWNER_UID)),
             is_controlled: owners.iter().any(|owner| flag(owner, "/controller")),
             owner_index: owner_index.unwrap_or(0),
             unit: annotation(STEP).or_else(|| annotation(NODE)),
-            attempt: attempt.and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
+            attempt: label(ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
             revision: annotation(REVISION).unwrap_or_default(),
             by_template: annotation(BY_TEMPLATE),
             withheld_ttl: withheld,
             created: read_time(text(object, "/metadata/creationTimestamp")),
             terminating: own("/metadata/deletionTimestamp").is_some(),
             gone: false,
-            disowned: false,
             suspended: flag(object, "/spec/suspend"),
             deadline: number(object, "/spec/activeDeadlineSeconds"),
             progress,

@@ -1,6 +1,6 @@
 //! Children that expire or are deleted: A7 to A9.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage::make::{flow, job, plain, step, with};
 use crate::stage::{Death, Stage};
@@ -116,13 +116,83 @@ fn a_retry_policy_replaces_a_deleted_job() {
     assert_eq!(stage.end_of("a"), "Failed/JobDeleted");
 }
 
+/// The owner reference of a child is taken off, or put back.
+fn set_owners(stage: &mut Stage, name: &str, owners: Value) -> Value {
+    let stored = &mut stage.objects.get_mut(name).unwrap()["metadata"]["ownerReferences"];
+    let before = std::mem::replace(stored, owners);
+    stage.show(name);
+    stage.settle();
+    before
+}
+
 #[test]
 fn an_owner_reference_that_is_stripped_leaves_the_recorded_outcome() {
+    let mut stage = with_ttl();
+    stage.end("a", true);
+    let plan = stage.plan();
+    stage.carry_out(&plan, Some(Death::AfterStatus));
+    set_owners(&mut stage, "f-a", json!([]));
+    for _ in 0..2 {
+        assert_eq!((stage.end_of("a").as_str(), stage.started()), ("Succeed", vec!["a", "b"]));
+        assert!(stage.changed.is_empty(), "it is not ours any more: {:?}", stage.changed);
+        stage.restart();
+        stage.settle();
+    }
+}
+
+#[test]
+fn a_child_without_its_owner_reference_blocks_its_unit_also_after_a_restart() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"])]));
+    stage.settle();
+    let owners = set_owners(&mut stage, "f-a", json!([]));
+    stage.end("a", true);
+    for _ in 0..2 {
+        stage.settle();
+        assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Blocked/NameConflict", 1));
+        stage.restart();
+    }
+    assert!(stage.unit("a").message.contains("Job ns/f-a"), "{}", stage.unit("a").message);
+    set_owners(&mut stage, "f-a", owners);
+    assert_eq!((stage.end_of("a").as_str(), stage.started()), ("Succeed", vec!["a", "b"]));
+}
+
+#[test]
+fn a_child_that_is_deleted_without_its_owner_reference_was_deleted() {
+    for restarts in [false, true] {
+        let mut stage = Stage::flow(plain(&[("a", &[])]));
+        stage.settle();
+        set_owners(&mut stage, "f-a", json!([]));
+        if restarts {
+            stage.restart();
+            stage.settle();
+        }
+        stage.vanish("f-a");
+        stage.settle();
+        assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Failed/JobDeleted", 1), "{restarts}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_child_without_owner_is_nobodys_child() {
     let mut stage = Stage::flow(plain(&[("a", &[])]));
     stage.settle();
-    stage.succeed("a");
-    stage.objects.get_mut("f-a").unwrap()["metadata"]["ownerReferences"] = json!([]);
-    stage.show("f-a");
+    let mut copy = stage.objects["f-a"].clone();
+    copy["metadata"] = with(copy["metadata"].clone(), json!({"name": "copy", "uid": "copied", "ownerReferences": []}));
+    copy["metadata"]["labels"]["oarlock.dev/attempt"] = json!("7");
+    stage.plant(copy);
+    stage.end_child("copy", true);
     stage.settle();
-    assert_eq!((stage.state(), stage.created.len()), ("Succeed", 1));
+    assert_eq!((stage.end_of("a").as_str(), stage.changed.len()), ("Pending", 0));
+    stage.fail("a");
+    assert_eq!((stage.end_of("a").as_str(), stage.changed.len()), ("Failed/BackoffLimitExceeded", 0));
+}
+
+#[test]
+fn the_time_of_a_flow_stops_no_job_that_is_not_its_own() {
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"timeoutSeconds": 60})));
+    stage.settle();
+    set_owners(&mut stage, "f-a", json!([]));
+    stage.pass(60);
+    assert_eq!((stage.end_of("a").as_str(), stage.changed.len()), ("Failed/FlowTimeout", 0));
+    assert!(stage.parent.status.get("completionTime").is_some());
 }

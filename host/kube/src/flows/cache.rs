@@ -60,8 +60,6 @@ struct Held {
     awaited: HashMap<Place, BTreeSet<FlowKey>>,
     /// Those of them for whom such an object has changed.
     healed: HashSet<FlowKey>,
-    /// Children whose owner reference was taken off, and their owner.
-    disowned: HashMap<Place, String>,
     dirty: HashSet<FlowKey>,
 }
 
@@ -405,6 +403,7 @@ impl Held {
     }
 
     fn put_child(&mut self, child: ChildView) {
+        let child = self.keep_owner(child);
         let owned = child.owner_uid.clone();
         let known = owned.as_ref().and_then(|owner| self.children.get(owner)?.get(&child.uid));
         if known.is_some_and(|known| known.gone || known.version >= child.version) {
@@ -425,10 +424,9 @@ impl Held {
         }
         self.note_template(&child, true);
         if let Some(before) = before.filter(|before| before.owner_uid != child.owner_uid) {
-            self.disown(&before, &place);
+            self.leave(&before);
         }
         if let Some(owner) = owned {
-            self.disowned.remove(&place);
             self.children.entry(owner).or_default().insert(child.uid.clone(), child.clone());
         }
         if child.owner_uid.is_some() || child.by_template.is_some() {
@@ -438,39 +436,38 @@ impl Held {
         }
     }
 
-    /// An owner reference that was taken off leaves the last view behind under the old owner.
-    fn disown(&mut self, before: &ChildView, place: &Place) {
-        self.soil_owner(before);
-        let Some(owner) = before.owner_uid.clone() else { return };
-        let view = Arc::new(ChildView { disowned: true, ..before.clone() });
-        if let Some(children) = self.children.get_mut(&owner) {
-            children.insert(before.uid.clone(), view);
-            self.disowned.insert(place.clone(), owner);
-        }
+    /// A child whose owner reference was taken off stays with its owner as one that is disowned, its label or not.
+    fn keep_owner(&self, child: ChildView) -> ChildView {
+        let place = (child.kind, child.namespace.clone(), child.name.clone());
+        let before = self.places.get(&place).filter(|before| before.uid == child.uid && child.owner_uid.is_none());
+        let owner_uid = before.map_or_else(|| child.owner_uid.clone(), |before| before.owner_uid.clone());
+        ChildView { owner_uid, ..child }
     }
 
     fn drop_child(&mut self, last: ChildView) {
+        let last = self.keep_owner(last);
         let place = (last.kind, last.namespace.clone(), last.name.clone());
         if self.places.get(&place).is_some_and(|held| held.uid == last.uid) {
             self.places.remove(&place);
         }
         self.note_template(&last, false);
         self.soil_owner(&last);
-        let owner = last.owner_uid.clone().or_else(|| self.disowned.remove(&place));
-        let Some(owner) = owner else { return };
-        let parent = self.by_uid.get(&owner).cloned();
+        self.leave(&last);
+    }
+
+    /// A child that is its owner's no more stays there as gone, until a round has judged it.
+    fn leave(&mut self, last: &ChildView) {
+        let Some(owner) = &last.owner_uid else { return };
+        let parent = self.by_uid.get(owner).cloned();
         self.dirty.extend(parent.clone());
-        let Some(children) = self.children.get_mut(&owner) else { return };
+        let Some(children) = self.children.get_mut(owner) else { return };
         if parent.is_some() {
-            // Of one that was disowned the view that its owner knew is kept.
-            let known = children.get(&last.uid).filter(|known| known.disowned).map(|known| (**known).clone());
-            let last = known.unwrap_or(last);
-            children.insert(last.uid.clone(), Arc::new(ChildView { gone: true, disowned: false, ..last }));
+            children.insert(last.uid.clone(), Arc::new(ChildView { gone: true, ..last.clone() }));
         } else {
             children.remove(&last.uid);
         }
         if children.is_empty() {
-            self.children.remove(&owner);
+            self.children.remove(owner);
         }
     }
 
