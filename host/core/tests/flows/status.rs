@@ -72,6 +72,20 @@ fn a_full_list_has_full_values_and_a_crowded_one_counters() {
 }
 
 #[test]
+fn the_words_that_every_job_ends_well_with_are_not_repeated() {
+    let said =
+        [("Reached expected number of succeeded pods", ""), ("Matched rules at index 0", "Matched rules at index 0")];
+    for (message, kept) in said {
+        let mut stage = Stage::flow(crate::stage::make::plain(&[("a", &[])]));
+        stage.settle();
+        stage.set_status("f-a", json!({"conditions": [{"type": "Complete", "status": "True", "message": message}]}));
+        stage.settle();
+        assert_eq!((stage.state_of("a"), stage.unit("a").message.as_str()), (UnitState::Succeed, kept));
+        assert_eq!(stage.parent.status["jobStatusList"]["f-a/ns"]["conditions"][0]["message"], message);
+    }
+}
+
+#[test]
 fn an_entry_that_cannot_be_read_counts_as_absent() {
     let mut stage = Stage::flow(crate::stage::make::plain(&[("a", &[])]));
     stage.settle();
