@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::child::canonical::revision;
+use crate::child::canonical::{RevisionsAround, revision};
 use crate::child::fields::{list, number, object_at};
 use crate::child::globals::{Globals, share_volumes};
 use crate::child::merge::merge;
@@ -89,6 +89,17 @@ impl Cause {
 /// # Errors
 /// If a shared volume and the template's differ.
 pub fn build_job(parent: &Parent, parts: JobParts<'_>) -> Result<Built, Cause> {
+    draft_job(parent, parts).map(|draft| draft.finish(false))
+}
+
+/// Everything of a child that its revision is the digest of.
+struct Draft {
+    metadata: Value,
+    spec: Value,
+    ttl: Option<Value>,
+}
+
+fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
     let mut spec = without_nulls(parts.base);
     if let Some(overrides) = parts.overrides {
         merge(&mut spec, overrides);
@@ -114,14 +125,51 @@ pub fn build_job(parent: &Parent, parts: JobParts<'_>) -> Result<Built, Cause> {
         let value = format!("{}.{template}", parent.namespace);
         object_at(&mut metadata, &["annotations"]).insert(BY_TEMPLATE.to_owned(), value.into());
     }
-    Ok(finish(false, metadata, spec, ttl))
+    Ok(Draft { metadata, spec, ttl })
 }
+
+/// Jobs that differ in nothing but their node: built once.
+#[derive(Debug)]
+pub struct NodeJobs {
+    built: Built,
+    revisions: RevisionsAround,
+}
+
+impl NodeJobs {
+    /// Builds what they share.
+    ///
+    /// # Errors
+    /// As [`build_job`].
+    pub fn build(parent: &Parent, parts: JobParts<'_>) -> Result<Self, Cause> {
+        let draft = draft_job(parent, JobParts { globals: parts.globals.on_node("node"), ..parts })?;
+        let revisions = RevisionsAround::new(&draft.value(), &format!("/spec{NODE_NAME}"));
+        let revisions = revisions.ok_or_else(|| Cause::new("Rejected", "its pod cannot be put on a node"))?;
+        Ok(Self { built: draft.finish(false), revisions })
+    }
+
+    /// The revision of the Job of a node.
+    pub fn revision(&self, node: &str) -> String {
+        self.revisions.with(node)
+    }
+
+    /// The Job of a node.
+    pub fn of(&self, node: &str) -> Built {
+        let mut built = Built { revision: self.revision(node), ..self.built.clone() };
+        built.spec.pointer_mut(NODE_NAME).into_iter().for_each(|name| *name = node.into());
+        built
+    }
+}
+
+/// The node of a Job's pod, in the Job's spec.
+const NODE_NAME: &str = "/template/spec/nodeName";
 
 /// Builds an OperationJob.
 pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>, targets_left: &[String]) -> Built {
     let mut spec = operation.clone();
     let ttl = withheld(object_at(&mut spec, &[]), OPERATION_TTL);
-    let digest = finish(true, metadata(parent, globals), spec.clone(), ttl.clone()).revision;
+    let draft = |spec: &Value| Draft { metadata: metadata(parent, globals), spec: spec.clone(), ttl: ttl.clone() };
+    // What a retry leaves out makes it no other revision.
+    let revision = draft(&spec).revision();
     if !targets_left.is_empty() {
         let left: Vec<Value> = list(&spec, "/targets")
             .iter()
@@ -138,8 +186,7 @@ pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>
             fields.insert("targets".to_owned(), Value::Array(left));
         }
     }
-    // What a retry leaves out makes it no other revision.
-    Built { revision: digest, ..finish(true, metadata(parent, globals), spec, ttl) }
+    Built { revision, ..draft(&spec).finish(true) }
 }
 
 fn metadata(parent: &Parent, globals: &Globals<'_>) -> Value {
@@ -160,13 +207,24 @@ fn withheld(spec: &mut Map<String, Value>, field: &str) -> Option<Value> {
     Some(ttl)
 }
 
-fn finish(operation: bool, mut metadata: Value, spec: Value, ttl: Option<Value>) -> Built {
-    let revision = revision(&json!({"metadata": metadata, "spec": spec, "ttl": ttl}));
-    if let Some(ttl) = ttl {
-        let text = ttl.as_i64().map_or_else(|| ttl.to_string(), |seconds| seconds.to_string());
-        object_at(&mut metadata, &["annotations"]).insert(TTL.to_owned(), text.into());
+impl Draft {
+    fn value(&self) -> Value {
+        json!({"metadata": self.metadata, "spec": self.spec, "ttl": self.ttl})
     }
-    Built { operation, metadata, spec, revision }
+
+    fn revision(&self) -> String {
+        revision(&self.value())
+    }
+
+    fn finish(self, operation: bool) -> Built {
+        let revision = self.revision();
+        let Self { mut metadata, spec, ttl } = self;
+        if let Some(ttl) = ttl {
+            let text = ttl.as_i64().map_or_else(|| ttl.to_string(), |seconds| seconds.to_string());
+            object_at(&mut metadata, &["annotations"]).insert(TTL.to_owned(), text.into());
+        }
+        Built { operation, metadata, spec, revision }
+    }
 }
 
 /// The name and the number of the attempt of a child.

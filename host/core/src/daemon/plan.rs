@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::child::build::{Cause, JobParts, build_job};
+use crate::child::build::{Cause, JobParts, NodeJobs};
 use crate::child::closing::{complete, new_retry, plan_invalid, retry_now, settle};
 use crate::child::course::{Children, RetryRules, follow, start};
 use crate::child::fields::at;
@@ -160,11 +160,12 @@ impl Round<'_> {
             operation_timeout: None,
         };
         let is_edited = memory.header.observed_generation != Some(parent.generation);
+        let jobs = if is_edited { self.jobs().ok() } else { None };
         let mut follow_one = |unit: &mut Unit| {
             let reads = plan.reads.len();
             let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));
-            if is_edited && unit.has_child() && !unit.revision.is_empty() {
-                unit.outdated = self.build(&unit.name).is_ok_and(|built| built.revision != unit.revision);
+            if let Some(jobs) = jobs.as_ref().filter(|_| unit.has_child() && !unit.revision.is_empty()) {
+                unit.outdated = jobs.revision(&unit.name) != unit.revision;
             }
             let node = self.observed.nodes.get(&unit.name);
             // A child that failed is decided, though its pods are still to be listed.
@@ -195,6 +196,7 @@ impl Round<'_> {
             .iter()
             .filter(|unit| unit.has_child() && !unit.state.is_terminal() || unit.state == UnitState::Retrying)
             .count();
+        let mut jobs = None;
         for (unit, _) in units.iter_mut().zip(ready).filter(|(_, ready)| **ready) {
             let retries = unit.state == UnitState::Retrying;
             if fails_fast && !retries {
@@ -213,7 +215,9 @@ impl Round<'_> {
                 plan.more = true;
                 break;
             }
-            let (built, creates) = (self.build(&unit.name), plan.creates.len());
+            let jobs = jobs.get_or_insert_with(|| self.jobs());
+            let built = jobs.as_ref().map(|jobs| jobs.of(&unit.name)).map_err(Cause::clone);
+            let creates = plan.creates.len();
             // No retry takes the name of another node's Job.
             let is_node = |name: &str| self.observed.nodes.contains_key(name);
             let of = (self.observed.parent, self.observed.memory);
@@ -249,7 +253,8 @@ impl Round<'_> {
         }
     }
 
-    fn build(&self, node: &str) -> Result<crate::child::build::Built, Cause> {
+    /// What the Jobs of all nodes are built from.
+    fn jobs(&self) -> Result<NodeJobs, Cause> {
         let parent = self.observed.parent;
         let parts = JobParts {
             base: &self.spec.job,
@@ -257,12 +262,12 @@ impl Round<'_> {
             overrides: None,
             volumes: &[],
             mounts: &[],
-            globals: Globals::of(&parent.spec).on_node(node),
+            globals: Globals::of(&parent.spec),
             backoff_limit: self.spec.retry.pod_backoff_limit,
             timeout: self.spec.node_timeout,
             tolerates_all: self.spec.taints == Taints::TolerateAll,
         };
-        build_job(parent, parts)
+        NodeJobs::build(parent, parts)
     }
 }
 
