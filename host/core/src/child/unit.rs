@@ -184,11 +184,6 @@ impl CountsByState {
         counts
     }
 
-    /// Units whose child is undecided, or whose next one waits.
-    pub fn active(&self) -> usize {
-        self.pending + self.running + self.retrying
-    }
-
     /// Units that have an outcome.
     pub fn terminal(&self) -> usize {
         self.succeeded + self.failed + self.omitted

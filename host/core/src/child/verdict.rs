@@ -26,6 +26,8 @@ pub struct Findings {
     pub failure: Option<Cause>,
     /// Nothing new starts: reason and sentence.
     pub paused: Option<Cause>,
+    /// It is paused by a failure, and not over though every unit may have an outcome.
+    pub holds: bool,
     /// Children are about to be created.
     pub starts: bool,
     /// Steps of `finally` run or are about to.
@@ -67,7 +69,7 @@ fn word(kind: &'static str, is: bool, reason: &str, message: impl Into<String>) 
 /// Concludes from the entries.
 pub fn conclude(parent: &Parent, units: &[Unit], header: &Header, found: &Findings, now: Timestamp) -> ParentVerdict {
     let counts = CountsByState::of(units);
-    let all_terminal = counts.terminal() == counts.total;
+    let all_terminal = counts.terminal() == counts.total && !found.holds;
     // An attempt that waits goes on only where something may start.
     let retries = counts.retrying > 0 && found.invalid.is_none() && found.paused.is_none();
     let is_active = counts.pending + counts.running > 0 || retries || found.winds_down;
@@ -121,11 +123,16 @@ fn words(
         } else {
             word("Failed", false, if at_rest { "AtRest" } else { "InProgress" }, "")
         },
-        if progressing {
-            word("Progressing", true, working, awaited(units))
-        } else {
-            word("Progressing", false, "AtRest", told)
-        },
+        word(
+            "Progressing",
+            progressing,
+            if progressing { working } else { "AtRest" },
+            match (at_rest, failed) {
+                (false, _) => outlook(units, told, found.paused.as_ref()),
+                (true, true) => format!("{told}; {}", cause.message),
+                (true, false) => told,
+            },
+        ),
         match &found.invalid {
             Some(invalid) => word("Valid", false, &invalid.reason, invalid.message.clone()),
             None => word("Valid", true, "Accepted", "the spec is accepted"),
@@ -148,23 +155,30 @@ fn words(
     words
 }
 
-fn awaited(units: &[Unit]) -> String {
-    let awaited = units.iter().filter(|unit| unit.state.is_active() || unit.state == UnitState::Blocked);
+/// What holds it, how far it is and what it waits for: users see this of an object beside its state.
+fn outlook(units: &[Unit], told: String, paused: Option<&Cause>) -> String {
+    let waits = |unit: &&Unit| unit.state == UnitState::Waiting && !unit.reason.is_empty();
+    let blocked = units.iter().filter(|unit| unit.state == UnitState::Blocked);
+    let awaited = blocked.chain(units.iter().filter(|unit| unit.state.is_active() || waits(unit)));
     let count = awaited.clone().count();
     let named: Vec<String> = awaited.take(AWAITED).map(|unit| named(unit, 120)).collect();
     let more = if count > AWAITED { format!(" and {} more", count - AWAITED) } else { String::new() };
-    if named.is_empty() {
-        "units are about to start".to_owned()
-    } else {
-        format!("waiting for {}{more}", named.join(", "))
-    }
+    let waits = match paused {
+        _ if !named.is_empty() => Some(format!("waiting for {}{more}", named.join(", "))),
+        Some(_) => None,
+        None => Some("units are about to start".to_owned()),
+    };
+    let paused = paused.map(|paused| format!("paused: {}", paused.message));
+    [paused, Some(told), waits].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn named(unit: &Unit, most: usize) -> String {
-    let why = if unit.message.is_empty() { unit.reason.as_str() } else { unit.message.as_str() };
     let state = format!("{:?}", unit.state);
+    let has_cause = matches!(unit.state, UnitState::Blocked | UnitState::Waiting);
+    let word = if has_cause { &unit.reason } else { &state };
+    let why = if unit.message.is_empty() && !has_cause { &unit.reason } else { &unit.message };
     let why = if why.is_empty() { String::new() } else { format!(": {}", shown(why, most)) };
-    format!("{} ({state}{why})", unit.name)
+    format!("{} ({word}{why})", unit.name)
 }
 
 fn blocked(units: &[Unit]) -> Word {

@@ -107,7 +107,8 @@ impl Round<'_> {
         let flow_failed = timed_out || units[..flows].iter().any(Unit::has_failed);
         self.note_failure(&units[..flows], (flow_failed, stopped), found);
         let waits = self.spec.suspend || found.paused.is_some();
-        if units[..flows].iter().all(|unit| unit.state.is_terminal()) {
+        // A failure that pauses is not settled: a retry may still make it another outcome.
+        if !found.holds && units[..flows].iter().all(|unit| unit.state.is_terminal()) {
             for index in flows..units.len() {
                 self.last_turn(
                     index,
@@ -220,13 +221,15 @@ impl Round<'_> {
         let all_terminal = units.iter().all(|unit| unit.state.is_terminal());
         match self.spec.failure_policy {
             _ if found.failure.is_some() || !failed => {}
-            _ if all_terminal => found.failure = Some(Cause::new("StepFailed", named())),
-            FailurePolicyType::FailFast if stopped => found.failure = Some(Cause::new("StepFailed", named())),
+            // Also where nothing is left to start.
             FailurePolicyType::Pause if stopped => {
                 let message =
                     format!("{}; mend the cause, then run: oarlock retry jf/{}", named(), self.observed.parent.name);
                 found.paused = Some(Cause::new("FailurePolicy", message));
+                found.holds = true;
             }
+            FailurePolicyType::FailFast if stopped => found.failure = Some(Cause::new("StepFailed", named())),
+            _ if all_terminal => found.failure = Some(Cause::new("StepFailed", named())),
             _ => {}
         }
         if self.spec.suspend {

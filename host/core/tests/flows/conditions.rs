@@ -95,3 +95,78 @@ fn a_long_story_is_cut_to_a_kilobyte() {
     assert!(stage.memory.header.conditions.iter().all(|one| one.message.len() <= 1_024));
     assert!(stage.memory.units.iter().all(|unit| unit.message.len() <= 256));
 }
+
+#[test]
+fn progressing_says_first_what_holds_the_object_and_then_what_it_waits_for() {
+    let steps = [
+        step("a", &[], json!({})),
+        step("b", &[], json!({})),
+        json!({"name": "c", "dependencies": ["a"], "jobTemplateRef": "t"}),
+    ];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    assert_eq!(stage.message("Progressing"), "0 of 3 steps succeeded; waiting for a (Pending), b (Pending)");
+    stage.succeed("a");
+    let message = stage.message("Progressing");
+    let blocked = "1 of 3 steps succeeded; waiting for c (JobTemplateNotFound: there is no JobTemplate \"t\"";
+    assert!(message.starts_with(blocked) && message.ends_with("b (Pending)"), "{message}");
+    stage.edit("/suspend", json!(true));
+    stage.settle();
+    let message = stage.message("Progressing");
+    assert!(message.starts_with("paused: spec.suspend is true") && message.contains("1 of 3 steps"), "{message}");
+    stage.succeed("b");
+    let message = stage.message("Progressing");
+    assert_eq!(stage.condition("Progressing"), "False/AtRest");
+    assert!(message.starts_with("paused: spec.suspend is true") && message.contains("2 of 3 steps"), "{message}");
+    stage.edit("/suspend", json!(false));
+    stage.settle();
+    let message = stage.message("Progressing");
+    assert_eq!(
+        (stage.condition("Progressing").as_str(), stage.condition("Stalled").as_str()),
+        ("False/AtRest", "True/Blocked")
+    );
+    assert!(message.starts_with("2 of 3 steps succeeded; waiting for c (JobTemplateNotFound: "), "{message}");
+}
+
+#[test]
+fn progressing_of_a_paused_object_names_the_failure_and_what_to_do() {
+    let steps = [step("a", &[], json!({})), step("b", &["a"], json!({}))];
+    let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": "Pause"}})));
+    stage.settle();
+    stage.fail("a");
+    let wanted = "paused: these steps failed: a; mend the cause, then run: oarlock retry jf/f; 0 of 2 steps succeeded";
+    assert_eq!(stage.message("Progressing"), wanted);
+}
+
+#[test]
+fn progressing_names_nodes_that_are_not_ready() {
+    let mut stage = Stage::daemon(daemon(json!({})), ["n1", "n2"]);
+    stage.set_ready("n1", false);
+    stage.settle();
+    stage.succeed("n2");
+    let message = stage.message("Progressing");
+    assert!(message.starts_with("1 of 2 nodes succeeded; waiting for n1 (NodeNotReady: "), "{message}");
+}
+
+#[test]
+fn progressing_of_what_ended_badly_says_why() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &[])]));
+    stage.settle();
+    stage.succeed("b");
+    stage.fail("a");
+    assert_eq!(stage.message("Progressing"), "1 of 2 steps succeeded; these steps failed: a");
+    stage.edit("/flows/0/name", json!("A"));
+    stage.settle();
+    assert!(stage.message("Progressing").contains("step 0: the name \"A\" must"), "{}", stage.message("Progressing"));
+}
+
+#[test]
+fn nothing_progresses_while_an_attempt_is_held() {
+    let mut stage = Stage::flow(flow([step("a", &[], json!({"retryPolicy": {"limit": 1}}))], json!({})));
+    stage.settle();
+    stage.edit("/suspend", json!(true));
+    stage.fail("a");
+    assert_eq!((stage.end_of("a").as_str(), row(&stage).as_str()), ("Retrying/BackoffLimitExceeded", "FFFTFTT-"));
+    stage.pass(60);
+    assert_eq!(stage.created.len(), 1);
+}

@@ -139,6 +139,36 @@ fn under_pause_nothing_new_starts_until_a_retry() {
 }
 
 #[test]
+fn under_pause_the_last_failure_waits_for_a_retry_too_and_finally_with_it() {
+    let more = json!({"failurePolicy": {"type": "Pause"}, "finally": [last("z", json!({"when": "success"}))]});
+    let mut stage = Stage::flow(flow([step("a", &[], json!({})), step("b", &[], json!({}))], more));
+    stage.settle();
+    stage.succeed("b");
+    stage.fail("a");
+    assert_eq!((stage.state(), stage.condition("Paused").as_str()), ("Running", "True/FailurePolicy"));
+    assert_eq!((stage.condition("Failed").as_str(), stage.end_of("z").as_str()), ("False/InProgress", "Waiting"));
+    assert!(stage.parent.status.get("completionTime").is_none());
+    assert_eq!((stage.events("Failed"), stage.events("Paused")), (0, 1));
+    stage.restart();
+    stage.retry("1/a");
+    stage.succeed("a");
+    stage.succeed("z");
+    assert_eq!((stage.state(), stage.started()), ("Succeed", vec!["a", "b", "a", "z"]));
+}
+
+#[test]
+fn under_pause_a_flow_that_has_nothing_left_to_start_fails_by_another_policy() {
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"failurePolicy": {"type": "Pause"}})));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!((stage.state(), stage.condition("Stalled").as_str()), ("Running", ""));
+    stage.edit("/failurePolicy/type", json!("Continue"));
+    stage.settle();
+    assert_eq!((stage.state(), stage.condition("Failed").as_str()), ("Failed", "True/StepFailed"));
+    assert_eq!(stage.condition("Paused"), "False/AtRest");
+}
+
+#[test]
 fn under_pause_another_policy_goes_on() {
     let mut stage = paused();
     stage.succeed("b");

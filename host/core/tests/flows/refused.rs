@@ -108,7 +108,10 @@ fn an_attempt_that_waits_while_the_spec_is_refused_keeps_nothing_moving() {
     stage.succeed("b");
     stage.edit("/flows/1/name", json!(BAD));
     stage.settle();
-    assert_eq!((stage.condition("Progressing").as_str(), stage.condition("Failed").as_str()), ("False/AtRest", "True/Invalid"));
+    assert_eq!(
+        (stage.condition("Progressing").as_str(), stage.condition("Failed").as_str()),
+        ("False/AtRest", "True/Invalid")
+    );
     assert!(stage.parent.status.get("completionTime").is_some());
     heal(&mut stage);
     stage.pass(10);

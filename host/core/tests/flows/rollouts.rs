@@ -114,6 +114,19 @@ fn a_pause_holds_until_the_limit_is_raised() {
 }
 
 #[test]
+fn under_pause_it_has_failed_once_all_nodes_are_decided() {
+    let mut stage = of(json!({"concurrency": 1, "failurePolicy": {"type": "Pause"}}), 2);
+    stage.settle();
+    stage.succeed("n0000");
+    stage.fail("n0001");
+    assert_eq!((stage.state(), stage.condition("Failed").as_str()), ("Failed", "True/NodesFailed"));
+    assert_eq!(stage.condition("Paused"), "False/AtRest");
+    stage.edit("/rollout/failurePolicy/maxFailures", json!(1));
+    stage.settle();
+    assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/Succeeded"));
+}
+
+#[test]
 fn a_pause_by_hand_holds_too() {
     let mut stage = of(json!({"concurrency": 1, "paused": true}), 2);
     stage.settle();
