@@ -1,7 +1,5 @@
 //! A node as a DaemonJob sees it, and what a selector or a taint says of it. Source: docs/jobflow.md 4.1.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use crate::child::fields::{flag, list, object, text};
@@ -14,13 +12,38 @@ pub struct NodeView {
     /// Its UID.
     pub uid: String,
     /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Its taints: key, value, effect.
     pub taints: Vec<(String, String, String)>,
     /// It is cordoned.
     pub cordoned: bool,
     /// Its condition Ready exists and is not True.
     pub not_ready: bool,
+}
+
+/// The labels of a node, in one text: a map of them would be the most that the host keeps of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<str>);
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        // No key and no value of a label has either of these characters.
+        self.0.lines().find_map(|line| line.split_once('=').filter(|(own, _)| *own == key)).map(|(_, value)| value)
+    }
+}
+
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
+        let lines = labels.into_iter().map(|(key, value)| [key.as_ref(), "=", value.as_ref(), "\n"].concat());
+        Self(lines.collect::<String>().into())
+    }
+}
+
+impl<const N: usize> From<[(String, String); N]> for Labels {
+    fn from(labels: [(String, String); N]) -> Self {
+        labels.into_iter().collect()
+    }
 }
 
 /// The fields that a view is read from, beside metadata.
@@ -37,7 +60,7 @@ impl NodeView {
         Some(Self {
             name: text(node, "/metadata/name")?.to_owned(),
             uid: text(node, "/metadata/uid")?.to_owned(),
-            labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+            labels: labels.filter_map(|(key, value)| Some((key, value.as_str()?))).collect(),
             taints: list(node, "/spec/taints").iter().map(taint).collect(),
             cordoned: flag(node, "/spec/unschedulable"),
             not_ready: ready.is_some_and(|ready| text(ready, "/status") != Some("True")),
@@ -52,13 +75,13 @@ impl NodeView {
     }
 
     fn has_labels(&self, wanted: &serde_json::Map<String, Value>) -> bool {
-        wanted.iter().all(|(key, value)| self.labels.get(key).map(String::as_str) == value.as_str())
+        wanted.iter().all(|(key, value)| self.labels.get(key) == value.as_str())
     }
 
     fn meets(&self, expressions: &[Value]) -> bool {
         expressions.iter().all(|expression| {
             let key = text(expression, "/key").unwrap_or_default();
-            is_met(self.labels.get(key).map(String::as_str), expression)
+            is_met(self.labels.get(key), expression)
         })
     }
 

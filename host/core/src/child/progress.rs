@@ -32,13 +32,13 @@ pub struct ChildProgress {
     /// It has active pods, or targets in flight.
     pub runs: bool,
     /// What people are told of it while it is undecided.
-    pub message: String,
+    pub message: Box<str>,
     /// It cannot go on, for this reason: an operation whose spec or action is refused.
-    pub blocked: Option<String>,
+    pub blocked: Option<Box<str>>,
     /// Its end.
-    pub ended: Option<Ended>,
+    pub ended: Option<Box<Ended>>,
     /// An end that it has announced and not confirmed.
-    pub announced: Option<Ended>,
+    pub announced: Option<Box<Ended>>,
     /// The targets that did not succeed, where the status lists all.
     pub targets_left: Vec<String>,
 }
@@ -46,7 +46,7 @@ pub struct ChildProgress {
 impl ChildProgress {
     /// The end, or the time at which an announced one counts.
     pub fn end(&self, now: Timestamp) -> Result<&Ended, Option<Timestamp>> {
-        if let Some(ended) = &self.ended {
+        if let Some(ended) = self.ended.as_deref() {
             return Ok(ended);
         }
         let Some(announced) = &self.announced else { return Err(None) };
@@ -64,21 +64,24 @@ pub(crate) fn of_job(status: &Value) -> ChildProgress {
     let standing = |kind: &str, well: bool| {
         let conditions = list(status, "/conditions").iter();
         let mut found = conditions.filter(|c| text(c, "/type") == Some(kind) && text(c, "/status") == Some("True"));
-        found.next().map(|condition| Ended {
+        let ended = found.next().map(|condition| Ended {
             well,
             reason: text(condition, "/reason").unwrap_or(if well { "Succeeded" } else { "JobFailed" }).to_owned(),
             message: text(condition, "/message").filter(|said| *said != ENDED_AS_ALL).unwrap_or_default().to_owned(),
             at: read_time(text(condition, "/lastTransitionTime")),
-        })
+        });
+        ended.map(Box::new)
     };
+    let ended = standing("Complete", true).or_else(|| standing("Failed", false));
     let announced = standing("FailureTarget", false).or_else(|| standing("SuccessCriteriaMet", true));
     // A pod that has ended and is not counted yet is no longer active, and the Job has not gone back to Pending.
     let uncounted = |field: &str| !list(status, &format!("/uncountedTerminatedPods/{field}")).is_empty();
     let counts = announced.is_some() || uncounted("succeeded") || uncounted("failed");
     ChildProgress {
         runs: number(status, "/active").unwrap_or(0) > 0 || counts,
-        ended: standing("Complete", true).or_else(|| standing("Failed", false)),
-        announced,
+        // Of thousands of children most have ended: what they announced before is of no use.
+        announced: announced.filter(|_| ended.is_none()),
+        ended,
         ..ChildProgress::default()
     }
 }
@@ -92,10 +95,10 @@ pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
         conditions.find(|c| text(c, "/type") == Some(kind) && text(c, "/status") == Some(wanted))
     };
     let blocked = is("Valid", "False").or_else(|| is("ActionAvailable", "False"));
-    let blocked = blocked.map(|condition| text(condition, "/message").unwrap_or("it is not ready").to_owned());
+    let blocked = blocked.map(|condition| text(condition, "/message").unwrap_or("it is not ready").into());
     let progress = text(status, "/progress").unwrap_or_default();
     let at = read_time(text(status, "/endTime"));
-    let end = |well, reason: &str, message| Some(Ended { well, reason: reason.to_owned(), message, at });
+    let end = |well, reason: &str, message| Some(Box::new(Ended { well, reason: reason.to_owned(), message, at }));
     let counted = format!("{succeeded}/{total}");
     let ended = match progress {
         "Succeeded" => end(true, "Succeeded", counted.clone()),
@@ -110,7 +113,7 @@ pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
     let is_whole = usize::try_from(total).is_ok_and(|total| total == all.len());
     let read = ChildProgress {
         runs: progress == "Processing",
-        message: if progress == "Processing" { counted } else { String::new() },
+        message: if progress == "Processing" { counted.into() } else { Box::default() },
         blocked: blocked.filter(|_| ended.is_none() && progress != "Processing"),
         ended,
         announced: None,
