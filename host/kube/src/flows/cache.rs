@@ -487,3 +487,7 @@ impl Held {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

@@ -1,0 +1,80 @@
+//! What the cache keeps of a child whose owner reference was taken off.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const OWNER: &str = "0b9d8c1e-1111-4222-8333-444455556666";
+
+fn cache() -> FlowCache {
+    let metadata = json!({"namespace": "ns", "name": "f", "uid": OWNER, "resourceVersion": "1"});
+    let cache = FlowCache::default();
+    cache.put_parent(Parent::read(ParentKind::Flow, json!({ "metadata": metadata })).unwrap());
+    cache.take_dirty();
+    cache
+}
+
+fn job(version: u64, owners: Value, labels: Value) -> ChildView {
+    let metadata = json!({"namespace": "ns", "name": "f-a", "uid": "u", "resourceVersion": version.to_string(),
+        "ownerReferences": owners, "labels": labels, "annotations": {"oarlock.dev/step": "a"}});
+    ChildView::read(ChildKind::Job, &json!({ "metadata": metadata })).unwrap()
+}
+
+fn owned() -> Value {
+    json!([{"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "name": "f", "uid": OWNER}])
+}
+
+fn labelled() -> Value {
+    json!({"oarlock.dev/owner-uid": OWNER})
+}
+
+/// Whether the flow became dirty, and of each of its children whether it is disowned and whether it is gone.
+fn seen(cache: &FlowCache) -> (bool, Vec<(bool, bool)>) {
+    let key = FlowKey::Parent(ParentKind::Flow, "ns".to_owned(), "f".to_owned());
+    let children = cache.view(&key).unwrap().children;
+    (cache.take_dirty().contains(&key), children.iter().map(|child| (child.disowned, child.gone)).collect())
+}
+
+#[test]
+fn a_stripped_child_stays_with_its_owner_until_it_goes_label_or_not() {
+    for labels in [labelled(), json!({})] {
+        let cache = cache();
+        cache.put_child(job(2, owned(), labels.clone()));
+        assert_eq!(seen(&cache), (true, vec![(false, false)]));
+        cache.put_child(job(3, json!([]), labels.clone()));
+        assert_eq!(seen(&cache), (true, vec![(true, false)]), "{labels}");
+        cache.put_child(job(4, json!([]), labels.clone()));
+        assert_eq!(seen(&cache), (true, vec![(true, false)]), "{labels}");
+        cache.drop_child(job(5, json!([]), labels.clone()));
+        assert_eq!(seen(&cache), (true, vec![(true, true)]), "{labels}");
+        cache.forget_gone(OWNER, &["u".to_owned()]);
+        assert_eq!(seen(&cache), (false, vec![]));
+    }
+}
+
+#[test]
+fn an_owner_reference_that_is_put_back_heals() {
+    let cache = cache();
+    cache.put_child(job(2, owned(), labelled()));
+    cache.put_child(job(3, json!([]), labelled()));
+    cache.put_child(job(4, owned(), labelled()));
+    assert_eq!(seen(&cache), (true, vec![(false, false)]));
+}
+
+#[test]
+fn a_stripped_child_is_found_by_its_label_in_a_first_list() {
+    let cache = cache();
+    cache.reset_children(ChildKind::Job, vec![job(3, json!([]), labelled())], 9);
+    assert_eq!(seen(&cache), (true, vec![(true, false)]));
+    cache.reset_children(ChildKind::Job, Vec::new(), 10);
+    assert_eq!(seen(&cache), (true, vec![(true, true)]));
+}
+
+#[test]
+fn a_child_that_another_owner_takes_is_gone_for_the_first_one() {
+    let cache = cache();
+    cache.put_child(job(2, owned(), labelled()));
+    let other = json!([{"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "name": "g", "uid": "another"}]);
+    cache.put_child(job(3, other, labelled()));
+    assert_eq!(seen(&cache), (true, vec![(false, true)]));
+}
