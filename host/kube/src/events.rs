@@ -10,6 +10,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::params::PostParams;
+use oarlock_core::child::parent::ParentKind;
+use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::writes::{EventNote, Stopped};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -18,13 +20,18 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::cluster::Link;
+use crate::flows::kinds;
 use crate::outcome::{sentence, stopped};
 use crate::transport::call::{ApiCall, RequestError, Transport};
 use crate::transport::path::Resource;
 use crate::write::already_exists;
 
-/// Component of every event (docs/operationjob.md 8).
-const CONTROLLER: &str = "operationjob-controller";
+/// Component of the events on OperationJobs and on what they work on (docs/operationjob.md 8).
+const OF_JOBS: &str = "operationjob-controller";
+/// Component of the events on JobFlows (docs/jobflow.md 7).
+const OF_FLOWS: &str = "jobflow-controller";
+/// Component of the events on DaemonJobs.
+const OF_DAEMONS: &str = "daemonjob-controller";
 /// A wave of targets fits; 10,000 jobs that fail at once do not, and need not.
 const QUEUE: usize = 4_096;
 /// Few, so that events never crowd out other requests.
@@ -169,7 +176,7 @@ fn body(note: &EventNote, at: Timestamp, instance: &str) -> Value {
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace(note)},
         "eventTime": format!("{at:.6}"),
-        "reportingController": CONTROLLER,
+        "reportingController": controller(&regarding.kind),
         "reportingInstance": instance,
         "action": action,
         "reason": reason,
@@ -183,6 +190,13 @@ fn body(note: &EventNote, at: Timestamp, instance: &str) -> Value {
             "uid": regarding_uid,
         },
     })
+}
+
+/// The component that an event on an object of this kind is from.
+fn controller(regarding: &Kind) -> &'static str {
+    let parents = [(ParentKind::Flow, OF_FLOWS), (ParentKind::Daemon, OF_DAEMONS)];
+    let found = parents.into_iter().find(|(parent, _)| *regarding == kinds::parent(*parent));
+    found.map_or(OF_JOBS, |(_, controller)| controller)
 }
 
 fn cut(mut text: String, bytes: usize) -> String {

@@ -1,7 +1,7 @@
 //! JobFlows, DaemonJobs and JobTemplates on the cluster: their cache, and the requests of their rounds.
 
 pub mod cache;
-mod kinds;
+pub(crate) mod kinds;
 pub mod port;
 mod sinks;
 mod watches;

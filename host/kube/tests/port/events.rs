@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::EventNote;
 use serde_json::Value;
 
@@ -39,6 +40,20 @@ async fn an_event_appears_once_however_often_it_is_emitted() {
     assert_eq!(events[0]["reportingInstance"], "host-0");
     assert_eq!(events[0]["regarding"]["uid"], Value::from(uid));
     assert_eq!(scene.cluster.events().emitted, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_from_the_controller_of_the_kind_that_it_is_about() {
+    let scene = Scene::bare().await;
+    let on = |kind: &str| {
+        let regarding = ObjectKey { kind: Kind::new("api.practice.com/v1alpha1", kind), ..pod("a") };
+        EventNote { regarding, ..note(&kind.to_lowercase(), "u") }
+    };
+    scene.cluster.emit(vec![on("JobFlow"), on("DaemonJob"), note("pod", "u")]);
+    scene.cluster.stop(Duration::from_secs(5)).await;
+    let mut from: Vec<Value> = stored(&scene).await.iter().map(|event| event["reportingController"].clone()).collect();
+    from.sort_by_key(Value::to_string);
+    assert_eq!(from, ["daemonjob-controller", "jobflow-controller", "operationjob-controller"]);
 }
 
 #[tokio::test(start_paused = true)]
