@@ -44,6 +44,7 @@ impl Controller {
     /// The same with JobFlows, JobTemplates and DaemonJobs beside the jobs.
     #[must_use]
     pub fn with_flows(self, flows: Flows) -> Self {
+        self.ports.metrics.shows_flows(&flows);
         Self { flows: Some(flows), ..self }
     }
 
@@ -85,7 +86,8 @@ impl Controller {
         let fence = election.fence();
         let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
         // They end with the term, and wait for no job.
-        let flows = self.flows.clone().map(|flows| tokio::spawn(lead_flows(flows, fence.clone())));
+        let metrics = self.ports.metrics.clone();
+        let flows = self.flows.clone().map(|flows| tokio::spawn(lead_flows(flows, fence.clone(), metrics)));
         let _flows = flows.map(AbortOnDropHandle::new);
         let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
         self.ports.metrics.leads(true);

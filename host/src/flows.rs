@@ -7,6 +7,7 @@ mod template;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use oarlock_kube::flows::{FlowKey, Flows};
@@ -19,10 +20,21 @@ use crate::controller::RESYNC;
 use crate::flows::memory::FlowMemory;
 use crate::flows::pace::Together;
 use crate::flows::round::{NextRound, RoundTrouble};
+use crate::metrics::Metrics;
+use crate::metrics::flows::ShownFlows;
 use crate::queue::Queue;
 
 /// Most rounds at once.
 const ROUNDS: usize = 16;
+
+/// What all rounds of one term share.
+#[derive(Clone)]
+pub(crate) struct Term {
+    pub(crate) flows: Flows,
+    pub(crate) fence: Fence,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) together: Together,
+}
 
 struct Finished {
     key: FlowKey,
@@ -31,27 +43,23 @@ struct Finished {
 }
 
 /// Has rounds until it is aborted, with the term that `fence` stands for.
-pub(crate) async fn lead_flows(flows: Flows, fence: Fence) {
+pub(crate) async fn lead_flows(flows: Flows, fence: Fence, metrics: Arc<Metrics>) {
     flows.synced().await;
-    let mut lead = FlowLead {
-        flows,
-        fence,
-        together: Together::default(),
-        queue: Queue::default(),
-        rounds: JoinSet::new(),
-        running: HashMap::new(),
-    };
+    let shown = ShownFlows::begin(metrics.clone());
+    let term = Term { flows, fence, metrics, together: Together::default() };
+    let (queue, rounds, running) = (Queue::default(), JoinSet::new(), HashMap::new());
+    let mut lead = FlowLead { term, queue, rounds, running, shown };
     let mut resync = Instant::now();
     loop {
         if Instant::now() >= resync {
             resync = Instant::now() + RESYNC;
-            lead.flows.cache().keys().iter().for_each(|key| lead.queue.enqueue(key, |()| {}));
+            lead.term.flows.cache().keys().iter().for_each(|key| lead.queue.enqueue(key, |_| {}));
         }
-        lead.flows.cache().take_dirty().iter().for_each(|key| lead.queue.enqueue(key, |()| {}));
+        lead.term.flows.cache().take_dirty().iter().for_each(|key| lead.queue.enqueue(key, |_| {}));
         lead.start_due();
         let due = lead.queue.next(|_| lead.rounds.len() < ROUNDS).unwrap_or(resync).min(resync);
         tokio::select! {
-            () = lead.flows.cache().dirtied() => {}
+            () = lead.term.flows.cache().dirtied() => {}
             Some(ended) = lead.rounds.join_next_with_id() => lead.finish(ended),
             () = sleep_until(due), if lead.rounds.len() < ROUNDS => {}
         }
@@ -59,24 +67,24 @@ pub(crate) async fn lead_flows(flows: Flows, fence: Fence) {
 }
 
 struct FlowLead {
-    flows: Flows,
-    fence: Fence,
-    together: Together,
-    queue: Queue<FlowKey, FlowMemory, ()>,
+    term: Term,
+    queue: Queue<FlowKey, FlowMemory, Option<Instant>>,
     rounds: JoinSet<Finished>,
     running: HashMap<Id, FlowKey>,
+    shown: ShownFlows,
 }
 
 impl FlowLead {
     fn start_due(&mut self) {
         while self.rounds.len() < ROUNDS {
-            let Some((key, mut memory, ())) = self.queue.take(Instant::now(), |_| true) else { break };
-            let (flows, fence, together) = (self.flows.clone(), self.fence.clone(), self.together.clone());
-            let of = key.clone();
+            let Some((key, mut memory, since)) = self.queue.take(Instant::now(), |_| true) else { break };
+            memory.since = since;
+            let (term, of) = (self.term.clone(), key.clone());
             let span = tracing::info_span!("round", of = %key);
             let started = self.rounds.spawn(
                 async move {
-                    let round = round::run(&flows, (&fence, &together), &key, &mut memory);
+                    let began = Instant::now();
+                    let round = round::run(&term, &key, &mut memory);
                     // One that panics costs its own memory, and nobody else.
                     let outcome = match AssertUnwindSafe(round).catch_unwind().await {
                         Ok(outcome) => outcome,
@@ -85,6 +93,9 @@ impl FlowLead {
                             Err(RoundTrouble::new("the round panicked; it is made anew with an empty memory"))
                         }
                     };
+                    if let FlowKey::Parent(kind, ..) = key {
+                        term.metrics.flows.of(kind).round_took(began.elapsed());
+                    }
                     Finished { key, memory, outcome }
                 }
                 .instrument(span),
@@ -99,12 +110,18 @@ impl FlowLead {
             Err(error) => (error.id(), None),
         };
         let Some(of) = self.running.remove(&id) else { return };
-        let Some(Finished { key, memory, outcome }) = finished else {
+        let Some(Finished { key, mut memory, outcome }) = finished else {
             self.queue.failed(&of, Box::default(), None);
             return;
         };
+        if let Some(figures) = memory.figures.take() {
+            self.shown.set(&key, Some(figures));
+        }
         match outcome {
-            Ok(NextRound::Gone) => self.queue.gone(&key),
+            Ok(NextRound::Gone) => {
+                self.shown.set(&key, None);
+                self.queue.gone(&key);
+            }
             Ok(NextRound::After(wait)) => self.queue.done(&key, memory, wait),
             Err(trouble) => {
                 let wait = self.queue.failed(&key, memory, trouble.at_least());

@@ -1,9 +1,10 @@
 //! The host's metrics, as Prometheus reads them.
 //!
-//! Names: docs/operationjob.md 8.4 and 8.5. No label ever names a job, a target or anything else that grows with use: words
+//! Names: docs/operationjob.md 8.4 and 8.5, docs/jobflow.md 7. No label ever names a job, a target or anything else that grows with use: words
 //! that come from plugins or users are counted by their name only while there are few of them.
 
 mod at_scrape;
+pub(crate) mod flows;
 #[cfg(test)]
 mod metrics_tests;
 mod plugins;
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oarlock_core::job::key::JobKey;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Leadership;
 use oarlock_kube::{Cluster, Requests};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -27,6 +29,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use crate::metrics::at_scrape::{ApiRequests, Port, Sources, Writes};
+use crate::metrics::flows::FlowMetrics;
 pub use crate::metrics::plugins::VisitOutcome;
 use crate::metrics::plugins::Visits;
 use crate::metrics::process::Process;
@@ -104,6 +107,8 @@ pub struct Metrics {
     process: Registry,
     sources: Arc<Sources>,
     plugin_visits: Visits,
+    /// Those of JobFlows and DaemonJobs.
+    pub(crate) flows: FlowMetrics,
     jobs: Family<JobLabels, Gauge>,
     targets: Family<TargetLabels, Counter>,
     targets_in_flight: Gauge,
@@ -139,11 +144,13 @@ impl Metrics {
     /// Metrics that start at zero. The port's `requests` count the writes.
     pub fn new(requests: &Arc<Requests>) -> Self {
         let mut registry = Registry::with_prefix("oarlock");
+        let sources = Arc::default();
         let mut metrics = Self {
             plugin_visits: Visits::register(&mut registry),
+            flows: FlowMetrics::register(&mut registry, &sources),
             registry,
             process: Registry::default(),
-            sources: Arc::default(),
+            sources,
             jobs: Family::default(),
             targets: Family::default(),
             targets_in_flight: Gauge::default(),
@@ -309,6 +316,11 @@ impl Metrics {
     /// Shows the age of the lease at each scrape.
     pub fn shows_lease(&self, leadership: watch::Receiver<Leadership>) {
         let _known = self.sources.leadership.set(leadership).is_err();
+    }
+
+    /// Shows the watches and the writes of flows at each scrape.
+    pub fn shows_flows(&self, flows: &Flows) {
+        let _known = self.sources.flows.set(flows.clone()).is_err();
     }
 
     /// Sets the lengths of the queues: rounds that run, rounds that are due, and entries that wait to be sent.

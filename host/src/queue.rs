@@ -69,8 +69,10 @@ impl Waiting for Inbox {
     }
 }
 
-impl Waiting for () {
-    fn came(&mut self, _now: Instant) {}
+impl Waiting for Option<Instant> {
+    fn came(&mut self, now: Instant) {
+        self.get_or_insert(now);
+    }
 }
 
 #[derive(Debug)]

@@ -108,6 +108,7 @@ pub mod round {
 pub mod child {
     pub mod build;
     pub mod canonical;
+    pub mod changes;
     pub mod closing;
     pub mod course;
     pub mod fields;

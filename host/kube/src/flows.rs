@@ -8,4 +8,3 @@ mod watches;
 
 pub use cache::{FlowCache, FlowKey};
 pub use port::{CreateError, Flows};
-pub use watches::FlowWatches;

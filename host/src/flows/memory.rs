@@ -1,10 +1,14 @@
 //! What a term remembers of one JobFlow or DaemonJob between two rounds.
 
-use oarlock_core::child::plan::Memory;
+use std::collections::HashMap;
+
+use oarlock_core::child::plan::{Create, Memory};
 use oarlock_core::child::status::SHARD;
 use oarlock_core::child::unit::Unit;
+use tokio::time::Instant;
 
 use crate::flows::pace::Pace;
+use crate::metrics::flows::FlowFigures;
 
 /// What a term remembers of one JobFlow or DaemonJob. It begins empty, and is read from the stored status.
 #[derive(Debug, Default)]
@@ -18,6 +22,12 @@ pub(crate) struct FlowMemory {
     /// The JobRecords hold what the stored status counts, as this term has seen.
     pub(crate) records_hold: bool,
     pub(crate) pace: Pace,
+    /// The time of the first change that its round was made for.
+    pub(crate) since: Option<Instant>,
+    /// The units that are started after others, and since when that is due.
+    pub(crate) starts: HashMap<String, Instant>,
+    /// What its last round found.
+    pub(crate) figures: Option<FlowFigures>,
 }
 
 impl FlowMemory {
@@ -26,6 +36,15 @@ impl FlowMemory {
         let mut stored = self.records_hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
         let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
         all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (index, shard)).collect()
+    }
+
+    /// Notes the creates that are due now: those that were due before, for a request failed, have been since then.
+    pub(crate) fn note_due(&mut self, creates: &[Create]) {
+        let since = self.since.unwrap_or_else(Instant::now);
+        let mut before = std::mem::take(&mut self.starts);
+        let follow = creates.iter().filter(|create| create.follows);
+        self.starts =
+            follow.map(|create| (create.unit.clone(), before.remove(&create.unit).unwrap_or(since))).collect();
     }
 }
 

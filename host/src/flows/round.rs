@@ -3,6 +3,8 @@
 //! A create needs no record before it: its name follows from the unit and the attempt, and an object of that name which
 //! carries the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
 
+use std::collections::HashMap;
+
 use futures::StreamExt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::child::build::Cause;
@@ -16,13 +18,12 @@ use oarlock_core::child::unit::Unit;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::job::time::after;
 use oarlock_kube::flows::cache::ParentView;
-use oarlock_kube::flows::{CreateError, FlowKey, Flows};
-use oarlock_kube::lease::Fence;
+use oarlock_kube::flows::{CreateError, FlowKey};
 use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::FlowMemory;
-use crate::flows::pace::Together;
-use crate::flows::template;
+use crate::flows::{Term, template};
+use crate::metrics::flows::{FlowFigures, KindMetrics};
 
 /// Creates of one round: a large DaemonJob takes several, so that its status goes on meanwhile.
 const CREATES: usize = oarlock_core::daemon::plan::CREATES;
@@ -76,17 +77,14 @@ impl RoundTrouble {
 }
 
 /// Runs one round.
-pub(crate) async fn run(
-    flows: &Flows,
-    (fence, together): (&Fence, &Together),
-    key: &FlowKey,
-    memory: &mut FlowMemory,
-) -> Result<NextRound, RoundTrouble> {
+pub(crate) async fn run(term: &Term, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
     if let FlowKey::Template(namespace, name) = key {
-        return template::run(flows, fence, (namespace, name)).await;
+        return template::run(&term.flows, &term.fence, (namespace, name)).await;
     }
+    let flows = &term.flows;
     let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };
-    let round = Round { flows, fence, together, view, now: flows.cluster().clock().now() };
+    let metrics = term.metrics.flows.of(view.parent.kind);
+    let round = Round { term, metrics, view, now: flows.cluster().clock().now() };
     round.recall(memory).await?;
     if flows.cache().take_healed(key) {
         memory.plan.refused.retain(|_, refused| refused.refusal.reason != "NameConflict");
@@ -96,9 +94,8 @@ pub(crate) async fn run(
 }
 
 struct Round<'a> {
-    flows: &'a Flows,
-    fence: &'a Fence,
-    together: &'a Together,
+    term: &'a Term,
+    metrics: &'a KindMetrics,
     view: ParentView,
     now: Timestamp,
 }
@@ -116,7 +113,7 @@ impl Round<'_> {
         }
         let header = Header::read(&parent.status);
         let units = if header.is_truncated {
-            let records = self.flows.read_records(parent).await;
+            let records = self.term.flows.read_records(parent).await;
             let records = records.map_err(|failed| RoundTrouble::new(failed.message))?;
             units_of_records(&parent.status, records)
         } else {
@@ -135,7 +132,7 @@ impl Round<'_> {
             return Ok(plan);
         }
         let reads = plan.reads.iter().take(READS).cloned().map(|job| async move {
-            let pods = self.flows.read_pods(&job).await;
+            let pods = self.term.flows.read_pods(&job).await;
             (job.uid.clone(), pods)
         });
         let reads: Vec<_> = reads.collect();
@@ -174,27 +171,31 @@ impl Round<'_> {
     async fn carry_out(&self, mut plan: ParentPlan, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
         let parent = self.parent();
         let more = plan.more || plan.creates.len() > CREATES;
+        memory.figures = Some(FlowFigures::of(&plan));
+        memory.note_due(&plan.creates);
         plan.creates.truncate(CREATES);
         self.take_over(&plan, memory);
         let first = plan.durable_first;
         if first {
             self.write_status(&plan, memory, true).await?;
         }
+        let starts = std::mem::take(&mut memory.starts);
         let (created, changed, written) =
-            tokio::join!(self.create_all(&plan.creates), self.change_all(&plan.changes), async {
+            tokio::join!(self.create_all(&plan.creates, &starts), self.change_all(&plan.changes), async {
                 if first { Ok(Written::Now) } else { self.write_status(&plan, memory, false).await }
             },);
+        memory.starts = starts;
         self.note_refusals(created, memory)?;
         changed?;
         let due = match written? {
             Written::Now => {
                 let gone: Vec<String> =
                     self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
-                self.flows.cache().forget_gone(&parent.uid, &gone);
+                self.term.flows.cache().forget_gone(&parent.uid, &gone);
                 self.change_all(&plan.settled).await?;
                 let notes = cleaned_up(parent, &plan);
                 if !notes.is_empty() {
-                    self.flows.cluster().emit(notes);
+                    self.term.flows.cluster().emit(notes);
                 }
                 None
             }
@@ -234,10 +235,16 @@ impl Round<'_> {
         }
     }
 
-    async fn create_all(&self, creates: &[Create]) -> Vec<(String, String, Result<(), CreateError>)> {
+    async fn create_all(
+        &self,
+        creates: &[Create],
+        starts: &HashMap<String, Instant>,
+    ) -> Vec<(String, String, Result<(), CreateError>)> {
         let parent = self.parent();
         let created = creates.iter().map(|create| async move {
-            let result = self.flows.create(parent, create, self.fence).await;
+            let result = self.term.flows.create(parent, create, &self.term.fence).await;
+            let since = starts.get(&create.unit).filter(|_| result.is_ok());
+            since.into_iter().for_each(|since| self.metrics.started_after(since.elapsed()));
             (create.unit.clone(), create.revision.clone(), result)
         });
         let created: Vec<_> = created.collect();
@@ -246,7 +253,7 @@ impl Round<'_> {
 
     async fn change_all(&self, changes: &[ChildChange]) -> Result<(), RoundTrouble> {
         let parent = self.parent();
-        let made = changes.iter().map(|change| self.flows.change(parent, change, self.fence));
+        let made = changes.iter().map(|change| self.term.flows.change(parent, change, &self.term.fence));
         let made: Vec<_> = made.collect();
         let results: Vec<_> = futures::stream::iter(made).buffer_unordered(AT_ONCE).collect().await;
         for stopped in results.into_iter().filter_map(Result::err) {
@@ -290,7 +297,7 @@ impl Round<'_> {
         }
         if told_anew {
             // The units are blocked from now on, and the next plan says so.
-            self.flows.cache().soil(FlowKey::of(self.parent()));
+            self.term.flows.cache().soil(FlowKey::of(self.parent()));
         }
         later.map_or(Ok(()), |stopped| Err(RoundTrouble::of("create a child", &stopped)))
     }
@@ -315,14 +322,15 @@ impl Round<'_> {
         }
         if status != parent.status {
             let began = Instant::now();
-            let written = self.flows.write_status(parent, &status, self.fence).await;
-            let ended = (self.flows.cluster().clock().now(), began.elapsed());
-            memory.pace.wrote(&FlowKey::of(parent), self.together, ended);
+            let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
+            let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
+            memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
             written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
         }
+        self.metrics.reported(&memory.reported.units, &plan.units);
         let notes = told(parent, &memory.reported, plan);
         if !notes.is_empty() {
-            self.flows.cluster().emit(notes);
+            self.term.flows.cluster().emit(notes);
         }
         memory.plan.header.is_truncated = is_cut;
         memory.reported =
@@ -340,7 +348,8 @@ impl Round<'_> {
         if units.len() > before {
             changed.reverse();
         }
-        let written = self.flows.write_records(self.parent(), changed, units.len() != before, self.fence).await;
+        let written =
+            self.term.flows.write_records(self.parent(), changed, units.len() != before, &self.term.fence).await;
         written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))
     }
 }

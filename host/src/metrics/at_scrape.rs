@@ -1,11 +1,15 @@
 //! What the Cluster port knows by the time of a scrape: requests, watches, events and the lease.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use oarlock_core::cluster::object::Kind;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Leadership;
-use oarlock_kube::transport::requests::{LATENCY_BOUNDS, Tally};
+use oarlock_kube::transport::requests::{LATENCY_BOUNDS, RequestLabels, Tally};
 use oarlock_kube::{Cluster, Requests};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet};
@@ -37,6 +41,7 @@ struct EventLabels {
 pub(super) struct Sources {
     pub(super) cluster: OnceLock<Cluster>,
     pub(super) leadership: OnceLock<watch::Receiver<Leadership>>,
+    pub(super) flows: OnceLock<Flows>,
 }
 
 impl fmt::Debug for Sources {
@@ -58,7 +63,7 @@ impl Collector for Port {
             ConstGauge::new(now.renewed.elapsed().as_secs_f64()).encode(family)?;
         }
         let Some(cluster) = self.0.cluster.get() else { return Ok(()) };
-        encode_watches(cluster, &mut encoder)?;
+        encode_watches(cluster, self.0.flows.get(), &mut encoder)?;
         let help = "Events by what became of them: emitted, failed (refused or tried in vain) or dropped";
         let mut family = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
         let counts = cluster.events();
@@ -71,34 +76,57 @@ impl Collector for Port {
     }
 }
 
-fn encode_watches(cluster: &Cluster, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let mut health = cluster.health();
+/// What is shown of the watches of one kind.
+struct WatchFigures {
+    labels: KindLabels,
+    synced: bool,
+    heard: Option<Duration>,
+    lists: u64,
+}
+
+/// The watches, one of each kind. Jobs and flows may each have one of the same kind: then the worse one counts.
+fn watch_figures(cluster: &Cluster, flows: Option<&Flows>) -> Vec<WatchFigures> {
+    let mut watches = cluster.health();
     // While a wider declaration is being listed, the watch that was there before counts.
-    health.dedup_by(|newer, shown| newer.kind == shown.kind);
-    let watches: Vec<_> = health
-        .into_iter()
-        .map(|health| {
-            let labels = KindLabels { api_version: health.kind.api_version.clone(), kind: health.kind.kind.clone() };
-            (labels, health)
-        })
-        .collect();
+    watches.dedup_by(|newer, shown| newer.kind == shown.kind);
+    watches.extend(flows.map(Flows::health).unwrap_or_default());
+    let mut figures = BTreeMap::<Kind, WatchFigures>::new();
+    for health in watches {
+        let labels = KindLabels { api_version: health.kind.api_version.clone(), kind: health.kind.kind.clone() };
+        let shown =
+            WatchFigures { labels, synced: health.synced && !health.unread, heard: health.heard, lists: health.lists };
+        match figures.entry(health.kind) {
+            Entry::Vacant(place) => drop(place.insert(shown)),
+            Entry::Occupied(mut other) => {
+                let other = other.get_mut();
+                other.synced &= shown.synced;
+                other.heard = other.heard.max(shown.heard);
+                other.lists += shown.lists;
+            }
+        }
+    }
+    figures.into_values().collect()
+}
+
+fn encode_watches(cluster: &Cluster, flows: Option<&Flows>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let watches = watch_figures(cluster, flows);
     let help = "Time since the watch of a kind was last heard of";
     let mut family = encoder.encode_descriptor("watch_age_seconds", help, None, MetricType::Gauge)?;
-    for (labels, health) in &watches {
-        let heard = health.heard.as_ref().map(Duration::as_secs_f64);
+    for watch in &watches {
+        let heard = watch.heard.as_ref().map(Duration::as_secs_f64);
         if let Some(heard) = heard {
-            ConstGauge::new(heard).encode(family.encode_family(labels)?)?;
+            ConstGauge::new(heard).encode(family.encode_family(&watch.labels)?)?;
         }
     }
     let help = "Lists of a kind: the first, and one for each watch that could not go on";
     let mut family = encoder.encode_descriptor("watch_lists", help, None, MetricType::Counter)?;
-    for (labels, health) in &watches {
-        ConstCounter::new(health.lists).encode(family.encode_family(labels)?)?;
+    for watch in &watches {
+        ConstCounter::new(watch.lists).encode(family.encode_family(&watch.labels)?)?;
     }
     let help = "1 where a kind is listed, or is not served; 0 while what is known of it is incomplete";
     let mut family = encoder.encode_descriptor("watch_synced", help, None, MetricType::Gauge)?;
-    for (labels, health) in &watches {
-        ConstGauge::new(i64::from(health.synced)).encode(family.encode_family(labels)?)?;
+    for watch in &watches {
+        ConstGauge::new(i64::from(watch.synced)).encode(family.encode_family(&watch.labels)?)?;
     }
     Ok(())
 }
@@ -106,7 +134,7 @@ fn encode_watches(cluster: &Cluster, encoder: &mut DescriptorEncoder<'_>) -> fmt
 /// The requests to the API server.
 pub(super) struct ApiRequests(pub(super) Arc<Requests>);
 
-/// Those of them that change the cluster, by number alone.
+/// Those of them that change the cluster and are not for flows, by number alone.
 pub(super) struct Writes(pub(super) Arc<Requests>);
 
 impl fmt::Debug for ApiRequests {
@@ -126,7 +154,7 @@ impl Collector for ApiRequests {
         let help = "Requests to the API server, by resource, verb and answer";
         let mut family =
             encoder.encode_descriptor("api_request_duration_seconds", help, None, MetricType::Histogram)?;
-        for (labels, tally) in calls(&self.0) {
+        for (labels, tally) in calls(self.0.snapshot()) {
             let slower = tally.count.saturating_sub(tally.buckets.iter().sum());
             let buckets: Vec<(f64, u64)> =
                 LATENCY_BOUNDS.into_iter().zip(tally.buckets).chain([(f64::MAX, slower)]).collect();
@@ -138,18 +166,23 @@ impl Collector for ApiRequests {
 }
 
 impl Collector for Writes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Requests that change the cluster, by answer";
-        let mut family = encoder.encode_descriptor("writes", help, None, MetricType::Counter)?;
-        for (labels, tally) in calls(&self.0).filter(|(l, _)| !["get", "list", "watch"].contains(&l.verb.as_str())) {
-            ConstCounter::new(tally.count).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        encode_writes(encoder, "Requests that change the cluster, by answer", &self.0)
     }
 }
 
-fn calls(requests: &Requests) -> impl Iterator<Item = (CallLabels, Tally)> {
-    requests.snapshot().into_iter().map(|(labels, tally)| {
+/// The requests that change the cluster, without those that are counted apart.
+pub(super) fn encode_writes(mut encoder: DescriptorEncoder<'_>, help: &str, requests: &Requests) -> fmt::Result {
+    let mut family = encoder.encode_descriptor("writes", help, None, MetricType::Counter)?;
+    let writes = calls(requests.own()).filter(|(l, _)| !["get", "list", "watch"].contains(&l.verb.as_str()));
+    for (labels, tally) in writes {
+        ConstCounter::new(tally.count).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn calls(tallies: Vec<(RequestLabels, Tally)>) -> impl Iterator<Item = (CallLabels, Tally)> {
+    tallies.into_iter().map(|(labels, tally)| {
         (CallLabels { resource: labels.resource, verb: labels.verb.to_owned(), code: labels.code }, tally)
     })
 }

@@ -323,7 +323,7 @@ pub fn start(
     let name = child_name(parent.kind.name(), &parent.name, &unit.name, unit.attempt, is_taken);
     let object = built.object(parent, ChildPlace { name: &name, unit: &unit.name, attempt: unit.attempt });
     let kind = if built.operation { ChildKind::Operation } else { ChildKind::Job };
-    plan.creates.push(Create { unit: unit.name.clone(), kind, name, revision, object });
+    plan.creates.push(Create { unit: unit.name.clone(), kind, name, revision, follows: false, object });
 }
 
 /// The change that stops a child which is not needed any more.

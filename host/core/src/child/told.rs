@@ -2,6 +2,7 @@
 //! Source: docs/jobflow.md 7.
 
 use crate::child::canonical::digest;
+use crate::child::changes::changed_units;
 use crate::child::header::Header;
 use crate::child::parent::{API_VERSION, Parent, ParentKind};
 use crate::child::plan::{ChildChange, Memory, ParentPlan};
@@ -46,16 +47,11 @@ impl Teller<'_> {
 pub fn told(parent: &Parent, memory: &Memory, plan: &ParentPlan) -> Vec<EventNote> {
     let mut teller = Teller { parent, notes: Vec::new() };
     let many = plan.units.len() > MANY;
-    let before: std::collections::HashMap<&str, &Unit> =
-        memory.units.iter().map(|unit| (unit.name.as_str(), unit)).collect();
     // Those that stand were told of before.
     let stands = |unit: &&Unit| matches!(unit.state, UnitState::Failed | UnitState::Blocked);
     let warned = memory.units.iter().filter(stands).count();
-    for unit in &plan.units {
-        let old = before.get(unit.name.as_str()).copied();
-        if old.is_none_or(|old| (old.state, &old.job_uid, old.attempt) != (unit.state, &unit.job_uid, unit.attempt)) {
-            tell_unit(&mut teller, old, unit, (many, warned));
-        }
+    for (old, unit) in changed_units(&memory.units, &plan.units) {
+        tell_unit(&mut teller, old, unit, (many, warned));
     }
     if many {
         tell_tenths(&mut teller, memory, plan);

@@ -197,6 +197,8 @@ impl Round<'_> {
             .filter(|unit| unit.has_child() && !unit.state.is_terminal() || unit.state == UnitState::Retrying)
             .count();
         let mut jobs = None;
+        // All slots were taken once: from then on a node waits for another one.
+        let were_full = units.iter().filter(|unit| !unit.job.is_empty()).count() >= slots;
         for (unit, _) in units.iter_mut().zip(ready).filter(|(_, ready)| **ready) {
             let retries = unit.state == UnitState::Retrying;
             if fails_fast && !retries {
@@ -217,13 +219,15 @@ impl Round<'_> {
             }
             let jobs = jobs.get_or_insert_with(|| self.jobs());
             let built = jobs.as_ref().map(|jobs| jobs.of(&unit.name)).map_err(Cause::clone);
-            let creates = plan.creates.len();
+            let (creates, waited) = (plan.creates.len(), unit.state == UnitState::Waiting);
             // No retry takes the name of another node's Job.
             let is_node = |name: &str| self.observed.nodes.contains_key(name);
             let of = (self.observed.parent, self.observed.memory);
             start(unit, built, of, (plan, self.now), is_node);
+            let created = plan.creates.get_mut(creates..).unwrap_or_default();
             // One that cannot be created holds no slot.
-            used += usize::from(!retries && plan.creates.len() > creates);
+            used += usize::from(!retries && !created.is_empty());
+            created.iter_mut().for_each(|create| create.follows = were_full && waited);
         }
     }
 

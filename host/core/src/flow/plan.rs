@@ -325,7 +325,10 @@ impl Round<'_> {
         let unit = &mut units[index];
         let built = self.build(step, unit);
         let is_step = |name: &str| name != step.name && self.names.contains_key(name);
+        let (creates, waited) = (plan.creates.len(), unit.state == UnitState::Waiting);
         start(unit, built, (parent, memory), (plan, self.now), is_step);
+        let follows = waited && (step.is_final || !step.dependencies.is_empty());
+        plan.creates[creates..].iter_mut().for_each(|create| create.follows = follows);
     }
 
     fn build(&self, step: &Step<'_>, unit: &Unit) -> Result<Built, Cause> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use oarlock_core::child::build::{JOB_TTL, OPERATION_TTL, OWNER_UID};
 use oarlock_core::child::fields::{list, text};
-use oarlock_core::child::parent::Parent;
+use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{ChildChange, Create};
 use oarlock_core::child::status::{lines_of, record_name};
 use oarlock_core::child::unit::Unit;
@@ -15,14 +15,17 @@ use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Link};
 use crate::flows::cache::{FlowCache, FlowKey};
 use crate::flows::kinds;
 use crate::flows::sinks::read_template;
 use crate::flows::watches::FlowWatches;
 use crate::lease::Fence;
 use crate::outcome::sentence;
+use crate::transport::call::Transport;
 use crate::transport::list::{Collection, ListError};
+use crate::transport::requests::Requests;
+use crate::watch::health::KindHealth;
 use crate::watch::projection::Projection;
 
 /// JobRecords of one object in flight.
@@ -54,6 +57,9 @@ pub struct Flows {
     cluster: Cluster,
     cache: Arc<FlowCache>,
     watches: Arc<FlowWatches>,
+    /// For the writes of each kind, which are counted apart.
+    of_flows: Arc<Link>,
+    of_daemons: Arc<Link>,
 }
 
 impl Flows {
@@ -61,7 +67,24 @@ impl Flows {
     pub fn watch(cluster: Cluster) -> Self {
         let cache = Arc::new(FlowCache::default());
         let watches = Arc::new(FlowWatches::begin(&cluster.link, &cache));
-        Self { cluster, cache, watches }
+        let counted = || {
+            let transport = Transport { requests: cluster.requests().part(), ..cluster.link.transport.clone() };
+            Arc::new(Link { transport, ..cluster.link.clone() })
+        };
+        let (of_flows, of_daemons) = (counted(), counted());
+        Self { cluster, cache, watches, of_flows, of_daemons }
+    }
+
+    fn link(&self, kind: ParentKind) -> &Link {
+        match kind {
+            ParentKind::Flow => &self.of_flows,
+            ParentKind::Daemon => &self.of_daemons,
+        }
+    }
+
+    /// The writes for objects of this kind, and for the JobTemplates of flows.
+    pub fn requests(&self, kind: ParentKind) -> &Arc<Requests> {
+        &self.link(kind).transport.requests
     }
 
     /// What is known.
@@ -79,9 +102,9 @@ impl Flows {
         self.watches.synced(&self.cluster.link, &self.cache).await;
     }
 
-    /// The state of each watch.
-    pub fn watches(&self) -> &FlowWatches {
-        &self.watches
+    /// The state of each watch. Those of Jobs, OperationJobs and nodes begin once somebody leads and flows are served.
+    pub fn health(&self) -> Vec<KindHealth> {
+        self.watches.health()
     }
 
     /// Creates a child. One that exists already and is of the same owner, unit and attempt counts as created.
@@ -92,7 +115,7 @@ impl Flows {
         let object = child_key(create.kind, &parent.namespace, &create.name);
         let write =
             Write::Create { object: object.clone(), body: create.object.clone(), owner_uid: parent.uid.clone() };
-        match self.cluster.link.write(&write, fence).await {
+        match self.link(parent.kind).write(&write, fence).await {
             Ok(reply) => self.created(parent, create, &reply),
             Err(Stopped::Refused { message }) => Err(self.refused(parent, create, &object, message).await),
             Err(Stopped::Gone) => Err(CreateError::Rejected("the namespace is gone".to_owned())),
@@ -150,7 +173,7 @@ impl Flows {
             ChildChange::Delete(child) => (delete(key_of(child), &child.uid), child.kind),
             ChildChange::DeleteSelf => (delete(parent_key(parent), &parent.uid), ChildKind::Job),
         };
-        match self.cluster.link.write(&write, fence).await {
+        match self.link(parent.kind).write(&write, fence).await {
             Ok(reply) => {
                 let is_child = !matches!(change, ChildChange::DeleteSelf | ChildChange::Delete(_));
                 let view = ChildView::read(kind, &reply).filter(|_| is_child);
@@ -168,7 +191,7 @@ impl Flows {
     /// The reason why it is not known to be written.
     pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
         let write = status_patch(parent_key(parent), &parent.version, status);
-        let reply = self.cluster.link.write(&write, fence).await?;
+        let reply = self.link(parent.kind).write(&write, fence).await?;
         Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.reply_parent(parent));
         Ok(())
     }
@@ -184,7 +207,7 @@ impl Flows {
         fence: &Fence,
     ) -> Result<(), Stopped> {
         let object = key(kinds::template(), &template.namespace, &template.name);
-        let reply = self.cluster.link.write(&status_patch(object, &template.version, status), fence).await?;
+        let reply = self.link(ParentKind::Flow).write(&status_patch(object, &template.version, status), fence).await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
         Ok(())
     }
@@ -219,7 +242,7 @@ impl Flows {
     ) -> Result<(), Stopped> {
         let object = key(kinds::record(), &parent.namespace, &record_name(parent, shard));
         let patch = Write::patch(&object, json!({"shard": shard, "units": lines}));
-        match self.cluster.link.write(&patch, fence).await {
+        match self.link(parent.kind).write(&patch, fence).await {
             Err(Stopped::Gone) => {}
             written => return written.map(drop),
         }
@@ -228,7 +251,7 @@ impl Flows {
         let kind = &object.kind;
         let body = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "shard": shard, "units": lines});
         let create = Write::Create { object, body, owner_uid: parent.uid.clone() };
-        self.cluster.link.write(&create, fence).await.map(drop)
+        self.link(parent.kind).write(&create, fence).await.map(drop)
     }
 
     /// Reads the JobRecords of a parent.

@@ -18,7 +18,7 @@ use crate::watch::reflector::{ItemSink, Reflector};
 use crate::watch::watches::WatchedKind;
 
 /// The watches of flows. They end with it.
-pub struct FlowWatches {
+pub(crate) struct FlowWatches {
     running: Mutex<Vec<(Kind, WatchHealth, JoinHandle<()>)>>,
     changes: watch::Sender<u64>,
 }
@@ -76,7 +76,7 @@ impl FlowWatches {
     }
 
     /// The state of each watch.
-    pub fn health(&self) -> Vec<KindHealth> {
+    pub(crate) fn health(&self) -> Vec<KindHealth> {
         let running = self.running.lock();
         running.iter().map(|(kind, health, _)| health.of(kind, WatchedKind::default())).collect()
     }

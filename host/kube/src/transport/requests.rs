@@ -4,6 +4,7 @@
 //! kinds, so those are bounded too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,23 +37,49 @@ pub struct Tally {
     pub buckets: [u64; LATENCY_BOUNDS.len()],
 }
 
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.seconds += other.seconds;
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
+    }
+}
+
 /// Counts requests; shared by everything that sends any.
 #[derive(Default)]
 pub struct Requests {
     tallies: Mutex<BTreeMap<RequestLabels, Tally>>,
     resources: Mutex<BTreeSet<String>>,
+    /// What is also counted by itself, such as the requests for one kind of objects.
+    parts: Mutex<Vec<Arc<Requests>>>,
 }
 
 impl Requests {
-    /// All counts so far.
+    /// A part of these requests: what it counts is in the whole, too.
+    pub(crate) fn part(&self) -> Arc<Self> {
+        let part = Arc::<Self>::default();
+        self.parts.lock().push(part.clone());
+        part
+    }
+
+    /// All counts so far, those of the parts included.
     pub fn snapshot(&self) -> Vec<(RequestLabels, Tally)> {
+        let mut all = self.tallies.lock().clone();
+        for (labels, tally) in self.parts.lock().iter().flat_map(|part| part.own()) {
+            all.entry(labels).or_default().add(&tally);
+        }
+        all.into_iter().collect()
+    }
+
+    /// The counts so far that are in no part.
+    pub fn own(&self) -> Vec<(RequestLabels, Tally)> {
         self.tallies.lock().iter().map(|(labels, tally)| (labels.clone(), tally.clone())).collect()
     }
 
     /// The number of requests of `verb` to `resource`, with any result.
     pub fn count(&self, resource: &str, verb: &str) -> u64 {
-        let tallies = self.tallies.lock();
-        tallies.iter().filter(|(l, _)| l.resource == resource && l.verb == verb).map(|(_, t)| t.count).sum()
+        let all = self.snapshot();
+        all.iter().filter(|(l, _)| l.resource == resource && l.verb == verb).map(|(_, t)| t.count).sum()
     }
 
     pub(crate) fn note(&self, mut labels: RequestLabels, took: Duration) {
@@ -97,6 +124,19 @@ mod tests {
         assert_eq!(requests.count("pods", "patch"), 2);
         assert_eq!(snapshot[0].1.buckets[1], 1);
         assert_eq!(snapshot[1].1.buckets.iter().sum::<u64>(), 0);
+    }
+
+    #[test]
+    fn a_part_is_counted_by_itself_and_in_the_whole() {
+        let (requests, labels) =
+            (Requests::default(), |verb| RequestLabels { resource: "jobs".into(), verb, code: "201".into() });
+        let part = requests.part();
+        part.note(labels("create"), Duration::from_millis(1));
+        requests.note(labels("create"), Duration::from_millis(1));
+        requests.note(labels("delete"), Duration::from_millis(1));
+        assert_eq!((requests.count("jobs", "create"), part.count("jobs", "create")), (2, 1));
+        assert_eq!(requests.own().iter().map(|(_, tally)| tally.count).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(requests.snapshot()[0].1.buckets[0], 2);
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub struct KindHealth {
     pub synced: bool,
     /// The API server serves it.
     pub served: bool,
+    /// The API server knows it, and it could not be listed yet: nothing is known of its objects, though it may have counted
+    /// as not served, and so as synced, before.
+    pub unread: bool,
     /// Time since the last reply or frame of the watch.
     pub heard: Option<Duration>,
     /// Time since the last list.
@@ -44,6 +47,7 @@ pub(crate) struct WatchHealth {
 #[derive(Default)]
 struct LastSeen {
     unserved: bool,
+    unread: bool,
     heard: Option<Instant>,
     listed: Option<Instant>,
     lists: u64,
@@ -66,7 +70,15 @@ impl WatchHealth {
         let mut last = self.last.lock();
         let lists = last.lists.saturating_add(1);
         let outage = last.outage;
-        *last = LastSeen { unserved: false, heard: Some(now), listed: Some(now), lists, error: None, outage };
+        *last = LastSeen {
+            unserved: false,
+            unread: false,
+            heard: Some(now),
+            listed: Some(now),
+            lists,
+            error: None,
+            outage,
+        };
         drop(last);
         self.synced.store(true, Ordering::Release);
         self.raise();
@@ -98,9 +110,17 @@ impl WatchHealth {
         }
     }
 
+    /// The kind is served, and a list of it failed.
+    pub(crate) fn unlisted(&self) {
+        let mut last = self.last.lock();
+        last.unread = last.listed.is_none();
+    }
+
     /// The kind is not served. It counts as synced: it has no objects.
     pub(crate) fn unserved(&self) {
-        self.last.lock().unserved = true;
+        let mut last = self.last.lock();
+        (last.unserved, last.unread) = (true, false);
+        drop(last);
         self.synced.store(true, Ordering::Release);
         self.raise();
     }
@@ -117,6 +137,7 @@ impl WatchHealth {
             declared,
             synced: self.synced.load(Ordering::Acquire),
             served: !last.unserved,
+            unread: last.unread,
             heard: last.heard.map(|at| at.elapsed()),
             listed: last.listed.map(|at| at.elapsed()),
             lists: last.lists,

@@ -132,6 +132,10 @@ impl<S: ItemSink> Reflector<S> {
                     self.health.unserved();
                     UNSERVED
                 }
+                ReflectError::List(_) => {
+                    self.health.unlisted();
+                    pause
+                }
                 _ => pause,
             };
             let message = sentence(&error);
