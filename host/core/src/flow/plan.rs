@@ -183,8 +183,10 @@ impl Round<'_> {
         if let Some(deadline) = deadline.filter(|deadline| *deadline > self.now && !all_done) {
             plan.wake_at(deadline);
         }
-        let seconds = self.spec.timeout.unwrap_or(0);
-        let message = format!("the flow did not end within {seconds} s");
+        // What had ended it then is said, whatever the limit is now.
+        let stood = units.iter().find(|unit| unit.reason == FLOW_TIMEOUT).map(|unit| unit.message.clone());
+        let new = || format!("the flow did not end within {} s", self.spec.timeout.unwrap_or(0));
+        let message = stood.filter(|_| was).unwrap_or_else(new);
         // A child that failed is decided, though its pods are still to be listed.
         let decided = |unit: &Unit| plan.reads.iter().any(|child| child.uid == unit.job_uid);
         for (unit, step) in units.iter_mut().zip(&self.spec.steps) {

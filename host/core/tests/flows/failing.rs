@@ -228,6 +228,20 @@ fn a_flow_that_is_out_of_time_stops_its_children_and_runs_finally() {
 }
 
 #[test]
+fn a_flow_that_was_out_of_time_says_which_limit_that_was_whatever_it_is_now() {
+    for limit in [Value::Null, json!(7_200)] {
+        let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"timeoutSeconds": 60})));
+        stage.settle();
+        stage.pass(60);
+        stage.fail("a");
+        stage.edit("/timeoutSeconds", limit);
+        stage.settle();
+        assert_eq!(stage.condition("Failed"), "True/FlowTimeout");
+        assert_eq!(stage.message("Failed"), "the flow did not end within 60 s");
+    }
+}
+
+#[test]
 fn finally_is_outside_of_the_time_of_the_flow() {
     let mut stage = timed();
     stage.settle();
