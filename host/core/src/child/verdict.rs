@@ -129,8 +129,8 @@ fn words(
             if progressing { working } else { "AtRest" },
             match (at_rest, failed) {
                 (false, _) => outlook(units, told, found.paused.as_ref()),
-                (true, true) => format!("{told}; {}", cause.message),
-                (true, false) => told,
+                (true, true) if cause.message != told => format!("{told}; {}", cause.message),
+                (true, _) => told,
             },
         ),
         match &found.invalid {

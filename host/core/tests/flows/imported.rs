@@ -55,6 +55,9 @@ fn a_finished_object_is_complete() {
         (stage.condition("Failed").as_str(), stage.condition("Complete").as_str()),
         ("True/StepFailed", "False/InProgress")
     );
+    let mut stage = stored(two(), "Failed", json!({}));
+    stage.settle();
+    assert_eq!(stage.message("Progressing"), "0 of 0 steps succeeded");
 }
 
 #[test]
