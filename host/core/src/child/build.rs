@@ -89,7 +89,7 @@ impl Cause {
 /// # Errors
 /// If a shared volume and the template's differ.
 pub fn build_job(parent: &Parent, parts: JobParts<'_>) -> Result<Built, Cause> {
-    draft_job(parent, parts).map(|draft| draft.finish(false))
+    draft_job(parent, parts).map(|draft| draft.finish(parent, false))
 }
 
 /// Everything of a child that its revision is the digest of.
@@ -120,7 +120,7 @@ fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
         fields.insert("activeDeadlineSeconds".to_owned(), deadline.into());
     }
     let ttl = withheld(fields, JOB_TTL);
-    let mut metadata = metadata(parent, &parts.globals);
+    let mut metadata = metadata(&parts.globals);
     if let Some(template) = parts.template {
         let value = format!("{}.{template}", parent.namespace);
         object_at(&mut metadata, &["annotations"]).insert(BY_TEMPLATE.to_owned(), value.into());
@@ -144,7 +144,7 @@ impl NodeJobs {
         let draft = draft_job(parent, JobParts { globals: parts.globals.on_node("node"), ..parts })?;
         let revisions = RevisionsAround::new(&draft.value(), &format!("/spec{NODE_NAME}"));
         let revisions = revisions.ok_or_else(|| Cause::new("Rejected", "its pod cannot be put on a node"))?;
-        Ok(Self { built: draft.finish(false), revisions })
+        Ok(Self { built: draft.finish(parent, false), revisions })
     }
 
     /// The revision of the Job of a node.
@@ -167,7 +167,7 @@ const NODE_NAME: &str = "/template/spec/nodeName";
 pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>, targets_left: &[String]) -> Built {
     let mut spec = operation.clone();
     let ttl = withheld(object_at(&mut spec, &[]), OPERATION_TTL);
-    let draft = |spec: &Value| Draft { metadata: metadata(parent, globals), spec: spec.clone(), ttl: ttl.clone() };
+    let draft = |spec: &Value| Draft { metadata: metadata(globals), spec: spec.clone(), ttl: ttl.clone() };
     // What a retry leaves out makes it no other revision.
     let revision = draft(&spec).revision();
     if !targets_left.is_empty() {
@@ -186,17 +186,12 @@ pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>
             fields.insert("targets".to_owned(), Value::Array(left));
         }
     }
-    Built { revision, ..draft(&spec).finish(true) }
+    Built { revision, ..draft(&spec).finish(parent, true) }
 }
 
-fn metadata(parent: &Parent, globals: &Globals<'_>) -> Value {
-    let copy = |field| globals.map(field).cloned().unwrap_or_default();
-    let mut labels: Map<String, Value> = copy("labels");
-    let annotations: Map<String, Value> = copy("annotations");
-    for (key, value) in parent.labels.iter().filter(|(key, _)| key.starts_with(QUEUE_LABELS)) {
-        labels.entry(key.clone()).or_insert_with(|| value.as_str().into());
-    }
-    json!({"labels": labels, "annotations": annotations})
+fn metadata(globals: &Globals<'_>) -> Value {
+    let copy = |field| Value::Object(globals.map(field).cloned().unwrap_or_default());
+    json!({"labels": copy("labels"), "annotations": copy("annotations")})
 }
 
 /// The time to live, taken out. One that no server accepts stays, so that the create says why.
@@ -216,9 +211,14 @@ impl Draft {
         revision(&self.value())
     }
 
-    fn finish(self, operation: bool) -> Built {
+    /// Adds what makes it no other revision.
+    fn finish(self, parent: &Parent, operation: bool) -> Built {
         let revision = self.revision();
         let Self { mut metadata, spec, ttl } = self;
+        let labels = object_at(&mut metadata, &["labels"]);
+        for (key, value) in parent.labels.iter().filter(|(key, _)| key.starts_with(QUEUE_LABELS)) {
+            labels.entry(key.clone()).or_insert_with(|| value.as_str().into());
+        }
         if let Some(ttl) = ttl {
             let text = ttl.as_i64().map_or_else(|| ttl.to_string(), |seconds| seconds.to_string());
             object_at(&mut metadata, &["annotations"]).insert(TTL.to_owned(), text.into());

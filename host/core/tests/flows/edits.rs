@@ -102,6 +102,16 @@ fn an_attempt_after_an_edit_is_up_to_date() {
 }
 
 #[test]
+fn a_queue_that_a_job_was_given_makes_it_no_other_revision() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &[])]));
+    stage.settle();
+    stage.parent.labels.insert("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned());
+    stage.edit("/flows/1/timeoutSeconds", json!(60));
+    stage.settle();
+    assert_eq!((stage.unit("a").outdated, stage.unit("b").outdated), (false, true));
+}
+
+#[test]
 fn a_higher_limit_is_no_reason_to_run_what_failed() {
     let mut stage = Stage::flow(plain(&[("a", &[])]));
     stage.settle();
