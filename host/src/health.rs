@@ -1,7 +1,7 @@
 //! The health of the host over HTTP: `/livez`, `/readyz` and `/metrics`.
 //!
-//! Alive means that the controller goes round its loop; ready means that every part named at the start has reported ready. Nothing
-//! here uses the cluster.
+//! Alive means that the controller goes round its loop; ready means that every part named at the start has reported ready,
+//! but for optional ones. Nothing here uses the cluster.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -81,6 +81,7 @@ impl Heartbeat {
 #[derive(Default)]
 pub struct Health {
     parts: Vec<(&'static str, Probe)>,
+    optional: Vec<(&'static str, Probe)>,
     heart: Arc<Heartbeat>,
     /// The reason why the process should be restarted.
     dead: Mutex<Option<String>>,
@@ -89,7 +90,13 @@ pub struct Health {
 impl Health {
     /// A health that is ready while each of `parts` is, and alive while `heart` beats.
     pub fn of(parts: Vec<(&'static str, Probe)>, heart: Arc<Heartbeat>) -> Self {
-        Self { parts, heart, dead: Mutex::default() }
+        Self { parts, heart, ..Self::default() }
+    }
+
+    /// The same with parts that are told of, and keep the process from nothing: it does the rest without them.
+    #[must_use]
+    pub fn with_optional(self, optional: Vec<(&'static str, Probe)>) -> Self {
+        Self { optional, ..self }
     }
 
     /// Marks the process as unable to recover by itself.
@@ -113,13 +120,14 @@ impl Health {
     fn readiness(&self) -> (StatusCode, String) {
         let mut text = String::new();
         let mut ready = self.why_dead().is_none();
-        for (part, probe) in &self.parts {
+        let needed = self.parts.iter().map(|part| (part, "-"));
+        for ((part, probe), mark) in needed.chain(self.optional.iter().map(|part| (part, "!"))) {
             let found = probe();
-            ready &= found.is_ok();
+            ready &= found.is_ok() || mark == "!";
             // Writing to a string cannot fail.
             let _ = match found {
                 Ok(()) => writeln!(text, "[+] {part} ok"),
-                Err(why) => writeln!(text, "[-] {part}: {why}"),
+                Err(why) => writeln!(text, "[{mark}] {part}: {why}"),
             };
         }
         (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
@@ -268,6 +276,15 @@ mod tests {
         assert!(ask(address, "/livez").await.starts_with("HTTP/1.1 500"));
         stop.send(()).unwrap();
         serving.await.unwrap();
+    }
+
+    #[test]
+    fn an_optional_part_that_is_missing_is_named_and_takes_no_readiness() {
+        let no_flows = || Err("JobFlow not listed: forbidden".to_owned());
+        let health = Health::of(vec![("cache", Box::new(|| Ok(())))], Arc::default());
+        let health = health.with_optional(vec![("flows", Box::new(no_flows))]);
+        let (code, text) = health.readiness();
+        assert_eq!((code, text.as_str()), (StatusCode::OK, "[+] cache ok\n[!] flows: JobFlow not listed: forbidden\n"));
     }
 
     /// Endpoints that serve until the test ends.

@@ -9,11 +9,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use oarlock_core::child::parent::API_VERSION;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
 use oarlock_kube::transport::server_version::ServerProblem;
+use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
 use tokio::sync::watch;
@@ -93,8 +95,9 @@ impl Host {
         ];
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
-        let health = Arc::new(Health::of(ready, ports.heart.clone()));
         let flows = Flows::watch(ports.cluster.clone());
+        let health = Health::of(ready, ports.heart.clone());
+        let health = Arc::new(health.with_optional(vec![("flows", flows_probe(flows.clone()))]));
         let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
         Ok(Self { ports, controller, election, health })
     }
@@ -182,6 +185,17 @@ fn cache_probe(cluster: Cluster) -> Probe {
             }
         }
         Ok(())
+    })
+}
+
+/// Ready while every kind of flows that is served has been listed. Where none is installed there is nothing to list; where they
+/// are and the rights are not, as beside the operator that brought these kinds, only flows have to wait.
+fn flows_probe(flows: Flows) -> Probe {
+    Box::new(move || {
+        let is_late = |health: &KindHealth| health.unread || health.kind.api_version == API_VERSION && !health.synced;
+        let Some(KindHealth { kind, error, .. }) = flows.health().into_iter().find(is_late) else { return Ok(()) };
+        let why = error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
+        Err(format!("{} {} not listed: {why}", kind.api_version, kind.kind))
     })
 }
 

@@ -6,6 +6,8 @@
 mod at_scrape;
 pub(crate) mod flows;
 #[cfg(test)]
+mod flows_tests;
+#[cfg(test)]
 mod metrics_tests;
 mod plugins;
 mod process;

@@ -15,6 +15,7 @@ pub mod ending;
 pub mod epochs;
 pub mod evicting;
 pub mod extremes;
+pub mod flow_figures;
 pub mod flows;
 pub mod granting;
 pub mod hostile;

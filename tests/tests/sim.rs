@@ -39,6 +39,11 @@ on_sim! {
     many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,
 }
 
+// Figures of a host that is at rest, to the last request.
+on_sim! {
+    flow_figures::figures_of_flows_are_exact_and_go_with_their_objects_and_their_host,
+}
+
 // A cluster without OpenKruise.
 on_sim! {
     lifecycle::without_kruise_pods_are_restarted_by_eviction,
