@@ -22,6 +22,10 @@ pub(crate) struct FlowMemory {
     /// The JobRecords hold what the stored status counts, as this term has seen.
     pub(crate) records_hold: bool,
     pub(crate) pace: Pace,
+    /// Nothing is created before the next status is written: the set of units changed.
+    pub(crate) durable_first: bool,
+    /// Parts of the object that have no effect, until that was told.
+    pub(crate) ignored: Vec<String>,
     /// The time of the first change that its round was made for.
     pub(crate) since: Option<Instant>,
     /// The units that are started after others, and since when that is due.

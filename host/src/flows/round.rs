@@ -79,7 +79,7 @@ impl RoundTrouble {
 /// Runs one round.
 pub(crate) async fn run(term: &Term, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
     if let FlowKey::Template(namespace, name) = key {
-        return template::run(&term.flows, &term.fence, (namespace, name)).await;
+        return template::run(term, (namespace, name), (key, memory)).await;
     }
     let flows = &term.flows;
     let Some(view) = flows.cache().view(key) else { return Ok(NextRound::Gone) };
@@ -174,8 +174,10 @@ impl Round<'_> {
         memory.figures = Some(FlowFigures::of(&plan));
         memory.note_due(&plan.creates);
         plan.creates.truncate(CREATES);
-        self.take_over(&plan, memory);
-        let first = plan.durable_first;
+        self.take_over(&mut plan, memory);
+        // Also where the write before failed.
+        memory.durable_first |= plan.durable_first;
+        let first = memory.durable_first;
         if first {
             self.write_status(&plan, memory, true).await?;
         }
@@ -185,8 +187,7 @@ impl Round<'_> {
                 if first { Ok(Written::Now) } else { self.write_status(&plan, memory, false).await }
             },);
         memory.starts = starts;
-        self.note_refusals(created, memory)?;
-        changed?;
+        let trouble = self.note_refusals(created, memory).err().or(changed.err());
         let due = match written? {
             Written::Now => {
                 let gone: Vec<String> =
@@ -201,6 +202,8 @@ impl Round<'_> {
             }
             Written::Later(due) => Some(due.saturating_duration_since(Instant::now())),
         };
+        // Only now: what one child meets holds up nothing of the others.
+        trouble.map_or(Ok(()), Err)?;
         let planned = plan.due.map(|due| Duration::try_from(due.duration_since(self.now)).unwrap_or_default());
         let refused = memory
             .plan
@@ -214,7 +217,11 @@ impl Round<'_> {
     }
 
     /// The plan is what the next one begins with.
-    fn take_over(&self, plan: &ParentPlan, memory: &mut FlowMemory) {
+    fn take_over(&self, plan: &mut ParentPlan, memory: &mut FlowMemory) {
+        // What has no effect is found once, and told with the next status, whenever that is written.
+        plan.ignored.retain(|ignored| !memory.ignored.contains(ignored));
+        memory.ignored.append(&mut plan.ignored);
+        plan.ignored.clone_from(&memory.ignored);
         let mut header = plan.header.clone();
         header.state.clone_from(&plan.verdict.state);
         header.conditions.clone_from(&plan.verdict.conditions);
@@ -292,6 +299,9 @@ impl Round<'_> {
                 Err(CreateError::Rejected(message)) => {
                     told_anew |= refuse(unit, revision, Cause::new("Rejected", message))
                 }
+                Err(CreateError::Later(Stopped::Unknown { message })) => {
+                    told_anew |= refuse(unit, revision, Cause::new("Rejected", message))
+                }
                 Err(CreateError::Later(stopped)) => later = Some(stopped),
             }
         }
@@ -336,6 +346,8 @@ impl Round<'_> {
         memory.reported =
             Memory { units: memory.plan.units.clone(), header: memory.plan.header.clone(), ..Memory::default() };
         memory.records_hold = is_cut;
+        memory.durable_first = false;
+        memory.ignored.clear();
         Ok(Written::Now)
     }
 

@@ -24,6 +24,8 @@ pub const STEP: &str = "oarlock.dev/step";
 pub const NODE: &str = "oarlock.dev/node";
 /// Annotation: the digest of what the child was built from.
 pub const REVISION: &str = "oarlock.dev/revision";
+/// Labels and annotations of this prefix are the host's.
+const OWN_KEYS: &str = "oarlock.dev/";
 /// Labels of this prefix are copied to children: the queue of a Job.
 const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
 
@@ -190,7 +192,12 @@ pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>
 }
 
 fn metadata(globals: &Globals<'_>) -> Value {
-    let copy = |field| Value::Object(globals.map(field).cloned().unwrap_or_default());
+    // What the host reads from a child is its own to write.
+    let is_own = |key: &str| key.starts_with(OWN_KEYS) || key == BY_TEMPLATE;
+    let copy = |field| {
+        let given = globals.map(field).cloned().unwrap_or_default();
+        Value::Object(given.into_iter().filter(|(key, _)| !is_own(key)).collect())
+    };
     json!({"labels": copy("labels"), "annotations": copy("annotations")})
 }
 

@@ -1,5 +1,6 @@
 //! What a plan does alike for JobFlow and DaemonJob: taking up a retry by hand, and what follows once the end is durable.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -7,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::course::{Children, RetryRules, follow, stop};
+use crate::child::fields::shown;
 use crate::child::header::Header;
 use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
@@ -29,14 +31,20 @@ pub fn new_retry<'a>(parent: &'a Parent, header: &Header) -> Option<&'a str> {
     (header.retry_token.as_deref() != Some(&kept_token(value))).then_some(value)
 }
 
+/// Of a long value that names many units, its token is still there to be recognised by whoever wrote it.
 fn kept_token(value: &str) -> String {
-    if value.len() <= TOKEN_BYTES { value.to_owned() } else { format!("sha256:{}", digest(value.as_bytes(), 64)) }
+    if value.len() <= TOKEN_BYTES {
+        return value.to_owned();
+    }
+    let (token, _) = retry_by_hand(value);
+    format!("{}#{}", shown(token, TOKEN_BYTES / 2), digest(value.as_bytes(), 16))
 }
 
 /// Carries out a retry by hand: failed and omitted units start over, those that it names or all.
 pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
     let (_, named) = retry_by_hand(value);
-    let is_meant = |unit: &Unit| named.is_empty() || named.contains(&unit.name.as_str());
+    let meant: HashSet<&str> = named.iter().copied().collect();
+    let is_meant = |unit: &Unit| meant.is_empty() || meant.contains(unit.name.as_str());
     let timed_out = units.iter().any(|unit| unit.reason == FLOW_TIMEOUT);
     let mut starts = false;
     for unit in units.iter_mut().filter(|unit| is_meant(unit)) {
@@ -48,12 +56,13 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
     // Else the failures that stay would stop the units that are named.
     let failed = units.iter_mut().filter(|unit| starts && unit.state == UnitState::Failed);
     failed.for_each(|unit| unit.passed_over = true);
-    for name in named.iter().filter(|name| !units.iter().any(|unit| unit.name == **name)).take(10) {
+    let known: HashSet<&str> = units.iter().map(|unit| unit.name.as_str()).collect();
+    for name in named.iter().filter(|name| !known.contains(**name)).take(10) {
         plan.ignored.push(format!("the annotation oarlock.dev/retry names {name:?}, which is no unit of this object"));
     }
     plan.header.retry_token = Some(kept_token(value));
     plan.header.imported_generation = None;
-    if plan.header.completion_time.take().is_some() || starts && timed_out {
+    if starts && (plan.header.completion_time.take().is_some() || timed_out) {
         // The limits count anew.
         plan.header.start_time = None;
         plan.header.suspended_seconds = 0;
@@ -78,6 +87,9 @@ pub fn plan_invalid(
         operation_timeout: None,
     };
     import(parent, &children, &mut units, &mut plan.header);
+    if let Some(token) = new_retry(parent, &memory.header) {
+        retry_now(token, &mut units, &mut plan);
+    }
     // Also those whose child was created a moment before the edit.
     for unit in &mut units {
         follow(unit, (parent, &children), memory, &rules, (&mut plan, now));

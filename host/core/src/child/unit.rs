@@ -108,7 +108,7 @@ impl Unit {
     /// Gives it a state with its reason and message.
     pub fn set(&mut self, state: UnitState, reason: &str, message: &str) {
         self.state = state;
-        reason.clone_into(&mut self.reason);
+        self.reason = crate::child::fields::shown(reason, REASON_BYTES);
         self.message = crate::child::fields::shown(message, MESSAGE_BYTES);
     }
 
@@ -135,6 +135,8 @@ impl Unit {
     }
 }
 
+/// Longest reason of a unit: whoever writes the condition of a Job writes it.
+const REASON_BYTES: usize = 128;
 /// Longest message of a unit.
 pub const MESSAGE_BYTES: usize = 256;
 

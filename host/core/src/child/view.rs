@@ -104,6 +104,7 @@ impl ChildView {
             ChildKind::Operation => of_operation(&status),
         };
         let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(|_| !has_ttl);
+        let is_of_node = owner.is_some_and(|owner| text(owner, "/kind") == Some("DaemonJob"));
         let owner_uid = owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned);
         Some(Self {
             kind,
@@ -115,9 +116,9 @@ impl ChildView {
             owner_uid: owner_uid.or_else(|| label(OWNER_UID)),
             is_controlled: owners.iter().any(|owner| flag(owner, "/controller")),
             owner_index: owner_index.unwrap_or(0),
-            unit: annotation(STEP).or_else(|| annotation(NODE)),
+            unit: if is_of_node { annotation(NODE) } else { annotation(STEP).or_else(|| annotation(NODE)) },
             attempt: label(ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
-            revision: annotation(REVISION).unwrap_or_default(),
+            revision: annotation(REVISION).filter(|revision| is_revision(revision)).unwrap_or_default(),
             by_template: annotation(BY_TEMPLATE),
             withheld_ttl: withheld,
             created: read_time(text(object, "/metadata/creationTimestamp")),
@@ -129,4 +130,9 @@ impl ChildView {
             status: if shown.is_null() { "".into() } else { shown.to_string().into() },
         })
     }
+}
+
+/// Anybody may write the annotation: one that no builder wrote does not get into a status.
+fn is_revision(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -111,6 +111,7 @@ impl Round<'_> {
     }
 
     fn advance(&self, units: &mut [Unit], plan: &mut ParentPlan, found: &mut Findings) {
+        self.take_back(units);
         let mut ready = self.follow_all(units, plan, false);
         let policy = self.spec.failure_policy;
         let counts = CountsByState::of(&*units);
@@ -145,6 +146,21 @@ impl Round<'_> {
         let may_start =
             found.paused.is_none() && plan.header.imported_generation.is_none() && !self.observed.parent.terminating;
         self.start_all(units, plan, (&ready, fails_fast, may_start));
+    }
+
+    /// An edit that tolerates the failures there are gives those their run that were omitted because of them.
+    fn take_back(&self, units: &mut [Unit]) {
+        let Observation { parent, memory, .. } = self.observed;
+        let is_omitted = |unit: &Unit| unit.state == UnitState::Omitted && unit.reason == TOO_MANY_FAILURES;
+        let omitted = units.iter().filter(|unit| is_omitted(unit)).count();
+        if omitted == 0 || memory.header.observed_generation == Some(parent.generation) {
+            return;
+        }
+        let tolerated = self.spec.max_failures.rounded_down(CountsByState::of(&*units).desired + omitted);
+        let trips = units.iter().filter(|unit| unit.stops_others()).count() > tolerated;
+        if !trips || self.spec.failure_policy != FailurePolicyType::FailFast {
+            units.iter_mut().filter(|unit| is_omitted(unit)).for_each(Unit::start_over);
+        }
     }
 
     /// Brings every node up to its child; true for each that may start its next attempt.

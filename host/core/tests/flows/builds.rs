@@ -95,3 +95,26 @@ fn ours_goes_on_the_job_and_never_into_the_pod_template() {
         (&json!(true), &json!(true), &json!("f-uid-0000"))
     );
 }
+
+#[test]
+fn global_keys_of_the_host_mislead_nobody() {
+    let own = json!({"oarlock.dev/step": "x", "oarlock.dev/node": "y", "createByJobTemplate": "n.t", "mine": "z"});
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"globalParams": {"annotations": own}})));
+    stage.settle();
+    let annotations = &stage.object_of("a")["metadata"]["annotations"];
+    assert_eq!((&annotations["oarlock.dev/step"], &annotations["mine"]), (&json!("a"), &json!("z")));
+    assert!(annotations["oarlock.dev/node"].is_null() && annotations["createByJobTemplate"].is_null(), "{annotations}");
+    stage.succeed("a");
+    assert_eq!(stage.state(), "Succeed");
+}
+
+#[test]
+fn a_revision_that_no_builder_wrote_gets_into_no_status() {
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({})));
+    stage.settle();
+    let name = stage.child_of("a");
+    stage.objects.get_mut(&name).unwrap()["metadata"]["annotations"]["oarlock.dev/revision"] =
+        "x".repeat(200_000).into();
+    stage.succeed("a");
+    assert!(stage.parent.status.to_string().len() < 5_000);
+}

@@ -146,3 +146,46 @@ fn a_retry_runs_failed_steps_of_finally_again_once_flows_ended() {
     stage.succeed("z");
     assert_eq!((stage.state(), stage.started().len()), ("Succeed", 5));
 }
+
+#[test]
+fn a_retry_that_starts_nothing_changes_no_times() {
+    let mut stage = Stage::flow(plain(&[("a", &[])]));
+    stage.settle();
+    stage.succeed("a");
+    let times = |stage: &Stage| ["startTime", "completionTime"].map(|time| stage.parent.status[time].clone());
+    let before = times(&stage);
+    stage.pass(60);
+    stage.retry("1");
+    assert_eq!((times(&stage), stage.state()), (before, "Succeed"));
+}
+
+#[test]
+fn a_long_value_keeps_its_token_and_is_carried_out_once() {
+    let mut stage = Stage::flow(plain(&[("a", &[])]));
+    stage.settle();
+    stage.fail("a");
+    let value = format!("7/a,{}", "x,".repeat(100));
+    stage.retry(&value);
+    assert_eq!(stage.created.len(), 2);
+    stage.fail("a");
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.state()), (2, "Failed"));
+    let token = stage.parent.status["retryToken"].as_str().unwrap();
+    assert!(token.starts_with("7#") && token.len() < 40, "{token}");
+}
+
+#[test]
+fn a_retry_while_the_spec_is_refused_runs_once_it_is_mended() {
+    let mut stage = Stage::flow(plain(&[("a", &[])]));
+    stage.settle();
+    stage.fail("a");
+    let good = stage.parent.spec["flows"].clone();
+    stage.edit("/flows/0/dependencies", json!(["a"]));
+    stage.settle();
+    stage.retry("1");
+    assert_eq!((stage.state(), stage.parent.status["retryToken"].as_str()), ("Failed", Some("1")));
+    stage.edit("/flows", good);
+    stage.settle();
+    assert_eq!((stage.state(), stage.created.len()), ("Pending", 2));
+}

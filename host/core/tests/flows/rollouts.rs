@@ -191,3 +191,16 @@ fn an_edited_job_outdates_nodes_that_have_started() {
     assert!(stage.unit("n0000").outdated && !stage.unit("n0001").outdated);
     assert_eq!(stage.object_of("n0001")["spec"]["template"]["spec"]["containers"][0]["image"], "new");
 }
+
+#[test]
+fn an_edit_that_tolerates_the_failures_gives_the_omitted_nodes_their_run() {
+    for (field, value) in [("type", json!("Continue")), ("maxFailures", json!(3))] {
+        let mut stage = of(json!({"concurrency": 1, "failurePolicy": {"maxFailures": 0}}), 4);
+        stage.settle();
+        stage.fail("n0000");
+        assert_eq!((stage.state(), stage.end_of("n0003").as_str()), ("Failed", "Omitted/TooManyFailures"));
+        stage.edit(&format!("/rollout/failurePolicy/{field}"), value);
+        stage.settle();
+        assert_eq!((stage.state(), stage.created.len()), ("Running", 2), "{field}");
+    }
+}
