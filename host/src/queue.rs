@@ -273,6 +273,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_time_of_the_first_change_of_a_round_is_kept_also_while_another_one_runs() {
+        let mut queue: Queue<JobKey, JobMemory, Option<Instant>> = Queue::default();
+        let begun = Instant::now();
+        queue.enqueue(&key(), |_| {});
+        tokio::time::advance(Duration::from_secs(1)).await;
+        queue.enqueue(&key(), |_| {});
+        let (_, memory, since) = queue.take(Instant::now(), any).unwrap();
+        assert_eq!(since, Some(begun));
+        queue.enqueue(&key(), |_| {});
+        tokio::time::advance(Duration::from_secs(1)).await;
+        queue.done(&key(), memory, None);
+        let due = queue.next(any).unwrap();
+        tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
+        let (_, memory, since) = queue.take(due, any).unwrap();
+        assert_eq!(since, Some(begun + Duration::from_secs(1)));
+        queue.done(&key(), memory, Some(Duration::ZERO));
+        let due = queue.next(any).unwrap();
+        tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
+        assert_eq!(queue.take(due, any).unwrap().2, None, "its time came, and nothing else");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_round_that_only_asks_for_the_records_ends_no_row_of_failures() {
         let mut queue: Queue = Queue::default();
         queue.enqueue(&key(), |_| {});

@@ -54,6 +54,10 @@ impl FlowMemory {
 
 #[cfg(test)]
 mod tests {
+    use oarlock_core::child::view::ChildKind;
+    use serde_json::Value;
+    use tokio::time::Duration;
+
     use super::*;
 
     #[test]
@@ -73,5 +77,29 @@ mod tests {
         assert_eq!(changed(&memory, &units[..500]), []);
         other.push(Unit::new("more"));
         assert_eq!(changed(&memory, &other), [(1, 250), (2, 101)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_create_is_due_since_the_first_news_until_it_is_made() {
+        let mut memory = FlowMemory::default();
+        let create = |unit: &str, follows| Create {
+            unit: unit.to_owned(),
+            kind: ChildKind::Job,
+            name: String::new(),
+            revision: String::new(),
+            follows,
+            object: Value::Null,
+        };
+        let begun = Instant::now();
+        memory.since = Some(begun);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        memory.note_due(&[create("root", false), create("a", true)]);
+        assert_eq!(memory.starts, HashMap::from([("a".to_owned(), begun)]));
+        memory.since = Some(Instant::now());
+        memory.note_due(&[create("a", true), create("b", true)]);
+        let since: Vec<Duration> = ["a", "b"].iter().map(|unit| memory.starts[*unit] - begun).collect();
+        assert_eq!(since, [Duration::ZERO, Duration::from_secs(1)], "a request for the first one failed");
+        memory.note_due(&[]);
+        assert!(memory.starts.is_empty());
     }
 }

@@ -43,7 +43,10 @@ async fn small_daemon_job(rig: &Rig) -> anyhow::Result<()> {
     node(rig, "b", true).await?;
     let mut spec = work("sleep 2");
     if let Some(fields) = spec.as_object_mut() {
-        fields.insert("rollout".to_owned(), json!({"concurrency": 1}));
+        fields.insert(
+            "rollout".to_owned(),
+            json!({"concurrency": 1, "nodeSelector": {"matchLabels": {"scenario": rig.namespace}}}),
+        );
         fields.insert("ttlSecondsAfterFinished".to_owned(), json!(600));
     }
     rig.create_flow(DAEMON, "d", spec).await?;

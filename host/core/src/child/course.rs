@@ -326,6 +326,11 @@ pub fn start(
     plan.creates.push(Create { unit: unit.name.clone(), kind, name, revision, follows: false, object });
 }
 
+/// True where the next child of a unit is the first of its turn, and was not refused before.
+pub fn is_first(unit: &Unit, memory: &Memory) -> bool {
+    unit.attempt == unit.counted_from && !memory.refused.contains_key(&unit.name)
+}
+
 /// The change that stops a child which is not needed any more.
 pub fn stop(child: &Arc<ChildView>) -> Option<ChildChange> {
     let has_ended = child.gone || child.terminating || child.progress.ended.is_some();

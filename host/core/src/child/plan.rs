@@ -76,7 +76,7 @@ pub struct Create {
     pub name: String,
     /// The digest of what it was built from.
     pub revision: String,
-    /// The unit waited for others, and this is the first child of its turn.
+    /// The unit waited for others until now, and this is the first child of its turn.
     pub follows: bool,
     /// The object.
     pub object: Value,

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Cause, JobParts, NodeJobs};
 use crate::child::closing::{complete, new_retry, plan_invalid, retry_now, settle};
-use crate::child::course::{Children, RetryRules, follow, start};
+use crate::child::course::{Children, RetryRules, follow, is_first, start};
 use crate::child::fields::at;
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
@@ -214,7 +214,8 @@ impl Round<'_> {
             .count();
         let mut jobs = None;
         // All slots were taken once: from then on a node waits for another one.
-        let were_full = units.iter().filter(|unit| !unit.job.is_empty()).count() >= slots;
+        let has_begun = |unit: &&Unit| !unit.job.is_empty() || unit.attempt > unit.counted_from;
+        let were_full = units.iter().filter(has_begun).count() >= slots;
         for (unit, _) in units.iter_mut().zip(ready).filter(|(_, ready)| **ready) {
             let retries = unit.state == UnitState::Retrying;
             if fails_fast && !retries {
@@ -235,7 +236,7 @@ impl Round<'_> {
             }
             let jobs = jobs.get_or_insert_with(|| self.jobs());
             let built = jobs.as_ref().map(|jobs| jobs.of(&unit.name)).map_err(Cause::clone);
-            let (creates, waited) = (plan.creates.len(), unit.state == UnitState::Waiting);
+            let creates = plan.creates.len();
             // No retry takes the name of another node's Job.
             let is_node = |name: &str| self.observed.nodes.contains_key(name);
             let of = (self.observed.parent, self.observed.memory);
@@ -243,7 +244,8 @@ impl Round<'_> {
             let created = plan.creates.get_mut(creates..).unwrap_or_default();
             // One that cannot be created holds no slot.
             used += usize::from(!retries && !created.is_empty());
-            created.iter_mut().for_each(|create| create.follows = were_full && waited);
+            let follows = were_full && is_first(unit, self.observed.memory);
+            created.iter_mut().for_each(|create| create.follows = follows);
         }
     }
 

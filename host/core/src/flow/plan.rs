@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
 use crate::child::closing::{FLOW_TIMEOUT, complete, new_retry, plan_invalid, retry_now, settle};
-use crate::child::course::{Children, RetryRules, follow, start, stop};
+use crate::child::course::{Children, RetryRules, follow, is_first, start, stop};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
 use crate::child::plan::{Observation, ParentPlan};
@@ -327,9 +327,9 @@ impl Round<'_> {
         let unit = &mut units[index];
         let built = self.build(step, unit);
         let is_step = |name: &str| name != step.name && self.names.contains_key(name);
-        let (creates, waited) = (plan.creates.len(), unit.state == UnitState::Waiting);
+        let creates = plan.creates.len();
         start(unit, built, (parent, memory), (plan, self.now), is_step);
-        let follows = waited && (step.is_final || !step.dependencies.is_empty());
+        let follows = is_first(unit, memory) && (step.is_final || !step.dependencies.is_empty());
         plan.creates[creates..].iter_mut().for_each(|create| create.follows = follows);
     }
 

@@ -40,6 +40,20 @@ fn never_more_than_a_tenth_is_undecided_whenever_the_driver_dies() {
 }
 
 #[test]
+fn nodes_follow_others_once_all_slots_were_taken() {
+    let mut stage = of(json!({"concurrency": 2}), 4);
+    let follows = |stage: &Stage| stage.plan().creates.iter().map(|create| create.follows).collect::<Vec<_>>();
+    stage.round();
+    assert_eq!(follows(&stage), [false, false]);
+    stage.settle();
+    stage.end_child("d-n0000", true);
+    assert_eq!(follows(&stage), [true]);
+    let mut stage = of(json!({}), 4);
+    stage.settle();
+    assert!(stage.created.len() == 4 && follows(&stage).is_empty());
+}
+
+#[test]
 fn no_slots_hold_everything_and_an_edit_lets_it_go() {
     let mut stage = of(json!({"concurrency": 0}), 3);
     stage.settle();

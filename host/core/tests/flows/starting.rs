@@ -30,6 +30,27 @@ fn five_steps_run_in_the_order_of_their_dependencies() {
 }
 
 #[test]
+fn only_the_first_child_of_a_step_that_waited_for_others_follows_them() {
+    let retried = json!({"dependencies": ["a"], "retryPolicy": {"limit": 1, "backoffSeconds": 1}});
+    let last = step("last", &[], json!({}));
+    let mut stage = Stage::flow(flow([step("a", &[], json!({})), step("b", &[], retried)], json!({"finally": [last]})));
+    let follows = |stage: &Stage| -> Vec<_> {
+        stage.plan().creates.iter().map(|create| (create.unit.clone(), create.follows)).collect()
+    };
+    assert_eq!(follows(&stage), [("a".to_owned(), false)]);
+    stage.settle();
+    stage.end_child("f-a", true);
+    assert_eq!(follows(&stage), [("b".to_owned(), true)]);
+    stage.settle();
+    stage.fail("b");
+    stage.now = after_seconds(stage.now, 1);
+    assert_eq!(follows(&stage), [("b".to_owned(), false)], "it waited for its own back-off");
+    stage.settle();
+    stage.end_child("f-b-r1", true);
+    assert_eq!(follows(&stage), [("last".to_owned(), true)]);
+}
+
+#[test]
 fn a_flow_is_pending_until_a_unit_runs() {
     let mut stage = Stage::flow(plain(&[("a", &[])]));
     stage.round();
