@@ -7,6 +7,7 @@ use crate::child::fields::{list, number, object_at};
 use crate::child::globals::{Globals, share_volumes};
 use crate::child::merge::merge;
 use crate::child::parent::Parent;
+use crate::job::spec::DEFAULT_TTL;
 
 /// The annotation of a Job that was made from a JobTemplate: `<namespace>.<template>`.
 pub const BY_TEMPLATE: &str = "createByJobTemplate";
@@ -33,6 +34,8 @@ const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
 pub const JOB_TTL: &str = "ttlSecondsAfterFinished";
 /// The field of an OperationJob with its time to live.
 pub const OPERATION_TTL: &str = "TTLSecondsAfterFinished";
+/// The time to live of an OperationJob whose own one is withheld. Without any it would get the default one at once.
+pub const WITHHELD: i64 = i32::MAX as i64;
 
 /// What a Job is built from.
 #[derive(Clone, Copy, Debug)]
@@ -168,10 +171,16 @@ const NODE_NAME: &str = "/template/spec/nodeName";
 /// Builds an OperationJob.
 pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>, targets_left: &[String]) -> Built {
     let mut spec = operation.clone();
-    let ttl = withheld(object_at(&mut spec, &[]), OPERATION_TTL);
-    let draft = |spec: &Value| Draft { metadata: metadata(globals), spec: spec.clone(), ttl: ttl.clone() };
+    let fields = object_at(&mut spec, &[]);
+    let is_absent = fields.get(OPERATION_TTL).is_none_or(Value::is_null);
+    let own = withheld(fields, OPERATION_TTL);
+    let draft = |spec: &Value, ttl: Option<Value>| Draft { metadata: metadata(globals), spec: spec.clone(), ttl };
     // What a retry leaves out makes it no other revision.
-    let revision = draft(&spec).revision();
+    let revision = draft(&spec, own.clone()).revision();
+    let ttl = own.or_else(|| is_absent.then(|| DEFAULT_TTL.into()));
+    if ttl.is_some() {
+        object_at(&mut spec, &[]).insert(OPERATION_TTL.to_owned(), WITHHELD.into());
+    }
     if !targets_left.is_empty() {
         let left: Vec<Value> = list(&spec, "/targets")
             .iter()
@@ -188,7 +197,7 @@ pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>
             fields.insert("targets".to_owned(), Value::Array(left));
         }
     }
-    Built { revision, ..draft(&spec).finish(parent, true) }
+    Built { revision, ..draft(&spec, ttl).finish(parent, true) }
 }
 
 fn metadata(globals: &Globals<'_>) -> Value {
@@ -203,7 +212,8 @@ fn metadata(globals: &Globals<'_>) -> Value {
 
 /// The time to live, taken out. One that no server accepts stays, so that the create says why.
 fn withheld(spec: &mut Map<String, Value>, field: &str) -> Option<Value> {
-    let is_one = |ttl: &Value| ttl.as_i64().is_some_and(|ttl| (0..=i64::from(i32::MAX)).contains(&ttl));
+    let least = if field == JOB_TTL { 0 } else { 1 };
+    let is_one = |ttl: &Value| ttl.as_i64().is_some_and(|ttl| (least..=i64::from(i32::MAX)).contains(&ttl));
     let ttl = spec.get(field).filter(|ttl| is_one(ttl)).cloned()?;
     spec.shift_remove(field);
     Some(ttl)

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, OWNER_UID, REVISION, STEP, TTL};
+use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, OWNER_UID, REVISION, STEP, TTL, WITHHELD};
 use crate::child::fields::{at, flag, list, number, text};
 use crate::child::parent::API_VERSION;
 use crate::child::progress::{ChildProgress, of_job, of_operation};
@@ -98,12 +98,18 @@ impl ChildView {
         let owner_index = owners.iter().position(is_ours);
         let owner = owner_index.and_then(|index| owners.get(index));
         let status = at(object, "/status").cloned().unwrap_or(Value::Null);
-        let has_ttl = FIELDS[1..3].iter().any(|field| at(object, field).is_some());
         let (progress, shown) = match kind {
             ChildKind::Job => (of_job(&status), status.clone()),
             ChildKind::Operation => of_operation(&status),
         };
-        let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(|_| !has_ttl);
+        let is_withheld = |ttl: &i64| match kind {
+            ChildKind::Job => at(object, "/spec/ttlSecondsAfterFinished").is_none(),
+            // Whoever asks for as much has it already.
+            ChildKind::Operation => {
+                *ttl != WITHHELD && number(object, "/spec/TTLSecondsAfterFinished") == Some(WITHHELD)
+            }
+        };
+        let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(is_withheld);
         let is_of_node = owner.is_some_and(|owner| text(owner, "/kind") == Some("DaemonJob"));
         let owner_uid = owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned);
         Some(Self {

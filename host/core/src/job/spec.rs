@@ -53,9 +53,12 @@ fn invalid<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Inv
     Err(Invalid { reason, message: message.into() })
 }
 
+/// `spec.TTLSecondsAfterFinished` where it is absent, as the CustomResourceDefinition says.
+pub const DEFAULT_TTL: i32 = 1800;
+
 /// Seconds a job stays after its end; KusionStack's default if the spec has none or an invalid one.
 pub fn ttl_seconds(spec: Option<&OperationJobSpec>) -> i64 {
-    i64::from(spec.and_then(|spec| spec.ttl_seconds_after_finished).filter(|ttl| *ttl > 0).unwrap_or(1800))
+    i64::from(spec.and_then(|spec| spec.ttl_seconds_after_finished).filter(|ttl| *ttl > 0).unwrap_or(DEFAULT_TTL))
 }
 
 /// Seconds each target has; KusionStack's default if the spec has none or an invalid one.

@@ -3,8 +3,8 @@
 use oarlock_core::child::unit::UnitState;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
 use crate::stage::make::{flow, last, step, with};
+use crate::stage::{Death, Stage};
 
 fn operation(more: Value) -> Value {
     let targets = ["n1", "n2", "n3"].map(|name| json!({"name": name}));
@@ -35,12 +35,29 @@ fn an_operation_is_created_verbatim_but_for_its_ttl() {
         (&json!("apps.kusionstack.io/v1alpha1"), &json!("OperationJob"))
     );
     let mut wanted = stage.parent.spec["flows"][0]["operation"].clone();
-    wanted.as_object_mut().unwrap().remove("TTLSecondsAfterFinished");
+    // Without any it would get the default one.
+    wanted["TTLSecondsAfterFinished"] = i32::MAX.into();
     assert_eq!(object["spec"], wanted);
     assert_eq!(
         (&object["metadata"]["labels"]["l"], &object["metadata"]["annotations"]["oarlock.dev/ttl"]),
         (&json!("1"), &json!("5"))
     );
+}
+
+#[test]
+fn an_operation_without_a_time_to_live_has_the_usual_one_once_its_outcome_is_durable() {
+    let spec = json!({"action": "reboot", "targetKind": "Node", "targets": [{"name": "n1"}]});
+    let mut stage = Stage::flow(flow([json!({"name": "a", "operation": spec})], json!({})));
+    stage.settle();
+    let ttl = |stage: &Stage| stage.object_of("a")["spec"]["TTLSecondsAfterFinished"].as_i64();
+    assert_eq!(ttl(&stage), Some(i64::from(i32::MAX)));
+    stage.end("a", true);
+    let plan = stage.plan();
+    stage.carry_out(&plan, Some(Death::AfterStatus));
+    assert_eq!(ttl(&stage), Some(i64::from(i32::MAX)));
+    stage.restart();
+    stage.settle();
+    assert_eq!((ttl(&stage), stage.state()), (Some(1_800), "Succeed"));
 }
 
 #[test]
@@ -56,6 +73,7 @@ fn the_progress_of_an_operation_is_that_of_its_step() {
     assert_eq!(stage.parent.status["jobStatusList"]["f-a/ns"], json!({"active": 1, "succeeded": 1, "failed": 0}));
     stage.succeed("a");
     assert_eq!((stage.started(), stage.changed.clone()), (vec!["a", "b"], vec![("ttl", "f-a".to_owned())]));
+    assert_eq!(stage.object_of("a")["spec"]["TTLSecondsAfterFinished"], 5);
     assert_eq!(stage.listed, 0);
 }
 

@@ -43,7 +43,6 @@ fn never_more_than_a_tenth_is_undecided_whenever_the_driver_dies() {
 fn nodes_follow_others_once_all_slots_were_taken() {
     let mut stage = of(json!({"concurrency": 2}), 4);
     let follows = |stage: &Stage| stage.plan().creates.iter().map(|create| create.follows).collect::<Vec<_>>();
-    stage.round();
     assert_eq!(follows(&stage), [false, false]);
     stage.settle();
     stage.end_child("d-n0000", true);

@@ -30,6 +30,10 @@ impl Stage {
         object["metadata"]["uid"] = format!("uid-{}", self.created.len()).into();
         object["metadata"]["creationTimestamp"] = write_time(self.now).into();
         object["metadata"]["resourceVersion"] = "1".into();
+        if create.kind == ChildKind::Operation {
+            // As the CustomResourceDefinition says.
+            object["spec"].as_object_mut().unwrap().entry(OPERATION_TTL).or_insert(1_800.into());
+        }
         self.created.push((create.unit.clone(), create.name.clone()));
         self.objects.insert(create.name.clone(), object);
         self.show(&create.name);
