@@ -1,11 +1,13 @@
 //! JobFlows, JobTemplates and DaemonJobs for scenarios: to make them, to look at them and at their Jobs.
 
 use anyhow::Context as _;
+use http::{Method, StatusCode};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use oarlock_bed::install::Way;
+use oarlock_bed::interception::{Interceptor, WriteRecord};
 use serde_json::{Value, json};
 
 use crate::rig::{Ground, Rig, furnish_flows, patiently};
@@ -122,6 +124,19 @@ impl Rig {
         let mut names: Vec<String> = jobs.items.into_iter().filter_map(|job| job.metadata.name).collect();
         names.sort();
         Ok(names)
+    }
+
+    /// The writes of all hosts so far whose path ends so, and how each was answered.
+    pub fn writes_to(&self, path: &str) -> Vec<String> {
+        let sent = self.wires.iter().flat_map(Interceptor::records).filter(|sent| sent.path.ends_with(path));
+        sent.map(|sent| format!("{} {} {:?}", sent.verb, sent.path, sent.status)).collect()
+    }
+
+    /// How many batch Jobs all hosts so far have made.
+    pub fn children_made(&self) -> usize {
+        let sent = self.wires.iter().flat_map(Interceptor::records);
+        let makes = |sent: &WriteRecord| sent.verb == Method::POST && sent.path.ends_with("/jobs");
+        sent.filter(|sent| makes(sent) && sent.status == Some(StatusCode::CREATED)).count()
     }
 
     /// Deletes a batch Job and waits until it is gone.

@@ -89,10 +89,19 @@ impl Rig {
     /// # Errors
     /// If the control plane cannot be furnished.
     pub async fn real(plane: Arc<ControlPlane>, namespace: &str) -> anyhow::Result<Self> {
+        Self::hurried(plane, namespace, 1.0).await
+    }
+
+    /// The same where the sleeps of Jobs take `sleep_factor` of their time.
+    ///
+    /// # Errors
+    /// If the control plane cannot be furnished.
+    pub async fn hurried(plane: Arc<ControlPlane>, namespace: &str, sleep_factor: f64) -> anyhow::Result<Self> {
         let client = plane.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
         let namespaces = vec![namespace.to_owned(), tasks_namespace(namespace)];
-        let options = world::WorldOptions { namespaces, runs_jobs: false, ..world::WorldOptions::new(1, clock) };
+        let options =
+            world::WorldOptions { namespaces, sleep_factor, runs_jobs: false, ..world::WorldOptions::new(1, clock) };
         let world = World::start(plane.client(Account::World).await?, options).await?;
         may_lead(&client, namespace).await?;
         Self::stand(Ground::Real(plane), client, namespace, world).await

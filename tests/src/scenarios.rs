@@ -9,16 +9,20 @@ pub mod bounding;
 pub mod collaset;
 pub mod daemons;
 pub mod deadlines;
+pub mod documented;
 pub mod drains;
 pub mod dry_runs;
 pub mod ending;
 pub mod epochs;
 pub mod evicting;
 pub mod extremes;
+pub mod flow_ends;
 pub mod flow_figures;
+pub mod flow_steps;
 pub mod flows;
 pub mod granting;
 pub mod hostile;
+pub mod large_daemons;
 pub mod lifecycle;
 pub mod limits;
 pub mod many;
@@ -36,16 +40,15 @@ pub mod restarting;
 pub mod retrying;
 pub mod selecting;
 pub mod stored;
+mod targets;
 pub mod tasks;
 pub mod telling;
 pub mod unavailable;
 
 use std::time::Duration;
 
-use kube::api::DynamicObject;
-use oarlock_sim::world::SetKey;
-
-use crate::rig::Rig;
+pub use self::targets::{all_replaced, identities};
+pub(crate) use self::targets::{holds, is_held, names, settled, settled_collaset, settled_deployment};
 
 /// Within this every set of the world has come to rest.
 pub(crate) const SETTLED: Duration = Duration::from_secs(300);
@@ -70,11 +73,28 @@ macro_rules! scenarios {
             flows::a_suspended_and_a_deleted_flow_start_nothing,
             flows::a_host_that_is_killed_in_a_flow_makes_no_job_twice,
             flows::a_cycle_is_spelled_and_an_edit_heals_it,
+            flow_steps::all_steps_run_on_one_node_and_two_of_them_share_a_volume,
+            flow_steps::globals_volumes_and_overrides_come_together_in_a_job,
+            flow_steps::a_step_of_three_pods_is_done_when_all_three_are,
+            flow_steps::a_job_of_two_long_names_is_found_again,
+            flow_steps::a_job_in_a_queue_is_left_to_whoever_admits_it,
+            flow_steps::a_branch_for_failures_is_left_out_and_the_join_runs,
+            flow_steps::a_tolerated_failure_fails_no_flow,
+            flow_steps::an_evicted_attempt_does_not_count_as_a_failure_of_the_work,
+            flow_steps::an_operation_is_retried_for_the_target_that_failed,
+            flow_steps::an_operation_runs_once_its_plugin_is_there,
+            flow_ends::a_flow_that_is_being_deleted_replaces_no_child_that_vanishes,
+            flow_ends::suspended_time_does_not_count_against_the_time_of_a_flow,
+            flow_ends::objects_of_the_original_operator_are_taken_over_as_they_are,
             daemons::every_node_has_its_job_but_the_excluded_one,
             daemons::one_node_follows_the_other_over_a_restart,
             daemons::a_node_that_is_not_ready_is_waited_for_or_left_out,
             daemons::nodes_that_go_and_come,
             daemons::a_pause_after_failures_ends_with_a_higher_limit,
+            large_daemons::a_tenth_of_the_nodes_at_once_holds_over_many_deaths_of_the_host,
+            large_daemons::a_hundredth_of_the_nodes_may_fail_and_no_more,
+            large_daemons::a_node_that_cannot_be_reached_frees_its_slot,
+            large_daemons::cordoned_and_tainted_nodes_are_left_out_where_asked_for,
             admission::absent_and_null_fields_get_their_defaults,
             admission::a_bad_spec_is_refused_in_words_that_name_field_and_rule,
             admission::a_duplicate_among_300_targets_is_named,
@@ -232,59 +252,4 @@ macro_rules! scenarios {
             dry_runs::three_hundred_targets_have_their_plans_in_records,
         }
     };
-}
-
-/// Names and UIDs of pods, as the ledger's verdict wants them.
-///
-/// # Errors
-/// If a pod is not there.
-pub async fn identities(rig: &Rig, names: &[String]) -> anyhow::Result<Vec<(String, String)>> {
-    let mut found = Vec::new();
-    for name in names {
-        let pod = rig.pods().get(name).await?;
-        found.push((name.clone(), pod.metadata.uid.unwrap_or_default()));
-    }
-    Ok(found)
-}
-
-/// Fails unless each of `targets` went once and was replaced once, and nothing of ours is left.
-///
-/// # Errors
-/// With the ledger's verdict.
-pub async fn all_replaced(rig: &Rig, targets: &[(String, String)]) -> anyhow::Result<()> {
-    let verdict = rig.world.ledger().verdict_within(targets, HEARD).await;
-    anyhow::ensure!(verdict.is_clean(), "{verdict}");
-    rig.until_nothing_is_left().await
-}
-
-/// A settled CollaSet and the identities of its pods.
-pub(crate) async fn settled_collaset(rig: &Rig, replicas: usize) -> anyhow::Result<Vec<(String, String)>> {
-    let set = rig.seedbed.collaset("foo", replicas).await?;
-    settled(rig, &set, "foo").await
-}
-
-/// A settled Deployment and the identities of its pods.
-pub(crate) async fn settled_deployment(rig: &Rig, replicas: usize) -> anyhow::Result<Vec<(String, String)>> {
-    let set = rig.seedbed.deployment("web", replicas).await?;
-    settled(rig, &set, "web").await
-}
-
-pub(crate) async fn settled(rig: &Rig, set: &SetKey, app: &str) -> anyhow::Result<Vec<(String, String)>> {
-    rig.world.settled(set, SETTLED).await?;
-    identities(rig, &rig.pod_names(app).await?).await
-}
-
-/// The names among identities.
-pub(crate) fn names(pods: &[(String, String)]) -> Vec<String> {
-    pods.iter().map(|(name, _)| name.clone()).collect()
-}
-
-/// Whether any job holds the pod.
-pub(crate) fn is_held(pod: &DynamicObject) -> bool {
-    pod.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with("hold.oarlock.dev/"))
-}
-
-/// How many jobs hold the pod.
-pub(crate) fn holds(pod: &DynamicObject) -> usize {
-    pod.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with("hold.oarlock.dev/")).count()
 }

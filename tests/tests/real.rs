@@ -11,14 +11,18 @@ use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_sim::world::{Pause, Scope};
 use oarlock_tests::jobs::{Told, replace};
 use oarlock_tests::rig::{Ground, Rig, patiently, real_plane};
-use oarlock_tests::scenarios::{all_replaced, identities};
+use oarlock_tests::scenarios::{all_replaced, documented, identities};
 use serde_json::json;
 use tokio::sync::{OnceCell, RwLock, Semaphore};
 
 /// The control plane of all scenarios; it ends with this process.
 async fn plane() -> anyhow::Result<Arc<ControlPlane>> {
     static PLANE: OnceCell<Arc<ControlPlane>> = OnceCell::const_new();
-    let options = control_plane::Options {
+    PLANE.get_or_try_init(|| real_plane(options())).await.cloned()
+}
+
+fn options() -> control_plane::Options {
+    control_plane::Options {
         controllers: vec![
             control_plane::GARBAGE_COLLECTOR,
             control_plane::DISRUPTION,
@@ -31,8 +35,7 @@ async fn plane() -> anyhow::Result<Arc<ControlPlane>> {
             .map(str::to_owned)
             .to_vec(),
         ..control_plane::Options::default()
-    };
-    PLANE.get_or_try_init(|| real_plane(options)).await.cloned()
+    }
 }
 
 /// Whoever kills the API server is alone with it.
@@ -117,6 +120,29 @@ async fn an_operator_uses_kubectl(rig: &mut Rig) -> anyhow::Result<()> {
 async fn kubectl_gets_waits_describes_and_deletes() -> anyhow::Result<()> {
     let _shared = UNDISTURBED.read().await;
     run("kubectl", an_operator_uses_kubectl).await
+}
+
+/// Sleeps of the documented manifests take a tenth of their time.
+const HURRIED: f64 = 0.1;
+
+/// With a control plane of their own, for the DaemonJob runs on every node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_manifests_run_as_they_stand() -> anyhow::Result<()> {
+    let _place = AT_ONCE.acquire().await?;
+    let mut rig = Rig::hurried(real_plane(options()).await?, "documented", HURRIED).await?;
+    documented::prepare(&mut rig).await?;
+    for (number, manifest) in documented::MANIFESTS.iter().enumerate() {
+        let file = server(&rig)?.folder().join(format!("documented-{number}.yaml"));
+        std::fs::write(&file, manifest)?;
+        kubectl(&rig, &["apply", "-f", &file.to_string_lossy()]).await?;
+    }
+    documented::end_as_documented(&rig, HURRIED).await?;
+    for (kind, name) in [("jobflows", "jobflow-example"), ("daemonjobs", "daemonjob-example")] {
+        let table = kubectl(&rig, &["get", &format!("{kind}.api.practice.com")]).await?;
+        let words: Vec<&str> = table.split_whitespace().collect();
+        ensure!(words.starts_with(&["NAME", "STATUS", "AGE", name, "Succeed"]), "{table}");
+    }
+    rig.finish().await
 }
 
 /// The API server bounds what the rules and messages of a policy may cost.

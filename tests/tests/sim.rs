@@ -22,6 +22,7 @@ oarlock_tests::scenarios!(on_sim);
 
 // What takes too long where time is real.
 on_sim! {
+    documented::the_documented_manifests_run_as_they_stand,
     collaset::holds_of_a_job_that_vanished_are_let_go,
     collaset::the_sweep_for_a_job_that_vanished_holds_up_no_other,
     again::two_jobs_on_one_pod_leave_nothing_in_whatever_order_they_come_and_go,

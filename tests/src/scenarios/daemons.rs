@@ -15,7 +15,7 @@ use crate::rig::{Rig, patiently};
 const DAEMON: &str = "DaemonJob";
 
 /// A spec on the nodes of this scenario.
-fn spec(rig: &Rig, script: &str, rollout: Value) -> Value {
+pub(crate) fn spec(rig: &Rig, script: &str, rollout: Value) -> Value {
     let mut spec = work(script);
     let mut own = json!({"nodeSelector": {"matchLabels": {"scenario": rig.namespace}}});
     if let (Some(own), Some(more)) = (own.as_object_mut(), rollout.as_object()) {

@@ -1,0 +1,124 @@
+//! JobFlows that end otherwise than by their last step: deleted, out of time, or ended long ago under the original operator.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::flows::{begin, is_true, prepare, step, unit, work};
+use crate::rig::{Ground, Rig, patiently};
+
+const FLOW: &str = "JobFlow";
+
+/// A17: children vanish one after the other while their flow is deleted, and nothing follows them.
+pub async fn a_flow_that_is_being_deleted_replaces_no_child_that_vanishes(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let mut first = step("first", "sleep 900", &[]);
+    first["retryPolicy"] = json!({"limit": 5, "backoffSeconds": 1});
+    let mut then = step("then", "true", &["first"]);
+    then["when"] = json!("finished");
+    let spec = json!({"flows": [first, then], "finally": [{"name": "last", "jobTemplate": work("true")}]});
+    rig.create_flow(FLOW, "f", spec).await?;
+    rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "first") == "Running").await?;
+    // The flow stays while the finalizer does, and its child goes before it.
+    let finalizers = |names: Value| json!({"metadata": {"finalizers": names}});
+    rig.patch_flow(FLOW, "f", finalizers(json!(["scenarios.test/held"]))).await?;
+    rig.flows(FLOW).delete("f", &DeleteParams::foreground()).await?;
+    patiently("its Job is gone", async || Ok(rig.batch_job_names().await?.is_empty())).await?;
+    rig.until_state(FLOW, "f", "Terminating").await?;
+    rig.restart_host().await?;
+    rig.pass(Duration::from_secs(120)).await;
+    ensure!(rig.batch_job_names().await?.is_empty() && rig.children_made() == 1, "nothing is made");
+    rig.patch_flow(FLOW, "f", finalizers(json!(null))).await?;
+    patiently("all is gone", async || Ok(rig.flows(FLOW).get_opt("f").await?.is_none())).await?;
+    ensure!(rig.children_made() == 1, "nothing is made");
+    Ok(())
+}
+
+fn seconds_between(status: &Value, from: &str, to: &str) -> anyhow::Result<i64> {
+    let at = |field: &str| -> anyhow::Result<Timestamp> {
+        Ok(status.pointer(field).and_then(Value::as_str).context("it has a time")?.parse()?)
+    };
+    let (from, to) = (at(from)?, at(to)?);
+    Ok(to.duration_since(from).as_secs())
+}
+
+/// A25: time in which the flow is suspended is not counted, and when its own is over its children are stopped.
+pub async fn suspended_time_does_not_count_against_the_time_of_a_flow(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let (limit, held): (i64, i64) = if let Ground::Sim(_) = rig.ground { (60, 30) } else { (6, 3) };
+    let spec = json!({
+        "timeoutSeconds": limit,
+        "flows": [step("long", "sleep 900", &[]), step("next", "true", &["long"])],
+        "finally": [{"name": "last", "jobTemplate": work("true")}],
+    });
+    rig.create_flow(FLOW, "f", spec).await?;
+    rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "long") == "Running").await?;
+    rig.patch_flow(FLOW, "f", json!({"spec": {"suspend": true}})).await?;
+    rig.until_flow((FLOW, "f"), "it is paused", |flow| is_true(flow, "Paused")).await?;
+    rig.pass(Duration::from_secs(held.unsigned_abs())).await;
+    rig.restart_host().await?;
+    rig.patch_flow(FLOW, "f", json!({"spec": {"suspend": false}})).await?;
+    let flow = rig.until_completed(FLOW, "f").await?;
+    let states: Vec<String> = ["long", "next", "last"].iter().map(|name| unit(&flow, name)).collect();
+    ensure!(states == ["Failed/FlowTimeout", "Omitted/FlowTimeout", "Succeed"], "{states:?}");
+    let stopped = seconds_between(&flow, "/status/startTime", "/status/steps/0/completionTime")?;
+    let (least, most) = (limit + held - 1, limit + held + 15);
+    ensure!((least..=most).contains(&stopped), "stopped after {stopped} s, and not {least} to {most}: {flow:#}");
+    ensure!(rig.batch_job_names().await? == ["f-last", "f-long"]);
+    Ok(())
+}
+
+/// A Job of the flow as the original operator made it: owned, but not controlled, and without a word about its step.
+async fn plant_job(rig: &Rig, flow: &str, name: &str) -> anyhow::Result<()> {
+    let uid = rig.flows(FLOW).get(flow).await?.metadata.uid;
+    let owner = json!({"apiVersion": "api.practice.com/v1alpha1", "kind": FLOW, "name": flow, "uid": uid});
+    let mut spec = work("true");
+    spec["template"]["spec"]["restartPolicy"] = json!("Never");
+    let job: Job =
+        serde_json::from_value(json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}))?;
+    rig.batch_jobs().create(&PostParams::default(), &job).await?;
+    Ok(())
+}
+
+/// Stores an object with the status that the original operator left.
+async fn store(rig: &Rig, (kind, name): (&str, &str), spec: Value, status: Value) -> anyhow::Result<()> {
+    rig.create_flow(kind, name, spec).await?;
+    let status = Patch::Merge(json!({ "status": status }));
+    rig.flows(kind).patch_status(name, &PatchParams::default(), &status).await?;
+    Ok(())
+}
+
+/// A40: what the original operator has finished stays so, although its Jobs are gone, and what it had begun goes on.
+pub async fn objects_of_the_original_operator_are_taken_over_as_they_are(rig: &mut Rig) -> anyhow::Result<()> {
+    prepare(rig).await?;
+    let two = || json!({"flows": [step("a", "true", &[]), step("b", "true", &["a"])]});
+    let complete = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True",
+        "lastProbeTime": "2025-01-01T00:00:00Z", "lastTransitionTime": "2025-01-01T00:00:00Z"}]});
+    let entry = |job: &str| json!({format!("{job}/{}", rig.namespace): complete});
+    store(rig, (FLOW, "done"), two(), json!({"state": "Succeed", "jobStatusList": entry("done-a")})).await?;
+    store(rig, (FLOW, "failed"), two(), json!({"state": "Failed", "jobStatusList": entry("failed-a")})).await?;
+    store(rig, (FLOW, "begun"), two(), json!({"state": "Running", "jobStatusList": {}})).await?;
+    plant_job(rig, "begun", "begun-a").await?;
+    store(rig, ("DaemonJob", "daemon"), work("true"), json!({"state": "Succeed"})).await?;
+    rig.start_host().await?;
+    rig.until_flow((FLOW, "done"), "it is complete", |flow| is_true(flow, "Complete")).await?;
+    rig.until_flow((FLOW, "failed"), "it has failed", |flow| is_true(flow, "Failed")).await?;
+    rig.until_flow(("DaemonJob", "daemon"), "it is complete", |daemon| is_true(daemon, "Complete")).await?;
+    rig.until_state(FLOW, "begun", "Succeed").await?;
+    rig.restart_host().await?;
+    rig.pass(Duration::from_secs(60)).await;
+    ensure!(rig.batch_job_names().await? == ["begun-a", "begun-b"], "nothing else is created");
+    let adopted = rig.batch_jobs().get("begun-a").await?.metadata.owner_references.unwrap_or_default();
+    ensure!(adopted.len() == 1 && adopted.iter().all(|owner| owner.controller == Some(true)), "{adopted:?}");
+    for (kind, name, state) in
+        [(FLOW, "done", "Succeed"), (FLOW, "failed", "Failed"), ("DaemonJob", "daemon", "Succeed")]
+    {
+        let object = rig.flows(kind).get(name).await?.data;
+        ensure!(object.pointer("/status/state") == Some(&json!(state)), "{object:#}");
+    }
+    Ok(())
+}
