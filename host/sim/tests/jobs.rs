@@ -103,6 +103,17 @@ mod stage {
 use stage::{Stage, job, outcome, told, took};
 
 #[tokio::test(start_paused = true)]
+async fn a_job_on_a_node_whose_commands_fail_fails() {
+    let stage = Stage::new(1.0).await;
+    stage.world.fail_checks("node-1", 4);
+    let mut bad = job("sleep 2", json!({"backoffLimit": 0}));
+    bad["spec"]["template"]["spec"]["nodeName"] = json!("node-1");
+    stage.create(bad).await.unwrap();
+    stage.until("j", "Failed").await;
+    assert_eq!(outcome(&stage.pods().await[0]).1, 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_runs_its_command_to_the_end_and_is_complete() {
     let stage = Stage::new(1.0).await;
     let created = stage.create(job("sleep 40; exit 0", json!({}))).await.unwrap();

@@ -127,7 +127,8 @@ impl World {
         made.map_err(|source| PrepareFailed::CreateNode { name: name.to_owned(), source })
     }
 
-    /// From now on every check on this node ends with this exit code, whatever its script says.
+    /// From now on every check on this node ends with this exit code, whatever its script says, and so does the command of
+    /// any other pod that ends by itself.
     pub fn fail_checks(&self, node: &str, exit_code: i32) {
         self.watches.rounds.ailments.add(node, exit_code);
     }

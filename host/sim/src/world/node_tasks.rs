@@ -42,14 +42,14 @@ impl Markers {
     }
 }
 
-/// The exit codes of checks on nodes that are not healthy, by node.
+/// The exit codes of commands on nodes that are not healthy, by node.
 #[derive(Default)]
 pub(crate) struct Ailments {
     codes: Mutex<HashMap<String, i32>>,
 }
 
 impl Ailments {
-    /// From now on checks on this node end with this exit code.
+    /// From now on commands on this node end with this exit code.
     pub(crate) fn add(&self, node: &str, exit_code: i32) {
         self.codes.lock().insert(node.to_owned(), exit_code);
     }
@@ -112,9 +112,9 @@ impl Rounds {
     /// Ends the command of a pod.
     pub(crate) async fn finish_task(&self, pod: &Pod) -> Result<(), WriteFailed> {
         if !pod.bears(labels::TASK) {
-            let ended = endings(pod);
+            let (ended, ailment) = (endings(pod), self.ailments.of(pod.node().unwrap_or_default()));
             let ended = ended.iter().map(|(deed, falls_back)| Ended {
-                exit_code: deed.exit,
+                exit_code: ailment.unwrap_or(deed.exit),
                 message: deed.termination_message(*falls_back).to_owned(),
             });
             let ended = ended.collect::<Vec<_>>();
