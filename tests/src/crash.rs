@@ -3,6 +3,7 @@
 //! Takes a [`Script`]; yields how many writes there were and every property that did not hold. World and host go on
 //! after a kill as they would in a cluster: another process with the same identity comes up. May not help the host.
 
+pub mod flows;
 pub mod host;
 pub mod line;
 pub mod mishap;
@@ -14,29 +15,28 @@ pub mod points;
 pub mod process;
 pub mod schedule;
 pub mod script;
+pub mod series;
 pub mod sweep;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
 use kube::api::DynamicObject;
-use oarlock_bed::faults::Plan;
-use oarlock_bed::interception::{Interceptor, WriteRecord};
-use oarlock_sim::world::{LedgerCheck, Pause, Scope, SetKey, Version, labels};
+use oarlock_bed::interception::WriteRecord;
+use oarlock_sim::world::{History, LedgerCheck, Pause, Scope, SetKey, Version, labels};
 use oarlock_wasm::Plugins;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::components::component;
-use crate::crash::host::Mortal;
-use crate::crash::line::{Line, Lives, Wire, in_memory};
+use crate::crash::host::Serves;
 use crate::crash::mishap::{Mishap, Wish};
 use crate::crash::mode::Mode;
-use crate::crash::script::{BARE, Kind, NOBODY, Plot, Script};
+use crate::crash::script::{BARE, NOBODY, Plot, Script};
+use crate::crash::series::{HostSeries, SeriesSetup};
 use crate::jobs::Told;
 use crate::oracle;
 use crate::rig::{Ground, Rig, published};
@@ -95,16 +95,10 @@ pub fn run(script: Script) -> anyhow::Result<Outcome> {
 /// A cluster with a workload, a recorder, and a host that can be killed.
 pub struct Stage {
     script: Script,
-    plugins: Plugins,
     /// Cluster and world.
     pub rig: Rig,
     set: SetKey,
-    interceptor: Interceptor,
-    lives: Lives,
-    host: Option<Mortal>,
-    /// How many hosts there were.
-    hosts: usize,
-    mishap: Mishap,
+    series: HostSeries,
     wishes: Option<UnboundedReceiver<Wish>>,
     /// The target that somebody made anew.
     anew: Option<String>,
@@ -122,9 +116,6 @@ impl Stage {
         let set = script.mode.plant(&rig, script.targets).await?;
         rig.world.settled(&set, SETTLED).await?;
         let targets = script.mode.targets(&rig).await?;
-        let lives = Lives::default();
-        let interceptor =
-            Interceptor::new(Plan::new(script.troubles.iter().map(|trouble| trouble.fault(&lives)))?, &[]);
         let (mishap, wishes) = Mishap::new();
         if script.plot == Plot::NeverServes {
             rig.world.hold(Pause::Readiness, Scope::World);
@@ -132,34 +123,18 @@ impl Stage {
         if script.plot.has_a_bare_pod() {
             rig.seedbed.bare_pod(BARE).await?;
         }
-        let (host, anew, wishes, hosts) = (None, None, Some(wishes), 0);
-        let mut stage =
-            Self { script, plugins, rig, set, interceptor, lives, host, hosts, mishap, wishes, anew, targets };
-        stage.start_host()?;
-        Ok(stage)
-    }
-
-    fn start_host(&mut self) -> anyhow::Result<()> {
-        let Ground::Sim(cluster) = &self.rig.ground else { anyhow::bail!("these runs are on the in-memory API") };
-        let mishap = (self.script.plot == Plot::Namesake).then(|| self.mishap.clone());
-        let server = self.script.delays.map_or_else(|| cluster.service(), |delays| cluster.delayed(delays));
-        let wire = Wire::new(in_memory(server), self.interceptor.clone(), mishap);
-        let line = Line { life: self.lives.begin(), wire, variant: self.script.variant.clone() };
-        let cluster = cluster.clone();
-        // The same name for every life, so that a restart costs no lease time, unless somebody else takes over.
-        let number = if self.script.plot == Plot::Failover { self.hosts } else { 0 };
-        self.hosts += 1;
-        let (client, clock) = (Client::new(line, "default"), Arc::new(move || cluster.now()));
-        self.host = Some(Mortal::start(&format!("host-{number}"), client, clock, self.plugins.clone()));
-        Ok(())
-    }
-
-    async fn kill_host(&mut self) -> anyhow::Result<()> {
-        self.lives.present().end();
-        match self.host.take() {
-            Some(host) => host.kill().await,
-            None => Ok(()),
-        }
+        let Ground::Sim(cluster) = &rig.ground else { anyhow::bail!("these runs are on the in-memory API") };
+        let series = HostSeries::begin(SeriesSetup {
+            cluster: cluster.clone(),
+            plugins,
+            serves: Serves::Jobs,
+            troubles: script.troubles.clone(),
+            delays: script.delays,
+            fails_over: script.plot == Plot::Failover,
+            variant: script.variant.clone(),
+            mishap: (script.plot == Plot::Namesake).then_some(mishap),
+        })?;
+        Ok(Self { script, rig, set, series, wishes: Some(wishes), anew: None, targets })
     }
 
     /// Creates the job and goes on until everything is at rest.
@@ -174,13 +149,13 @@ impl Stage {
         let (mut crashed, mut deleted) = (false, false);
         let delete_at = if let Plot::Deleted { at } = plot { at } else { u64::MAX };
         let ended = loop {
-            let life = self.lives.present();
+            let life = self.series.present();
             tokio::select! {
                 () = life.over() => {
                     crashed = true;
-                    self.restart().await?;
+                    self.series.restart().await?;
                 }
-                () = self.interceptor.reached(delete_at), if !deleted => {
+                () = self.series.interceptor().reached(delete_at), if !deleted => {
                     deleted = true;
                     self.rig.delete_job(JOB).await?;
                 }
@@ -194,39 +169,12 @@ impl Stage {
         };
         let mut breaches: Vec<String> = ended.err().into_iter().map(|error| format!("{error:#}")).collect();
         breaches.extend(self.judge(deleted).await?);
-        let writes = self.interceptor.records();
+        let writes = self.series.interceptor().records();
         if self.script.tells {
-            self.tell(&writes);
+            tell(&writes, self.rig.history());
         }
-        self.kill_host().await?;
+        self.series.kill().await?;
         Ok(Outcome { writes, crashed, breaches })
-    }
-
-    /// All that happened, for whoever plays a run again.
-    fn tell(&self, writes: &[WriteRecord]) {
-        for WriteRecord { number, verb, path, status, arrived, fault, .. } in writes {
-            println!(
-                "{arrived:>9.2?} write {number:>3} {verb} {path} {status:?} {}",
-                fault.as_deref().unwrap_or_default()
-            );
-        }
-        for Version { resource_version, plural, name, object, is_end, .. } in self.rig.history().versions() {
-            println!("{resource_version:>5} {plural} {name} {} {object}", if is_end { "is gone" } else { "" });
-        }
-    }
-
-    async fn restart(&mut self) -> anyhow::Result<()> {
-        self.kill_host().await?;
-        let reached = self.interceptor.count();
-        let mut met = self
-            .script
-            .troubles
-            .iter()
-            .filter(|trouble| trouble.at <= reached && matches!(trouble.kind, Kind::Kill(_)));
-        if let Some(trouble) = met.next_back() {
-            tokio::time::sleep(trouble.down()).await;
-        }
-        self.start_host()
     }
 
     /// L1, L2: the job comes to its end, and then the host writes nothing but its lease.
@@ -238,11 +186,11 @@ impl Stage {
         self.rig.history().until("L1: the job to end", bound, newest).await?;
         let is_late_pod =
             |write: &WriteRecord| write.verb == Method::POST && write.path.ends_with("/pods") && went_astray(write);
-        let has_late_pod = self.acts().iter().any(is_late_pod);
+        let has_late_pod = self.series.acts().iter().any(is_late_pod);
         tokio::time::sleep(LAST_WRITES + self.script.holds_up(has_late_pod)).await;
-        let before = self.acts();
+        let before = self.series.acts();
         tokio::time::sleep(QUIET).await;
-        let late: Vec<WriteRecord> = self.acts().into_iter().skip(before.len()).collect();
+        let late: Vec<WriteRecord> = self.series.acts().into_iter().skip(before.len()).collect();
         anyhow::ensure!(late.is_empty(), "L2: writes after the end: {late:?}");
         Ok(())
     }
@@ -257,11 +205,6 @@ impl Stage {
         let count = |key: &str| pods.iter().filter(|pod| says(pod, key)).count();
         let pairs = count(labels::PAIR_ORIGIN_NAME);
         Ok(pairs == count(labels::PAIR_NEW_ID) && pods.len() == self.script.targets + pairs && pods.iter().all(rests))
-    }
-
-    /// The writes so far but those to the lease.
-    fn acts(&self) -> Vec<WriteRecord> {
-        self.interceptor.records().into_iter().filter(|write| !write.path.contains("/leases")).collect()
     }
 
     async fn judge(&self, deleted: bool) -> anyhow::Result<Vec<String>> {
@@ -286,7 +229,7 @@ impl Stage {
         if !left.is_empty() {
             breaches.push(format!("L3: left behind: {left:?}"));
         }
-        breaches.extend(evicted_twice(&self.interceptor.records()));
+        breaches.extend(evicted_twice(&self.series.interceptor().records()));
         breaches.extend(oracle::judge(self.rig.history(), &self.rig.namespace, &oracle::Meddling::default()));
         Ok(breaches)
     }
@@ -302,6 +245,16 @@ impl Stage {
             _ => verdict.is_clean(),
         };
         if right { Vec::new() } else { vec![format!("S1: {verdict}")] }
+    }
+}
+
+/// All that happened, for whoever plays a run again.
+pub(crate) fn tell(writes: &[WriteRecord], history: &History) {
+    for WriteRecord { number, verb, path, status, arrived, fault, .. } in writes {
+        println!("{arrived:>9.2?} write {number:>3} {verb} {path} {status:?} {}", fault.as_deref().unwrap_or_default());
+    }
+    for Version { resource_version, plural, name, object, is_end, .. } in history.versions() {
+        println!("{resource_version:>5} {plural} {name} {} {object}", if is_end { "is gone" } else { "" });
     }
 }
 

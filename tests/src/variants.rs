@@ -5,6 +5,7 @@
 
 pub mod belief;
 pub mod earnest;
+pub mod flows;
 pub mod identity;
 pub mod invention;
 pub mod neglect;

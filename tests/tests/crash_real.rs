@@ -27,6 +27,8 @@ use oarlock_tests::rig::{Rig, real_plane};
 use oarlock_tests::scenarios::identities;
 use tokio::sync::Mutex;
 
+#[path = "crash_real/flows.rs"]
+mod flows;
 #[path = "crash_real/plans.rs"]
 mod plans;
 

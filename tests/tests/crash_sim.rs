@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use oarlock_tests::crash::{points, schedule, sweep};
+use oarlock_tests::crash::{flows, points, schedule, sweep};
 use parking_lot::{Mutex, MutexGuard};
 
 /// One at a time: each takes all cores, and has a time.
@@ -23,6 +23,15 @@ fn jobs_of_every_kind_survive_every_trouble_at_every_write() -> anyhow::Result<(
     let floor = if sweep::is_soak() { 500 } else { 100 };
     sweep::sweep("every trouble of jobs on nodes", &points::on_nodes()?, floor, Duration::from_secs(40))?;
     sweep::sweep("every trouble of a job in records", &points::recorded()?, 8, Duration::from_secs(30))
+}
+
+/// A JobFlow of ten steps and a DaemonJob of twenty nodes, four at a time: no child is made twice, none is forgotten, and none
+/// begins before its turn.
+#[test]
+fn flows_and_daemon_jobs_survive_every_trouble_at_every_write() -> anyhow::Result<()> {
+    let _alone = alone();
+    let floor = if sweep::is_soak() { 800 } else { 100 };
+    sweep::sweep("every trouble of flows", &flows::points::all()?, floor, Duration::from_secs(60))
 }
 
 /// `OARLOCK_SEED=17 cargo test …` plays that one.

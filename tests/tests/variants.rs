@@ -5,16 +5,20 @@
 
 use std::sync::{Arc, OnceLock};
 
+use oarlock_tests::crash::flows::{self, FlowScript};
 use oarlock_tests::crash::plan::Plan;
 use oarlock_tests::crash::plan_run::play as play_plan;
 use oarlock_tests::crash::points::{self, Point};
 use oarlock_tests::crash::schedule::{self, Calm};
-use oarlock_tests::crash::script::Script;
+use oarlock_tests::crash::script::Scripted;
 use oarlock_tests::crash::sweep::{is_soak, play};
 use oarlock_tests::rig::Rig;
 use oarlock_tests::variants::Variant;
 use oarlock_tests::variants::belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
 use oarlock_tests::variants::earnest::{EvictsInDryRuns, MarksInDryRuns};
+use oarlock_tests::variants::flows::{
+    BelievesInARehearsedJob, ForgetsOwners, LetsJobsExpireAtOnce, NamesARepeatedCreateAnew, StartsADependantAtOnce,
+};
 use oarlock_tests::variants::identity::{EvictsWithoutPreconditions, NamesInsteadOfUids};
 use oarlock_tests::variants::invention::{
     BelievesInNewPods, EvictsANewPod, SharesANewPod, StartsAllAtOnce, StaysInItsFirstEpoch, StoresNoUids,
@@ -42,6 +46,9 @@ const RECORDED_POINTS: usize = 8;
 /// The same, of jobs on nodes.
 const NODE_POINTS: usize = 100;
 
+/// The same, of flows.
+const FLOW_POINTS: usize = 100;
+
 fn points() -> anyhow::Result<&'static [Point]> {
     static FOUND: OnceLock<Result<Vec<Point>, String>> = OnceLock::new();
     first(FOUND.get_or_init(|| points::all().map_err(|error| format!("{error:#}"))), POINTS)
@@ -57,20 +64,25 @@ fn node_points() -> anyhow::Result<&'static [Point]> {
     first(FOUND.get_or_init(|| points::on_nodes().map_err(|error| format!("{error:#}"))), NODE_POINTS)
 }
 
-fn first(found: &'static Result<Vec<Point>, String>, count: usize) -> anyhow::Result<&'static [Point]> {
+fn flow_points() -> anyhow::Result<&'static [Point<FlowScript>]> {
+    static FOUND: OnceLock<Result<Vec<Point<FlowScript>>, String>> = OnceLock::new();
+    first(FOUND.get_or_init(|| flows::points::all().map_err(|error| format!("{error:#}"))), FLOW_POINTS)
+}
+
+fn first<S>(found: &'static Result<Vec<Point<S>>, String>, count: usize) -> anyhow::Result<&'static [Point<S>]> {
     let found = found.as_deref().map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(found.get(..count).unwrap_or(found))
 }
 
 /// The first of these points that finds something in the host with the bug, and what: its number, from one, and these words.
-fn found<V: Variant + Default + 'static>(
-    points: impl Iterator<Item = anyhow::Result<Point>>,
+fn found<V: Variant + Default + 'static, S: Scripted>(
+    points: impl Iterator<Item = anyhow::Result<Point<S>>>,
     words: &str,
-) -> anyhow::Result<Option<(usize, Point, String)>> {
+) -> anyhow::Result<Option<(usize, Point<S>, String)>> {
     for (number, point) in (1..).zip(points) {
         let point = point?;
         let bad = Arc::new(V::default()) as Arc<dyn Variant>;
-        let with_the_bug = Script { variant: Some(bad), ..point.script.clone() };
+        let with_the_bug = point.script.with_variant(bad);
         // Where the bug keeps the point from being played, nothing was judged.
         let Ok(bad) = play(&Point { script: with_the_bug, most: point.most }) else { continue };
         if let Some(first) = bad.failures.into_iter().find(|failure| failure.contains(words)) {
@@ -81,13 +93,13 @@ fn found<V: Variant + Default + 'static>(
 }
 
 /// Fails unless some point finds something in the host with the bug, and nothing in the one without it.
-fn caught<V: Variant + Default + 'static>(
+fn caught<V: Variant + Default + 'static, S: Scripted>(
     what: &str,
-    points: impl Iterator<Item = anyhow::Result<Point>>,
+    points: impl Iterator<Item = anyhow::Result<Point<S>>>,
     words: &str,
 ) -> anyhow::Result<()> {
     let name = std::any::type_name::<V>();
-    let Some((number, point, first)) = found::<V>(points, words)? else {
+    let Some((number, point, first)) = found::<V, S>(points, words)? else {
         anyhow::bail!("{name}: no {what} catches it")
     };
     println!("{name}: caught by {what} {number}, {}", point.says(&first));
@@ -131,21 +143,25 @@ macro_rules! known_bad {
 }
 
 fn caught_in_records<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
-    caught::<V>("point", recorded_points()?.iter().cloned().map(Ok), words)
+    caught::<V, _>("point", recorded_points()?.iter().cloned().map(Ok), words)
 }
 
 fn caught_on_nodes<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
-    caught::<V>("point", node_points()?.iter().cloned().map(Ok), words)
+    caught::<V, _>("point", node_points()?.iter().cloned().map(Ok), words)
+}
+
+fn caught_in_flows<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
+    caught::<V, _>("point", flow_points()?.iter().cloned().map(Ok), words)
 }
 
 /// The sweep catches it; in a soak the schedules do too, and perhaps the plans.
 fn caught_twice<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
-    caught::<V>("point", points()?.iter().cloned().map(Ok), words)?;
+    caught::<V, _>("point", points()?.iter().cloned().map(Ok), words)?;
     if !is_soak() {
         return Ok(());
     }
     look_in_plans::<V>(words)?;
-    caught::<V>("schedule", schedules(), words)
+    caught::<V, _>("schedule", schedules(), words)
 }
 
 known_bad! {
@@ -160,6 +176,15 @@ known_bad! {
     a_task_that_is_made_before_it_is_recorded_is_caught: MakesTasksBeforeItRecords => "S7: ",
     a_cordon_of_somebody_else_that_is_taken_off_is_caught: TakesEveryCordonOff => "the cordon of somebody else",
     a_cordon_that_stays_is_caught: LeavesItsCordon => "is still cordoned",
+}
+
+known_bad! {
+    by caught_in_flows:
+    a_create_that_is_repeated_under_another_name_is_caught: NamesARepeatedCreateAnew => "was made twice",
+    a_dependant_that_starts_at_once_is_caught: StartsADependantAtOnce => "S7: build began before",
+    a_time_to_live_that_is_not_withheld_is_caught: LetsJobsExpireAtOnce => "S7: the time to live",
+    a_job_that_is_believed_in_and_not_there_is_caught: BelievesInARehearsedJob,
+    jobs_without_their_owner_are_caught: ForgetsOwners => "S5: a child of nobody",
 }
 
 known_bad! {

@@ -10,12 +10,36 @@ use kube::Client;
 use oarlock::controller::Controller;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig, LeaseError};
 use oarlock_kube::transport::clock::Clock;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+/// What a host serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// OperationJobs.
+    Jobs,
+    /// JobFlows, JobTemplates and DaemonJobs as well.
+    Flows,
+}
+
+/// What a host begins with.
+pub struct Birth {
+    /// Its name in the lease.
+    pub identity: String,
+    /// What it speaks through.
+    pub client: Client,
+    /// Its clock.
+    pub clock: Clock,
+    /// Its plugins, compiled already.
+    pub plugins: Plugins,
+    /// What it serves.
+    pub serves: Serves,
+}
 
 /// A running host.
 pub struct Mortal {
@@ -24,10 +48,9 @@ pub struct Mortal {
 }
 
 impl Mortal {
-    /// Starts a host of this name that speaks through `client`.
+    /// Starts a host.
     #[must_use]
-    pub fn start(identity: &str, client: Client, clock: Clock, plugins: Plugins) -> Self {
-        let identity = identity.to_owned();
+    pub fn start(Birth { identity, client, clock, plugins, serves }: Birth) -> Self {
         let (cluster, news) = Cluster::open(Setup { client, clock, identity: identity.clone() });
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let host = Arc::new(Ports::new(cluster.clone(), plugins, metrics));
@@ -38,7 +61,11 @@ impl Mortal {
             duration: Duration::from_secs(15),
         };
         let election = LeaderElector::stand(&cluster, candidacy);
-        let task = tokio::spawn(Controller::new(host, news).run(election, CancellationToken::new()));
+        let mut controller = Controller::new(host, news);
+        if serves == Serves::Flows {
+            controller = controller.with_flows(Flows::watch(cluster.clone()));
+        }
+        let task = tokio::spawn(controller.run(election, CancellationToken::new()));
         Self { task, cluster }
     }
 

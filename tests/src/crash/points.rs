@@ -9,10 +9,10 @@ use oarlock_bed::faults::When;
 use oarlock_bed::interception::WriteRecord;
 use oarlock_sim::Delays;
 
+use super::Outcome;
 use super::mode::Mode;
-use super::script::{Kind, Plot, Script, Trouble};
+use super::script::{Kind, Plot, Script, Scripted, Trouble};
 use super::sweep::is_soak;
-use super::{Outcome, run};
 
 /// Targets of a script: few, so that a run is short, and enough to overlap.
 const TARGETS: usize = 6;
@@ -29,14 +29,14 @@ const RECORDED: usize = 260;
 
 /// One run of a sweep.
 #[derive(Clone)]
-pub struct Point {
+pub struct Point<S = Script> {
     /// What happens.
-    pub script: Script,
+    pub script: S,
     /// R1: the writes that it may have.
     pub most: usize,
 }
 
-impl Point {
+impl<S: Scripted> Point<S> {
     /// A failure with what happened.
     #[must_use]
     pub fn says(&self, failure: &str) -> String {
@@ -124,18 +124,19 @@ pub fn on_nodes() -> anyhow::Result<Vec<Point>> {
     Ok(spread(points))
 }
 
-pub(super) fn calm(script: &Script) -> anyhow::Result<Outcome> {
-    let outcome = run(script.clone())?;
+pub(super) fn calm<S: Scripted>(script: &S) -> anyhow::Result<Outcome> {
+    let outcome = script.clone().run()?;
     anyhow::ensure!(outcome.breaches.is_empty(), "{}, without trouble: {:#?}", script.title(), outcome.breaches);
     Ok(outcome)
 }
 
-fn troubled(script: &Script, calm: &Outcome) -> Vec<Point> {
+/// Trouble of each kind at each write.
+pub(super) fn troubled<S: Scripted>(script: &S, calm: &Outcome) -> Vec<Point<S>> {
     let most = 2 * acts(calm).count();
     let kills = |kind: &Kind| matches!(kind, Kind::Kill(_));
-    let kinds = || Kind::ALL.into_iter().filter(|kind| script.plot != Plot::Failover || kills(kind));
+    let kinds = || Kind::ALL.into_iter().filter(|kind| !script.fails_over() || kills(kind));
     let each = acts(calm).flat_map(|write| kinds().map(|kind| Trouble { at: write.number, kind }));
-    each.map(|trouble| Point { script: Script { troubles: vec![trouble], ..script.clone() }, most }).collect()
+    each.map(|trouble| Point { script: script.disturbed(vec![trouble], None), most }).collect()
 }
 
 /// Deleted at each write: alone, and with the host killed at the same one, so that it finds the job deleted when it is back.
@@ -152,7 +153,7 @@ fn deleted(script: &Script, calm: &Outcome) -> Vec<Point> {
 }
 
 /// Everything is late for the host: alone, and with trouble at some write.
-fn late(script: &Script, calm: &Outcome) -> Vec<Point> {
+pub(super) fn late<S: Scripted>(script: &S, calm: &Outcome) -> Vec<Point<S>> {
     let writes = acts(calm).map(|write| write.number).collect::<Vec<_>>();
     let kinds = Kind::ALL.into_iter().cycle().zip(writes.into_iter().cycle());
     let seeds = if is_soak() { SOAKED } else { SEEDS };
@@ -161,16 +162,12 @@ fn late(script: &Script, calm: &Outcome) -> Vec<Point> {
     });
     // Each visit that is decided on an old view and refused costs a write more.
     let most = 4 * acts(calm).count();
-    let script = |delays, trouble: Option<Trouble>| Script {
-        delays: Some(delays),
-        troubles: trouble.into_iter().collect(),
-        ..script.clone()
-    };
+    let script = |delays, trouble: Option<Trouble>| script.disturbed(trouble.into_iter().collect(), Some(delays));
     each.map(|(delays, trouble)| Point { script: script(delays, trouble), most }).collect()
 }
 
 /// The same points in steps of about the golden ratio, which leave no part of the list behind.
-fn spread(points: Vec<Point>) -> Vec<Point> {
+pub(super) fn spread<S: Scripted>(points: Vec<Point<S>>) -> Vec<Point<S>> {
     let count = points.len();
     let mut step = (count * 1000 / 1618).max(1);
     while gcd(step, count) > 1 {

@@ -12,6 +12,7 @@ use oarlock_sim::Delays;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::crash::Outcome;
 use crate::crash::line::Lives;
 use crate::crash::mode::Mode;
 use crate::variants::Variant;
@@ -19,7 +20,7 @@ use crate::variants::Variant;
 /// Longer than the world needs to finish whatever it was doing when the host was killed.
 const LONG: Duration = Duration::from_secs(5);
 /// Longer than the lease of a host.
-const FAILOVER: Duration = Duration::from_secs(20);
+pub(super) const FAILOVER: Duration = Duration::from_secs(20);
 /// Deadline of targets whose new pods never serve: they have been created long before.
 const DEADLINE: u64 = 20;
 
@@ -221,7 +222,73 @@ impl Script {
     #[must_use]
     pub fn title(&self) -> String {
         let Self { mode, targets, plot, troubles, delays, .. } = self;
-        let late = delays.map_or(String::new(), |delays| format!(", late by {}", delays.seed));
-        format!("{mode:?} of {targets}, {plot:?}{late}, {troubles:?}")
+        format!("{mode:?} of {targets}, {plot:?}{}, {troubles:?}", late(*delays))
+    }
+}
+
+/// How late everything is, for a reader.
+pub(super) fn late(delays: Option<Delays>) -> String {
+    delays.map_or(String::new(), |delays| format!(", late by {}", delays.seed))
+}
+
+/// A run that a sweep can play.
+pub trait Scripted: Clone + Send + Sync {
+    /// Plays it in a runtime of its own.
+    ///
+    /// # Errors
+    /// If the stage cannot be set; what the host does wrong is in the outcome.
+    fn run(self) -> anyhow::Result<Outcome>;
+
+    /// What a reader calls it.
+    fn title(&self) -> String;
+
+    /// The part of that which it has in common with other runs of a sweep.
+    fn subject(&self) -> String;
+
+    /// What goes wrong.
+    fn troubles(&self) -> &[Trouble];
+
+    /// Whether each host has a name of its own: then only kills show anything new.
+    fn fails_over(&self) -> bool;
+
+    /// The same run with these troubles, and as late.
+    #[must_use]
+    fn disturbed(&self, troubles: Vec<Trouble>, delays: Option<Delays>) -> Self;
+
+    /// The same run with a known-bad host.
+    #[must_use]
+    fn with_variant(&self, variant: Arc<dyn Variant>) -> Self;
+}
+
+impl Scripted for Script {
+    fn run(self) -> anyhow::Result<Outcome> {
+        super::run(self)
+    }
+
+    fn title(&self) -> String {
+        Self::title(self)
+    }
+
+    fn subject(&self) -> String {
+        let plot = format!("{:?}", self.plot);
+        let plot = plot.split_whitespace().next().unwrap_or_default();
+        let late = if self.delays.is_some() { ", late" } else { "" };
+        format!("{:?}, {plot}{late}", self.mode)
+    }
+
+    fn troubles(&self) -> &[Trouble] {
+        &self.troubles
+    }
+
+    fn fails_over(&self) -> bool {
+        self.plot == Plot::Failover
+    }
+
+    fn disturbed(&self, troubles: Vec<Trouble>, delays: Option<Delays>) -> Self {
+        Self { troubles, delays, ..self.clone() }
+    }
+
+    fn with_variant(&self, variant: Arc<dyn Variant>) -> Self {
+        Self { variant: Some(variant), ..self.clone() }
     }
 }

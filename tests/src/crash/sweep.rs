@@ -11,9 +11,8 @@ use parking_lot::Mutex;
 
 use super::mode::Mode;
 use super::points::{Point, acts};
-use super::run;
 use super::schedule::{Calm, SEED_VARIABLE, named_seed, of_seed};
-use super::script::Plot;
+use super::script::{Plot, Scripted};
 
 /// Set for a run that takes as long as it takes.
 const SOAK_VARIABLE: &str = "OARLOCK_SOAK";
@@ -34,7 +33,7 @@ struct Tally {
 ///
 /// # Errors
 /// Names each point that failed, or that there are fewer points than the floor.
-pub fn sweep(what: &str, points: &[Point], floor: usize, time: Duration) -> anyhow::Result<()> {
+pub fn sweep<S: Scripted>(what: &str, points: &[Point<S>], floor: usize, time: Duration) -> anyhow::Result<()> {
     let (began, soak) = (Instant::now(), is_soak());
     let tally = play_many(|number| {
         let goes_on = soak || number < floor || began.elapsed() < time;
@@ -72,7 +71,7 @@ pub fn schedules(what: &str, jobs: &[(Mode, Plot)], count: usize) -> anyhow::Res
 }
 
 /// Plays the points that `take` gives for numbers from zero on, each with what names it, until it gives none, on all cores.
-fn play_many(take: impl Fn(usize) -> Option<Result<(String, Point), String>> + Sync) -> Tally {
+fn play_many<S: Scripted>(take: impl Fn(usize) -> Option<Result<(String, Point<S>), String>> + Sync) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let take_one = || take(next.fetch_add(1, Ordering::Relaxed));
@@ -121,8 +120,8 @@ pub struct Played {
 ///
 /// # Errors
 /// Says what kept it from being played.
-pub fn play(point: &Point) -> Result<Played, String> {
-    let outcome = run(point.script.clone()).map_err(|error| format!("{error:#}"))?;
+pub fn play<S: Scripted>(point: &Point<S>) -> Result<Played, String> {
+    let outcome = point.script.clone().run().map_err(|error| format!("{error:#}"))?;
     let mut failures = outcome.breaches.clone();
     let writes = acts(&outcome).count();
     if writes > point.most {
@@ -141,16 +140,14 @@ impl Tally {
         Ok(())
     }
 
-    fn add(&mut self, point: &Point, played: &Played, failures: Vec<String>) {
+    fn add<S: Scripted>(&mut self, point: &Point<S>, played: &Played, failures: Vec<String>) {
         self.points += 1;
         self.kills += usize::from(played.killed);
-        self.spared += usize::from(!point.script.troubles.is_empty() && !played.met);
-        let plot = format!("{:?}", point.script.plot);
-        let plot = plot.split_whitespace().next().unwrap_or_default();
-        let late = if point.script.delays.is_some() { ", late" } else { "" };
-        *self.by_script.entry(format!("{:?}, {plot}{late}", point.script.mode)).or_default() += 1;
-        let kinds = point.script.troubles.iter().map(|trouble| trouble.kind.name());
-        let none = point.script.troubles.is_empty().then(|| "no trouble".to_owned());
+        let troubles = point.script.troubles();
+        self.spared += usize::from(!troubles.is_empty() && !played.met);
+        *self.by_script.entry(point.script.subject()).or_default() += 1;
+        let kinds = troubles.iter().map(|trouble| trouble.kind.name());
+        let none = troubles.is_empty().then(|| "no trouble".to_owned());
         kinds.chain(none).for_each(|kind| *self.by_kind.entry(kind).or_default() += 1);
         self.failures.extend(failures);
     }

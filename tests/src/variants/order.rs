@@ -54,7 +54,7 @@ impl Variant for ActsBeforeItRecords {
     }
 }
 
-fn rehearsed(request: &Request<Bytes>) -> Request<Bytes> {
+pub(super) fn rehearsed(request: &Request<Bytes>) -> Request<Bytes> {
     let mut request = request.clone();
     let sign = if request.uri().query().is_some() { '&' } else { '?' };
     let uri: Result<Uri, _> = format!("{}{sign}dryRun=All", request.uri()).parse();
