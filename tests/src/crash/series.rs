@@ -98,8 +98,8 @@ impl HostSeries {
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.kill().await?;
         let reached = self.interceptor.count();
-        let kills = self.setup.troubles.iter().filter(|trouble| matches!(trouble.kind, Kind::Kill(_)));
-        if let Some(trouble) = kills.filter(|trouble| trouble.at <= reached).next_back() {
+        let mut kills = self.setup.troubles.iter().filter(|trouble| matches!(trouble.kind, Kind::Kill(_)));
+        if let Some(trouble) = kills.rfind(|trouble| trouble.at <= reached) {
             tokio::time::sleep(trouble.down()).await;
         }
         self.start();

@@ -1,5 +1,7 @@
 //! JobFlows that end otherwise than by their last step: deleted, out of time, or ended long ago under the original operator.
 
+#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
+
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
