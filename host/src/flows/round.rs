@@ -128,10 +128,11 @@ impl Round<'_> {
     /// Plans, once the pods of Jobs that just failed were listed.
     async fn plan(&self, memory: &mut FlowMemory) -> Result<ParentPlan, RoundTrouble> {
         let plan = self.plan_once(&memory.plan);
-        if plan.reads.is_empty() {
+        let all = plan.reads.len() + plan.early_reads.len();
+        if all == 0 {
             return Ok(plan);
         }
-        let reads = plan.reads.iter().take(READS).cloned().map(|job| async move {
+        let reads = plan.reads.iter().chain(&plan.early_reads).take(READS).cloned().map(|job| async move {
             let pods = self.term.flows.read_pods(&job).await;
             (job.uid.clone(), pods)
         });
@@ -151,7 +152,7 @@ impl Round<'_> {
             memory.plan.pods.insert(uid, report);
         }
         drop(read);
-        let more = plan.reads.len() > READS;
+        let more = all > READS;
         let mut plan = self.plan_once(&memory.plan);
         if more {
             plan.wake_at(self.now);

@@ -156,7 +156,9 @@ pub fn follow(
         }
         Err(due) => {
             due.into_iter().for_each(|due| plan.wake_at(due));
+            let foretold = foretold(unit).or_else(|| foresee(child, memory, plan));
             go_on(unit, child, rules, (plan, now));
+            foretold.into_iter().for_each(|told| unit.set(UnitState::Running, INFRASTRUCTURE, &told));
         }
     }
     false
@@ -185,6 +187,21 @@ fn succeed(unit: &mut Unit, ended: &Ended, now: Timestamp) {
     unit.completion_time = Some(write_time(ended.at.unwrap_or(now)));
 }
 
+/// What a unit says of the infrastructure that is about to fail its attempt. It outlives the pods, and the driver.
+fn foretold(unit: &Unit) -> Option<String> {
+    (unit.state == UnitState::Running && unit.reason == INFRASTRUCTURE).then(|| unit.message.clone())
+}
+
+/// The same of a Job that announced a failure, by its pods; they are listed now if they were not.
+fn foresee(child: &Arc<ChildView>, memory: &Memory, plan: &mut ParentPlan) -> Option<String> {
+    child.progress.announced.as_ref().filter(|announced| !announced.well)?;
+    let Some(report) = memory.pods.get(&child.uid) else {
+        plan.early_reads.push(child.clone());
+        return None;
+    };
+    report.is_infrastructure.then(|| report.message.clone())
+}
+
 /// A failed Job is judged once its pods were listed.
 fn judge_failure(
     unit: &mut Unit,
@@ -196,14 +213,19 @@ fn judge_failure(
     if child.kind == ChildKind::Operation || child.gone {
         return fail(unit, ended, rules, (plan, now), false);
     }
-    let Some(report) = memory.pods.get(&child.uid) else {
-        unit.set(UnitState::Running, "", "");
-        plan.reads.push(child.clone());
-        return;
+    let foretold = foretold(unit);
+    let (told, is_infra) = match (memory.pods.get(&child.uid), &foretold) {
+        (Some(report), None) => (report.message.as_str(), report.is_infrastructure),
+        (_, Some(told)) => (told.as_str(), true),
+        (None, None) => {
+            unit.set(UnitState::Running, "", "");
+            plan.reads.push(child.clone());
+            return;
+        }
     };
-    let told = [report.message.as_str(), ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
+    let told = [told, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
     let message = told.collect::<Vec<_>>().join("; ");
-    fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), report.is_infrastructure)
+    fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), is_infra)
 }
 
 /// A failed attempt: the last one, or one that another follows.
@@ -237,9 +259,6 @@ fn judge_anew(unit: &mut Unit, rules: &RetryRules) {
     }
 }
 
-/// The reason of an attempt that failed through the infrastructure.
-const INFRASTRUCTURE: &str = "InfrastructureFailure";
-
 /// The wait after the attempt that a unit is at; `None` where it was the last one.
 fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
     if unit.reason == INFRASTRUCTURE {
@@ -248,6 +267,9 @@ fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
     let ended = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from);
     rules.own.wait_after(ended.saturating_sub(unit.infra_attempts))
 }
+
+/// The reason of an attempt that failed through the infrastructure.
+const INFRASTRUCTURE: &str = "InfrastructureFailure";
 
 /// True once the back-off of a unit is over; the unit is then ready for its next attempt.
 fn retry_due(unit: &mut Unit, rules: &RetryRules, plan: &mut ParentPlan, now: Timestamp) -> bool {

@@ -116,6 +116,9 @@ pub struct ParentPlan {
     pub settled: Vec<ChildChange>,
     /// Failed Jobs whose pods have to be listed before their units can be judged.
     pub reads: Vec<Arc<ChildView>>,
+    /// Jobs that announced a failure, whose pods are listed at once: one that was evicted is gone when the failure is
+    /// confirmed.
+    pub early_reads: Vec<Arc<ChildView>>,
     /// More is to be created, in the next round.
     pub more: bool,
     /// Parts of the object that have no effect, in sentences.

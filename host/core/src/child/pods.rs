@@ -19,15 +19,26 @@ const REASONS: [&str; 6] =
 
 /// Reads a list of pods. `node_exists` says whether there is a node of that name.
 pub fn report(pods: &[Value], node_exists: impl Fn(&str) -> bool) -> PodReport {
-    let failed: Vec<&Value> = pods.iter().filter(|pod| text(pod, "/status/phase") == Some("Failed")).collect();
+    let failed: Vec<&Value> = pods.iter().filter(|pod| has_failed(pod)).collect();
     let is_infrastructure = !failed.is_empty() && failed.iter().all(|pod| is_disrupted(pod, &node_exists));
     PodReport { message: failed.first().map(|pod| describe(pod)).unwrap_or_default(), is_infrastructure }
 }
 
+/// A pod that is evicted counts as failed before it has ended.
+fn has_failed(pod: &Value) -> bool {
+    let leaves = text(pod, "/metadata/deletionTimestamp").is_some() && text(pod, "/status/phase") != Some("Succeeded");
+    text(pod, "/status/phase") == Some("Failed") || leaves && disruption(pod).is_some()
+}
+
+/// The condition by which a pod is evicted, preempted or expelled.
+fn disruption(pod: &Value) -> Option<&Value> {
+    let is_target = |c: &&Value| text(c, "/type") == Some("DisruptionTarget") && text(c, "/status") == Some("True");
+    list(pod, "/status/conditions").iter().find(is_target)
+}
+
 fn is_disrupted(pod: &Value, node_exists: impl Fn(&str) -> bool) -> bool {
-    let is_target = |c: &Value| text(c, "/type") == Some("DisruptionTarget") && text(c, "/status") == Some("True");
     let reason = text(pod, "/status/reason").unwrap_or_default();
-    list(pod, "/status/conditions").iter().any(is_target)
+    disruption(pod).is_some()
         || REASONS.contains(&reason)
         || reason.starts_with("OutOf")
         || text(pod, "/spec/nodeName").is_some_and(|node| !node_exists(node))
@@ -45,8 +56,10 @@ fn describe(pod: &Value) -> String {
         let code = number(ended, "/exitCode").unwrap_or_default();
         said.push(format!("exited with {code}{}", told.unwrap_or_default()));
     }
-    for field in ["/status/reason", "/status/message"] {
-        said.extend(text(pod, field).map(|message| format!("({})", shown(message, MESSAGE_BYTES / 2))));
+    let causes = ["/status/reason", "/status/message"].map(|field| text(pod, field));
+    let disrupted = disruption(pod).and_then(|condition| text(condition, "/message"));
+    for cause in causes.into_iter().chain([disrupted]).flatten() {
+        said.push(format!("({})", shown(cause, MESSAGE_BYTES / 2)));
     }
     shown(&said.join(" "), MESSAGE_BYTES)
 }
@@ -81,6 +94,22 @@ mod tests {
         assert!(!report(&[evicted(), pod(json!({}))], |_| true).is_infrastructure);
         assert!(report(&[pod(json!({}))], |_| false).is_infrastructure, "its node is gone");
         assert!(!report(&[], |_| true).is_infrastructure);
+    }
+
+    #[test]
+    fn a_pod_that_is_evicted_counts_before_it_has_ended_and_one_that_is_merely_deleted_does_not() {
+        let evicted = json!({"type": "DisruptionTarget", "status": "True", "message": "Eviction API: evicting"});
+        let leaving = |conditions: Value| {
+            let metadata = json!({"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+            json!({"metadata": metadata, "spec": {"nodeName": "n"}, "status": {"phase": "Running", "conditions": conditions}})
+        };
+        let told = report(&[leaving(json!([evicted])), leaving(json!([]))], |_| true);
+        let message = "pod p on n (Eviction API: evicting)".to_owned();
+        assert_eq!(told, PodReport { message, is_infrastructure: true });
+        assert_eq!(report(&[leaving(json!([]))], |_| true), PodReport::default());
+        let mut well = leaving(json!([evicted]));
+        well["status"]["phase"] = "Succeeded".into();
+        assert_eq!(report(&[well], |_| true), PodReport::default());
     }
 
     #[test]

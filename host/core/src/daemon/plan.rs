@@ -167,6 +167,7 @@ impl Round<'_> {
     fn follow_all(&self, units: &mut [Unit], plan: &mut ParentPlan, given_up: bool) -> Vec<bool> {
         let Observation { parent, memory, .. } = self.observed;
         plan.reads.clear();
+        plan.early_reads.clear();
         let rules = RetryRules {
             own: self.spec.retry.own,
             infra: self.spec.retry.infra,

@@ -132,6 +132,7 @@ impl Round<'_> {
     fn follow_all(&self, units: &mut [Unit], plan: &mut ParentPlan, given_up: bool) -> Vec<bool> {
         let (parent, memory) = (self.observed.parent, self.observed.memory);
         plan.reads.clear();
+        plan.early_reads.clear();
         let follow_one = |(unit, step): (&mut Unit, &Step<'_>)| {
             let rules = RetryRules {
                 own: step.retry.own,

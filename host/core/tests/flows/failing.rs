@@ -48,6 +48,27 @@ fn an_eviction_uses_another_budget_than_failures_of_the_work() {
 }
 
 #[test]
+fn an_eviction_counts_as_one_though_the_pod_is_gone_when_the_failure_is_confirmed() {
+    let retried = json!({"retryPolicy": {"limit": 0, "infraLimit": 1, "backoffSeconds": 10}});
+    for restarts in [false, true] {
+        let mut stage = Stage::flow(flow([step("a", &[], retried.clone())], json!({})));
+        stage.settle();
+        stage.announce_eviction("a");
+        assert_eq!(stage.end_of("a"), "Running/InfrastructureFailure");
+        if restarts {
+            stage.restart();
+        }
+        stage.fail("a");
+        assert_eq!(stage.end_of("a"), "Retrying/InfrastructureFailure");
+        assert!(stage.unit("a").message.contains("Evicted"), "{}", stage.unit("a").message);
+        stage.wake();
+        stage.fail("a");
+        assert_eq!(stage.end_of("a"), "Failed/BackoffLimitExceeded", "the second one is not the infrastructure's");
+        assert_eq!(stage.listed, 2);
+    }
+}
+
+#[test]
 fn a_limit_that_is_used_up_fails_the_step() {
     let retried = json!({"retryPolicy": {"limit": 1, "infraLimit": 1}});
     let mut stage = Stage::flow(flow([step("a", &[], retried)], json!({})));

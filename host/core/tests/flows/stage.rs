@@ -145,7 +145,7 @@ impl Stage {
         if death == Some(Death::AfterStatus) {
             return;
         }
-        for child in &plan.reads {
+        for child in plan.reads.iter().chain(&plan.early_reads) {
             self.listed += 1;
             let answer = self.pods.get(&child.name).cloned().unwrap_or_default();
             self.memory.pods.insert(child.uid.clone(), answer);

@@ -133,6 +133,16 @@ impl Stage {
         self.fail(unit);
     }
 
+    /// The newest child of a unit announces that its pod is evicted, and rounds follow; then the pod is gone.
+    pub(crate) fn announce_eviction(&mut self, unit: &str) {
+        let report = PodReport { message: "pod p on n (Evicted)".to_owned(), is_infrastructure: true };
+        let name = self.child_of(unit);
+        self.pods.insert(name.clone(), report);
+        self.set_condition(&name, "FailureTarget", "BackoffLimitExceeded");
+        self.settle();
+        self.pods.remove(&name);
+    }
+
     /// The newest child of a unit ends; no round follows.
     pub(crate) fn end(&mut self, unit: &str, well: bool) {
         let name = self.child_of(unit);
