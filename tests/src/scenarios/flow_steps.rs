@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, EvictParams, ListParams, Patch, PatchParams, PostParams};
+use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 
 use super::on_nodes::node;
@@ -182,8 +183,11 @@ pub async fn a_tolerated_failure_fails_no_flow(rig: &mut Rig) -> anyhow::Result<
     Ok(())
 }
 
-/// A21: an eviction uses another limit than failures of the work.
+/// A21: an eviction uses another limit than failures of the work. The pod takes a while to end, and is gone when the Job has
+/// failed.
 pub async fn an_evicted_attempt_does_not_count_as_a_failure_of_the_work(rig: &mut Rig) -> anyhow::Result<()> {
+    // It evicts by itself.
+    rig.meddles();
     begin(rig).await?;
     let template = |script: &str| json!({"jobTemplate": work(script)});
     rig.create_flow("JobTemplate", "t", template("sleep 900")).await?;
@@ -193,7 +197,12 @@ pub async fn an_evicted_attempt_does_not_count_as_a_failure_of_the_work(rig: &mu
     rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "a") == "Running").await?;
     rig.patch_flow("JobTemplate", "t", json!({"spec": template("exit 1")})).await?;
     let pod = pods_of(rig, "f-a").await?.pop().and_then(|pod| pod.metadata.name).context("it has a pod")?;
-    rig.pods().evict(&pod, &kube::api::EvictParams::default()).await?;
+    rig.world.hold(Pause::Termination, Scope::World);
+    rig.pods().evict(&pod, &EvictParams::default()).await?;
+    let ends = |flow: &Value| unit(flow, "a") == "Running/InfrastructureFailure";
+    rig.until_flow((FLOW, "f"), "it is evicted", ends).await?;
+    rig.restart_host().await?;
+    rig.world.release(Pause::Termination, Scope::World);
     patiently("the third attempt", async || Ok(rig.batch_jobs().get_opt("f-a-r2").await?.is_some())).await?;
     rig.patch_flow("JobTemplate", "t", json!({"spec": template("true")})).await?;
     let flow = rig.until_completed(FLOW, "f").await?;
