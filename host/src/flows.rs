@@ -29,7 +29,7 @@ const ROUNDS: usize = 16;
 
 /// What all rounds of one term share.
 #[derive(Clone)]
-pub(crate) struct Term {
+pub(crate) struct FlowTerm {
     pub(crate) flows: Flows,
     pub(crate) fence: Fence,
     pub(crate) metrics: Arc<Metrics>,
@@ -46,7 +46,7 @@ struct Finished {
 pub(crate) async fn lead_flows(flows: Flows, fence: Fence, metrics: Arc<Metrics>) {
     flows.synced().await;
     let shown = ShownFlows::begin(metrics.clone());
-    let term = Term { flows, fence, metrics, together: Together::default() };
+    let term = FlowTerm { flows, fence, metrics, together: Together::default() };
     let (queue, rounds, running) = (Queue::default(), JoinSet::new(), HashMap::new());
     let mut lead = FlowLead { term, queue, rounds, running, shown };
     let mut resync = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) async fn lead_flows(flows: Flows, fence: Fence, metrics: Arc<Metrics>
 }
 
 struct FlowLead {
-    term: Term,
+    term: FlowTerm,
     queue: Queue<FlowKey, FlowMemory, Option<Instant>>,
     rounds: JoinSet<Finished>,
     running: HashMap<Id, FlowKey>,

@@ -22,7 +22,7 @@ use oarlock_kube::flows::{CreateError, FlowKey};
 use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::FlowMemory;
-use crate::flows::{Term, template};
+use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
 
 /// Creates of one round: a large DaemonJob takes several, so that its status goes on meanwhile.
@@ -77,7 +77,7 @@ impl RoundTrouble {
 }
 
 /// Runs one round.
-pub(crate) async fn run(term: &Term, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
+pub(crate) async fn run(term: &FlowTerm, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
     if let FlowKey::Template(namespace, name) = key {
         return template::run(term, (namespace, name), (key, memory)).await;
     }
@@ -94,7 +94,7 @@ pub(crate) async fn run(term: &Term, key: &FlowKey, memory: &mut FlowMemory) -> 
 }
 
 struct Round<'a> {
-    term: &'a Term,
+    term: &'a FlowTerm,
     metrics: &'a KindMetrics,
     view: ParentView,
     now: Timestamp,

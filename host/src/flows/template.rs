@@ -4,13 +4,13 @@ use oarlock_core::flow::template::status;
 use oarlock_kube::flows::FlowKey;
 use tokio::time::Instant;
 
-use crate::flows::Term;
+use crate::flows::FlowTerm;
 use crate::flows::memory::FlowMemory;
 use crate::flows::round::{NextRound, RoundTrouble};
 
 /// Runs one round of the template of this namespace and name.
 pub(crate) async fn run(
-    Term { flows, fence, together, .. }: &Term,
+    FlowTerm { flows, fence, together, .. }: &FlowTerm,
     (namespace, name): (&str, &str),
     (key, memory): (&FlowKey, &mut FlowMemory),
 ) -> Result<NextRound, RoundTrouble> {
