@@ -300,9 +300,7 @@ impl Round<'_> {
                 Err(CreateError::Rejected(message)) => {
                     told_anew |= refuse(unit, revision, Cause::new("Rejected", message))
                 }
-                Err(CreateError::Later(Stopped::Unknown { message })) => {
-                    told_anew |= refuse(unit, revision, Cause::new("Rejected", message))
-                }
+                // It may have been made: its unit keeps its slot, and is looked at again.
                 Err(CreateError::Later(stopped)) => later = Some(stopped),
             }
         }
