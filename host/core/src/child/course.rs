@@ -156,7 +156,7 @@ pub fn follow(
         }
         Err(due) => {
             due.into_iter().for_each(|due| plan.wake_at(due));
-            let foretold = foretold(unit).or_else(|| foresee(child, memory, plan));
+            let foretold = told_before(unit).or_else(|| foresee(child, memory, plan));
             go_on(unit, child, rules, (plan, now));
             foretold.into_iter().for_each(|told| unit.set(UnitState::Running, INFRASTRUCTURE, &told));
         }
@@ -188,7 +188,7 @@ fn succeed(unit: &mut Unit, ended: &Ended, now: Timestamp) {
 }
 
 /// What a unit says of the infrastructure that is about to fail its attempt. It outlives the pods, and the driver.
-fn foretold(unit: &Unit) -> Option<String> {
+fn told_before(unit: &Unit) -> Option<String> {
     (unit.state == UnitState::Running && unit.reason == INFRASTRUCTURE).then(|| unit.message.clone())
 }
 
@@ -213,7 +213,7 @@ fn judge_failure(
     if child.kind == ChildKind::Operation || child.gone {
         return fail(unit, ended, rules, (plan, now), false);
     }
-    let foretold = foretold(unit);
+    let foretold = told_before(unit);
     let (told, is_infra) = match (memory.pods.get(&child.uid), &foretold) {
         (Some(report), None) => (report.message.as_str(), report.is_infrastructure),
         (_, Some(told)) => (told.as_str(), true),
