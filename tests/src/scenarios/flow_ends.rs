@@ -15,7 +15,7 @@ use crate::rig::{Ground, Rig, patiently};
 
 const FLOW: &str = "JobFlow";
 
-/// A17: children vanish one after the other while their flow is deleted, and nothing follows them.
+/// Children vanish one after the other while their flow is deleted, and nothing follows them.
 pub async fn a_flow_that_is_being_deleted_replaces_no_child_that_vanishes(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let mut first = step("first", "sleep 900", &[]);
@@ -48,7 +48,7 @@ fn seconds_between(status: &Value, from: &str, to: &str) -> anyhow::Result<i64> 
     Ok(to.duration_since(from).as_secs())
 }
 
-/// A25: time in which the flow is suspended is not counted, and when its own is over its children are stopped.
+/// Time in which the flow is suspended is not counted, and when its own is over its children are stopped.
 pub async fn suspended_time_does_not_count_against_the_time_of_a_flow(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let (limit, held): (i64, i64) = if let Ground::Sim(_) = rig.ground { (60, 30) } else { (6, 3) };
@@ -94,7 +94,7 @@ async fn store(rig: &Rig, (kind, name): (&str, &str), spec: Value, status: Value
     Ok(())
 }
 
-/// A40: what the original operator has finished stays so, although its Jobs are gone, and what it had begun goes on.
+/// What the original operator has finished stays so, although its Jobs are gone, and what it had begun goes on.
 pub async fn objects_of_the_original_operator_are_taken_over_as_they_are(rig: &mut Rig) -> anyhow::Result<()> {
     prepare(rig).await?;
     let two = || json!({"flows": [step("a", "true", &[]), step("b", "true", &["a"])]});

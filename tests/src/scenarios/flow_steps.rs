@@ -30,7 +30,7 @@ async fn pod_spec(rig: &Rig, job: &str) -> anyhow::Result<Value> {
     job.pointer("/spec/template/spec").cloned().context("it has a template")
 }
 
-/// A2: all pods run on the node that the flow names, and only the steps that mount shared volumes have them.
+/// All pods run on the node that the flow names, and only the steps that mount shared volumes have them.
 pub async fn all_steps_run_on_one_node_and_two_of_them_share_a_volume(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let node = node(rig, "n", true).await?;
@@ -59,7 +59,7 @@ pub async fn all_steps_run_on_one_node_and_two_of_them_share_a_volume(rig: &mut 
     Ok(())
 }
 
-/// A18, A19, A20: values of a step win over global ones, an equal volume is there once, and overrides change what they name.
+/// Values of a step win over global ones, an equal volume is there once, and overrides change what they name.
 pub async fn globals_volumes_and_overrides_come_together_in_a_job(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let mut template = work("true");
@@ -95,7 +95,7 @@ pub async fn globals_volumes_and_overrides_come_together_in_a_job(rig: &mut Rig)
     Ok(())
 }
 
-/// A10: a step of three completions, two at a time, succeeds once all three did, and only then its dependant starts.
+/// A step of three completions, two at a time, succeeds once all three did, and only then its dependant starts.
 pub async fn a_step_of_three_pods_is_done_when_all_three_are(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let mut three = step("three", "sleep 1", &[]);
@@ -110,7 +110,7 @@ pub async fn a_step_of_three_pods_is_done_when_all_three_are(rig: &mut Rig) -> a
     Ok(())
 }
 
-/// A16: the Job of two long names has one of 63 bytes, which is recorded, and found again by the next host.
+/// The Job of two long names has one of 63 bytes, which is recorded, and found again by the next host.
 pub async fn a_job_of_two_long_names_is_found_again(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let (flow, name) = ("f".repeat(60), "s".repeat(20));
@@ -129,7 +129,7 @@ pub async fn a_job_of_two_long_names_is_found_again(rig: &mut Rig) -> anyhow::Re
     Ok(())
 }
 
-/// A26: a Job in a queue is pending until whoever admits it unsuspends it; the host writes nothing to it.
+/// A Job in a queue is pending until whoever admits it unsuspends it; the host writes nothing to it.
 pub async fn a_job_in_a_queue_is_left_to_whoever_admits_it(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let mut queued = step("queued", "sleep 1", &[]);
@@ -152,7 +152,7 @@ pub async fn a_job_in_a_queue_is_left_to_whoever_admits_it(rig: &mut Rig) -> any
     Ok(())
 }
 
-/// A22, A23: a branch for failures is left out after a success and holds up no join; of the last steps the one for failures is.
+/// A branch for failures is left out after a success and holds up no join; of the last steps the one for failures is.
 pub async fn a_branch_for_failures_is_left_out_and_the_join_runs(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let mut undo = step("undo", "true", &["a"]);
@@ -170,7 +170,7 @@ pub async fn a_branch_for_failures_is_left_out_and_the_join_runs(rig: &mut Rig) 
     Ok(())
 }
 
-/// A24: a failure that is tolerated keeps no dependant from starting, and the flow succeeds.
+/// A failure that is tolerated keeps no dependant from starting, and the flow succeeds.
 pub async fn a_tolerated_failure_fails_no_flow(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let mut tolerated = step("a", "exit 3", &[]);
@@ -183,7 +183,7 @@ pub async fn a_tolerated_failure_fails_no_flow(rig: &mut Rig) -> anyhow::Result<
     Ok(())
 }
 
-/// A21: an eviction uses another limit than failures of the work. The pod takes a while to end, and is gone when the Job has
+/// An eviction uses another limit than failures of the work. The pod takes a while to end, and is gone when the Job has
 /// failed.
 pub async fn an_evicted_attempt_does_not_count_as_a_failure_of_the_work(rig: &mut Rig) -> anyhow::Result<()> {
     // It evicts by itself.
@@ -211,7 +211,7 @@ pub async fn an_evicted_attempt_does_not_count_as_a_failure_of_the_work(rig: &mu
     Ok(())
 }
 
-/// A27: an operation of which one target fails has failed, names it, and is retried for that target alone.
+/// An operation of which one target fails has failed, names it, and is retried for that target alone.
 pub async fn an_operation_is_retried_for_the_target_that_failed(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = super::settled_collaset(rig, 2).await?;
     begin(rig).await?;
@@ -229,7 +229,7 @@ pub async fn an_operation_is_retried_for_the_target_that_failed(rig: &mut Rig) -
     Ok(())
 }
 
-/// A29: an operation that nobody serves is blocked, and runs unasked once its plugin is there.
+/// An operation that nobody serves is blocked, and runs unasked once its plugin is there.
 pub async fn an_operation_runs_once_its_plugin_is_there(rig: &mut Rig) -> anyhow::Result<()> {
     let pods = super::settled_collaset(rig, 1).await?;
     prepare(rig).await?;

@@ -89,7 +89,7 @@ async fn kill_anywhere(rig: &mut Rig, random: &mut Random) -> anyhow::Result<()>
     rig.restart_host().await
 }
 
-/// A31: no more Jobs than a tenth of the nodes are undecided at any moment, and each node has one, whenever the host dies.
+/// No more Jobs than a tenth of the nodes are undecided at any moment, and each node has one, whenever the host dies.
 pub async fn a_tenth_of_the_nodes_at_once_holds_over_many_deaths_of_the_host(rig: &mut Rig) -> anyhow::Result<()> {
     prepare(rig).await?;
     let (count, kills) = if is_sim(rig) { (1_000, 20) } else { (200, 5) };
@@ -130,7 +130,7 @@ async fn lose(rig: &Rig, daemon: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A37: of a share of failures as many are tolerated as it is rounded down, and with one more the DaemonJob has failed.
+/// Of a share of failures as many are tolerated as it is rounded down, and with one more the DaemonJob has failed.
 pub async fn a_hundredth_of_the_nodes_may_fail_and_no_more(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let count = if is_sim(rig) { 1_000 } else { 150 };
@@ -159,7 +159,7 @@ fn created(job: &Job) -> anyhow::Result<k8s_openapi::jiff::Timestamp> {
     Ok(job.metadata.creation_timestamp.as_ref().context("it has a time of creation")?.0)
 }
 
-/// A38: a node that cannot be reached never confirms the end of its pod; its run has failed and its slot is free all the same.
+/// A node that cannot be reached never confirms the end of its pod; its run has failed and its slot is free all the same.
 pub async fn a_node_that_cannot_be_reached_frees_its_slot(rig: &mut Rig) -> anyhow::Result<()> {
     // An end that is announced counts after a minute.
     let (limit, within) = if is_sim(rig) { (60, 130) } else { (5, 75) };
@@ -186,7 +186,7 @@ pub async fn a_node_that_cannot_be_reached_frees_its_slot(rig: &mut Rig) -> anyh
     Ok(())
 }
 
-/// A35: cordoned and tainted nodes have their Jobs unless the DaemonJob leaves them out.
+/// Cordoned and tainted nodes have their Jobs unless the DaemonJob leaves them out.
 pub async fn cordoned_and_tainted_nodes_are_left_out_where_asked_for(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let [plain, cordoned, tainted] =
