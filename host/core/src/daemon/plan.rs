@@ -26,6 +26,16 @@ struct Round<'a> {
     now: Timestamp,
 }
 
+/// The failures of nodes against those that are tolerated.
+struct Tolerance {
+    /// Nodes that have, had or would have a run.
+    desired: usize,
+    /// Failures among them that stop nothing.
+    tolerated: usize,
+    /// There are more that stop others.
+    trips: bool,
+}
+
 /// Plans the next step of a DaemonJob.
 pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let Observation { parent, memory, .. } = observed;
@@ -114,11 +124,7 @@ impl Round<'_> {
         self.take_back(units);
         let mut ready = self.follow_all(units, plan, false);
         let policy = self.spec.failure_policy;
-        let counts = CountsByState::of(&*units);
-        // Those that a failure omitted count on: else the share would shrink with them.
-        let desired = counts.desired + units.iter().filter(|unit| unit.reason == TOO_MANY_FAILURES).count();
-        let tolerated = self.spec.max_failures.rounded_down(desired);
-        let trips = units.iter().filter(|unit| unit.stops_others()).count() > tolerated;
+        let Tolerance { desired, tolerated, trips } = self.tolerance(units);
         if trips && policy != FailurePolicyType::Continue {
             ready = self.follow_all(units, plan, policy == FailurePolicyType::FailFast);
         }
@@ -151,16 +157,22 @@ impl Round<'_> {
     /// An edit that tolerates the failures there are gives those their run that were omitted because of them.
     fn take_back(&self, units: &mut [Unit]) {
         let Observation { parent, memory, .. } = self.observed;
-        let is_omitted = |unit: &Unit| unit.state == UnitState::Omitted && unit.reason == TOO_MANY_FAILURES;
-        let omitted = units.iter().filter(|unit| is_omitted(unit)).count();
-        if omitted == 0 || memory.header.observed_generation == Some(parent.generation) {
+        if memory.header.observed_generation == Some(parent.generation) {
             return;
         }
-        let tolerated = self.spec.max_failures.rounded_down(CountsByState::of(&*units).desired + omitted);
-        let trips = units.iter().filter(|unit| unit.stops_others()).count() > tolerated;
-        if !trips || self.spec.failure_policy != FailurePolicyType::FailFast {
-            units.iter_mut().filter(|unit| is_omitted(unit)).for_each(Unit::start_over);
+        if !self.tolerance(units).trips || self.spec.failure_policy != FailurePolicyType::FailFast {
+            units.iter_mut().filter(|unit| unit.reason == TOO_MANY_FAILURES).for_each(Unit::start_over);
         }
+    }
+
+    /// How many failures are tolerated, and whether there are more.
+    fn tolerance(&self, units: &[Unit]) -> Tolerance {
+        // Those that a failure omitted count on: else the share would shrink with them.
+        let omitted = units.iter().filter(|unit| unit.reason == TOO_MANY_FAILURES).count();
+        let desired = CountsByState::of(units).desired + omitted;
+        let tolerated = self.spec.max_failures.rounded_down(desired);
+        let trips = units.iter().filter(|unit| unit.stops_others()).count() > tolerated;
+        Tolerance { desired, tolerated, trips }
     }
 
     /// Brings every node up to its child; true for each that may start its next attempt.
