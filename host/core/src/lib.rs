@@ -122,6 +122,7 @@ pub mod child {
     pub mod plan;
     pub mod pods;
     pub mod progress;
+    pub mod refused;
     pub mod settings;
     pub mod status;
     pub mod told;

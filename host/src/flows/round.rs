@@ -6,17 +6,17 @@
 use std::collections::HashMap;
 
 use futures::StreamExt;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::build::Cause;
 use oarlock_core::child::header::{Header, stored_units};
 use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::{ChildChange, Create, Memory, Observation, ParentPlan, Refused};
+use oarlock_core::child::plan::{ChildChange, Create, Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
+use oarlock_core::child::refused::Refused;
 use oarlock_core::child::status::{Reported, StatusInput, report, units_of_records};
 use oarlock_core::child::told::{cleaned_up, told};
 use oarlock_core::child::unit::Unit;
 use oarlock_core::cluster::writes::Stopped;
-use oarlock_core::job::time::after;
 use oarlock_kube::flows::cache::ParentView;
 use oarlock_kube::flows::{CreateError, FlowKey};
 use tokio::time::{Duration, Instant};
@@ -31,10 +31,6 @@ const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 const AT_ONCE: usize = 32;
 /// Lists of pods in one round.
 const READS: usize = 64;
-/// First wait before a refused create is tried again, in seconds; doubles.
-const FIRST_WAIT: i64 = 5;
-/// Longest such wait.
-const LONGEST_WAIT: i64 = 300;
 
 /// What follows a round.
 pub(crate) enum NextRound {
@@ -274,35 +270,30 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Remembers creates that were refused until they are tried again.
+    /// Remembers creates that brought no child until they are tried again.
     fn note_refusals(
         &self,
         created: Vec<(String, String, Result<(), CreateError>)>,
         memory: &mut FlowMemory,
     ) -> Result<(), RoundTrouble> {
-        let mut later = None;
-        let mut refuse = |unit: String, revision: String, refusal: Cause| {
-            let before = memory.plan.refused.get(&unit).filter(|before| before.revision == revision);
-            let tries = before.map_or(0, |before| before.tries.saturating_add(1));
-            let wait = FIRST_WAIT.saturating_mul(1 << tries.min(10)).min(LONGEST_WAIT);
-            let until = after(self.now, SignedDuration::from_secs(wait));
-            let is_new = before.is_none_or(|before| before.refusal != refusal);
-            memory.plan.refused.insert(unit, Refused { refusal, revision, until, tries });
-            is_new
-        };
-        let mut told_anew = false;
+        let (mut later, mut told_anew) = (None, false);
         for (unit, revision, result) in created {
-            match result {
-                Ok(()) => {}
-                Err(CreateError::Conflict(message)) => {
-                    told_anew |= refuse(unit, revision, Cause::new("NameConflict", message))
+            let (refusal, may_exist) = match result {
+                Ok(()) => continue,
+                Err(CreateError::Conflict(message)) => (Cause::new("NameConflict", message), false),
+                Err(CreateError::Rejected(message)) => (Cause::new("Rejected", message), false),
+                Err(CreateError::Later(Stopped::Unknown { message })) => (Cause::new("Rejected", message), true),
+                // Nothing was made: it is tried again with the others.
+                Err(CreateError::Later(stopped)) => {
+                    later = Some(stopped);
+                    continue;
                 }
-                Err(CreateError::Rejected(message)) => {
-                    told_anew |= refuse(unit, revision, Cause::new("Rejected", message))
-                }
-                // It may have been made: its unit keeps its slot, and is looked at again.
-                Err(CreateError::Later(stopped)) => later = Some(stopped),
-            }
+            };
+            let before = memory.plan.refused.get(&unit);
+            let refused = Refused::again(before, refusal, (revision, may_exist), self.now);
+            let is_told = before.is_some_and(|before| before.blocks() && before.refusal == refused.refusal);
+            told_anew |= refused.blocks() && !is_told;
+            memory.plan.refused.insert(unit, refused);
         }
         if told_anew {
             // The units are blocked from now on, and the next plan says so.

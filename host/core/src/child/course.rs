@@ -114,6 +114,11 @@ pub fn follow(
     if unit.unjudged && !rules.unknown {
         judge_anew(unit, rules);
     }
+    let was_omitted = unit.state == UnitState::Omitted && !unit.has_child();
+    if was_omitted && children.newest(parent, &unit.name, unit.attempt).is_some_and(|child| !child.gone) {
+        // Its create had no answer, and came through.
+        unit.set(UnitState::Waiting, "", "");
+    }
     if unit.state.is_terminal() {
         return false;
     }
@@ -333,7 +338,9 @@ pub fn start(
     };
     let revision = format!("{}/{}", built.revision, unit.attempt);
     if let Some(refused) = memory.refused.get(&unit.name) {
-        unit.set(UnitState::Blocked, &refused.refusal.reason, &refused.refusal.message);
+        if refused.blocks() {
+            unit.set(UnitState::Blocked, &refused.refusal.reason, &refused.refusal.message);
+        }
         if refused.revision == revision && refused.until > now {
             return plan.wake_at(refused.until);
         }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::build::Cause;
 use crate::child::header::Header;
 use crate::child::node::NodeView;
 use crate::child::parent::Parent;
 use crate::child::pods::PodReport;
+use crate::child::refused::Refused;
 use crate::child::unit::Unit;
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::{ChildKind, ChildView};
@@ -46,23 +46,10 @@ pub struct Memory {
     pub units: Vec<Unit>,
     /// The rest of its status.
     pub header: Header,
-    /// The creates that were refused, by unit.
+    /// The creates that brought no child, by unit.
     pub refused: BTreeMap<String, Refused>,
     /// The pods of failed Jobs, by the Job's UID.
     pub pods: BTreeMap<String, PodReport>,
-}
-
-/// A create that was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// Why.
-    pub refusal: Cause,
-    /// What was refused: the revision of the child and its attempt.
-    pub revision: String,
-    /// When it is tried again.
-    pub until: Timestamp,
-    /// How often it was refused in a row.
-    pub tries: u32,
 }
 
 /// A child to create.

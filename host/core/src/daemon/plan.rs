@@ -220,17 +220,19 @@ impl Round<'_> {
     ) {
         let counts = CountsByState::of(&*units);
         let slots = self.spec.slots(counts.desired);
+        // A create without answer may have been made.
+        let refused = &self.observed.memory.refused;
+        let may_have_child = |unit: &Unit| refused.get(&unit.name).is_some_and(|refused| refused.may_exist);
+        let holds_slot = |unit: &Unit| unit.state == UnitState::Retrying || may_have_child(unit);
         // A slot is held from the creation until the outcome, a back-off included.
-        let mut used = units
-            .iter()
-            .filter(|unit| unit.has_child() && !unit.state.is_terminal() || unit.state == UnitState::Retrying)
-            .count();
+        let holds = |unit: &&Unit| !unit.state.is_terminal() && (unit.has_child() || holds_slot(unit));
+        let mut used = units.iter().filter(holds).count();
         let mut jobs = None;
         // All slots were taken once: from then on a node waits for another one.
         let has_begun = |unit: &&Unit| !unit.job.is_empty() || unit.attempt > unit.counted_from;
         let were_full = units.iter().filter(has_begun).count() >= slots;
         for (unit, _) in units.iter_mut().zip(ready).filter(|(_, ready)| **ready) {
-            let retries = unit.state == UnitState::Retrying;
+            let (retries, has_slot) = (unit.state == UnitState::Retrying, holds_slot(unit));
             if fails_fast && !retries {
                 unit.set(
                     UnitState::Omitted,
@@ -240,7 +242,7 @@ impl Round<'_> {
                 continue;
             }
             let waits = unit.reason == NOT_READY || !may_start;
-            if waits || !retries && used >= slots {
+            if waits || !has_slot && used >= slots {
                 continue;
             }
             if plan.creates.len() >= CREATES {
@@ -256,7 +258,7 @@ impl Round<'_> {
             start(unit, built, of, (plan, self.now), is_node);
             let created = plan.creates.get_mut(creates..).unwrap_or_default();
             // One that cannot be created holds no slot.
-            used += usize::from(!retries && !created.is_empty());
+            used += usize::from(!has_slot && !created.is_empty());
             let follows = were_full && is_first(unit, self.observed.memory);
             created.iter_mut().for_each(|create| create.follows = follows);
         }

@@ -1,9 +1,8 @@
 //! How fast a DaemonJob goes on, and what failures mean for it: A31, A36 to A38.
 
 use oarlock_core::child::build::Cause;
-use oarlock_core::child::plan::Refused;
+use oarlock_core::child::refused::Refused;
 use oarlock_core::child::unit::UnitState;
-use oarlock_core::job::time::after_seconds;
 use serde_json::{Value, json};
 
 use crate::stage::make::daemon;
@@ -66,10 +65,44 @@ fn no_slots_hold_everything_and_an_edit_lets_it_go() {
 fn a_node_whose_job_is_refused_holds_no_slot() {
     let mut stage = of(json!({"concurrency": 1}), 2);
     let revision = stage.plan().creates[0].revision.clone();
-    let (refusal, until) = (Cause::new("NameConflict", "Job d-n0000 is somebody else's"), after_seconds(stage.now, 5));
-    stage.memory.refused.insert("n0000".to_owned(), Refused { refusal, revision, until, tries: 1 });
+    let refusal = Cause::new("NameConflict", "Job d-n0000 is somebody else's");
+    let refused = Refused::again(None, refusal, (revision, false), stage.now);
+    stage.memory.refused.insert("n0000".to_owned(), refused);
     stage.settle();
     assert_eq!((stage.started(), stage.end_of("n0000").as_str()), (vec!["n0001"], "Blocked/NameConflict"));
+}
+
+#[test]
+fn a_node_whose_create_has_no_answer_keeps_its_slot_and_is_blocked_in_the_end() {
+    let mut stage = of(json!({"concurrency": 1}), 2);
+    let revision = stage.plan().creates[0].revision.clone();
+    let mut refused: Option<Refused> = None;
+    for blocks in [false, false, true] {
+        let refusal = Cause::new("Rejected", "failed calling webhook");
+        let next = Refused::again(refused.as_ref(), refusal, (revision.clone(), true), stage.now);
+        stage.memory.refused.insert("n0000".to_owned(), next.clone());
+        stage.settle();
+        assert_eq!((stage.created.len(), stage.state_of("n0000") == UnitState::Blocked), (0, blocks));
+        refused = Some(next);
+    }
+    stage.wake_refused();
+    assert_eq!(stage.started(), ["n0000"]);
+}
+
+#[test]
+fn a_job_that_shows_up_after_its_node_was_omitted_is_followed() {
+    let mut stage = of(json!({"concurrency": 2, "failurePolicy": {"maxFailures": 0}}), 3);
+    stage.settle();
+    stage.fail("n0000");
+    stage.succeed("n0001");
+    assert_eq!(stage.end_of("n0002"), "Omitted/TooManyFailures");
+    // Its create had no answer, and came through.
+    let lost = of(json!({"concurrency": 3}), 3).plan().creates.remove(2);
+    stage.create(&lost);
+    stage.settle();
+    assert_eq!((stage.state_of("n0002"), stage.condition("Failed").as_str()), (UnitState::Pending, "False/InProgress"));
+    stage.succeed("n0002");
+    assert_eq!((stage.state_of("n0002"), stage.state()), (UnitState::Succeed, "Failed"));
 }
 
 #[test]

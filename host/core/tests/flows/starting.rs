@@ -1,7 +1,7 @@
 //! Which steps start, and when: A1, A4, A10, A13, A14, A16, A17, A26.
 
 use oarlock_core::child::build::Cause;
-use oarlock_core::child::plan::Refused;
+use oarlock_core::child::refused::Refused;
 use oarlock_core::child::unit::UnitState;
 use oarlock_core::job::time::after_seconds;
 use serde_json::json;
@@ -213,17 +213,16 @@ fn a_suspended_job_is_pending_and_nobody_writes_its_suspend() {
     assert_eq!((stage.state(), stage.changed.len()), ("Succeed", 0));
 }
 
-fn refused(stage: &Stage, unit: &str, reason: &str, tries: u32) -> Refused {
+fn refused(stage: &Stage, unit: &str, reason: &str) -> Refused {
     let create = stage.plan().creates.into_iter().find(|create| create.unit == unit).unwrap();
     let message = "Job f-a belongs to somebody else";
-    let until = after_seconds(stage.now, 5);
-    Refused { refusal: Cause::new(reason, message), revision: create.revision, until, tries }
+    Refused::again(None, Cause::new(reason, message), (create.revision, false), stage.now)
 }
 
 #[test]
 fn a_refused_create_blocks_its_step_until_it_is_tried_again() {
     let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &[]), ("c", &["a"])]));
-    let refused = refused(&stage, "a", "NameConflict", 1);
+    let refused = refused(&stage, "a", "NameConflict");
     stage.memory.refused.insert("a".to_owned(), refused);
     let plan = stage.settle();
     assert_eq!((stage.started(), stage.end_of("a").as_str()), (vec!["b"], "Blocked/NameConflict"));
@@ -235,7 +234,7 @@ fn a_refused_create_blocks_its_step_until_it_is_tried_again() {
 #[test]
 fn an_edit_tries_a_refused_step_at_once() {
     let mut stage = Stage::flow(plain(&[("a", &[])]));
-    let refused = refused(&stage, "a", "Rejected", 9);
+    let refused = refused(&stage, "a", "Rejected");
     stage.memory.refused.insert("a".to_owned(), refused);
     stage.settle();
     assert_eq!(stage.end_of("a"), "Blocked/Rejected");

@@ -21,7 +21,7 @@ fn ttl_field(kind: ChildKind) -> &'static str {
 
 impl Stage {
     /// Creates a child; panics if its attempt ever had one, or its name is taken.
-    pub(super) fn create(&mut self, create: &Create) {
+    pub(crate) fn create(&mut self, create: &Create) {
         let mut object = create.object.clone();
         let attempt: u32 = object["metadata"]["labels"]["oarlock.dev/attempt"].as_str().unwrap().parse().unwrap();
         assert!(self.attempts.insert((create.unit.clone(), attempt)), "{} {attempt} is created again", create.unit);
