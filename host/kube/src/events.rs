@@ -1,10 +1,11 @@
 //! Events of events.k8s.io/v1, created in the background and best effort.
 //!
 //! Names are deterministic: a repetition meets AlreadyExists, which is success. The queue is bounded and nothing waits
-//! for it; an event that does not fit or fails three times is counted and dropped.
+//! for it; an event that does not fit or fails three times is counted and dropped. While the server is busy, events wait for
+//! longer than they take, so that they leave it to what is done.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::Link;
 use crate::flows::kinds;
@@ -36,6 +37,10 @@ const OF_DAEMONS: &str = "daemonjob-controller";
 const QUEUE: usize = 4_096;
 /// Few, so that events never crowd out other requests.
 const AT_ONCE: usize = 4;
+/// How much longer than an event took its place stays empty.
+const REST: u32 = 2;
+/// The most that counts of that time.
+const LONGEST_COUNTED: Duration = Duration::from_millis(500);
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Bounds of the API on a note and on the instance's name.
@@ -66,6 +71,8 @@ struct Tally {
     emitted: AtomicU64,
     failed: AtomicU64,
     dropped: AtomicU64,
+    /// The host is about to end: nothing rests any more.
+    hurries: AtomicBool,
 }
 
 impl Events {
@@ -106,6 +113,7 @@ impl Events {
 
     /// Takes no more events, and waits at most `bound` for those that are queued.
     pub(crate) async fn drain(&self, bound: Duration) {
+        self.tally.hurries.store(true, Ordering::Relaxed);
         self.queue.lock().take();
         let worker = self.worker.lock().take();
         if let Some(mut worker) = worker
@@ -121,6 +129,7 @@ async fn work(emitter: Emitter, mut waiting: Receiver<(EventNote, Timestamp)>, t
     let (emitter, tally) = (&emitter, &tally);
     notes
         .for_each_concurrent(AT_ONCE, |(note, at)| async move {
+            let began = Instant::now();
             let count = match emitter.create(&note, at).await {
                 Ok(()) => &tally.emitted,
                 Err(error) => {
@@ -129,6 +138,9 @@ async fn work(emitter: Emitter, mut waiting: Receiver<(EventNote, Timestamp)>, t
                 }
             };
             count.fetch_add(1, Ordering::Relaxed);
+            if !tally.hurries.load(Ordering::Relaxed) {
+                sleep(began.elapsed().min(LONGEST_COUNTED) * REST).await;
+            }
         })
         .await;
 }

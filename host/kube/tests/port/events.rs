@@ -70,6 +70,17 @@ async fn an_event_survives_a_short_outage_but_not_a_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn events_leave_a_slow_server_to_other_requests_for_two_thirds_of_the_time() {
+    let scene = Scene::bare().await;
+    scene.faults.plan(Method::POST, "/events", (40, Then::Delay(Duration::from_millis(100))));
+    let begun = tokio::time::Instant::now();
+    scene.cluster.emit((0..40).map(|index| note(&format!("j.{index}"), "u")).collect());
+    scene.until("all events", |cluster| cluster.events().emitted == 40).await;
+    // Ten one after the other in each of four places, with nine rests of 200 ms between them.
+    assert!(begun.elapsed() >= Duration::from_millis(2_800), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopping_waits_for_queued_events_only_so_long() {
     let scene = Scene::bare().await;
     scene.faults.plan(Method::POST, "/events", (9, Then::Hang));
