@@ -5,9 +5,12 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use http::Method;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::Order;
 use serde_json::{Value, json};
 
 use crate::flows::{begin, is_true, prepare, step, unit, work};
@@ -122,5 +125,28 @@ pub async fn objects_of_the_original_operator_are_taken_over_as_they_are(rig: &m
         let object = rig.flows(kind).get(name).await?.data;
         ensure!(object.pointer("/status/state") == Some(&json!(state)), "{object:#}");
     }
+    Ok(())
+}
+
+/// Server errors block the step that they meet, keep nothing else of its flow waiting, and are over once they are over.
+pub async fn a_create_that_only_meets_server_errors_blocks_its_step_alone(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let wire = rig.running()?.wire.clone();
+    let broken = Then::Answer(
+        500,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
+        "message": "Internal error occurred: failed calling webhook \"quota.example.com\": connection refused"}),
+    );
+    wire.order(Order::all(Method::POST, "/jobs", broken).saying("\"f-a\""));
+    let mut expires = step("b", "true", &[]);
+    expires["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
+    let steps = [step("a", "true", &[]), expires, step("c", "true", &["b"])];
+    rig.create_flow(FLOW, "f", json!({"flows": steps, "failurePolicy": {"type": "Continue"}})).await?;
+    let alone = |flow: &Value| unit(flow, "a") == "Blocked/Rejected" && unit(flow, "c") == "Succeed";
+    let flow = rig.until_flow((FLOW, "f"), "one blocked", alone).await?;
+    ensure!(flow.to_string().contains("failed calling webhook") && is_true(&flow, "Stalled"), "{flow:#}");
+    patiently("b expired", async || Ok(rig.batch_job_names().await? == ["f-c"])).await?;
+    wire.lift();
+    rig.until_state(FLOW, "f", "Succeed").await?;
     Ok(())
 }
