@@ -24,8 +24,8 @@ use crate::metrics::Metrics;
 use crate::metrics::flows::ShownFlows;
 use crate::queue::Queue;
 
-/// Most rounds at once.
-const ROUNDS: usize = 16;
+/// Most rounds at once: they wait for replies most of the time, and the limiter of the port bounds those.
+const ROUNDS: usize = 64;
 
 /// What all rounds of one term share.
 #[derive(Clone)]
