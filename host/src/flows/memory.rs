@@ -64,7 +64,7 @@ mod tests {
     fn only_shards_with_another_unit_are_written_once_the_records_are_known() {
         let units: Vec<Unit> = (0..600).map(|index| Unit::new(&format!("n{index}"))).collect();
         let mut memory = FlowMemory::default();
-        memory.reported.units.clone_from(&units);
+        memory.reported.units = units.clone().into();
         let changed = |memory: &FlowMemory, units: &[Unit]| -> Vec<(usize, usize)> {
             memory.changed_shards(units).into_iter().map(|(index, shard)| (index, shard.len())).collect()
         };

@@ -115,7 +115,7 @@ impl Round<'_> {
         } else {
             stored_units(parent)
         };
-        let stored = Memory { units, header, ..Memory::default() };
+        let stored = Memory { units: units.into(), header, ..Memory::default() };
         *memory =
             FlowMemory { uid: parent.uid.clone(), plan: stored.clone(), reported: stored, ..FlowMemory::default() };
         Ok(())
@@ -226,8 +226,10 @@ impl Round<'_> {
         memory.plan.units.clone_from(&plan.units);
         memory.plan.header = header;
         let waiting = &mut memory.plan;
-        let units: std::collections::HashSet<&str> = plan.units.iter().map(|unit| unit.job_uid.as_str()).collect();
-        waiting.pods.retain(|uid, _| units.contains(uid.as_str()));
+        if !waiting.pods.is_empty() {
+            let units: std::collections::HashSet<&str> = plan.units.iter().map(|unit| unit.job_uid.as_str()).collect();
+            waiting.pods.retain(|uid, _| units.contains(uid.as_str()));
+        }
         if !waiting.refused.is_empty() {
             let wanted: std::collections::HashSet<&str> = plan
                 .units

@@ -36,7 +36,7 @@ fn figures(state: &str, units: Vec<Unit>) -> FlowFigures {
     let mut plan = ParentPlan::default();
     plan.verdict.state = state.to_owned();
     plan.verdict.counts = CountsByState::of(&units);
-    plan.units = units;
+    plan.units = units.into();
     FlowFigures::of(&plan)
 }
 

@@ -94,7 +94,7 @@ pub fn plan_invalid(
     for unit in &mut units {
         follow(unit, (parent, &children), memory, &rules, (&mut plan, now));
     }
-    plan.units = units;
+    plan.units = Arc::new(units);
     // What the original operator had ended stays so, whatever rule it breaks.
     let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
     let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
@@ -119,7 +119,7 @@ pub fn settle(parent: &Parent, children: &Children<'_>, cleanup: Cleanup, plan: 
     }
     let mut settled = Vec::new();
     plan.changes.extend(children.uncontrolled());
-    for unit in &plan.units {
+    for unit in plan.units.iter() {
         for child in children.earlier(parent, unit).filter(|child| !child.gone && !child.terminating) {
             settled.extend(settle_earlier(parent, unit, child, cleanup.jobs, now));
         }

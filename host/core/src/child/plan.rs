@@ -42,8 +42,8 @@ pub struct Observation<'a> {
 /// What is remembered between two plans. It follows from the stored status, but for what the server answered.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// The entries of its units.
-    pub units: Vec<Unit>,
+    /// The entries of its units. A plan has them in common with what is remembered of it.
+    pub units: Arc<Vec<Unit>>,
     /// The rest of its status.
     pub header: Header,
     /// The creates that brought no child, by unit.
@@ -88,7 +88,7 @@ pub enum ChildChange {
 #[derive(Clone, Debug, Default)]
 pub struct ParentPlan {
     /// The new entries.
-    pub units: Vec<Unit>,
+    pub units: Arc<Vec<Unit>>,
     /// The new rest of the status.
     pub header: Header,
     /// What is said of the object as a whole.

@@ -1,6 +1,7 @@
 //! One pass over a DaemonJob: one Job for each node of its set. Source: docs/jobflow.md 4.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -42,13 +43,13 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
     let spec = match DaemonSpec::read(&parent.spec) {
         Ok(spec) => spec,
-        Err(invalid) => return plan_invalid(observed, (memory.units.clone(), plan), invalid, now),
+        Err(invalid) => return plan_invalid(observed, (memory.units.to_vec(), plan), invalid, now),
     };
     let ignored = "spec.globalParams.nodeName has no effect: each Job runs on its own node";
     take_up(parent, &mut plan, Globals::of(&parent.spec).names_node().then(|| ignored.to_owned()));
     let children = Children::of(parent, observed.children);
     let round = Round { observed, spec: &spec, children, now };
-    let mut units = memory.units.clone();
+    let mut units = memory.units.to_vec();
     round.take_set(&mut units, &mut plan);
     import(parent, &round.children, &mut units, &mut plan.header);
     lift(parent, &mut units, &mut plan.header);
@@ -59,7 +60,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     plan.header.suspend(spec.paused, now);
     let mut found = Findings { empty: "NoTargets", ..Findings::default() };
     round.advance(&mut units, &mut plan, &mut found);
-    plan.units = units;
+    plan.units = Arc::new(units);
     found.kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
     found.starts = !plan.creates.is_empty();
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);

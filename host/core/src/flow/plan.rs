@@ -3,6 +3,7 @@
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -34,7 +35,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let spec = match FlowSpec::read(&parent.spec) {
         Ok(spec) => spec,
         Err(invalid) => {
-            let units = if memory.units.is_empty() { unchecked(&parent.spec) } else { memory.units.clone() };
+            let units = if memory.units.is_empty() { unchecked(&parent.spec) } else { memory.units.to_vec() };
             return plan_invalid(observed, (units, plan), invalid, now);
         }
     };
@@ -58,7 +59,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let round = Round { observed, spec: &spec, children, globals: Globals::of(&parent.spec), names, now };
     let mut found = Findings { empty: "NoSteps", ..Findings::default() };
     round.advance(&mut units, &mut plan, &mut found);
-    plan.units = units;
+    plan.units = Arc::new(units);
     round.finish(&mut plan, &mut found);
     plan
 }

@@ -77,7 +77,11 @@ impl Stage {
         let parent = Parent::read(kind, object).unwrap();
         Self {
             now: START.parse().unwrap(),
-            memory: Memory { units: stored_units(&parent), header: Header::read(&parent.status), ..Memory::default() },
+            memory: Memory {
+                units: stored_units(&parent).into(),
+                header: Header::read(&parent.status),
+                ..Memory::default()
+            },
             parent,
             children: Vec::new(),
             templates: HashMap::new(),
@@ -193,7 +197,7 @@ impl Stage {
         } else {
             stored_units(&self.parent)
         };
-        self.memory = Memory { units, header, ..Memory::default() };
+        self.memory = Memory { units: units.into(), header, ..Memory::default() };
         self.children.retain(|child| !child.gone);
     }
 

@@ -235,7 +235,7 @@ impl<'a> Play<'a> {
 
     /// Every step ended well, but those that were not needed.
     pub(super) fn has_succeeded(&self) -> Result<(), TestCaseError> {
-        for unit in &self.stage.memory.units {
+        for unit in self.stage.memory.units.iter() {
             let is_unneeded = unit.state == UnitState::Omitted && unit.reason == "NotNeeded";
             prop_assert!(unit.state == UnitState::Succeed || is_unneeded, "{:?}", unit);
         }
