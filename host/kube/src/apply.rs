@@ -240,7 +240,8 @@ impl Sending {
             begun = Some(Instant::now());
             Ok(())
         };
-        let outcome = state.link.write_with(write, permit, check, Purpose { author: author.as_ref(), dry_run }).await;
+        let purpose = Purpose { author: author.as_ref(), dry_run, ..Purpose::default() };
+        let outcome = state.link.write_with(write, permit, check, purpose).await;
         if let (Some(begun), Some(entry)) = (begun, entry) {
             state.shares.lock().replied(&entry.job.key.namespace, begun.elapsed());
         }

@@ -25,9 +25,11 @@ use crate::watch::watches::Author;
 /// The field manager of everything that the host writes.
 const FIELD_MANAGER: &str = "oarlock";
 
-/// Whom a write is for, and whether it is made.
+/// Whom a write is for, who reads its reply, and whether it is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Purpose<'a> {
+    /// Whoever writes reads the whole reply: not just the store, which keeps of each kind what plugins declare.
+    pub(crate) whole_reply: bool,
     /// The target that it is for.
     pub(crate) author: Option<&'a Author>,
     /// The API server checks it with all that would check it in earnest, and makes it not.
@@ -43,7 +45,7 @@ impl Link {
         let limiter = if of_record { &self.record_limiter } else { &self.limiter };
         let permit = limiter.enter().await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
-        self.write_with(write, permit, check, Purpose::default()).await
+        self.write_with(write, permit, check, Purpose { whole_reply: true, ..Purpose::default() }).await
     }
 
     /// Does one write that the limiter has let through. Nothing is awaited between `check` and the sending.
@@ -94,7 +96,7 @@ impl Link {
         let reply = self.transport.send(ApiCall { verb: verb(write), resource: &label, request }).await;
         permit.leave(reply.as_ref().is_err_and(busy));
         match reply {
-            Ok(reply) => Ok(self.objects.projection(&object.kind).read(&reply).map_err(RequestError::Unreadable)?),
+            Ok(reply) => Ok(self.reply_of(object, purpose, &reply).map_err(RequestError::Unreadable)?),
             Err(error) => match write {
                 Write::Create { object, owner_uid, .. } if already_exists(&error) => {
                     self.ours(object, owner_uid, error).await
@@ -102,6 +104,14 @@ impl Link {
                 _ => Err(WriteFailure::ApiCall(error)),
             },
         }
+    }
+
+    /// A reply, read no further than somebody needs it. Jobs are kept whole, whatever plugins declare of their kind.
+    fn reply_of(&self, object: &ObjectKey, purpose: Purpose<'_>, reply: &[u8]) -> Result<Value, serde_json::Error> {
+        if purpose.whole_reply || object.kind == Kind::job() {
+            return serde_json::from_slice(reply);
+        }
+        self.objects.projection(&object.kind).read(reply)
     }
 
     /// An object that exists under the name of a create counts as created where it is of the same job.

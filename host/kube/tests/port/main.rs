@@ -14,6 +14,7 @@ mod apply;
 mod dry_runs;
 mod events;
 mod faults;
+mod flow_replies;
 mod flow_watches;
 mod lease;
 mod lease_note;

@@ -1,0 +1,119 @@
+//! Replies to writes of flows, where a plugin watches the same kinds and keeps less of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::child::plan::{ChildChange, Create};
+use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::Write;
+use oarlock_kube::flows::cache::ParentView;
+use oarlock_kube::flows::{FlowKey, Flows};
+use oarlock_kube::lease::Fence;
+use oarlock_kube::watch::watches::{WatchedKind, WatchedKinds};
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, job};
+
+const FLOWS: &str = "/apis/api.practice.com/v1alpha1/namespaces/default/jobflows";
+
+/// A plugin's relations: of Jobs it reads one counter, of OperationJobs and JobFlows only metadata.
+fn relations() -> WatchedKinds {
+    let job = WatchedKind { fields: BTreeSet::from(["/status/active".to_owned()]), ..WatchedKind::default() };
+    let flow = Kind::new(oarlock_api::FLOW_API_VERSION, "JobFlow");
+    let kinds = [(batch_job(), job), (Kind::job(), WatchedKind::default()), (flow, WatchedKind::default())];
+    WatchedKinds { kinds: kinds.into(), ..WatchedKinds::default() }
+}
+
+fn batch_job() -> Kind {
+    Kind::new("batch/v1", "Job")
+}
+
+/// Flows with one JobFlow, beside a plugin with these relations.
+async fn stage() -> (Scene, Flows, FlowKey) {
+    let scene = Scene::bare().await;
+    for crd in oarlock_api::FLOW_CRDS {
+        scene.install(crd).await;
+    }
+    scene.declare(relations()).await;
+    let flows = Flows::watch(scene.cluster.clone());
+    flows.synced().await;
+    let step =
+        json!({"name": "a", "jobTemplate": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let flow = json!({"apiVersion": oarlock_api::FLOW_API_VERSION, "kind": "JobFlow", "metadata": {"name": "f"}, "spec": {"flows": [step]}});
+    scene.post(FLOWS, &flow).await;
+    let key = FlowKey::Parent(ParentKind::Flow, "default".to_owned(), "f".to_owned());
+    let known = async {
+        while flows.cache().view(&key).is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(600), known).await.expect("the flow is known");
+    (scene, flows, key)
+}
+
+fn view(flows: &Flows, key: &FlowKey) -> ParentView {
+    flows.cache().view(key).unwrap()
+}
+
+fn create(parent: &Parent, kind: ChildKind, spec: &Value) -> Create {
+    let (api_version, word) = kind.api();
+    let ttl = json!({"oarlock.dev/step": "a", "oarlock.dev/ttl": "60"});
+    let metadata = json!({"name": "f-a", "namespace": "default", "annotations": ttl, "ownerReferences": [parent.owner_reference()]});
+    let object = json!({"apiVersion": api_version, "kind": word, "metadata": metadata, "spec": spec});
+    Create { unit: "a".into(), kind, name: "f-a".into(), revision: String::new(), follows: false, object }
+}
+
+/// The child of the flow, as the cache has it after this create.
+async fn created(flows: &Flows, key: &FlowKey, kind: ChildKind, spec: Value) -> Arc<ChildView> {
+    let parent = view(flows, key).parent;
+    flows.create(&parent, &create(&parent, kind, &spec), &Fence::open()).await.unwrap();
+    view(flows, key).children[0].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_says_all_of_a_job_though_a_plugin_keeps_less_of_jobs() {
+    let (scene, flows, key) = stage().await;
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"suspend": true, "activeDeadlineSeconds": 90, "template": pod});
+    let job = created(&flows, &key, ChildKind::Job, spec).await;
+    assert_eq!((job.suspended, job.deadline, job.withheld_ttl), (true, Some(90), Some(60)));
+    let change = ChildChange::SetTtl(job, 60);
+    flows.change(&view(&flows, &key).parent, &change, &Fence::open()).await.unwrap();
+    assert_eq!(view(&flows, &key).children[0].withheld_ttl, None, "its time to live is set once");
+    let kept = scene.cluster.store().get(&ObjectKey {
+        kind: batch_job(),
+        namespace: Some("default".to_owned()),
+        name: "f-a".to_owned(),
+    });
+    let kept = kept.expect("the plugin sees it too").fields.value();
+    assert_eq!(kept.pointer("/spec"), None, "what it did not ask for is not kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_says_all_of_an_operation_and_of_the_flow_itself() {
+    let (scene, flows, key) = stage().await;
+    let spec = json!({"action": "Replace", "targets": [{"name": "p"}], "TTLSecondsAfterFinished": i32::MAX});
+    let operation = created(&flows, &key, ChildKind::Operation, spec).await;
+    assert_eq!(operation.withheld_ttl, Some(60));
+    assert_eq!(scene.cluster.action(&job("f-a")).as_deref(), Some("Replace"), "the job has its spec");
+    let before = view(&flows, &key).parent;
+    flows.write_status(&before, &json!({"state": "Running"}), &Fence::open()).await.unwrap();
+    let after = view(&flows, &key).parent;
+    assert_ne!(after.version, before.version);
+    assert_eq!((&after.spec, after.generation), (&before.spec, before.generation));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_an_entry_patches_keeps_its_spec_though_a_plugin_keeps_less_of_jobs() {
+    let scene = Scene::bare().await;
+    scene.declare(relations()).await;
+    scene.known_job("j").await;
+    let object = ObjectKey { kind: Kind::job(), namespace: Some("default".to_owned()), name: "j".to_owned() };
+    let patch = Write::patch(&object, json!({"metadata": {"labels": {"a": "b"}}}));
+    let results = scene.apply(vec![patch], &Fence::open()).await;
+    assert_eq!(results[0].stopped, None);
+    assert_eq!(scene.cluster.action(&job("j")).as_deref(), Some("Replace"));
+}
