@@ -15,6 +15,7 @@ mod builds;
 mod chance;
 mod cleanup;
 mod conditions;
+mod described;
 mod edits;
 mod failing;
 mod imported;
