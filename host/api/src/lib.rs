@@ -1,11 +1,13 @@
 //! The custom resources of Oarlock as data, and their definitions as text.
 //!
 //! The types are read and written with serde. All decisions about their values are in `oarlock-core`. Source:
-//! docs/operationjob.md 1, 2.
+//! docs/operationjob.md 1, 2; docs/jobflow.md 1, 5.
 
+mod job_record;
 mod operation_job;
 mod operation_record;
 
+pub use job_record::{RECORD_UNITS, recorded_units};
 pub use operation_job::{
     Condition, Failure, FailurePolicy, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OwnerSelector,
     PluginBinding, Ranges, RecordsSummary, RetryPolicy, Selection, TargetDetail, TargetError, TargetRef,

@@ -111,7 +111,7 @@ impl Round<'_> {
         let units = if header.is_truncated {
             let records = self.term.flows.read_records(parent).await;
             let records = records.map_err(|failed| RoundTrouble::new(failed.message))?;
-            units_of_records(&parent.status, records)
+            units_of_records(&parent.status, &records)
         } else {
             stored_units(parent)
         };

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_api::recorded_units;
 use serde_json::Value;
 
 use crate::job_view::Notice;
@@ -16,8 +17,6 @@ use crate::unit_view::{UnitView, text, time};
 const TELLING: [(&str, &str); 4] = [("Valid", "False"), ("Blocked", "True"), ("Paused", "True"), ("Failed", "True")];
 /// The annotation by which a retry is asked for.
 pub const RETRY_ANNOTATION: &str = "oarlock.dev/retry";
-/// Fields in which a record may have its entries.
-const ENTRIES: [&str; 4] = ["entries", "units", "steps", "nodes"];
 
 /// The kind of an object that is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,22 +164,11 @@ impl FlowView {
 
 /// The entries by name. Those of the status are newer than those of records, which are written before it.
 fn entries<'a>(status: &Value, uid: &str, records: impl IntoIterator<Item = &'a Value>) -> HashMap<String, Value> {
-    let mut found = HashMap::new();
-    let of_records = records.into_iter().filter(|record| is_owned(record, uid)).flat_map(|record| {
-        let places = [record, record.get("status").unwrap_or(record), record.get("spec").unwrap_or(record)];
-        places.into_iter().find_map(|place| ENTRIES.iter().find_map(|name| place.get(name)?.as_array()))
-    });
-    let of_status = ["steps", "nodes"].into_iter().filter_map(|name| status.get(name)?.as_array());
-    for entry in of_records.chain(of_status).flatten() {
-        // A record may hold an entry as a line of JSON, as those of OperationJobs do.
-        let parsed = entry.as_str().and_then(|line| serde_json::from_str(line).ok());
-        let entry = parsed.unwrap_or_else(|| entry.clone());
-        let name = text(&entry, "name");
-        if !name.is_empty() {
-            found.insert(name, entry);
-        }
-    }
-    found
+    let own = records.into_iter().filter(|record| is_owned(record, uid));
+    let of_records = recorded_units(status, own, |entry: &Value| entry.get("name")?.as_str());
+    let of_status = ["steps", "nodes"].into_iter().filter_map(|name| status.get(name)?.as_array()).flatten().cloned();
+    let named = of_records.into_iter().chain(of_status).map(|entry| (text(&entry, "name"), entry));
+    named.filter(|(name, _)| !name.is_empty()).collect()
 }
 
 fn is_owned(record: &Value, uid: &str) -> bool {

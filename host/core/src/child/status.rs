@@ -1,11 +1,12 @@
 //! The status of a JobFlow or DaemonJob, bounded. Source: docs/jobflow.md 5.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use oarlock_api::{RECORD_UNITS, recorded_units};
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{list, number, object, shown};
+use crate::child::fields::{object, shown};
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};
@@ -29,7 +30,7 @@ const SAMPLES: [(&[UnitState], usize); 4] = [
     (&[UnitState::Waiting], 10),
 ];
 /// Entries of a JobRecord.
-pub const SHARD: usize = 250;
+pub const SHARD: usize = RECORD_UNITS;
 
 /// The inputs of a status.
 #[derive(Clone, Copy)]
@@ -203,17 +204,9 @@ fn counters(value: &Value) -> Value {
     Value::Object(kept.collect())
 }
 
-/// The entries in the lines of JobRecords, as far as the stored status counts them: a record beyond is from when there were
-/// more. A line that cannot be read counts as absent; of two with one name the earlier counts.
-pub fn units_of_records(status: &Value, mut records: Vec<Value>) -> Vec<Unit> {
-    let total = number(status, "/counts/total").and_then(|total| usize::try_from(total).ok()).unwrap_or(usize::MAX);
-    let shard = |record: &Value| number(record, "/shard").and_then(|shard| usize::try_from(shard).ok());
-    records.retain(|record| shard(record).is_some_and(|shard| shard < total.div_ceil(SHARD)));
-    records.sort_by_key(shard);
-    let lines = records.iter().flat_map(|record| list(record, "/units")).filter_map(Value::as_str);
-    let mut known = HashSet::new();
-    let units = lines.filter_map(|line| serde_json::from_str(line).ok());
-    units.filter(|unit: &Unit| known.insert(unit.name.clone())).collect()
+/// The entries in JobRecords, as far as the stored status counts them.
+pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
+    recorded_units(status, records, |unit: &Unit| Some(unit.name.as_str()))
 }
 
 /// The name of a JobRecord.
@@ -262,7 +255,7 @@ mod tests {
         assert_eq!(records.len(), 20);
         records.push(json!({"shard": 20, "units": [r#"{"name": "of-before"}"#]}));
         records.reverse();
-        assert_eq!(units_of_records(&status, records), units);
+        assert_eq!(units_of_records(&status, &records), units);
         let listed = status["jobStatusList"].as_object().unwrap().len();
         assert_eq!(status["jobStatusListOmitted"], 5_000 - listed);
     }

@@ -193,7 +193,7 @@ impl Stage {
         let record = |(shard, lines): (usize, &Vec<String>)| json!({"shard": shard, "units": lines});
         let records: Vec<Value> = self.shards.iter().enumerate().map(record).collect();
         let units = if header.is_truncated {
-            units_of_records(&self.parent.status, records)
+            units_of_records(&self.parent.status, &records)
         } else {
             stored_units(&self.parent)
         };

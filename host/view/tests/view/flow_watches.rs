@@ -187,8 +187,11 @@ fn records_of_the_object_fill_a_table_that_was_cut() {
     job["status"]["counts"] = json!({"total": 6, "succeeded": 3, "failed": 1, "running": 1, "blocked": 1});
     assert_eq!(view(&job).missing_detail().as_deref(), Some("2 of 6 nodes are in JobRecords that were not read"));
     let record = |uid: &str| {
-        json!({"metadata": {"ownerReferences": [{"uid": uid}]},
-            "entries": [{"name": "n5", "state": "Succeed"}, {"name": "n6", "state": "Omitted", "reason": "NodeGone"}]})
+        let entries = [
+            json!({"name": "n5", "state": "Succeed"}),
+            json!({"name": "n6", "state": "Omitted", "reason": "NodeGone"}),
+        ];
+        json!({"metadata": {"ownerReferences": [{"uid": uid}]}, "shard": 0, "units": entries.map(|entry| entry.to_string())})
     };
     let foreign = record("u9");
     assert_eq!(FlowView::new(&job, [&foreign]).units().len(), 4);
@@ -232,4 +235,22 @@ fn a_retry_is_a_fresh_token_with_the_names_that_were_given() {
     let mut paused = five();
     paused["status"]["conditions"] = json!([{"type": "Paused", "status": "True", "reason": "FailurePolicy"}]);
     assert!(ask(&view(&paused), &[]).is_ok(), "a retry resumes what is paused");
+}
+
+#[test]
+fn records_of_nodes_that_left_the_set_are_not_shown() {
+    let record = |shard: usize| {
+        let of_shard = 250 * shard..250 * (shard + 1);
+        let entry = |index: usize| json!({"name": format!("m{index:03}"), "state": "Succeed"}).to_string();
+        json!({"metadata": {"ownerReferences": [{"uid": "u2"}]}, "shard": shard, "units": of_shard.map(entry).collect::<Vec<_>>()})
+    };
+    let records = [0, 1, 2].map(record);
+    let mut job = daemon();
+    job["status"]["nodes"] = json!([]);
+    job["status"]["tableTruncated"] = json!(true);
+    job["status"]["counts"] = json!({"total": 500, "succeeded": 500});
+    let shown = FlowView::new(&job, &records);
+    assert_eq!((shown.units().len(), shown.missing), (500, 0), "the third record is from when there were more");
+    let whole = daemon();
+    assert_eq!(FlowView::new(&whole, &records).units(), view(&whole).units(), "a whole table needs no record");
 }

@@ -1,0 +1,70 @@
+//! JobRecord: up to 250 entries of a JobFlow or DaemonJob that has more than its status can hold.
+//!
+//! Source: docs/jobflow.md 5.
+
+use std::collections::HashSet;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Most entries of a JobRecord.
+pub const RECORD_UNITS: usize = 250;
+
+/// The entries of those of an object's `records` that its stored `status` counts, in their order. None, where its table is
+/// whole; a record beyond their number is from when there were more, for none is ever deleted. A line that cannot be read
+/// counts as absent; of two with one `name` the earlier counts.
+pub fn recorded_units<'a, T: DeserializeOwned>(
+    status: &Value,
+    records: impl IntoIterator<Item = &'a Value>,
+    name: impl Fn(&T) -> Option<&str>,
+) -> Vec<T> {
+    let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+    let is_cut = status.get("tableTruncated").and_then(Value::as_bool) == Some(true);
+    let total = status.pointer("/counts/total").and_then(number).unwrap_or(usize::MAX);
+    let shards = if is_cut { total.div_ceil(RECORD_UNITS) } else { 0 };
+    let shard = |record: &Value| record.get("shard").and_then(number);
+    let counted =
+        records.into_iter().filter_map(|record| Some((shard(record).filter(|shard| *shard < shards)?, record)));
+    let mut counted: Vec<(usize, &Value)> = counted.collect();
+    counted.sort_by_key(|(shard, _)| *shard);
+    let lines = counted.iter().filter_map(|(_, record)| record.get("units")?.as_array()).flatten();
+    let mut known = HashSet::new();
+    let units = lines.filter_map(|line| serde_json::from_str(line.as_str()?).ok());
+    units.filter(|unit| name(unit).is_some_and(|name| !name.is_empty() && known.insert(name.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails loudly")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(status: &Value, records: &[Value]) -> Vec<String> {
+        let units: Vec<Value> = recorded_units(status, records, |unit: &Value| unit.get("name")?.as_str());
+        units.iter().map(|unit| unit.pointer("/name").unwrap().as_str().unwrap().to_owned()).collect()
+    }
+
+    fn record(shard: u64, names: &[&str]) -> Value {
+        json!({"shard": shard, "units": names.iter().map(|name| json!({"name": name}).to_string()).collect::<Vec<_>>()})
+    }
+
+    #[test]
+    fn records_beyond_what_the_status_counts_are_of_before() {
+        let records = [record(2, &["d"]), record(1, &["b", "a", "c"]), record(0, &["a"])];
+        let status = |total: u64| json!({"tableTruncated": true, "counts": {"total": total}});
+        assert_eq!(names(&status(501), &records), ["a", "b", "c", "d"]);
+        assert_eq!(names(&status(500), &records), ["a", "b", "c"]);
+        assert_eq!(names(&status(250), &records), ["a"]);
+        assert_eq!(names(&json!({"counts": {"total": 501}}), &records), [""; 0], "the table is whole");
+    }
+
+    #[test]
+    fn a_record_or_line_that_cannot_be_read_costs_no_other_its_own() {
+        let odd =
+            json!({"shard": 0, "units": ["{", 5, "{\"name\": 5}", "{}", "{\"name\": \"\"}", "{\"name\": \"b\"}"]});
+        let records = [json!({"units": []}), json!({"shard": -1}), json!({"shard": 1, "units": 3}), odd];
+        assert_eq!(names(&json!({"tableTruncated": true}), &records), ["b"]);
+    }
+}
