@@ -1,10 +1,16 @@
 //! JobFlows, DaemonJobs and JobTemplates on the cluster: their cache, and the requests of their rounds.
 
 pub mod cache;
+mod held;
+mod key;
 pub(crate) mod kinds;
 pub mod port;
+mod reads;
 mod sinks;
 mod watches;
+mod writes;
 
-pub use cache::{FlowCache, FlowKey};
+pub use cache::FlowCache;
+pub use key::FlowKey;
 pub use port::{CreateError, Flows};
+pub use reads::ReadFailed;

@@ -10,23 +10,22 @@ use oarlock_core::child::plan::{ChildChange, Create};
 use oarlock_core::child::status::{lines_of, record_name};
 use oarlock_core::child::unit::Unit;
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Link};
-use crate::flows::cache::{FlowCache, FlowKey};
+use crate::flows::cache::FlowCache;
+use crate::flows::key::FlowKey;
 use crate::flows::kinds;
 use crate::flows::sinks::read_template;
 use crate::flows::watches::FlowWatches;
+use crate::flows::writes::{adopt, child_key, delete, key, key_of, parent_key, patch_child, status_patch};
 use crate::lease::Fence;
-use crate::outcome::sentence;
 use crate::transport::call::Transport;
-use crate::transport::list::{Collection, ListError};
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
-use crate::watch::projection::Projection;
 
 /// JobRecords of one object in flight.
 const RECORDS_AT_ONCE: usize = 4;
@@ -42,19 +41,10 @@ pub enum CreateError {
     Later(Stopped),
 }
 
-/// The reason why there is no list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadFailed {
-    /// The API server's sentence.
-    pub message: String,
-    /// It will be refused again.
-    pub is_refused: bool,
-}
-
 /// The flows of a cluster: their cache, watches and requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Flows {
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
     cache: Arc<FlowCache>,
     watches: Arc<FlowWatches>,
     /// For the writes of each kind, which are counted apart.
@@ -255,83 +245,4 @@ impl Flows {
         let create = Write::Create { object, body, owner_uid: parent.uid.clone() };
         self.link(parent.kind).write(&create, fence).await.map(drop)
     }
-
-    /// Reads the JobRecords of a parent.
-    ///
-    /// # Errors
-    /// The API server's sentence.
-    pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
-        self.list(kinds::record(), &parent.namespace, &format!("{OWNER_UID}={}", parent.uid), usize::MAX).await
-    }
-
-    /// Lists the pods of a Job.
-    ///
-    /// # Errors
-    /// The API server's sentence.
-    pub async fn read_pods(&self, job: &ChildView) -> Result<Vec<Value>, ReadFailed> {
-        let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
-        self.list(Kind::pod(), &job.namespace, &labels, PODS).await
-    }
-
-    async fn list(&self, kind: Kind, namespace: &str, labels: &str, most: usize) -> Result<Vec<Value>, ReadFailed> {
-        let link = &self.cluster.link;
-        let found = link.discovery.resource(&link.transport, &kind).await;
-        let resource =
-            found.map_err(|error| ReadFailed { message: sentence(&error), is_refused: error.is_refused() })?;
-        let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
-        let listed = link.transport.list_until(from, &Projection::everything(), Some, most).await;
-        let failed = |error: ListError| ReadFailed { message: sentence(&error), is_refused: error.is_refused() };
-        listed.map(|listed| listed.items).map_err(failed)
-    }
-}
-
-/// Most pods of a failed Job that are read for its message.
-const PODS: usize = 500;
-
-fn key(kind: Kind, namespace: &str, name: &str) -> ObjectKey {
-    ObjectKey { kind, namespace: Some(namespace.to_owned()), name: name.to_owned() }
-}
-
-fn parent_key(parent: &Parent) -> ObjectKey {
-    key(kinds::parent(parent.kind), &parent.namespace, &parent.name)
-}
-
-fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
-    key(kinds::child(kind), namespace, name)
-}
-
-fn key_of(child: &ChildView) -> ObjectKey {
-    child_key(child.kind, &child.namespace, &child.name)
-}
-
-fn delete(object: ObjectKey, uid: &str) -> Write {
-    let propagation = Some("Background".to_owned());
-    Write::Delete { object, uid: uid.to_owned(), resource_version: None, grace_seconds: None, propagation }
-}
-
-/// A merge patch that only the object of this UID takes.
-fn patch_child(child: &ChildView, mut body: Value) -> Write {
-    if let Some(fields) = body.as_object_mut() {
-        fields.insert("metadata".to_owned(), json!({"uid": child.uid}));
-    }
-    Write::patch(&key_of(child), body)
-}
-
-fn adopt(child: &ChildView, parent: &Parent) -> Write {
-    let place = format!("/metadata/ownerReferences/{}", child.owner_index);
-    let body = json!([
-        {"op": "test", "path": "/metadata/uid", "value": child.uid},
-        {"op": "test", "path": format!("{place}/uid"), "value": parent.uid},
-        {"op": "add", "path": format!("{place}/controller"), "value": true},
-        {"op": "add", "path": format!("{place}/blockOwnerDeletion"), "value": true},
-    ]);
-    Write::patch(&key_of(child), body)
-}
-
-fn status_patch(object: ObjectKey, version: &str, status: &Value) -> Write {
-    let body = json!([
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "add", "path": "/status", "value": status},
-    ]);
-    Write::Patch { object, subresource: Some("status".to_owned()), body }
 }

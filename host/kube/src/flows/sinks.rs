@@ -9,7 +9,8 @@ use oarlock_core::child::view::{ChildKind, ChildView, FIELDS};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::Value;
 
-use crate::flows::cache::{FlowCache, FlowKey};
+use crate::flows::cache::FlowCache;
+use crate::flows::key::FlowKey;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink;
 

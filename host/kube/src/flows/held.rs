@@ -1,0 +1,240 @@
+//! The tables of the cache: each change makes dirty what it concerns, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use oarlock_core::child::fields::{list, text};
+use oarlock_core::child::node::NodeView;
+use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::flow::template::{StoredTemplate, of_annotation};
+
+use crate::flows::key::FlowKey;
+
+/// Place of a child: its kind, namespace and name.
+pub(super) type Place = (ChildKind, String, String);
+
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) parents: HashMap<FlowKey, Arc<Parent>>,
+    pub(super) by_uid: HashMap<String, FlowKey>,
+    pub(super) templates: HashMap<(String, String), Arc<StoredTemplate>>,
+    /// The flows that name a template.
+    named_by: HashMap<(String, String), BTreeSet<FlowKey>>,
+    /// The children of each owner, by their UID; those that are gone until a round has judged them.
+    pub(super) children: HashMap<String, BTreeMap<String, Arc<ChildView>>>,
+    pub(super) places: HashMap<Place, Arc<ChildView>>,
+    /// The names of the Jobs that were made from a template.
+    pub(super) made_from: HashMap<(String, String), BTreeSet<String>>,
+    pub(super) nodes: Arc<BTreeMap<String, Arc<NodeView>>>,
+    /// Objects whose name somebody waits for.
+    pub(super) awaited: HashMap<Place, BTreeSet<FlowKey>>,
+    /// Those of them for whom such an object has changed.
+    pub(super) healed: HashSet<FlowKey>,
+    pub(super) dirty: HashSet<FlowKey>,
+}
+
+/// The names of the templates that a flow names.
+pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
+    let steps = list(&parent.spec, "/flows").iter().chain(list(&parent.spec, "/finally"));
+    steps.filter_map(|step| text(step, "/jobTemplateRef")).filter(|name| !name.is_empty()).collect()
+}
+
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
+}
+
+/// Keys of what is dirty that are kept while nobody leads.
+const DIRTY: usize = 10_000;
+
+impl Held {
+    /// Forgets what is dirty and gone, where nobody takes it.
+    pub(super) fn shed(&mut self) {
+        if self.dirty.len() > DIRTY + 2 * (self.parents.len() + self.templates.len()) {
+            let Self { dirty, parents, .. } = self;
+            dirty.retain(|key| parents.contains_key(key));
+        }
+    }
+
+    pub(super) fn put_parent(&mut self, parent: Parent) {
+        let key = FlowKey::of(&parent);
+        if let Some(before) = self.parents.get(&key) {
+            if before.uid == parent.uid && number(&before.version) >= number(&parent.version) {
+                return;
+            }
+            self.unname(&key);
+        }
+        for name in named_templates(&parent) {
+            self.named_by.entry((parent.namespace.clone(), name.to_owned())).or_default().insert(key.clone());
+        }
+        self.by_uid.insert(parent.uid.clone(), key.clone());
+        let before = self.parents.insert(key.clone(), Arc::new(parent));
+        if let Some(before) = before.filter(|before| self.parents.get(&key).is_none_or(|now| now.uid != before.uid)) {
+            self.by_uid.remove(&before.uid);
+            self.forget_children(&before.uid);
+        }
+        self.dirty.insert(key);
+    }
+
+    pub(super) fn drop_parent(&mut self, key: &FlowKey) {
+        self.unname(key);
+        if let Some(before) = self.parents.remove(key) {
+            self.by_uid.remove(&before.uid);
+            self.forget_children(&before.uid);
+        }
+        self.healed.remove(key);
+        self.awaited.retain(|_, waiting| {
+            waiting.remove(key);
+            !waiting.is_empty()
+        });
+        self.dirty.insert(key.clone());
+    }
+
+    /// Children that are gone are of no use without their owner.
+    fn forget_children(&mut self, owner: &str) {
+        let Some(children) = self.children.get_mut(owner) else { return };
+        children.retain(|_, child| !child.gone);
+        if children.is_empty() {
+            self.children.remove(owner);
+        }
+    }
+
+    fn unname(&mut self, key: &FlowKey) {
+        let Some(before) = self.parents.get(key).cloned() else { return };
+        for name in named_templates(&before) {
+            let place = (before.namespace.clone(), name.to_owned());
+            if let Some(flows) = self.named_by.get_mut(&place) {
+                flows.remove(key);
+                if flows.is_empty() {
+                    self.named_by.remove(&place);
+                }
+            }
+        }
+    }
+
+    pub(super) fn put_template(&mut self, template: StoredTemplate) {
+        let key = (template.namespace.clone(), template.name.clone());
+        let before = self.templates.get(&key);
+        if before
+            .is_some_and(|before| before.uid == template.uid && number(&before.version) >= number(&template.version))
+        {
+            return;
+        }
+        let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
+        self.templates.insert(key.clone(), Arc::new(template));
+        self.soil_template(&key, !is_same);
+    }
+
+    pub(super) fn drop_template(&mut self, key: &(String, String)) {
+        if self.templates.remove(key).is_some() {
+            self.soil_template(key, true);
+        }
+    }
+
+    fn soil_template(&mut self, key: &(String, String), with_flows: bool) {
+        self.dirty.insert(FlowKey::Template(key.0.clone(), key.1.clone()));
+        if with_flows {
+            self.dirty.extend(self.named_by.get(key).into_iter().flatten().cloned());
+        }
+    }
+
+    pub(super) fn soil_daemons(&mut self) {
+        let daemons = self.parents.keys().filter(|key| matches!(key, FlowKey::Parent(ParentKind::Daemon, ..)));
+        self.dirty.extend(daemons.cloned());
+    }
+
+    fn soil_owner(&mut self, child: &ChildView) {
+        let owner = child.owner_uid.as_ref().and_then(|uid| self.by_uid.get(uid));
+        self.dirty.extend(owner.cloned());
+        let place = (child.kind, child.namespace.clone(), child.name.clone());
+        for waiting in self.awaited.remove(&place).into_iter().flatten() {
+            self.healed.insert(waiting.clone());
+            self.dirty.insert(waiting);
+        }
+    }
+
+    pub(super) fn put_child(&mut self, child: ChildView) {
+        let child = self.keep_owner(child);
+        let owned = child.owner_uid.clone();
+        let known = owned.as_ref().and_then(|owner| self.children.get(owner)?.get(&child.uid));
+        if known.is_some_and(|known| known.gone || known.version >= child.version) {
+            return;
+        }
+        let place = (child.kind, child.namespace.clone(), child.name.clone());
+        if let Some(other) = self.places.get(&place).filter(|other| other.uid != child.uid).cloned() {
+            if other.version > child.version {
+                return;
+            }
+            self.drop_child((*other).clone());
+        }
+        self.soil_owner(&child);
+        let child = Arc::new(child);
+        let before = self.places.get(&place).cloned();
+        if let Some(before) = before.as_ref().filter(|before| before.by_template != child.by_template) {
+            self.note_template(before, false);
+        }
+        self.note_template(&child, true);
+        if let Some(before) = before.filter(|before| before.owner_uid != child.owner_uid) {
+            self.leave(&before);
+        }
+        if let Some(owner) = owned {
+            self.children.entry(owner).or_default().insert(child.uid.clone(), child.clone());
+        }
+        if child.owner_uid.is_some() || child.by_template.is_some() {
+            self.places.insert(place, child);
+        } else {
+            self.places.remove(&place);
+        }
+    }
+
+    /// A child whose owner reference was taken off stays with its owner as one that is disowned, its label or not.
+    fn keep_owner(&self, child: ChildView) -> ChildView {
+        let place = (child.kind, child.namespace.clone(), child.name.clone());
+        let before = self.places.get(&place).filter(|before| before.uid == child.uid && child.owner_uid.is_none());
+        let owner_uid = before.map_or_else(|| child.owner_uid.clone(), |before| before.owner_uid.clone());
+        ChildView { owner_uid, ..child }
+    }
+
+    pub(super) fn drop_child(&mut self, last: ChildView) {
+        let last = self.keep_owner(last);
+        let place = (last.kind, last.namespace.clone(), last.name.clone());
+        if self.places.get(&place).is_some_and(|held| held.uid == last.uid) {
+            self.places.remove(&place);
+        }
+        self.note_template(&last, false);
+        self.soil_owner(&last);
+        self.leave(&last);
+    }
+
+    /// A child that is its owner's no more stays there as gone, until a round has judged it.
+    fn leave(&mut self, last: &ChildView) {
+        let Some(owner) = &last.owner_uid else { return };
+        let parent = self.by_uid.get(owner).cloned();
+        self.dirty.extend(parent.clone());
+        let Some(children) = self.children.get_mut(owner) else { return };
+        if parent.is_some() {
+            children.insert(last.uid.clone(), Arc::new(ChildView { gone: true, ..last.clone() }));
+        } else {
+            children.remove(&last.uid);
+        }
+        if children.is_empty() {
+            self.children.remove(owner);
+        }
+    }
+
+    fn note_template(&mut self, child: &ChildView, is_there: bool) {
+        let Some((namespace, name)) = child.by_template.as_deref().and_then(of_annotation) else { return };
+        if child.kind != ChildKind::Job || namespace != child.namespace {
+            return;
+        }
+        let key = (namespace.to_owned(), name.to_owned());
+        let jobs = self.made_from.entry(key.clone()).or_default();
+        let changed = if is_there { jobs.insert(child.name.clone()) } else { jobs.remove(&child.name) };
+        if jobs.is_empty() {
+            self.made_from.remove(&key);
+        }
+        if changed {
+            self.soil_template(&key, false);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The lists that a round of flows reads past the cache.
+
+use oarlock_core::child::build::OWNER_UID;
+use oarlock_core::child::parent::Parent;
+use oarlock_core::child::view::ChildView;
+use oarlock_core::cluster::object::Kind;
+use serde_json::Value;
+
+use crate::flows::kinds;
+use crate::flows::port::Flows;
+use crate::outcome::sentence;
+use crate::transport::list::{Collection, ListError};
+use crate::watch::projection::Projection;
+
+/// Most pods of a failed Job that are read for its message.
+const PODS: usize = 500;
+
+/// The reason why there is no list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadFailed {
+    /// The API server's sentence.
+    pub message: String,
+    /// It will be refused again.
+    pub is_refused: bool,
+}
+
+impl Flows {
+    /// Reads the JobRecords of a parent.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
+        self.list(kinds::record(), &parent.namespace, &format!("{OWNER_UID}={}", parent.uid), usize::MAX).await
+    }
+
+    /// Lists the pods of a Job.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn read_pods(&self, job: &ChildView) -> Result<Vec<Value>, ReadFailed> {
+        let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
+        self.list(Kind::pod(), &job.namespace, &labels, PODS).await
+    }
+
+    async fn list(&self, kind: Kind, namespace: &str, labels: &str, most: usize) -> Result<Vec<Value>, ReadFailed> {
+        let link = &self.cluster.link;
+        let found = link.discovery.resource(&link.transport, &kind).await;
+        let resource =
+            found.map_err(|error| ReadFailed { message: sentence(&error), is_refused: error.is_refused() })?;
+        let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
+        let listed = link.transport.list_until(from, &Projection::everything(), Some, most).await;
+        let failed = |error: ListError| ReadFailed { message: sentence(&error), is_refused: error.is_refused() };
+        listed.map(|listed| listed.items).map_err(failed)
+    }
+}

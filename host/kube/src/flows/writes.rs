@@ -1,0 +1,57 @@
+//! The keys and bodies of the requests of flows.
+
+use oarlock_core::child::parent::Parent;
+use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::Write;
+use serde_json::{Value, json};
+
+use crate::flows::kinds;
+
+pub(super) fn key(kind: Kind, namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey { kind, namespace: Some(namespace.to_owned()), name: name.to_owned() }
+}
+
+pub(super) fn parent_key(parent: &Parent) -> ObjectKey {
+    key(kinds::parent(parent.kind), &parent.namespace, &parent.name)
+}
+
+pub(super) fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
+    key(kinds::child(kind), namespace, name)
+}
+
+pub(super) fn key_of(child: &ChildView) -> ObjectKey {
+    child_key(child.kind, &child.namespace, &child.name)
+}
+
+pub(super) fn delete(object: ObjectKey, uid: &str) -> Write {
+    let propagation = Some("Background".to_owned());
+    Write::Delete { object, uid: uid.to_owned(), resource_version: None, grace_seconds: None, propagation }
+}
+
+/// A merge patch that only the object of this UID takes.
+pub(super) fn patch_child(child: &ChildView, mut body: Value) -> Write {
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("metadata".to_owned(), json!({"uid": child.uid}));
+    }
+    Write::patch(&key_of(child), body)
+}
+
+pub(super) fn adopt(child: &ChildView, parent: &Parent) -> Write {
+    let place = format!("/metadata/ownerReferences/{}", child.owner_index);
+    let body = json!([
+        {"op": "test", "path": "/metadata/uid", "value": child.uid},
+        {"op": "test", "path": format!("{place}/uid"), "value": parent.uid},
+        {"op": "add", "path": format!("{place}/controller"), "value": true},
+        {"op": "add", "path": format!("{place}/blockOwnerDeletion"), "value": true},
+    ]);
+    Write::patch(&key_of(child), body)
+}
+
+pub(super) fn status_patch(object: ObjectKey, version: &str, status: &Value) -> Write {
+    let body = json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+        {"op": "add", "path": "/status", "value": status},
+    ]);
+    Write::Patch { object, subresource: Some("status".to_owned()), body }
+}
