@@ -4,6 +4,8 @@ pub mod cache;
 mod held;
 mod key;
 pub(crate) mod kinds;
+#[cfg(test)]
+mod memory_tests;
 pub mod port;
 mod reads;
 mod sinks;
