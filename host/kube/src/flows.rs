@@ -1,6 +1,7 @@
 //! JobFlows, DaemonJobs and JobTemplates on the cluster: their cache, and the requests of their rounds.
 
 pub mod cache;
+mod children;
 mod held;
 mod key;
 pub(crate) mod kinds;

@@ -64,7 +64,7 @@ impl FlowCache {
     pub fn view(&self, key: &FlowKey) -> Option<ParentView> {
         let held = self.held.lock();
         let parent = held.parents.get(key)?.clone();
-        let children = held.children.get(&parent.uid).map(|all| all.values().cloned().collect()).unwrap_or_default();
+        let children = held.families.of(&parent.uid).cloned().collect();
         let named = named_templates(&parent).into_iter();
         let templates = named.filter_map(|name| {
             let template = held.templates.get(&(parent.namespace.clone(), name.to_owned()))?;
@@ -78,19 +78,13 @@ impl FlowCache {
     pub fn template(&self, namespace: &str, name: &str) -> Option<(Arc<StoredTemplate>, Vec<String>)> {
         let held = self.held.lock();
         let key = (namespace.to_owned(), name.to_owned());
-        let jobs = held.made_from.get(&key).map(|jobs| jobs.iter().cloned().collect()).unwrap_or_default();
+        let jobs = held.made_from.get(&key).into_iter().flatten().map(|job| job.0.name.clone()).collect();
         Some((held.templates.get(&key)?.clone(), jobs))
     }
 
     /// Drops children that are gone, once a round has judged them.
     pub fn forget_gone(&self, owner: &str, uids: &[String]) {
-        let mut held = self.held.lock();
-        if let Some(children) = held.children.get_mut(owner) {
-            children.retain(|uid, child| !(child.gone && uids.contains(uid)));
-            if children.is_empty() {
-                held.children.remove(owner);
-            }
-        }
+        self.held.lock().families.retain(owner, |child| !(child.gone && uids.contains(&child.uid)));
     }
 
     /// Has a parent told when the object of this name changes or goes.
@@ -197,10 +191,8 @@ impl FlowCache {
     pub(crate) fn reset_children(&self, kind: ChildKind, children: Vec<ChildView>, version: u64) {
         self.change(|held| {
             let listed: HashSet<&str> = children.iter().map(|child| child.uid.as_str()).collect();
-            let is_absent = |child: &&Arc<ChildView>| {
-                child.kind == kind && child.version <= version && !listed.contains(child.uid.as_str())
-            };
-            let absent: Vec<Arc<ChildView>> = held.places.values().filter(is_absent).cloned().collect();
+            let is_absent = |child: &&Arc<ChildView>| child.version <= version && !listed.contains(child.uid.as_str());
+            let absent: Vec<Arc<ChildView>> = held.places.all(kind).filter(is_absent).cloned().collect();
             absent.into_iter().for_each(|child| held.drop_child((*child).clone()));
             children.into_iter().for_each(|child| held.put_child(child));
         });

@@ -78,3 +78,25 @@ fn a_child_that_another_owner_takes_is_gone_for_the_first_one() {
     cache.put_child(job(3, other, labelled()));
     assert_eq!(seen(&cache), (true, vec![(false, true)]));
 }
+
+#[test]
+fn a_template_names_its_jobs_and_those_that_changed_once_each() {
+    let cache = FlowCache::default();
+    let of_template = json!({"metadata": {"namespace": "ns", "name": "t", "uid": "t", "resourceVersion": "1"}});
+    cache.put_template(crate::flows::sinks::read_template(of_template).unwrap());
+    let made = |version: u64, name: &str, template: Option<&str>| {
+        let metadata = json!({"namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "annotations": {"createByJobTemplate": template}});
+        ChildView::read(ChildKind::Job, &json!({ "metadata": metadata })).unwrap()
+    };
+    let names = || cache.template("ns", "t").unwrap().1;
+    cache.put_child(made(2, "b", Some("ns.t")));
+    cache.put_child(made(3, "a", Some("ns.t")));
+    cache.take_dirty();
+    cache.put_child(made(4, "b", Some("ns.t")));
+    assert_eq!((names(), cache.take_dirty().len()), (vec!["a".to_owned(), "b".to_owned()], 0));
+    cache.put_child(made(5, "b", None));
+    assert_eq!((names(), cache.take_dirty().len()), (vec!["a".to_owned()], 1));
+    cache.drop_child(made(6, "a", Some("ns.t")));
+    assert_eq!((names(), cache.take_dirty().len()), (vec![], 1));
+}

@@ -9,9 +9,10 @@ use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
 use oarlock_core::flow::template::{StoredTemplate, of_annotation};
 
+use crate::flows::children::{ByName, Families, Places};
 use crate::flows::key::FlowKey;
 
-/// Place of a child: its kind, namespace and name.
+/// Place of an object that may be a child: its kind, namespace and name.
 pub(super) type Place = (ChildKind, String, String);
 
 #[derive(Default)]
@@ -21,11 +22,10 @@ pub(super) struct Held {
     pub(super) templates: HashMap<(String, String), Arc<StoredTemplate>>,
     /// The flows that name a template.
     named_by: HashMap<(String, String), BTreeSet<FlowKey>>,
-    /// The children of each owner, by their UID; those that are gone until a round has judged them.
-    pub(super) children: HashMap<String, BTreeMap<String, Arc<ChildView>>>,
-    pub(super) places: HashMap<Place, Arc<ChildView>>,
-    /// The names of the Jobs that were made from a template.
-    pub(super) made_from: HashMap<(String, String), BTreeSet<String>>,
+    pub(super) families: Families,
+    pub(super) places: Places,
+    /// The Jobs that were made from a template.
+    pub(super) made_from: HashMap<(String, String), BTreeSet<ByName>>,
     pub(super) nodes: Arc<BTreeMap<String, Arc<NodeView>>>,
     /// Objects whose name somebody waits for.
     pub(super) awaited: HashMap<Place, BTreeSet<FlowKey>>,
@@ -92,11 +92,7 @@ impl Held {
 
     /// Children that are gone are of no use without their owner.
     fn forget_children(&mut self, owner: &str) {
-        let Some(children) = self.children.get_mut(owner) else { return };
-        children.retain(|_, child| !child.gone);
-        if children.is_empty() {
-            self.children.remove(owner);
-        }
+        self.families.retain(owner, |child| !child.gone);
     }
 
     fn unname(&mut self, key: &FlowKey) {
@@ -155,13 +151,11 @@ impl Held {
 
     pub(super) fn put_child(&mut self, child: ChildView) {
         let child = self.keep_owner(child);
-        let owned = child.owner_uid.clone();
-        let known = owned.as_ref().and_then(|owner| self.children.get(owner)?.get(&child.uid));
+        let known = child.owner_uid.as_deref().and_then(|owner| self.families.get(owner, &child.uid));
         if known.is_some_and(|known| known.gone || known.version >= child.version) {
             return;
         }
-        let place = (child.kind, child.namespace.clone(), child.name.clone());
-        if let Some(other) = self.places.get(&place).filter(|other| other.uid != child.uid).cloned() {
+        if let Some(other) = self.places.at(&child).filter(|other| other.uid != child.uid).cloned() {
             if other.version > child.version {
                 return;
             }
@@ -169,39 +163,35 @@ impl Held {
         }
         self.soil_owner(&child);
         let child = Arc::new(child);
-        let before = self.places.get(&place).cloned();
+        let before = self.places.at(&child).cloned();
         if let Some(before) = before.as_ref().filter(|before| before.by_template != child.by_template) {
-            self.note_template(before, false);
+            self.forget_made(before);
         }
-        self.note_template(&child, true);
+        self.note_made(&child);
         if let Some(before) = before.filter(|before| before.owner_uid != child.owner_uid) {
             self.leave(&before);
         }
-        if let Some(owner) = owned {
-            self.children.entry(owner).or_default().insert(child.uid.clone(), child.clone());
-        }
+        self.families.put(child.clone());
         if child.owner_uid.is_some() || child.by_template.is_some() {
-            self.places.insert(place, child);
+            self.places.put(child);
         } else {
-            self.places.remove(&place);
+            self.places.clear(&child);
         }
     }
 
     /// A child whose owner reference was taken off stays with its owner as one that is disowned, its label or not.
     fn keep_owner(&self, child: ChildView) -> ChildView {
-        let place = (child.kind, child.namespace.clone(), child.name.clone());
-        let before = self.places.get(&place).filter(|before| before.uid == child.uid && child.owner_uid.is_none());
+        let before = self.places.at(&child).filter(|before| before.uid == child.uid && child.owner_uid.is_none());
         let owner_uid = before.map_or_else(|| child.owner_uid.clone(), |before| before.owner_uid.clone());
         ChildView { owner_uid, ..child }
     }
 
     pub(super) fn drop_child(&mut self, last: ChildView) {
         let last = self.keep_owner(last);
-        let place = (last.kind, last.namespace.clone(), last.name.clone());
-        if self.places.get(&place).is_some_and(|held| held.uid == last.uid) {
-            self.places.remove(&place);
+        if self.places.at(&last).is_some_and(|held| held.uid == last.uid) {
+            self.places.clear(&last);
         }
-        self.note_template(&last, false);
+        self.forget_made(&last);
         self.soil_owner(&last);
         self.leave(&last);
     }
@@ -210,31 +200,39 @@ impl Held {
     fn leave(&mut self, last: &ChildView) {
         let Some(owner) = &last.owner_uid else { return };
         let parent = self.by_uid.get(owner).cloned();
-        self.dirty.extend(parent.clone());
-        let Some(children) = self.children.get_mut(owner) else { return };
-        if parent.is_some() {
-            children.insert(last.uid.clone(), Arc::new(ChildView { gone: true, ..last.clone() }));
-        } else {
-            children.remove(&last.uid);
-        }
-        if children.is_empty() {
-            self.children.remove(owner);
+        let is_known = parent.is_some();
+        self.dirty.extend(parent);
+        if !is_known {
+            self.families.remove(owner, &last.uid);
+        } else if self.families.has(owner) {
+            self.families.put(Arc::new(ChildView { gone: true, ..last.clone() }));
         }
     }
 
-    fn note_template(&mut self, child: &ChildView, is_there: bool) {
-        let Some((namespace, name)) = child.by_template.as_deref().and_then(of_annotation) else { return };
-        if child.kind != ChildKind::Job || namespace != child.namespace {
-            return;
-        }
-        let key = (namespace.to_owned(), name.to_owned());
-        let jobs = self.made_from.entry(key.clone()).or_default();
-        let changed = if is_there { jobs.insert(child.name.clone()) } else { jobs.remove(&child.name) };
-        if jobs.is_empty() {
-            self.made_from.remove(&key);
-        }
-        if changed {
+    /// Notes of which template a Job was made.
+    fn note_made(&mut self, child: &Arc<ChildView>) {
+        let Some(key) = template_of(child) else { return };
+        if self.made_from.entry(key.clone()).or_default().replace(ByName(child.clone())).is_none() {
             self.soil_template(&key, false);
         }
     }
+
+    fn forget_made(&mut self, child: &ChildView) {
+        let Some(key) = template_of(child) else { return };
+        let Some(jobs) = self.made_from.get_mut(&key) else { return };
+        let was_there = jobs.remove(child.name.as_str());
+        if jobs.is_empty() {
+            self.made_from.remove(&key);
+        }
+        if was_there {
+            self.soil_template(&key, false);
+        }
+    }
+}
+
+/// The template that a Job names, of its own namespace.
+fn template_of(child: &ChildView) -> Option<(String, String)> {
+    let (namespace, name) = child.by_template.as_deref().and_then(of_annotation)?;
+    let is_own = child.kind == ChildKind::Job && namespace == child.namespace;
+    is_own.then(|| (namespace.to_owned(), name.to_owned()))
 }

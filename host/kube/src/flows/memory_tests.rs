@@ -118,7 +118,8 @@ fn node(index: usize) -> Value {
 #[test]
 fn a_child_in_the_cache_takes_at_most_two_kilobytes_in_all() {
     let cache = cache(ParentKind::Daemon);
-    let annotations = |index| json!({"oarlock.dev/node": format!("node-{index:04}"), "oarlock.dev/revision": "0123456789abcdef"});
+    let annotations =
+        |index| json!({"oarlock.dev/node": format!("node-{index:04}"), "oarlock.dev/revision": "0123456789abcdef"});
     let bytes = bytes_of_each(&ChildSink(cache, ChildKind::Job), |index| job("DaemonJob", &annotations(index), index));
     println!("{bytes} bytes of the cache for each job of a node");
     assert!(bytes <= 2_048, "{bytes}");
