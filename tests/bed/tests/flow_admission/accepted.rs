@@ -138,7 +138,7 @@ pub(crate) async fn status_and_records_are_stored_as_written(client: &Client) {
     let unit = json!({
         "name": "a", "state": "Succeed", "reason": "r", "message": "m", "job": "x-a", "jobUID": "u", "attempt": 1, "infraAttempts": 1,
         "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "revision": "0", "outdated": true, "tolerated": true,
-        "nodeUID": "n", "notBefore": "2026-01-01T00:00:00Z", "templateUID": "t", "templateGeneration": 2, "later": {"x": 1},
+        "nodeUID": "n", "countedFrom": 1, "unjudged": true, "passedOver": true, "template": "t/2", "later": {"x": 1},
     });
     let status = |units: &str| {
         json!({
@@ -146,7 +146,7 @@ pub(crate) async fn status_and_records_are_stored_as_written(client: &Client) {
             "jobStatusListOmitted": 3, "observedGeneration": 1, "startTime": "2026-01-01T00:00:00Z", "progress": "1/2",
             "counts": {"total": 2, "succeeded": 1}, units: [unit], "tableTruncated": false,
             "conditions": [{"type": "Progressing", "status": "True", "reason": "Working", "message": "a: runs"}],
-            "retryToken": "1", "suspendedSeconds": 5, "suspendedSince": "2026-01-01T00:00:00Z", "nodeSetGeneration": 1, "records": 1, "later": [1],
+            "retryToken": "1", "suspendedSeconds": 5, "suspendedSince": "2026-01-01T00:00:00Z", "nodeSetGeneration": 1, "importedGeneration": 1, "later": [1],
         })
     };
     flow(client, "told", &json!({"flows": [step("a", &[])]})).await.unwrap();
@@ -157,10 +157,11 @@ pub(crate) async fn status_and_records_are_stored_as_written(client: &Client) {
         assert_eq!(told["metadata"]["generation"], 1);
     }
     create(client, "jobtemplates", &object("JobTemplate", "told", &json!({"jobTemplate": job()}))).await.unwrap();
-    let told = patch(client, "jobtemplates/told/status", &json!({"status": {"dependencyList": ["x-a/default"]}}))
-        .await
-        .unwrap();
-    assert_eq!(told["status"], json!({"dependencyList": ["x-a/default"]}));
+    let status = json!({"dependencyList": ["x-a"], "dependencyCount": 1, "observedGeneration": 1, "revision": "0",
+        "conditions": [{"type": "Valid", "status": "True", "reason": "Accepted", "message": "", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+    let told = patch(client, "jobtemplates/told/status", &json!({ "status": status })).await.unwrap();
+    assert_eq!(told["status"], status);
     let record = json!({
         "apiVersion": oarlock_api::OPERATION_RECORD_API_VERSION, "kind": "JobRecord", "metadata": {"name": "told-0"},
         "shard": 0, "units": [unit.to_string()],
