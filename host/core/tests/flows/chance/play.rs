@@ -191,7 +191,7 @@ impl<'a> Play<'a> {
 
     /// Every step has ended, or it is said what keeps it.
     pub(super) fn is_at_rest(&self) -> Result<(), TestCaseError> {
-        let units = &self.stage.memory.units;
+        let units = self.stage.memory.units.as_slice();
         let is_paused = self.stage.condition("Paused").starts_with("True");
         let open: BTreeSet<&str> =
             units.iter().filter(|unit| !unit.state.is_terminal()).map(|unit| unit.name.as_str()).collect();
