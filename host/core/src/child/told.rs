@@ -3,7 +3,6 @@
 
 use crate::child::canonical::digest;
 use crate::child::changes::changed_units;
-use crate::child::header::Header;
 use crate::child::parent::{API_VERSION, Parent, ParentKind};
 use crate::child::plan::{ChildChange, Memory, ParentPlan};
 use crate::child::unit::{Unit, UnitState};
@@ -56,7 +55,7 @@ pub fn told(parent: &Parent, memory: &Memory, plan: &ParentPlan) -> Vec<EventNot
     if many {
         tell_tenths(&mut teller, memory, plan);
     }
-    tell_object(&mut teller, &memory.header, plan);
+    tell_object(&mut teller, memory, plan);
     let is_new = memory.header.observed_generation != Some(parent.generation)
         || memory.header.retry_token != plan.header.retry_token;
     for ignored in plan.ignored.iter().filter(|_| is_new) {
@@ -130,7 +129,8 @@ fn tell_tenths(teller: &mut Teller<'_>, memory: &Memory, plan: &ParentPlan) {
     }
 }
 
-fn tell_object(teller: &mut Teller<'_>, before: &Header, plan: &ParentPlan) {
+fn tell_object(teller: &mut Teller<'_>, memory: &Memory, plan: &ParentPlan) {
+    let before = &memory.header;
     let parent = teller.parent;
     let mark = format!("{}/{}", parent.generation, plan.header.retry_token.as_deref().unwrap_or_default());
     let verdict = &plan.verdict;
@@ -141,7 +141,9 @@ fn tell_object(teller: &mut Teller<'_>, before: &Header, plan: &ParentPlan) {
     let was_true = |kind: &str| before.conditions.iter().any(|one| one.kind == kind && one.status == "True");
     let is_true = |kind: &str| verdict.conditions.iter().any(|one| one.kind == kind && one.status == "True");
     if verdict.state == "Succeed" && before.state != "Succeed" {
-        teller.tell(false, "Succeed", &mark, message_of("Complete"));
+        // New nodes may make it succeed again.
+        let end = plan.header.completion_time.map(|time| time.to_string()).unwrap_or_default();
+        teller.tell(false, "Succeed", &format!("{mark}/{end}"), message_of("Complete"));
     }
     if verdict.state == "Failed" && before.state != "Failed" {
         let why = verdict.failure.as_ref().map(|failure| failure.message.clone());
@@ -155,7 +157,7 @@ fn tell_object(teller: &mut Teller<'_>, before: &Header, plan: &ParentPlan) {
         teller.tell(true, "InvalidSpec", &mark, message);
     }
     let timed_out = |units: &[Unit]| units.iter().any(|unit| unit.reason == "FlowTimeout");
-    if timed_out(&plan.units) && !was_true("Failed") && before.state != "Failed" {
+    if timed_out(&plan.units) && !timed_out(&memory.units) {
         teller.tell(true, "Timeout", &mark, "the limit of spec.timeoutSeconds is over".to_owned());
     }
     let since = || plan.header.suspended_since.map(|time| time.to_string()).unwrap_or_default();

@@ -234,3 +234,15 @@ fn nothing_is_created_for_a_daemon_job_that_is_being_deleted() {
     stage.succeed("n1");
     assert_eq!((stage.started(), stage.state()), (vec!["n1"], "Terminating"));
 }
+
+#[test]
+fn each_success_after_new_nodes_is_told() {
+    let mut stage = Stage::daemon(daemon(json!({"newNodePolicy": "Run"})), ["n0"]);
+    stage.settle();
+    stage.succeed("n0");
+    stage.now = oarlock_core::job::time::after_seconds(stage.now, 60);
+    stage.add_node("n1");
+    stage.settle();
+    stage.succeed("n1");
+    assert_eq!((stage.state(), stage.events("Succeed")), ("Succeed", 2));
+}

@@ -69,6 +69,7 @@ pub(crate) struct Stage {
     /// The object was deleted by its own cleanup.
     pub(crate) is_gone: bool,
     shards: Vec<Vec<String>>,
+    told_names: BTreeSet<String>,
 }
 
 impl Stage {
@@ -95,6 +96,7 @@ impl Stage {
             changed: Vec::new(),
             is_gone: false,
             shards: Vec::new(),
+            told_names: BTreeSet::new(),
         }
     }
 
@@ -162,7 +164,9 @@ impl Stage {
 
     fn write_status(&mut self, plan: &ParentPlan) {
         let notes = told(&self.parent, &self.memory, plan);
-        self.told.extend(notes.into_iter().map(|note| (note.reason, note.message)));
+        // A second one of a name is there already.
+        let new = notes.into_iter().filter(|note| self.told_names.insert(note.name.clone()));
+        self.told.extend(new.map(|note| (note.reason, note.message)));
         let Self { parent, children, .. } = &*self;
         let ParentPlan { units, header, verdict, .. } = plan;
         let reported = report(StatusInput { parent, units, header, verdict, children });
