@@ -15,7 +15,7 @@ use crate::child::parent::{Parent, ParentKind};
 use crate::child::plan::{ChildChange, Observation, ParentPlan};
 use crate::child::settings::{Cleanup, KeptJobs, retry_by_hand};
 use crate::child::unit::{Unit, UnitState};
-use crate::child::verdict::{Findings, conclude};
+use crate::child::verdict::{Findings, TERMINATING, conclude};
 use crate::child::view::{ChildKind, ChildView};
 use crate::job::policy::Retry;
 use crate::job::time::after_seconds;
@@ -54,7 +54,8 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
         }
     }
     // Else the failures that stay would stop the units that are named.
-    let failed = units.iter_mut().filter(|unit| starts && unit.state == UnitState::Failed);
+    let resumes = units.iter().any(is_meant);
+    let failed = units.iter_mut().filter(|unit| resumes && unit.state == UnitState::Failed);
     failed.for_each(|unit| unit.passed_over = true);
     let known: HashSet<&str> = units.iter().map(|unit| unit.name.as_str()).collect();
     for name in named.iter().filter(|name| !known.contains(**name)).take(10) {
@@ -67,6 +68,12 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
         plan.header.start_time = None;
         plan.header.suspended_seconds = 0;
     }
+}
+
+/// The command by which a user has what failed run again.
+pub fn retry_command(parent: &Parent) -> String {
+    let short = if parent.kind == ParentKind::Flow { "jf" } else { "dj" };
+    format!("oarlock retry {short}/{} -n {}", parent.name, parent.namespace)
 }
 
 /// Plans for an object whose spec is refused: what runs ends and is recorded, and nothing starts.
@@ -103,11 +110,11 @@ pub fn plan_invalid(
     plan
 }
 
-/// Notes when nothing was active any more, and takes it back once something is.
+/// Notes when nothing was active any more, and takes it back once something is. A deletion changes nothing of it.
 pub fn complete(plan: &mut ParentPlan, now: Timestamp) {
     if plan.verdict.has_completed && plan.reads.is_empty() {
         plan.header.completion_time.get_or_insert(now);
-    } else {
+    } else if plan.verdict.state != TERMINATING {
         plan.header.completion_time = None;
     }
 }

@@ -10,6 +10,8 @@ use crate::child::parent::Parent;
 use crate::child::unit::{CountsByState, Unit, UnitState};
 use crate::job::time::write_time;
 
+/// `status.state` of an object that is being deleted.
+pub const TERMINATING: &str = "Terminating";
 /// Longest message of a condition, in bytes.
 const MESSAGE: usize = 1_024;
 /// Most units that `Progressing` names.
@@ -74,7 +76,7 @@ pub fn conclude(parent: &Parent, units: &[Unit], header: &Header, found: &Findin
     let retries = counts.retrying > 0 && found.invalid.is_none() && found.paused.is_none();
     let is_active = counts.pending + counts.running > 0 || retries || found.winds_down;
     let state = match &found.kept_state {
-        _ if parent.terminating => "Terminating",
+        _ if parent.terminating => TERMINATING,
         Some(state) => state,
         None if found.invalid.is_some() || found.failure.is_some() => "Failed",
         None if all_terminal => "Succeed",
@@ -102,6 +104,7 @@ fn words(
     unit_word: &str,
 ) -> Vec<Word> {
     let told = format!("{} of {} {unit_word}s succeeded", counts.succeeded, counts.desired);
+    let off = if at_rest { "AtRest" } else { "InProgress" };
     let complete = at_rest && state == "Succeed";
     let empty = counts.desired == 0 && !found.empty.is_empty();
     let succeeded = if empty { found.empty } else { "Succeeded" };
@@ -110,18 +113,18 @@ fn words(
     let cause = cause.or_else(|| found.failure.clone()).unwrap_or_else(|| Cause::new("StepFailed", told.clone()));
     let is_stuck = counts.blocked > 0 && !is_active && !found.starts;
     let is_paused = found.paused.is_some() && !at_rest;
-    let progressing = !at_rest && !is_stuck && (is_active || !is_paused) && state != "Terminating";
+    let progressing = !at_rest && !is_stuck && (is_active || !is_paused) && state != TERMINATING;
     let working = match (&found.failure, found.runs_finally) {
         (_, true) => "RunningFinally",
         (Some(_), false) => "WindingDown",
         _ => "Working",
     };
     let mut words = vec![
-        word("Complete", complete, if complete { succeeded } else { "InProgress" }, told.clone()),
+        word("Complete", complete, if complete { succeeded } else { off }, told.clone()),
         if failed {
             word("Failed", true, &cause.reason, cause.message.clone())
         } else {
-            word("Failed", false, if at_rest { "AtRest" } else { "InProgress" }, "")
+            word("Failed", false, off, "")
         },
         word(
             "Progressing",
@@ -140,7 +143,7 @@ fn words(
         blocked(units),
         match found.paused.as_ref().filter(|_| is_paused) {
             Some(paused) => word("Paused", true, &paused.reason, paused.message.clone()),
-            None => word("Paused", false, if at_rest { "AtRest" } else { "InProgress" }, ""),
+            None => word("Paused", false, off, ""),
         },
     ];
     let stalled = failed || found.invalid.is_some() || is_stuck;

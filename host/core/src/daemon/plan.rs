@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Cause, JobParts, NodeJobs};
-use crate::child::closing::{complete, new_retry, plan_invalid, retry_now, settle};
+use crate::child::closing::{complete, new_retry, plan_invalid, retry_command, retry_now, settle};
 use crate::child::course::{Children, RetryRules, follow, is_first, start};
 use crate::child::fields::at;
 use crate::child::globals::Globals;
@@ -122,7 +122,7 @@ impl Round<'_> {
     }
 
     fn advance(&self, units: &mut [Unit], plan: &mut ParentPlan, found: &mut Findings) {
-        self.take_back(units);
+        self.take_back(units, plan.header.retry_token != self.observed.memory.header.retry_token);
         let mut ready = self.follow_all(units, plan, false);
         let policy = self.spec.failure_policy;
         let Tolerance { desired, tolerated, trips } = self.tolerance(units);
@@ -139,8 +139,8 @@ impl Round<'_> {
             FailurePolicyType::FailFast => found.failure = Some(Cause::new("NodesFailed", told)),
             FailurePolicyType::Pause => {
                 let message = format!(
-                    "{told}; mend the cause and run oarlock retry dj/{}, or raise maxFailures",
-                    self.observed.parent.name
+                    "{told}; mend the cause and run {}, or raise maxFailures",
+                    retry_command(self.observed.parent)
                 );
                 found.paused = Some(Cause::new("FailurePolicy", message));
             }
@@ -155,13 +155,15 @@ impl Round<'_> {
         self.start_all(units, plan, (&ready, fails_fast, may_start));
     }
 
-    /// An edit that tolerates the failures there are gives those their run that were omitted because of them.
-    fn take_back(&self, units: &mut [Unit]) {
+    /// An edit that tolerates the failures there are gives those their run that were omitted because of them, and so does a
+    /// retry that leaves no more than are tolerated.
+    fn take_back(&self, units: &mut [Unit], is_retry: bool) {
         let Observation { parent, memory, .. } = self.observed;
-        if memory.header.observed_generation == Some(parent.generation) {
-            return;
-        }
-        if !self.tolerance(units).trips || self.spec.failure_policy != FailurePolicyType::FailFast {
+        let is_edit = memory.header.observed_generation != Some(parent.generation);
+        let Tolerance { tolerated, trips, .. } = self.tolerance(units);
+        let failed = units.iter().filter(|unit| unit.has_failed()).count();
+        let edited = is_edit && (!trips || self.spec.failure_policy != FailurePolicyType::FailFast);
+        if edited || is_retry && failed <= tolerated {
             units.iter_mut().filter(|unit| unit.reason == TOO_MANY_FAILURES).for_each(Unit::start_over);
         }
     }

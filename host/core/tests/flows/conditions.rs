@@ -134,7 +134,8 @@ fn progressing_of_a_paused_object_names_the_failure_and_what_to_do() {
     let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": "Pause"}})));
     stage.settle();
     stage.fail("a");
-    let wanted = "paused: these steps failed: a; mend the cause, then run: oarlock retry jf/f; 0 of 2 steps succeeded";
+    let wanted =
+        "paused: these steps failed: a; mend the cause, then run: oarlock retry jf/f -n ns; 0 of 2 steps succeeded";
     assert_eq!(stage.message("Progressing"), wanted);
 }
 

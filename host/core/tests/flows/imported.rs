@@ -53,7 +53,7 @@ fn a_finished_object_is_complete() {
     stage.settle();
     assert_eq!(
         (stage.condition("Failed").as_str(), stage.condition("Complete").as_str()),
-        ("True/StepFailed", "False/InProgress")
+        ("True/StepFailed", "False/AtRest")
     );
     let mut stage = stored(two(), "Failed", json!({}));
     stage.settle();

@@ -4,7 +4,7 @@ use oarlock_core::child::unit::UnitState;
 use serde_json::json;
 
 use crate::stage::Stage;
-use crate::stage::make::{flow, job, last, plain, step};
+use crate::stage::make::{daemon, flow, job, last, plain, step};
 
 #[test]
 fn a_retry_runs_only_what_failed_or_was_omitted() {
@@ -61,17 +61,6 @@ fn a_retry_counts_anew() {
         }
     }
     assert_eq!(stage.names(), ["f-a", "f-a-r1", "f-a-r2", "f-a-r3"]);
-}
-
-#[test]
-fn a_retry_of_one_unit_leaves_the_others() {
-    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"])]));
-    stage.settle();
-    stage.fail("a");
-    stage.retry("1/a");
-    assert_eq!((stage.state_of("a"), stage.end_of("b").as_str()), (UnitState::Pending, "Omitted/DependencyNotMet"));
-    stage.succeed("a");
-    assert_eq!((stage.started(), stage.state()), (vec!["a", "a"], "Succeed"));
 }
 
 #[test]
@@ -188,4 +177,63 @@ fn a_retry_while_the_spec_is_refused_runs_once_it_is_mended() {
     stage.edit("/flows", good);
     stage.settle();
     assert_eq!((stage.state(), stage.created.len()), ("Pending", 2));
+}
+
+#[test]
+fn a_retry_of_one_step_takes_those_along_that_its_failure_had_omitted() {
+    let mut stage =
+        Stage::flow(plain(&[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("other", &[]), ("late", &["other"])]));
+    stage.settle();
+    stage.fail("a");
+    stage.succeed("other");
+    assert_eq!(
+        (stage.end_of("c").as_str(), stage.end_of("late").as_str()),
+        ("Omitted/DependencyNotMet", "Omitted/FlowFailed")
+    );
+    stage.retry("1/a");
+    for step in ["a", "b", "c", "late"] {
+        stage.succeed(step);
+    }
+    assert_eq!((stage.state(), stage.condition("Complete").as_str()), ("Succeed", "True/Succeeded"));
+}
+
+#[test]
+fn a_failure_that_is_left_keeps_its_own_omitted() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"]), ("x", &[]), ("y", &["x"])]));
+    stage.settle();
+    stage.fail("a");
+    stage.fail("x");
+    stage.retry("1/a");
+    stage.succeed("a");
+    stage.succeed("b");
+    assert_eq!((stage.end_of("y").as_str(), stage.state()), ("Omitted/FlowFailed", "Failed"));
+    assert_eq!(stage.condition("Complete"), "False/AtRest");
+}
+
+#[test]
+fn a_retry_of_the_node_that_failed_gives_the_omitted_ones_their_run() {
+    let mut stage = Stage::daemon(daemon(json!({"concurrency": 1})), ["n0", "n1", "n2"]);
+    stage.settle();
+    stage.fail("n0");
+    assert_eq!(stage.end_of("n2"), "Omitted/TooManyFailures");
+    stage.retry("1/n0");
+    for node in ["n0", "n1", "n2"] {
+        stage.succeed(node);
+    }
+    assert_eq!((stage.state(), stage.created.len()), ("Succeed", 4));
+}
+
+#[test]
+fn a_retry_that_names_a_step_that_had_not_failed_resumes_what_a_failure_paused() {
+    let spec = json!({"failurePolicy": {"type": "Pause"}});
+    let steps = [step("bad", &[], json!({})), step("good", &[], json!({})), step("next", &["good"], json!({}))];
+    let mut stage = Stage::flow(flow(steps, spec));
+    stage.settle();
+    stage.fail("bad");
+    stage.succeed("good");
+    assert_eq!((stage.condition("Paused").as_str(), stage.created.len()), ("True/FailurePolicy", 2));
+    stage.retry("1/good");
+    assert_eq!((stage.started().last(), stage.end_of("bad").starts_with("Failed")), (Some(&"next"), true));
+    stage.succeed("next");
+    assert_eq!(stage.state(), "Failed");
 }
