@@ -22,6 +22,10 @@ use crate::job::time::after_seconds;
 
 /// The reason of a unit that the time of its flow ended.
 pub const FLOW_TIMEOUT: &str = "FlowTimeout";
+/// The reason of a step that has no run because one that it depends on did not succeed.
+pub const DEPENDENCY_NOT_MET: &str = "DependencyNotMet";
+/// The reason of a step that has no run because another one failed.
+pub const FLOW_FAILED: &str = "FlowFailed";
 /// Longest annotation that is kept in the status as it is; of a longer one its digest is.
 const TOKEN_BYTES: usize = 128;
 
@@ -68,6 +72,15 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
         plan.header.start_time = None;
         plan.header.suspended_seconds = 0;
     }
+}
+
+/// After a retry by hand: steps that failures omitted follow those that run again. Where a failure is left that keeps them
+/// from it, they are omitted again.
+pub fn judge_omitted_anew(units: &mut [Unit]) {
+    let fails = units.iter().any(Unit::has_failed);
+    let may_follow = |reason: &str| reason == DEPENDENCY_NOT_MET || reason == FLOW_FAILED && !fails;
+    let omitted = units.iter_mut().filter(|unit| unit.state == UnitState::Omitted && may_follow(&unit.reason));
+    omitted.for_each(Unit::start_over);
 }
 
 /// The command by which a user has what failed run again.

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
-use crate::child::closing::{FLOW_TIMEOUT, complete, new_retry, plan_invalid, retry_command, retry_now, settle};
+use crate::child::closing::{
+    DEPENDENCY_NOT_MET, FLOW_FAILED, FLOW_TIMEOUT, complete, judge_omitted_anew, new_retry, plan_invalid,
+    retry_command, retry_now, settle,
+};
 use crate::child::course::{Children, RetryRules, follow, is_first, start, stop};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
@@ -79,20 +82,6 @@ fn entries(spec: &FlowSpec<'_>, before: &[Unit]) -> Vec<Unit> {
     let known: HashMap<&str, &Unit> = before.iter().map(|unit| (unit.name.as_str(), unit)).collect();
     let entry = |step: &Step<'_>| known.get(step.name).map_or_else(|| Unit::new(step.name), |unit| (*unit).clone());
     spec.steps.iter().map(entry).collect()
-}
-
-/// The reason of a step that has no run because one that it depends on did not succeed.
-const DEPENDENCY_NOT_MET: &str = "DependencyNotMet";
-/// The reason of a step that has no run because another one failed.
-const FLOW_FAILED: &str = "FlowFailed";
-
-/// After a retry by hand: steps that failures omitted follow those that run again. Where a failure is left that keeps them
-/// from it, they are omitted again.
-fn judge_omitted_anew(units: &mut [Unit]) {
-    let fails = units.iter().any(Unit::has_failed);
-    let may_follow = |reason: &str| reason == DEPENDENCY_NOT_MET || reason == FLOW_FAILED && !fails;
-    let omitted = units.iter_mut().filter(|unit| unit.state == UnitState::Omitted && may_follow(&unit.reason));
-    omitted.for_each(Unit::start_over);
 }
 
 /// Entries of the steps of a spec that is refused: those whose names are told apart.
