@@ -26,6 +26,8 @@ pub const FLOW_TIMEOUT: &str = "FlowTimeout";
 pub const DEPENDENCY_NOT_MET: &str = "DependencyNotMet";
 /// The reason of a step that has no run because another one failed.
 pub const FLOW_FAILED: &str = "FlowFailed";
+/// The reason of a step that has no run because what it is there for did not happen.
+pub const NOT_NEEDED: &str = "NotNeeded";
 /// Longest annotation that is kept in the status as it is; of a longer one its digest is.
 const TOKEN_BYTES: usize = 128;
 
@@ -61,6 +63,9 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
     let resumes = units.iter().any(is_meant);
     let failed = units.iter_mut().filter(|unit| resumes && unit.state == UnitState::Failed);
     failed.for_each(|unit| unit.passed_over = true);
+    if resumes {
+        judge_omitted_anew(units);
+    }
     let known: HashSet<&str> = units.iter().map(|unit| unit.name.as_str()).collect();
     for name in named.iter().filter(|name| !known.contains(**name)).take(10) {
         plan.ignored.push(format!("the annotation oarlock.dev/retry names {name:?}, which is no unit of this object"));
@@ -74,11 +79,15 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
     }
 }
 
-/// After a retry by hand: steps that failures omitted follow those that run again. Where a failure is left that keeps them
-/// from it, they are omitted again.
-pub fn judge_omitted_anew(units: &mut [Unit]) {
+/// After a retry by hand: steps that others kept from running follow those that run again. Where something is left that keeps
+/// them from it, they are omitted again.
+fn judge_omitted_anew(units: &mut [Unit]) {
     let fails = units.iter().any(Unit::has_failed);
-    let may_follow = |reason: &str| reason == DEPENDENCY_NOT_MET || reason == FLOW_FAILED && !fails;
+    let may_follow = |reason: &str| match reason {
+        DEPENDENCY_NOT_MET | NOT_NEEDED => true,
+        FLOW_FAILED | FLOW_TIMEOUT => !fails,
+        _ => false,
+    };
     let omitted = units.iter_mut().filter(|unit| unit.state == UnitState::Omitted && may_follow(&unit.reason));
     omitted.for_each(Unit::start_over);
 }

@@ -9,8 +9,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
 use crate::child::closing::{
-    DEPENDENCY_NOT_MET, FLOW_FAILED, FLOW_TIMEOUT, complete, judge_omitted_anew, new_retry, plan_invalid,
-    retry_command, retry_now, settle,
+    DEPENDENCY_NOT_MET, FLOW_FAILED, FLOW_TIMEOUT, NOT_NEEDED, complete, new_retry, plan_invalid, retry_command,
+    retry_now, settle,
 };
 use crate::child::course::{Children, RetryRules, follow, is_first, start, stop};
 use crate::child::globals::Globals;
@@ -55,7 +55,6 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     lift(parent, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {
         retry_now(token, &mut units, &mut plan);
-        judge_omitted_anew(&mut units);
     }
     plan.header.start_time.get_or_insert(now);
     plan.header.suspend(spec.suspend, now);
@@ -267,7 +266,7 @@ impl Round<'_> {
         let turn = match step.when {
             When::Finished => all_terminal,
             When::Failure if all_terminal && !one_failed => {
-                return units[index].set(UnitState::Omitted, "NotNeeded", "no step that it depends on failed");
+                return units[index].set(UnitState::Omitted, NOT_NEEDED, "no step that it depends on failed");
             }
             When::Failure => all_terminal,
             When::Success => {
@@ -316,7 +315,7 @@ impl Round<'_> {
         }
         if !is_wanted && units[index].state != UnitState::Retrying {
             let message = if failed { "the flow failed" } else { "the flow did not fail" };
-            return units[index].set(UnitState::Omitted, "NotNeeded", message);
+            return units[index].set(UnitState::Omitted, NOT_NEEDED, message);
         }
         if may_start {
             self.start(index, units, plan);
@@ -388,5 +387,5 @@ impl Round<'_> {
 
 /// True where steps that wait for the success of this one cannot start any more.
 fn is_broken(unit: &Unit) -> bool {
-    unit.has_failed() || unit.state == UnitState::Omitted && unit.reason != "NotNeeded"
+    unit.has_failed() || unit.state == UnitState::Omitted && unit.reason != NOT_NEEDED
 }

@@ -237,3 +237,46 @@ fn a_retry_that_names_a_step_that_had_not_failed_resumes_what_a_failure_paused()
     stage.succeed("next");
     assert_eq!(stage.state(), "Failed");
 }
+
+#[test]
+fn a_step_of_finally_that_was_not_needed_is_judged_anew_after_a_retry_of_one_step() {
+    let more = json!({"finally": [last("z", json!({"when": "success"}))]});
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], more));
+    stage.settle();
+    stage.fail("a");
+    assert_eq!(stage.end_of("z"), "Omitted/NotNeeded");
+    stage.retry("1/a");
+    stage.succeed("a");
+    stage.succeed("z");
+    assert_eq!((stage.state(), stage.started()), ("Succeed", vec!["a", "a", "z"]));
+}
+
+#[test]
+fn a_retry_of_the_step_that_ran_out_of_time_takes_those_along_that_were_omitted_with_it() {
+    let steps = [step("a", &[], json!({})), step("b", &["a"], json!({}))];
+    let mut stage = Stage::flow(flow(steps, json!({"timeoutSeconds": 60})));
+    stage.settle();
+    stage.pass(60);
+    stage.fail("a");
+    assert_eq!(stage.end_of("b"), "Omitted/FlowTimeout");
+    stage.retry("1/a");
+    stage.succeed("a");
+    stage.succeed("b");
+    assert_eq!(stage.state(), "Succeed");
+}
+
+#[test]
+fn a_retry_of_one_step_while_the_spec_is_refused_takes_along_what_its_failure_had_omitted() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &["a"])]));
+    stage.settle();
+    stage.fail("a");
+    let good = stage.parent.spec["flows"].clone();
+    stage.edit("/flows/0/dependencies", json!(["a"]));
+    stage.settle();
+    stage.retry("1/a");
+    stage.edit("/flows", good);
+    stage.settle();
+    stage.succeed("a");
+    stage.succeed("b");
+    assert_eq!((stage.state(), stage.started()), ("Succeed", vec!["a", "a", "b"]));
+}
