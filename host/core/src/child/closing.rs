@@ -8,12 +8,12 @@ use k8s_openapi::jiff::Timestamp;
 use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::course::{Children, RetryRules, follow, stop};
-use crate::child::fields::shown;
+use crate::child::fields::{at, shown};
 use crate::child::header::Header;
 use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
 use crate::child::plan::{ChildChange, Observation, ParentPlan};
-use crate::child::settings::{Cleanup, KeptJobs, retry_by_hand};
+use crate::child::settings::{Cleanup, FailurePolicyType, KeptJobs, failure_policy, retry_by_hand};
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::{Findings, TERMINATING, conclude};
 use crate::child::view::{ChildKind, ChildView};
@@ -47,7 +47,7 @@ fn kept_token(value: &str) -> String {
 }
 
 /// Carries out a retry by hand: failed and omitted units start over, those that it names or all.
-pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
+pub fn retry_now(parent: &Parent, value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
     let (_, named) = retry_by_hand(value);
     let meant: HashSet<&str> = named.iter().copied().collect();
     let is_meant = |unit: &Unit| meant.is_empty() || meant.contains(unit.name.as_str());
@@ -59,8 +59,8 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
             starts = true;
         }
     }
-    // Else the failures that stay would stop the units that are named.
-    let resumes = units.iter().any(is_meant);
+    // Else the failures that stay would stop the units that are named, or hold an object that is paused.
+    let resumes = starts || pauses(parent) && units.iter().any(is_meant);
     let failed = units.iter_mut().filter(|unit| resumes && unit.state == UnitState::Failed);
     failed.for_each(|unit| unit.passed_over = true);
     if resumes {
@@ -77,6 +77,15 @@ pub fn retry_now(value: &str, units: &mut [Unit], plan: &mut ParentPlan) {
         plan.header.start_time = None;
         plan.header.suspended_seconds = 0;
     }
+}
+
+/// True where a failure pauses an object.
+fn pauses(parent: &Parent) -> bool {
+    let holder = match parent.kind {
+        ParentKind::Flow => Some(&parent.spec),
+        ParentKind::Daemon => at(&parent.spec, "/rollout"),
+    };
+    holder.is_some_and(|holder| matches!(failure_policy(holder, ""), Ok(FailurePolicyType::Pause)))
 }
 
 /// After a retry by hand: steps that others kept from running follow those that run again. Where something is left that keeps
@@ -117,7 +126,7 @@ pub fn plan_invalid(
     };
     import(parent, &children, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {
-        retry_now(token, &mut units, &mut plan);
+        retry_now(parent, token, &mut units, &mut plan);
     }
     // Also those whose child was created a moment before the edit.
     for unit in &mut units {

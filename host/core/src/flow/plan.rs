@@ -54,7 +54,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     import(parent, &children, &mut units, &mut plan.header);
     lift(parent, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {
-        retry_now(token, &mut units, &mut plan);
+        retry_now(parent, token, &mut units, &mut plan);
     }
     plan.header.start_time.get_or_insert(now);
     plan.header.suspend(spec.suspend, now);

@@ -280,3 +280,14 @@ fn a_retry_of_one_step_while_the_spec_is_refused_takes_along_what_its_failure_ha
     stage.succeed("b");
     assert_eq!((stage.state(), stage.started()), ("Succeed", vec!["a", "a", "b"]));
 }
+
+#[test]
+fn a_retry_that_names_a_step_that_runs_leaves_a_flow_failed() {
+    let mut stage = Stage::flow(plain(&[("a", &[]), ("b", &[]), ("c", &["b"])]));
+    stage.settle();
+    stage.fail("a");
+    stage.retry("1/b");
+    assert_eq!((stage.state(), stage.end_of("c").as_str()), ("Failed", "Omitted/FlowFailed"));
+    stage.succeed("b");
+    assert_eq!((stage.state(), stage.events("Failed")), ("Failed", 1));
+}
