@@ -146,6 +146,9 @@ fn tell_object(teller: &mut Teller<'_>, memory: &Memory, plan: &ParentPlan) {
         teller.tell(false, "Succeed", &format!("{mark}/{end}"), message_of("Complete"));
     }
     if verdict.state == "Failed" && before.state != "Failed" {
+        // New nodes may make it fail again: they are further units or attempts.
+        let attempts: u64 = plan.units.iter().map(|unit| u64::from(unit.attempt)).sum();
+        let mark = format!("{mark}/{}/{attempts}", plan.units.len());
         let why = verdict.failure.as_ref().map(|failure| failure.message.clone());
         teller.tell(true, "Failed", &mark, why.unwrap_or_else(|| format!("{} failed", parent.name)));
     }

@@ -246,3 +246,16 @@ fn each_success_after_new_nodes_is_told() {
     stage.succeed("n1");
     assert_eq!((stage.state(), stage.events("Succeed")), ("Succeed", 2));
 }
+
+#[test]
+fn each_failure_after_new_nodes_is_told() {
+    let rollout = json!({"newNodePolicy": "Run", "failurePolicy": {"type": "Continue"}});
+    let mut stage = Stage::daemon(daemon(rollout), ["n0"]);
+    stage.settle();
+    stage.fail("n0");
+    stage.add_node("n1");
+    stage.settle();
+    assert_eq!((stage.state(), stage.events("Failed")), ("Running", 1));
+    stage.succeed("n1");
+    assert_eq!((stage.state(), stage.events("Failed")), ("Failed", 2));
+}
