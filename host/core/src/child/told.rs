@@ -3,6 +3,7 @@
 
 use crate::child::canonical::digest;
 use crate::child::changes::changed_units;
+use crate::child::closing::FLOW_TIMEOUT;
 use crate::child::parent::{API_VERSION, Parent, ParentKind};
 use crate::child::plan::{ChildChange, Memory, ParentPlan};
 use crate::child::unit::{Unit, UnitState};
@@ -159,8 +160,11 @@ fn tell_object(teller: &mut Teller<'_>, memory: &Memory, plan: &ParentPlan) {
     {
         teller.tell(true, "InvalidSpec", &mark, message);
     }
-    let timed_out = |units: &[Unit]| units.iter().any(|unit| unit.reason == "FlowTimeout");
-    if timed_out(&plan.units) && !timed_out(&memory.units) {
+    // Of a timeout before a retry by name, units may still be there.
+    let is_new = |(old, unit): (Option<&Unit>, &Unit)| {
+        unit.reason == FLOW_TIMEOUT && old.is_none_or(|old| old.reason != FLOW_TIMEOUT)
+    };
+    if changed_units(&memory.units, &plan.units).any(is_new) {
         teller.tell(true, "Timeout", &mark, "the limit of spec.timeoutSeconds is over".to_owned());
     }
     let since = || plan.header.suspended_since.map(|time| time.to_string()).unwrap_or_default();

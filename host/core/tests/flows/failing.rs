@@ -352,3 +352,19 @@ fn the_limit_of_an_attempt_is_the_smaller_one() {
         assert_eq!(stage.object_of("a")["spec"]["activeDeadlineSeconds"], deadline);
     }
 }
+
+#[test]
+fn each_timeout_is_told_also_of_a_flow_that_had_failed() {
+    let mut stage = timed();
+    stage.settle();
+    stage.fail("d");
+    assert_eq!((stage.state(), stage.events("Timeout")), ("Failed", 0));
+    stage.pass(60);
+    assert_eq!(stage.events("Timeout"), 1);
+    stage.fail("a");
+    stage.succeed("z");
+    stage.retry("1/a");
+    assert_eq!((stage.state_of("a"), stage.end_of("b").as_str()), (UnitState::Pending, "Failed/FlowTimeout"));
+    stage.pass(60);
+    assert_eq!((stage.end_of("a").as_str(), stage.events("Timeout")), ("Failed/FlowTimeout", 2));
+}
