@@ -89,6 +89,9 @@ pub struct Unit {
     /// The UID of the node.
     #[serde(rename = "nodeUID", skip_serializing_if = "String::is_empty")]
     pub node_uid: String,
+    /// Since when its next attempt waits for the node to be Ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_ready_since: Option<String>,
     /// UID and generation of the JobTemplate that its newest child was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub template: String,

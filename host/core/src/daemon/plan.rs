@@ -8,13 +8,13 @@ use k8s_openapi::jiff::Timestamp;
 use crate::child::build::{Cause, JobParts, NodeJobs};
 use crate::child::closing::{complete, new_retry, plan_invalid, retry_command, retry_now, settle};
 use crate::child::course::{Children, RetryRules, follow, is_first, start};
-use crate::child::fields::at;
+use crate::child::fields::{at, shown};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
 use crate::child::node::NodeView;
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
-use crate::child::unit::{CountsByState, Unit, UnitState};
+use crate::child::unit::{CountsByState, MESSAGE_BYTES, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
 use crate::daemon::spec::{DaemonSpec, Taints};
 use crate::job::time::{after_seconds, read_time, write_time};
@@ -203,10 +203,17 @@ impl Round<'_> {
             // A child that failed is decided, though its pods are still to be listed.
             let is_open = !unit.state.is_terminal() && plan.reads.len() == reads;
             if is_open && node.is_none_or(|node| node.uid != unit.node_uid) {
+                unit.not_ready_since = None;
                 unit.set(UnitState::Omitted, "NodeGone", "the node is gone, or another one has its name");
                 return false;
             }
-            if ready && unit.state != UnitState::Retrying {
+            let retries = unit.state == UnitState::Retrying;
+            if ready && retries && node.is_some_and(|node| node.not_ready) {
+                self.await_retry(unit, plan);
+            } else {
+                end_wait(unit);
+            }
+            if ready && !retries {
                 self.await_node(unit, plan);
             }
             ready && !unit.state.is_terminal()
@@ -244,7 +251,7 @@ impl Round<'_> {
                 );
                 continue;
             }
-            let waits = unit.reason == NOT_READY || !may_start;
+            let waits = unit.reason == NOT_READY || unit.not_ready_since.is_some() || !may_start;
             if waits || !has_slot && used >= slots {
                 continue;
             }
@@ -276,7 +283,8 @@ impl Round<'_> {
             }
             return;
         }
-        if self.spec.skip_not_ready {
+        // What had an attempt is not left out.
+        if self.spec.skip_not_ready && unit.attempt == unit.counted_from {
             return unit.set(UnitState::Omitted, NOT_READY, "the node is not Ready, and notReadyPolicy is Skip");
         }
         let since = read_time(unit.start_time.as_deref()).filter(|_| unit.reason == NOT_READY).unwrap_or(self.now);
@@ -291,6 +299,25 @@ impl Round<'_> {
                 plan.wake_at(due);
             }
         }
+    }
+
+    /// A further attempt waits until the node is Ready, whatever the policy: it keeps its slot, and what it says of the failure.
+    fn await_retry(&self, unit: &mut Unit, plan: &mut ParentPlan) {
+        let since = read_time(unit.not_ready_since.as_deref());
+        if since.is_none() {
+            unit.message = shown(&before(AWAITS_READY, &unit.message), MESSAGE_BYTES);
+        }
+        let since = since.unwrap_or(self.now);
+        unit.not_ready_since = Some(write_time(since));
+        let Some(seconds) = self.spec.node_timeout else { return };
+        let due = after_seconds(since, seconds);
+        if due > self.now {
+            return plan.wake_at(due);
+        }
+        end_wait(unit);
+        let message = before(&format!("the node was not Ready for {seconds} s"), &unit.message);
+        unit.set(UnitState::Failed, NOT_READY, &message);
+        unit.completion_time = Some(write_time(self.now));
     }
 
     /// What the Jobs of all nodes are built from.
@@ -315,6 +342,24 @@ impl Round<'_> {
 pub const CREATES: usize = 256;
 /// The reason of a node that is waited for or left out.
 const NOT_READY: &str = "NodeNotReady";
+
+/// What is said of a further attempt that waits for its node, before what its unit said.
+const AWAITS_READY: &str = "the node is not Ready; the next attempt starts once it is";
+const GAP: &str = "; before: ";
+
+fn before(news: &str, said: &str) -> String {
+    if said.is_empty() { news.to_owned() } else { format!("{news}{GAP}{said}") }
+}
+
+/// A further attempt waits for its node no more: it starts, or never will.
+fn end_wait(unit: &mut Unit) {
+    if unit.not_ready_since.take().is_none() {
+        return;
+    }
+    if let Some(said) = unit.message.strip_prefix(AWAITS_READY) {
+        unit.message = said.strip_prefix(GAP).unwrap_or_default().to_owned();
+    }
+}
 
 /// The reason of a node that has no run because others failed.
 const TOO_MANY_FAILURES: &str = "TooManyFailures";

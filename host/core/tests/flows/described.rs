@@ -75,6 +75,7 @@ fn unit(kind: ParentKind, index: usize) -> Unit {
         unjudged: true,
         passed_over: true,
         node_uid: of("n", !is_step),
+        not_ready_since: (!is_step).then(|| "2026-01-01T00:00:00Z".to_owned()),
         template: of("t/1", is_step),
     }
 }

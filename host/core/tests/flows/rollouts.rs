@@ -1,6 +1,7 @@
 //! How fast a DaemonJob goes on, and what failures mean for it: A31, A36 to A38.
 
 use oarlock_core::child::build::Cause;
+use oarlock_core::child::pods::PodReport;
 use oarlock_core::child::refused::Refused;
 use oarlock_core::child::unit::UnitState;
 use serde_json::{Value, json};
@@ -249,4 +250,78 @@ fn an_edit_that_tolerates_the_failures_gives_the_omitted_nodes_their_run() {
         stage.settle();
         assert_eq!((stage.state(), stage.created.len()), ("Running", 2), "{field}");
     }
+}
+
+#[test]
+fn a_retry_waits_until_its_node_is_ready_and_keeps_its_slot() {
+    for policy in ["Wait", "Skip"] {
+        let retried = json!({"limit": 1, "backoffSeconds": 10});
+        let mut stage = of(json!({"concurrency": 1, "notReadyPolicy": policy, "retryPolicy": retried}), 2);
+        stage.settle();
+        stage.fail("n0000");
+        stage.set_ready("n0000", false);
+        stage.pass(10);
+        stage.restart();
+        stage.pass(3_600);
+        assert_eq!((stage.end_of("n0000").as_str(), stage.created.len()), ("Retrying/BackoffLimitExceeded", 1));
+        let said = stage.unit("n0000").message.clone();
+        assert!(said.starts_with("the node is not Ready; the next attempt starts once it is"), "{said}");
+        stage.set_ready("n0000", true);
+        stage.settle();
+        assert_eq!((stage.names(), stage.unit("n0000").message.as_str()), (vec!["d-n0000", "d-n0000-r1"], ""));
+        stage.succeed("n0000");
+        assert_eq!(stage.started().last(), Some(&"n0001"), "{policy}");
+    }
+}
+
+#[test]
+fn a_retry_whose_node_is_not_ready_in_time_fails_and_frees_its_slot() {
+    let retried = json!({"limit": 1, "backoffSeconds": 10});
+    let policy = json!({"type": "Continue"});
+    let mut stage =
+        of(json!({"concurrency": 1, "nodeTimeoutSeconds": 60, "retryPolicy": retried, "failurePolicy": policy}), 2);
+    stage.settle();
+    stage.fail("n0000");
+    stage.set_ready("n0000", false);
+    stage.pass(10);
+    stage.pass(59);
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.state_of("n0000"), stage.created.len()), (UnitState::Retrying, 1));
+    stage.wake();
+    assert_eq!((stage.end_of("n0000").as_str(), stage.started().last()), ("Failed/NodeNotReady", Some(&"n0001")));
+    assert!(stage.unit("n0000").message.starts_with("the node was not Ready for 60 s"));
+}
+
+#[test]
+fn a_retry_that_waits_for_its_node_is_given_up_with_the_failure_that_it_had() {
+    let mut stage = of(json!({"retryPolicy": {"limit": 1, "infraLimit": 0, "backoffSeconds": 10}}), 2);
+    stage.settle();
+    let report = PodReport { message: "exit code 3".to_owned(), is_infrastructure: false };
+    stage.pods.insert("d-n0000".to_owned(), report);
+    stage.fail("n0000");
+    let said = stage.unit("n0000").message.clone();
+    stage.set_ready("n0000", false);
+    stage.pass(10);
+    assert!(stage.unit("n0000").message.ends_with("; before: exit code 3"), "{}", stage.unit("n0000").message);
+    stage.evict("n0001");
+    assert_eq!((stage.end_of("n0000").as_str(), &stage.unit("n0000").message), ("Failed/BackoffLimitExceeded", &said));
+    assert!(stage.unit("n0000").not_ready_since.is_none());
+}
+
+#[test]
+fn a_node_whose_retry_was_refused_is_waited_for_and_not_left_out() {
+    let retried = json!({"limit": 1, "backoffSeconds": 10});
+    let mut stage = of(json!({"notReadyPolicy": "Skip", "retryPolicy": retried}), 1);
+    stage.settle();
+    stage.fail("n0000");
+    stage.now = stage.plan().due.unwrap();
+    let revision = stage.plan().creates[0].revision.clone();
+    let refused = Refused::again(None, Cause::new("Rejected", "no"), (revision, false), stage.now);
+    stage.memory.refused.insert("n0000".to_owned(), refused);
+    stage.settle();
+    assert_eq!(stage.end_of("n0000"), "Blocked/Rejected");
+    stage.set_ready("n0000", false);
+    stage.settle();
+    assert_eq!((stage.end_of("n0000").as_str(), stage.created.len()), ("Waiting/NodeNotReady", 1));
 }
