@@ -8,12 +8,12 @@ use k8s_openapi::jiff::Timestamp;
 use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::course::{Children, RetryRules, follow, stop};
-use crate::child::fields::{at, shown};
+use crate::child::fields::{at, shown, text};
 use crate::child::header::Header;
 use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
 use crate::child::plan::{ChildChange, Observation, ParentPlan};
-use crate::child::settings::{Cleanup, FailurePolicyType, KeptJobs, failure_policy, retry_by_hand};
+use crate::child::settings::{Cleanup, FailurePolicyType, KeptJobs, cleanup, failure_policy, retry_by_hand};
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::{Findings, TERMINATING, conclude};
 use crate::child::view::{ChildKind, ChildView};
@@ -138,7 +138,19 @@ pub fn plan_invalid(
     let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
     complete(&mut plan, now);
+    let cleanup = cleanup_of_refused(parent, &plan.units);
+    settle(parent, &children, cleanup, &mut plan, now);
     plan
+}
+
+/// What a refused spec says of the clean-up, as far as that can be read. The object itself goes only where nothing of it could
+/// go on once the spec is mended.
+fn cleanup_of_refused(parent: &Parent, units: &[Unit]) -> Cleanup {
+    let asked = cleanup(&parent.spec).unwrap_or_default();
+    let has_ended = |unit: &Unit| unit.state.is_terminal() && !unit.unjudged;
+    let runs_new = text(&parent.spec, "/rollout/newNodePolicy") == Some("Run");
+    let is_over = !runs_new && !units.is_empty() && units.iter().all(has_ended);
+    Cleanup { ttl: asked.ttl.filter(|_| is_over), ..asked }
 }
 
 /// Notes when nothing was active any more, and takes it back once something is. A deletion changes nothing of it.
@@ -209,7 +221,7 @@ fn settle_child(unit: &Unit, child: &Arc<ChildView>, kept: KeptJobs) -> Option<C
     }
     match kept {
         // What it says may still be asked for by the next attempt.
-        _ if unit.state == UnitState::Retrying => None,
+        _ if unit.state == UnitState::Retrying || unit.unjudged && child.kind == ChildKind::Operation => None,
         KeptJobs::DeleteAll => Some(ChildChange::Delete(child.clone())),
         KeptJobs::DeleteSucceeded if unit.state == UnitState::Succeed => Some(ChildChange::Delete(child.clone())),
         _ => child.withheld_ttl.map(|ttl| ChildChange::SetTtl(child.clone(), ttl)),

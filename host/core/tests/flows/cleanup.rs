@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::stage::Stage;
-use crate::stage::make::{daemon, flow, step, with};
+use crate::stage::make::{daemon, flow, job, step, with};
 
 fn ended(cleanup: serde_json::Value) -> Stage {
     let steps = [step("a", &[], json!({})), step("b", &["a"], json!({}))];
@@ -63,4 +63,75 @@ fn a_daemon_job_is_cleaned_up_alike() {
     stage.settle();
     stage.succeed("n1");
     assert!(stage.objects.is_empty() && stage.is_gone);
+}
+
+/// A flow of two steps that run, and whose spec is refused from then on.
+fn refused(cleanup: serde_json::Value) -> Stage {
+    let brief = json!({"jobTemplate": with(job(), json!({"ttlSecondsAfterFinished": 30}))});
+    let steps = [step("a", &[], brief.clone()), step("b", &[], brief)];
+    let mut stage = Stage::flow(flow(steps, json!({"cleanup": cleanup})));
+    stage.settle();
+    stage.edit("/flows/1/dependencies", json!(["b"]));
+    stage.settle();
+    stage
+}
+
+#[test]
+fn times_to_live_begin_also_while_the_spec_is_refused() {
+    let mut stage = refused(json!({}));
+    stage.edit("/cleanup", json!({"jobs": "x"}));
+    assert_eq!(stage.condition("Valid"), "False/Cycle");
+    let object = stage.objects.get_mut("f-a").unwrap();
+    object["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+    stage.show("f-a");
+    stage.succeed("a");
+    stage.fail("b");
+    let own = |word| stage.changed.iter().filter(move |(changed, _)| *changed == word).count();
+    assert_eq!((own("adopt"), own("ttl"), own("delete")), (1, 2, 0));
+    assert_eq!(stage.object_of("b")["spec"]["ttlSecondsAfterFinished"], 30);
+}
+
+#[test]
+fn jobs_are_deleted_as_asked_for_also_while_the_spec_is_refused() {
+    for (jobs, left) in [("Keep", vec!["f-a", "f-b"]), ("DeleteSucceeded", vec!["f-b"]), ("DeleteAll", vec![])] {
+        let mut stage = refused(json!({"jobs": jobs}));
+        stage.succeed("a");
+        stage.fail("b");
+        assert_eq!(stage.objects.keys().map(String::as_str).collect::<Vec<_>>(), left, "{jobs}");
+    }
+}
+
+#[test]
+fn an_object_whose_spec_is_refused_is_deleted_only_where_nothing_of_it_could_go_on() {
+    let mut stage = refused(json!({"ttlSeconds": 100}));
+    stage.succeed("a");
+    stage.fail("b");
+    stage.pass(200);
+    assert!(!stage.is_gone, "another attempt of b may follow once the spec is mended");
+    let mut stage = refused(json!({"ttlSeconds": 100}));
+    stage.succeed("a");
+    stage.succeed("b");
+    stage.pass(99);
+    assert!(!stage.is_gone);
+    stage.wake();
+    assert!(stage.is_gone);
+    let mut stage = Stage::flow(flow([step("a", &["a"], json!({}))], json!({"cleanup": {"ttlSeconds": 0}})));
+    stage.settle();
+    stage.pass(100);
+    assert!(!stage.is_gone, "it never ran");
+}
+
+#[test]
+fn an_operation_that_failed_while_the_spec_is_refused_stays_for_its_next_attempt() {
+    let operation = json!({"action": "reboot", "targets": [{"name": "x"}, {"name": "y"}]});
+    let steps = [json!({"name": "a", "operation": operation, "retryPolicy": {"limit": 1}})];
+    let mut stage = Stage::flow(flow(steps, json!({"cleanup": {"jobs": "DeleteAll"}})));
+    stage.settle();
+    stage.edit("/flows/0/dependencies", json!(["a"]));
+    stage.fail("a");
+    assert_eq!((stage.condition("Valid").as_str(), stage.objects.len()), ("False/Cycle", 1));
+    stage.edit("/flows/0/dependencies", json!([]));
+    stage.settle();
+    stage.wake();
+    assert_eq!(stage.names(), ["f-a", "f-a-r1"]);
 }
