@@ -23,6 +23,8 @@ pub const ATTEMPT: &str = "oarlock.dev/attempt";
 pub const STEP: &str = "oarlock.dev/step";
 /// Annotation: the node's name.
 pub const NODE: &str = "oarlock.dev/node";
+/// Annotation: UID and generation of the JobTemplate that the child was built from, `<uid>/<generation>`.
+pub const TEMPLATE: &str = "oarlock.dev/template";
 /// Annotation: the digest of what the child was built from.
 pub const REVISION: &str = "oarlock.dev/revision";
 /// Labels and annotations of this prefix are the host's.
@@ -42,8 +44,8 @@ pub const WITHHELD: i64 = i32::MAX as i64;
 pub struct JobParts<'a> {
     /// The JobSpec.
     pub base: &'a Value,
-    /// The JobTemplate that it is from.
-    pub template: Option<&'a str>,
+    /// The JobTemplate that it is from: its name, and its version.
+    pub template: Option<(&'a str, &'a str)>,
     /// `overrides`.
     pub overrides: Option<&'a Value>,
     /// Shared volumes of the flow.
@@ -97,11 +99,13 @@ pub fn build_job(parent: &Parent, parts: JobParts<'_>) -> Result<Built, Cause> {
     draft_job(parent, parts).map(|draft| draft.finish(parent, false))
 }
 
-/// Everything of a child that its revision is the digest of.
+/// Everything of a child that its revision is the digest of, and the version of the JobTemplate: an edit that is taken back
+/// makes another version, and no other revision.
 struct Draft {
     metadata: Value,
     spec: Value,
     ttl: Option<Value>,
+    version: Option<String>,
 }
 
 fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
@@ -126,11 +130,12 @@ fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
     }
     let ttl = withheld(fields, JOB_TTL);
     let mut metadata = metadata(&parts.globals);
-    if let Some(template) = parts.template {
+    if let Some((template, _)) = parts.template {
         let value = format!("{}.{template}", parent.namespace);
         object_at(&mut metadata, &["annotations"]).insert(BY_TEMPLATE.to_owned(), value.into());
     }
-    Ok(Draft { metadata, spec, ttl })
+    let version = parts.template.map(|(_, version)| version.to_owned());
+    Ok(Draft { metadata, spec, ttl, version })
 }
 
 /// Jobs that differ in nothing but their node: built once.
@@ -174,7 +179,12 @@ pub fn build_operation(parent: &Parent, operation: &Value, globals: &Globals<'_>
     let fields = object_at(&mut spec, &[]);
     let is_absent = fields.get(OPERATION_TTL).is_none_or(Value::is_null);
     let own = withheld(fields, OPERATION_TTL);
-    let draft = |spec: &Value, ttl: Option<Value>| Draft { metadata: metadata(globals), spec: spec.clone(), ttl };
+    let draft = |spec: &Value, ttl: Option<Value>| Draft {
+        metadata: metadata(globals),
+        spec: spec.clone(),
+        ttl,
+        version: None,
+    };
     // What a retry leaves out makes it no other revision.
     let revision = draft(&spec, own.clone()).revision();
     let ttl = own.or_else(|| is_absent.then(|| DEFAULT_TTL.into()));
@@ -231,10 +241,13 @@ impl Draft {
     /// Adds what makes it no other revision.
     fn finish(self, parent: &Parent, operation: bool) -> Built {
         let revision = self.revision();
-        let Self { mut metadata, spec, ttl } = self;
+        let Self { mut metadata, spec, ttl, version } = self;
         let labels = object_at(&mut metadata, &["labels"]);
         for (key, value) in parent.labels.iter().filter(|(key, _)| key.starts_with(QUEUE_LABELS)) {
             labels.entry(key.clone()).or_insert_with(|| value.as_str().into());
+        }
+        if let Some(version) = version {
+            object_at(&mut metadata, &["annotations"]).insert(TEMPLATE.to_owned(), version.into());
         }
         if let Some(ttl) = ttl {
             let text = ttl.as_i64().map_or_else(|| ttl.to_string(), |seconds| seconds.to_string());

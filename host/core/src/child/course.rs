@@ -10,7 +10,7 @@ use crate::child::name::child_name;
 use crate::child::parent::Parent;
 use crate::child::plan::{ChildChange, Create, Memory, ParentPlan};
 use crate::child::progress::Ended;
-use crate::child::unit::{Unit, UnitState};
+use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::view::{ChildKind, ChildView};
 use crate::job::policy::Retry;
 use crate::job::time::{after, after_seconds, read_time, write_time};
@@ -181,6 +181,8 @@ fn take(unit: &mut Unit, child: &ChildView) {
         unit.attempt = child.attempt;
         unit.completion_time = None;
         unit.start_time = child.created.map(write_time);
+        (*child.template).clone_into(&mut unit.template);
+        unit.judged_by = JudgedBy::default();
         // It was built a moment ago; whoever compares it with a later spec sets this.
         unit.outdated = false;
     }
@@ -331,6 +333,7 @@ pub fn start(
         unit.attempt = unit.attempt.saturating_add(1);
         unit.job.clear();
         unit.job_uid.clear();
+        unit.template.clear();
     }
     let built = match built {
         Ok(built) => built,

@@ -95,7 +95,23 @@ pub struct Unit {
     /// UID and generation of the JobTemplate that its newest child was built from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub template: String,
+    /// What `outdated` was judged by; not stored.
+    #[serde(skip)]
+    pub judged_by: JudgedBy,
 }
+
+/// The version of the JobTemplate that a child was compared with last; `None` since it was taken or read. It spares the next
+/// comparison and says nothing of the unit, so it makes no unit differ.
+#[derive(Clone, Debug, Default)]
+pub struct JudgedBy(pub Option<Box<str>>);
+
+impl PartialEq for JudgedBy {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for JudgedBy {}
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(number: &u32) -> bool {

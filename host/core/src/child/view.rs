@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, OWNER_UID, REVISION, STEP, TTL, WITHHELD};
+use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, OWNER_UID, REVISION, STEP, TEMPLATE, TTL, WITHHELD};
 use crate::child::fields::{at, flag, list, number, text};
 use crate::child::parent::API_VERSION;
 use crate::child::progress::{ChildProgress, of_job, of_operation};
@@ -53,6 +53,8 @@ pub struct ChildView {
     pub attempt: u32,
     /// The digest of what it was built from.
     pub revision: String,
+    /// Its annotation [`TEMPLATE`]; empty where there is none.
+    pub template: Box<str>,
     /// Its annotation [`BY_TEMPLATE`].
     pub by_template: Option<String>,
     /// The time to live that was withheld, and is not set yet.
@@ -125,6 +127,7 @@ impl ChildView {
             unit: if is_of_node { annotation(NODE) } else { annotation(STEP).or_else(|| annotation(NODE)) },
             attempt: label(ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
             revision: annotation(REVISION).filter(|revision| is_revision(revision)).unwrap_or_default(),
+            template: annotation(TEMPLATE).filter(|version| is_version(version)).unwrap_or_default().into(),
             by_template: annotation(BY_TEMPLATE),
             withheld_ttl: withheld,
             created: read_time(text(object, "/metadata/creationTimestamp")),
@@ -141,4 +144,11 @@ impl ChildView {
 /// Anybody may write the annotation: one that no builder wrote does not get into a status.
 fn is_revision(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The same of the annotation with the version of a JobTemplate.
+fn is_version(text: &str) -> bool {
+    let (uid, generation) = text.rsplit_once('/').unwrap_or_default();
+    let is_of_uid = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=63).contains(&uid.len()) && uid.bytes().all(is_of_uid) && generation.parse::<i64>().is_ok()
 }

@@ -17,7 +17,7 @@ use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
-use crate::child::unit::{Unit, UnitState};
+use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
 use crate::flow::spec::{FlowSpec, Step, When, Work};
 
@@ -158,23 +158,23 @@ impl Round<'_> {
 
     /// Whether a child was built from something else than what stands there now.
     fn note_outdated(&self, unit: &mut Unit, step: &Step<'_>) {
-        let version = self.template_version(step);
-        let is_edited = self.observed.memory.header.observed_generation != Some(self.observed.parent.generation);
-        if unit.has_child() && (is_edited || unit.template != version) && !unit.revision.is_empty() {
-            unit.outdated = self.build(step, unit).is_ok_and(|built| built.revision != unit.revision);
-        }
         if !unit.has_child() {
             unit.outdated = false;
+            return;
         }
-        unit.template = version;
+        let version = self.template_version(step);
+        let is_edited = self.observed.memory.header.observed_generation != Some(self.observed.parent.generation);
+        let is_judged = unit.judged_by.0.as_deref().unwrap_or(&unit.template) == version;
+        if (is_edited || !is_judged) && !unit.revision.is_empty() {
+            unit.outdated = self.build(step, unit).is_ok_and(|built| built.revision != unit.revision);
+        }
+        unit.judged_by = JudgedBy(Some(version.into()));
     }
 
-    fn template_version(&self, step: &Step<'_>) -> String {
+    fn template_version(&self, step: &Step<'_>) -> &str {
         match step.work {
-            Work::Template(name, _) => {
-                self.observed.templates.get(name).map(|template| template.version.clone()).unwrap_or_default()
-            }
-            _ => String::new(),
+            Work::Template(name, _) => self.observed.templates.get(name).map_or("", |template| &template.version),
+            _ => "",
         }
     }
 
@@ -370,7 +370,7 @@ impl Round<'_> {
                 if !has_containers(&template.job) {
                     return Err(Cause::new("Rejected", format!("JobTemplate {name:?} has no container")));
                 }
-                build_job(parent, parts(&template.job, Some(name), overrides))
+                build_job(parent, parts(&template.job, Some((name, &template.version)), overrides))
             }
         }
     }

@@ -8,7 +8,7 @@ use oarlock_api::{Condition, FLOW_API_VERSION, FLOW_CRDS};
 use oarlock_core::child::header::Header;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::status::{StatusInput, report};
-use oarlock_core::child::unit::{CountsByState, Unit, UnitState};
+use oarlock_core::child::unit::{CountsByState, JudgedBy, Unit, UnitState};
 use oarlock_core::child::verdict::ParentVerdict;
 use oarlock_core::child::view::{ChildKind, ChildView};
 use oarlock_core::flow::template;
@@ -77,6 +77,7 @@ fn unit(kind: ParentKind, index: usize) -> Unit {
         node_uid: of("n", !is_step),
         not_ready_since: (!is_step).then(|| "2026-01-01T00:00:00Z".to_owned()),
         template: of("t/1", is_step),
+        judged_by: JudgedBy::default(),
     }
 }
 

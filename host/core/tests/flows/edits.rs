@@ -130,3 +130,37 @@ fn a_new_limit_of_the_flow_counts_at_once() {
     stage.settle();
     assert_eq!(stage.end_of("a"), "Failed/FlowTimeout");
 }
+
+#[test]
+fn a_unit_names_the_template_that_its_child_was_built_from_whatever_becomes_of_that() {
+    let by_template = json!({"name": "a", "jobTemplateRef": "t", "retryPolicy": {"limit": 1}});
+    let mut stage = Stage::flow(flow([by_template, step("b", &["a"], json!({}))], json!({})));
+    stage.add_template("t", "u/1", job());
+    let plan = stage.plan();
+    stage.add_template("t", "u/2", json!({"template": {"spec": {"containers": [{"name": "c", "image": "new"}]}}}));
+    stage.carry_out(&plan, None);
+    stage.settle();
+    let shown = |stage: &Stage| (stage.unit("a").template.clone(), stage.unit("a").outdated);
+    assert_eq!(shown(&stage), ("u/1".to_owned(), true), "it was created before the edit");
+    stage.restart();
+    stage.settle();
+    assert_eq!(shown(&stage), ("u/1".to_owned(), true));
+    stage.add_template("t", "u/3", job());
+    stage.settle();
+    assert_eq!(shown(&stage), ("u/1".to_owned(), false), "the edit was taken back");
+    stage.fail("a");
+    stage.wake();
+    assert_eq!((shown(&stage), stage.unit("a").attempt), (("u/3".to_owned(), false), 1));
+}
+
+#[test]
+fn a_version_of_a_template_that_no_builder_wrote_is_not_shown() {
+    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplateRef": "t"})], json!({})));
+    stage.add_template("t", "u/1", job());
+    let plan = stage.plan();
+    stage.carry_out(&plan, None);
+    stage.objects.get_mut("f-a").unwrap()["metadata"]["annotations"]["oarlock.dev/template"] = "x y/1".into();
+    stage.show("f-a");
+    stage.settle();
+    assert_eq!((stage.unit("a").template.as_str(), stage.unit("a").outdated), ("", false));
+}
