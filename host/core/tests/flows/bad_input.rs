@@ -167,3 +167,21 @@ fn ten_megabytes_of_an_error_are_cut() {
     stage.fail("a");
     assert!(stage.unit("a").message.len() <= 256 && !stage.unit("a").message.contains('\u{1b}'));
 }
+
+#[test]
+fn a_hundred_dependencies_are_accepted_however_often_they_are_named_and_one_more_is_not() {
+    let names: Vec<String> = (0..101).map(|index| format!("s{index}")).collect();
+    let of = |count: usize| {
+        let needed: Vec<&str> = names
+            .iter()
+            .chain(&names)
+            .map(String::as_str)
+            .filter(|name| names[..count].iter().any(|one| one == name))
+            .collect();
+        let roots = names.iter().map(|name| step(name, &[], json!({})));
+        let mut stage = Stage::flow(flow(roots.chain([step("last", &needed, json!({}))]), json!({})));
+        stage.settle();
+        stage.condition("Valid")
+    };
+    assert_eq!((of(100).as_str(), of(101).as_str()), ("True/Accepted", "False/InvalidValue"));
+}
