@@ -171,3 +171,27 @@ fn nothing_progresses_while_an_attempt_is_held() {
     stage.pass(60);
     assert_eq!(stage.created.len(), 1);
 }
+
+#[test]
+fn a_finished_object_keeps_its_completion_time_while_it_is_being_deleted() {
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({})));
+    stage.settle();
+    stage.succeed("a");
+    let end = stage.parent.status["completionTime"].clone();
+    stage.parent.terminating = true;
+    stage.pass(60);
+    stage.vanish("f-a");
+    stage.restart();
+    stage.pass(60);
+    assert_eq!((stage.state(), &stage.parent.status["completionTime"]), ("Terminating", &end));
+    assert!(end.is_string());
+}
+
+#[test]
+fn what_to_do_with_a_paused_daemon_job_names_its_namespace() {
+    let rollout = json!({"concurrency": 1, "failurePolicy": {"type": "Pause"}});
+    let mut stage = Stage::daemon(crate::stage::make::daemon(rollout), ["n0", "n1"]);
+    stage.settle();
+    stage.fail("n0");
+    assert!(stage.message("Paused").contains("oarlock retry dj/d -n ns"), "{}", stage.message("Paused"));
+}
