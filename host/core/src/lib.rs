@@ -115,6 +115,7 @@ pub mod child {
     pub mod globals;
     pub mod header;
     pub mod imported;
+    pub mod lost;
     pub mod merge;
     pub mod name;
     pub mod node;

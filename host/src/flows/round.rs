@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::build::Cause;
-use oarlock_core::child::header::{Header, stored_units};
+use oarlock_core::child::header::Header;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{ChildChange, Create, Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
 use oarlock_core::child::refused::Refused;
-use oarlock_core::child::status::{Reported, StatusInput, report, units_of_records};
+use oarlock_core::child::status::{Reported, StatusInput, report};
 use oarlock_core::child::told::{cleaned_up, told};
 use oarlock_core::child::unit::Unit;
 use oarlock_core::cluster::writes::Stopped;
@@ -107,15 +107,13 @@ impl Round<'_> {
         if memory.uid == parent.uid {
             return Ok(());
         }
-        let header = Header::read(&parent.status);
-        let units = if header.is_truncated {
+        let records = if Header::read(&parent.status).is_truncated {
             let records = self.term.flows.read_records(parent).await;
-            let records = records.map_err(|failed| RoundTrouble::new(failed.message))?;
-            units_of_records(&parent.status, &records)
+            records.map_err(|failed| RoundTrouble::new(failed.message))?
         } else {
-            stored_units(parent)
+            Vec::new()
         };
-        let stored = Memory { units: units.into(), header, ..Memory::default() };
+        let stored = Memory::recalled(parent, &records);
         *memory =
             FlowMemory { uid: parent.uid.clone(), plan: stored.clone(), reported: stored, ..FlowMemory::default() };
         Ok(())

@@ -1,16 +1,18 @@
 //! What a plan is made from, and what it asks for: shared by JobFlow and DaemonJob.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_api::RecordedUnits;
 use serde_json::Value;
 
-use crate::child::header::Header;
+use crate::child::header::{Header, stored_units};
 use crate::child::node::NodeView;
 use crate::child::parent::Parent;
 use crate::child::pods::PodReport;
 use crate::child::refused::Refused;
+use crate::child::status::units_of_records;
 use crate::child::unit::Unit;
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::{ChildKind, ChildView};
@@ -50,6 +52,24 @@ pub struct Memory {
     pub refused: BTreeMap<String, Refused>,
     /// The pods of failed Jobs, by the Job's UID.
     pub pods: BTreeMap<String, PodReport>,
+}
+
+impl Memory {
+    /// What the stored status says, with `records` where its table is cut.
+    pub fn recalled(parent: &Parent, records: &[Value]) -> Self {
+        let mut header = Header::read(&parent.status);
+        if !header.is_truncated {
+            return Self { units: stored_units(parent).into(), header, ..Self::default() };
+        }
+        let RecordedUnits { mut units, is_complete } = units_of_records(&parent.status, records);
+        if !is_complete {
+            // The sample in the status tells of some.
+            let known: HashSet<String> = units.iter().map(|unit| unit.name.clone()).collect();
+            units.extend(stored_units(parent).into_iter().filter(|unit| !known.contains(&unit.name)));
+            header.has_lost = true;
+        }
+        Self { units: units.into(), header, ..Self::default() }
+    }
 }
 
 /// A child to create.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oarlock_api::{RECORD_UNITS, recorded_units};
+use oarlock_api::{RECORD_UNITS, RecordedUnits, recorded_units};
 use serde_json::{Map, Value, json};
 
 use crate::child::fields::{object, shown};
@@ -205,7 +205,7 @@ fn counters(value: &Value) -> Value {
 }
 
 /// The entries in JobRecords, as far as the stored status counts them.
-pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
+pub fn units_of_records(status: &Value, records: &[Value]) -> RecordedUnits<Unit> {
     recorded_units(status, records, |unit: &Unit| Some(unit.name.as_str()))
 }
 
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(records.len(), 20);
         records.push(json!({"shard": 20, "units": [r#"{"name": "of-before"}"#]}));
         records.reverse();
-        assert_eq!(units_of_records(&status, &records), units);
+        assert_eq!(units_of_records(&status, &records), RecordedUnits { units, is_complete: true });
         let listed = status["jobStatusList"].as_object().unwrap().len();
         assert_eq!(status["jobStatusListOmitted"], 5_000 - listed);
     }

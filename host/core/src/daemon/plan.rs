@@ -11,6 +11,7 @@ use crate::child::course::{Children, RetryRules, follow, is_first, start};
 use crate::child::fields::{at, shown};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
+use crate::child::lost::give_up_lost;
 use crate::child::node::NodeView;
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
@@ -51,6 +52,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let round = Round { observed, spec: &spec, children, now };
     let mut units = memory.units.to_vec();
     round.take_set(&mut units, &mut plan);
+    give_up_lost(parent, &round.children, (&mut units, &memory.units), &mut plan.header);
     import(parent, &round.children, &mut units, &mut plan.header);
     lift(parent, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {
@@ -74,7 +76,7 @@ impl Round<'_> {
     fn take_set(&self, units: &mut Vec<Unit>, plan: &mut ParentPlan) {
         let generation = self.observed.parent.generation;
         let is_new = plan.header.set_generation != Some(generation);
-        if !(is_new || self.spec.runs_new) || self.observed.parent.terminating {
+        if !(is_new || self.spec.runs_new || plan.header.has_lost) || self.observed.parent.terminating {
             return;
         }
         let eligible = self.eligible();

@@ -2,7 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -15,6 +15,7 @@ use crate::child::closing::{
 use crate::child::course::{Children, RetryRules, follow, is_first, start, stop};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
+use crate::child::lost::give_up_lost;
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
@@ -38,7 +39,13 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let spec = match FlowSpec::read(&parent.spec) {
         Ok(spec) => spec,
         Err(invalid) => {
-            let units = if memory.units.is_empty() { unchecked(&parent.spec) } else { memory.units.to_vec() };
+            let mut units = memory.units.to_vec();
+            if memory.header.has_lost || units.is_empty() {
+                let known: HashSet<&str> = memory.units.iter().map(|unit| unit.name.as_str()).collect();
+                units.extend(unchecked(&parent.spec).into_iter().filter(|unit| !known.contains(unit.name.as_str())));
+                let children = Children::of(parent, observed.children);
+                give_up_lost(parent, &children, (&mut units, &memory.units), &mut plan.header);
+            }
             return plan_invalid(observed, (units, plan), invalid, now);
         }
     };
@@ -51,6 +58,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     );
     let mut units = entries(&spec, &memory.units);
     let children = Children::of(parent, observed.children);
+    give_up_lost(parent, &children, (&mut units, &memory.units), &mut plan.header);
     import(parent, &children, &mut units, &mut plan.header);
     lift(parent, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::header::{Header, stored_units};
+use oarlock_core::child::header::Header;
 use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{Memory, Observation, ParentPlan, TemplateView};
 use oarlock_core::child::pods::PodReport;
-use oarlock_core::child::status::{SHARD, StatusInput, lines_of, report, units_of_records};
+use oarlock_core::child::status::{SHARD, StatusInput, lines_of, report};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::{Unit, UnitState};
 use oarlock_core::child::view::ChildView;
@@ -78,11 +78,7 @@ impl Stage {
         let parent = Parent::read(kind, object).unwrap();
         Self {
             now: START.parse().unwrap(),
-            memory: Memory {
-                units: stored_units(&parent).into(),
-                header: Header::read(&parent.status),
-                ..Memory::default()
-            },
+            memory: Memory::recalled(&parent, &[]),
             parent,
             children: Vec::new(),
             templates: HashMap::new(),
@@ -175,6 +171,11 @@ impl Stage {
         self.memory = self.remembered(plan);
     }
 
+    /// A JobRecord is deleted by hand.
+    pub(crate) fn lose_record(&mut self, shard: usize) {
+        self.shards[shard].clear();
+    }
+
     /// The numbers of entries of the JobRecords.
     pub(crate) fn records(&self) -> Vec<usize> {
         self.shards.iter().map(Vec::len).collect()
@@ -193,15 +194,10 @@ impl Stage {
 
     /// The driver dies, and another one begins with what is stored.
     pub(crate) fn restart(&mut self) {
-        let header = Header::read(&self.parent.status);
         let record = |(shard, lines): (usize, &Vec<String>)| json!({"shard": shard, "units": lines});
-        let records: Vec<Value> = self.shards.iter().enumerate().map(record).collect();
-        let units = if header.is_truncated {
-            units_of_records(&self.parent.status, &records)
-        } else {
-            stored_units(&self.parent)
-        };
-        self.memory = Memory { units: units.into(), header, ..Memory::default() };
+        let shards = self.shards.iter().enumerate().filter(|(_, lines)| !lines.is_empty());
+        let records: Vec<Value> = shards.map(record).collect();
+        self.memory = Memory::recalled(&self.parent, &records);
         self.children.retain(|child| !child.gone);
     }
 

@@ -2,10 +2,10 @@
 
 use oarlock_core::child::status::{StatusInput, report};
 use oarlock_core::child::unit::{Unit, UnitState};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::stage::Stage;
-use crate::stage::make::daemon;
+use crate::stage::make::{daemon, flow, step};
 
 fn thousand() -> Stage {
     let names: Vec<String> = (0..1_000).map(|index| format!("{}{index:04}", "n".repeat(56))).collect();
@@ -42,6 +42,61 @@ fn a_thousand_long_nodes_of_which_half_failed_have_a_bounded_status_and_four_rec
     assert_eq!(stage.memory.units, before);
     stage.settle();
     assert_eq!(stage.created.len(), 1_000);
+}
+
+/// Every child that has ended is gone: its time was over.
+fn expire_ended(stage: &mut Stage) {
+    let ended = |unit: &&Unit| unit.state.is_terminal() && !unit.job.is_empty();
+    let jobs: Vec<String> = stage.memory.units.iter().filter(ended).map(|unit| unit.job.clone()).collect();
+    jobs.iter().for_each(|job| stage.vanish(job));
+}
+
+fn lost(stage: &Stage) -> usize {
+    stage.memory.units.iter().filter(|unit| unit.reason == "RecordLost").count()
+}
+
+#[test]
+fn nodes_of_a_record_that_was_deleted_by_hand_are_not_run_again_but_by_a_retry() {
+    let mut stage = thousand();
+    expire_ended(&mut stage);
+    stage.lose_record(1);
+    stage.restart();
+    stage.settle();
+    assert_eq!((lost(&stage), stage.created.len(), stage.records()), (250, 1_000, vec![250; 4]));
+    let name = format!("{}0300", "n".repeat(56));
+    assert_eq!(
+        stage.unit(&name).message,
+        "its JobRecord is missing or unreadable, so what ran of it is unknown; check, then run: oarlock retry dj/d -n ns"
+    );
+    stage.restart();
+    // Nothing tells of the attempts that it had.
+    stage.attempts.remove(&(name.clone(), 0));
+    stage.retry(&format!("now/{name}"));
+    assert_eq!((lost(&stage), stage.created.len()), (249, 1_001));
+}
+
+#[test]
+fn steps_of_a_record_that_was_deleted_by_hand_are_not_run_again_whether_the_spec_is_refused_or_not() {
+    for refused in [false, true] {
+        let steps = (0..100).map(|index| step(&format!("s{index:02}"), &[], json!({})));
+        let mut stage = Stage::flow(flow(steps, json!({})));
+        stage.settle();
+        (0..98).for_each(|index| stage.end(&format!("s{index:02}"), true));
+        stage.settle();
+        expire_ended(&mut stage);
+        stage.lose_record(0);
+        if refused {
+            stage.edit("/failurePolicy", json!({"type": "unheard of"}));
+        }
+        stage.restart();
+        stage.settle();
+        stage.restart();
+        stage.edit("/failurePolicy", Value::Null);
+        stage.settle();
+        assert_eq!((stage.created.len(), lost(&stage)), (100, 98), "refused: {refused}");
+        // The sample in the status tells of those that run.
+        assert_eq!((stage.state_of("s98"), stage.state_of("s99")), (UnitState::Pending, UnitState::Pending));
+    }
 }
 
 #[test]
