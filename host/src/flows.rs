@@ -2,8 +2,11 @@
 
 mod memory;
 mod pace;
+mod reporting;
+mod requests;
 mod round;
 mod template;
+mod trouble;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -19,7 +22,8 @@ use tracing::Instrument;
 use crate::controller::RESYNC;
 use crate::flows::memory::FlowMemory;
 use crate::flows::pace::Together;
-use crate::flows::round::{NextRound, RoundTrouble};
+use crate::flows::round::NextRound;
+use crate::flows::trouble::RoundTrouble;
 use crate::metrics::Metrics;
 use crate::metrics::flows::ShownFlows;
 use crate::queue::Queue;

@@ -3,32 +3,27 @@
 //! A create needs no record before it: its name follows from the unit and the attempt, and an object of that name which
 //! carries the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
 
-use std::collections::HashMap;
-
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::build::Cause;
 use oarlock_core::child::header::Header;
 use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::{ChildChange, Create, Memory, Observation, ParentPlan};
+use oarlock_core::child::plan::{Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
-use oarlock_core::child::refused::Refused;
-use oarlock_core::child::status::{Reported, StatusInput, report};
-use oarlock_core::child::told::{cleaned_up, told};
-use oarlock_core::child::unit::Unit;
-use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::child::told::cleaned_up;
+use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
-use oarlock_kube::flows::{CreateError, FlowKey};
 use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::FlowMemory;
+use crate::flows::reporting::Written;
+use crate::flows::trouble::RoundTrouble;
 use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
 
 /// Creates of one round: a large DaemonJob takes several, so that its status goes on meanwhile.
 const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 /// Requests of one round in flight; the limiter of the port bounds those of all.
-const AT_ONCE: usize = 32;
+pub(super) const AT_ONCE: usize = 32;
 /// Lists of pods in one round.
 const READS: usize = 64;
 
@@ -38,38 +33,6 @@ pub(crate) enum NextRound {
     Gone,
     /// The next round is due after this time, if nothing happens before.
     After(Option<Duration>),
-}
-
-/// The reason why a round is made again.
-#[derive(Debug)]
-pub(crate) struct RoundTrouble {
-    pub(crate) message: String,
-    /// A newer view is about to come.
-    pub(crate) is_old_view: bool,
-    retry_after: Option<u32>,
-}
-
-impl RoundTrouble {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_old_view: false, retry_after: None }
-    }
-
-    /// The time that the API server asks for.
-    pub(crate) fn at_least(&self) -> Option<Duration> {
-        self.retry_after.map(|seconds| Duration::from_secs(seconds.into()))
-    }
-
-    pub(crate) fn of(what: &str, stopped: &Stopped) -> Self {
-        let (message, retry_after) = match stopped {
-            Stopped::Refused { message } | Stopped::Unknown { message } => (message.clone(), None),
-            Stopped::Blocked { message, retry_after } => (message.clone(), *retry_after),
-            Stopped::Throttled { retry_after } => ("the API server is too busy".to_owned(), *retry_after),
-            Stopped::Conflict => ("the view is out of date".to_owned(), None),
-            other => (format!("{other:?}"), None),
-        };
-        let message = format!("failed to {what}: {message}");
-        Self { message, is_old_view: *stopped == Stopped::Conflict, retry_after }
-    }
 }
 
 /// Runs one round.
@@ -89,15 +52,15 @@ pub(crate) async fn run(term: &FlowTerm, key: &FlowKey, memory: &mut FlowMemory)
     round.carry_out(plan, memory).await
 }
 
-struct Round<'a> {
-    term: &'a FlowTerm,
-    metrics: &'a KindMetrics,
-    view: ParentView,
-    now: Timestamp,
+pub(super) struct Round<'a> {
+    pub(super) term: &'a FlowTerm,
+    pub(super) metrics: &'a KindMetrics,
+    pub(super) view: ParentView,
+    pub(super) now: Timestamp,
 }
 
 impl Round<'_> {
-    fn parent(&self) -> &Parent {
+    pub(super) fn parent(&self) -> &Parent {
         &self.view.parent
     }
 
@@ -238,128 +201,4 @@ impl Round<'_> {
             waiting.refused.retain(|unit, _| wanted.contains(unit.as_str()));
         }
     }
-
-    async fn create_all(
-        &self,
-        creates: &[Create],
-        starts: &HashMap<String, Instant>,
-    ) -> Vec<(String, String, Result<(), CreateError>)> {
-        let parent = self.parent();
-        let created = creates.iter().map(|create| async move {
-            let result = self.term.flows.create(parent, create, &self.term.fence).await;
-            let since = starts.get(&create.unit).filter(|_| result.is_ok());
-            since.into_iter().for_each(|since| self.metrics.started_after(since.elapsed()));
-            (create.unit.clone(), create.revision.clone(), result)
-        });
-        let created: Vec<_> = created.collect();
-        futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
-    }
-
-    async fn change_all(&self, changes: &[ChildChange]) -> Result<(), RoundTrouble> {
-        let parent = self.parent();
-        let made = changes.iter().map(|change| self.term.flows.change(parent, change, &self.term.fence));
-        let made: Vec<_> = made.collect();
-        let results: Vec<_> = futures::stream::iter(made).buffer_unordered(AT_ONCE).collect().await;
-        for stopped in results.into_iter().filter_map(Result::err) {
-            // What is refused is tried again when something changes; it holds up nothing else.
-            let Stopped::Refused { message } = &stopped else {
-                return Err(RoundTrouble::of("change a child", &stopped));
-            };
-            tracing::warn!(of = %parent.name, error = message, "a change of a child was refused");
-        }
-        Ok(())
-    }
-
-    /// Remembers creates that brought no child until they are tried again.
-    fn note_refusals(
-        &self,
-        created: Vec<(String, String, Result<(), CreateError>)>,
-        memory: &mut FlowMemory,
-    ) -> Result<(), RoundTrouble> {
-        let (mut later, mut told_anew) = (None, false);
-        for (unit, revision, result) in created {
-            let (refusal, may_exist) = match result {
-                Ok(()) => continue,
-                Err(CreateError::Conflict(message)) => (Cause::new("NameConflict", message), false),
-                Err(CreateError::Rejected(message)) => (Cause::new("Rejected", message), false),
-                Err(CreateError::Later(Stopped::Unknown { message })) => (Cause::new("Rejected", message), true),
-                // Nothing was made: it is tried again with the others.
-                Err(CreateError::Later(stopped)) => {
-                    later = Some(stopped);
-                    continue;
-                }
-            };
-            let before = memory.plan.refused.get(&unit);
-            let refused = Refused::again(before, refusal, (revision, may_exist), self.now);
-            let is_told = before.is_some_and(|before| before.blocks() && before.refusal == refused.refusal);
-            told_anew |= refused.blocks() && !is_told;
-            memory.plan.refused.insert(unit, refused);
-        }
-        if told_anew {
-            // The units are blocked from now on, and the next plan says so.
-            self.term.flows.cache().soil(FlowKey::of(self.parent()));
-        }
-        later.map_or(Ok(()), |stopped| Err(RoundTrouble::of("create a child", &stopped)))
-    }
-
-    /// Writes the status where it differs and its slot has come; at once if `now`.
-    async fn write_status(
-        &self,
-        plan: &ParentPlan,
-        memory: &mut FlowMemory,
-        now: bool,
-    ) -> Result<Written, RoundTrouble> {
-        let parent = self.parent();
-        let with_records = memory.plan.header.is_truncated;
-        if let Some(due) = memory.pace.next(with_records, plan.verdict.has_completed).filter(|_| !now) {
-            return Ok(Written::Later(due));
-        }
-        let ParentView { children, .. } = &self.view;
-        let from = StatusInput { parent, units: &plan.units, header: &plan.header, verdict: &plan.verdict, children };
-        let Reported { status, is_cut } = report(from);
-        if is_cut {
-            self.write_records(&plan.units, memory).await?;
-        }
-        if status != parent.status {
-            let began = Instant::now();
-            let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
-            let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
-            memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
-            written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
-        }
-        self.metrics.reported(&memory.reported.units, &plan.units);
-        let notes = told(parent, &memory.reported, plan);
-        if !notes.is_empty() {
-            self.term.flows.cluster().emit(notes);
-        }
-        memory.plan.header.is_truncated = is_cut;
-        memory.reported =
-            Memory { units: memory.plan.units.clone(), header: memory.plan.header.clone(), ..Memory::default() };
-        memory.records_hold = is_cut;
-        memory.durable_first = false;
-        memory.ignored.clear();
-        Ok(Written::Now)
-    }
-
-    /// Writes the JobRecords that differ. Until the status counts them, it is not known what they hold.
-    async fn write_records(&self, units: &[Unit], memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
-        let before = memory.reported.units.len();
-        let mut changed = memory.changed_shards(units);
-        memory.records_hold = false;
-        // Entries that move to a later record are there before they leave the earlier one.
-        if units.len() > before {
-            changed.reverse();
-        }
-        let written =
-            self.term.flows.write_records(self.parent(), changed, units.len() != before, &self.term.fence).await;
-        written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))
-    }
-}
-
-/// Whether the status says what the plan says.
-enum Written {
-    /// It does.
-    Now,
-    /// It will.
-    Later(Instant),
 }

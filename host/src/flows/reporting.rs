@@ -1,0 +1,76 @@
+//! The status of an object and its JobRecords: written where they differ, at their pace.
+
+use oarlock_core::child::plan::{Memory, ParentPlan};
+use oarlock_core::child::status::{Reported, StatusInput, report};
+use oarlock_core::child::told::told;
+use oarlock_core::child::unit::Unit;
+use oarlock_kube::flows::FlowKey;
+use oarlock_kube::flows::cache::ParentView;
+use tokio::time::Instant;
+
+use crate::flows::memory::FlowMemory;
+use crate::flows::round::Round;
+use crate::flows::trouble::RoundTrouble;
+
+/// Whether the status says what the plan says.
+pub(super) enum Written {
+    /// It does.
+    Now,
+    /// It will.
+    Later(Instant),
+}
+
+impl Round<'_> {
+    /// Writes the status where it differs and its slot has come; at once if `now`.
+    pub(super) async fn write_status(
+        &self,
+        plan: &ParentPlan,
+        memory: &mut FlowMemory,
+        now: bool,
+    ) -> Result<Written, RoundTrouble> {
+        let parent = self.parent();
+        let with_records = memory.plan.header.is_truncated;
+        if let Some(due) = memory.pace.next(with_records, plan.verdict.has_completed).filter(|_| !now) {
+            return Ok(Written::Later(due));
+        }
+        let ParentView { children, .. } = &self.view;
+        let from = StatusInput { parent, units: &plan.units, header: &plan.header, verdict: &plan.verdict, children };
+        let Reported { status, is_cut } = report(from);
+        if is_cut {
+            self.write_records(&plan.units, memory).await?;
+        }
+        if status != parent.status {
+            let began = Instant::now();
+            let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
+            let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
+            memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
+            written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
+        }
+        self.metrics.reported(&memory.reported.units, &plan.units);
+        let notes = told(parent, &memory.reported, plan);
+        if !notes.is_empty() {
+            self.term.flows.cluster().emit(notes);
+        }
+        memory.plan.header.is_truncated = is_cut;
+        memory.reported =
+            Memory { units: memory.plan.units.clone(), header: memory.plan.header.clone(), ..Memory::default() };
+        memory.records_hold = is_cut;
+        memory.durable_first = false;
+        memory.ignored.clear();
+        Ok(Written::Now)
+    }
+
+    /// Writes the JobRecords that differ. Until the status counts them, it is not known what they hold.
+    async fn write_records(&self, units: &[Unit], memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        let before = memory.reported.units.len();
+        let mut changed = memory.changed_shards(units);
+        memory.records_hold = false;
+        // Entries that move to a later record are there before they leave the earlier one.
+        if units.len() > before {
+            changed.reverse();
+        }
+        let written =
+            self.term.flows.write_records(self.parent(), changed, units.len() != before, &self.term.fence).await;
+        written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))
+    }
+}
