@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use oarlock_core::child::plan::{Create, Memory};
+use oarlock_core::child::refused::Refused;
 use oarlock_core::child::status::SHARD;
 use oarlock_core::child::unit::Unit;
 use tokio::time::Instant;
@@ -28,6 +29,8 @@ pub(crate) struct FlowMemory {
     pub(crate) ignored: Vec<String>,
     /// The time of the first change that its round was made for.
     pub(crate) since: Option<Instant>,
+    /// Changes that the API server refused, by the UID of what they change.
+    pub(crate) held_changes: HashMap<String, Refused>,
     /// The units that are started after others, and since when that is due.
     pub(crate) starts: HashMap<String, Instant>,
     /// What its last round found.

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use oarlock_core::child::build::Cause;
 use oarlock_core::child::plan::{ChildChange, Create};
 use oarlock_core::child::refused::Refused;
+use oarlock_core::child::told::change_refused;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_kube::flows::{CreateError, FlowKey};
 use tokio::time::Instant;
@@ -13,6 +14,14 @@ use tokio::time::Instant;
 use crate::flows::memory::FlowMemory;
 use crate::flows::round::{AT_ONCE, Round};
 use crate::flows::trouble::RoundTrouble;
+
+/// What became of a change.
+pub(super) type Changed<'a> = (&'a ChildChange, Result<(), Stopped>);
+
+/// What a change does to which version of a child: of another one it is tried at once.
+fn what(change: &ChildChange) -> String {
+    format!("{}/{}", change.verb(), change.child().map_or(0, |child| child.version))
+}
 
 impl Round<'_> {
     pub(super) async fn create_all(
@@ -31,19 +40,53 @@ impl Round<'_> {
         futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
     }
 
-    pub(super) async fn change_all(&self, changes: &[ChildChange]) -> Result<(), RoundTrouble> {
-        let parent = self.parent();
-        let made = changes.iter().map(|change| self.term.flows.change(parent, change, &self.term.fence));
+    /// Those of the changes that were not refused lately.
+    pub(super) fn due_changes<'c>(&self, changes: &'c [ChildChange], memory: &FlowMemory) -> Vec<&'c ChildChange> {
+        let waits = |change: &ChildChange| {
+            let held = memory.held_changes.get(self.uid_of(change));
+            held.is_some_and(|held| held.until > self.now && held.revision == what(change))
+        };
+        changes.iter().filter(|change| !waits(change)).collect()
+    }
+
+    pub(super) async fn change_all<'c>(&self, changes: Vec<&'c ChildChange>) -> Vec<Changed<'c>> {
+        let (parent, flows) = (self.parent(), &self.term.flows);
+        let made =
+            changes.into_iter().map(async |change| (change, flows.change(parent, change, &self.term.fence).await));
         let made: Vec<_> = made.collect();
-        let results: Vec<_> = futures::stream::iter(made).buffer_unordered(AT_ONCE).collect().await;
-        for stopped in results.into_iter().filter_map(Result::err) {
-            // What is refused is tried again when something changes; it holds up nothing else.
-            let Stopped::Refused { message } = &stopped else {
-                return Err(RoundTrouble::of("change a child", &stopped));
+        futures::stream::iter(made).buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// Remembers changes that were refused until they are tried again; they hold up nothing else.
+    pub(super) fn note_changes(&self, changed: Vec<Changed<'_>>, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        let mut trouble = None;
+        for (change, result) in changed {
+            let message = match result {
+                Ok(()) => {
+                    memory.held_changes.remove(self.uid_of(change));
+                    continue;
+                }
+                Err(Stopped::Refused { message }) => message,
+                Err(stopped) => {
+                    trouble = Some(RoundTrouble::of("change a child", &stopped));
+                    continue;
+                }
             };
-            tracing::warn!(of = %parent.name, error = message, "a change of a child was refused");
+            let uid = self.uid_of(change);
+            let before = memory.held_changes.get(uid);
+            let refused = Refused::again(before, Cause::new("Refused", message), (what(change), false), self.now);
+            if before.is_none_or(|before| before.refusal != refused.refusal) {
+                let message = &refused.refusal.message;
+                tracing::warn!(of = %self.parent().name, error = message, "a change of a child was refused");
+                self.term.flows.cluster().emit(change_refused(self.parent(), change, message));
+            }
+            memory.held_changes.insert(uid.to_owned(), refused);
         }
-        Ok(())
+        trouble.map_or(Ok(()), Err)
+    }
+
+    fn uid_of<'c>(&'c self, change: &'c ChildChange) -> &'c str {
+        change.child().map_or(&self.parent().uid, |child| &child.uid)
     }
 
     /// Remembers creates that brought no child until they are tried again.

@@ -3,6 +3,8 @@
 //! A create needs no record before it: its name follows from the unit and the attempt, and an object of that name which
 //! carries the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
 
+use std::collections::HashSet;
+
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::header::Header;
@@ -140,22 +142,26 @@ impl Round<'_> {
             self.write_status(&plan, memory, true).await?;
         }
         let starts = std::mem::take(&mut memory.starts);
+        let due_changes = self.due_changes(&plan.changes, memory);
         let (created, changed, written) =
-            tokio::join!(self.create_all(&plan.creates, &starts), self.change_all(&plan.changes), async {
+            tokio::join!(self.create_all(&plan.creates, &starts), self.change_all(due_changes), async {
                 if first { Ok(Written::Now) } else { self.write_status(&plan, memory, false).await }
             },);
         memory.starts = starts;
-        let trouble = self.note_refusals(created, memory).err().or(changed.err());
+        let trouble = self.note_refusals(created, memory).err();
+        let trouble = trouble.or(self.note_changes(changed, memory).err());
         let due = match written? {
             Written::Now => {
                 let gone: Vec<String> =
                     self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
                 self.term.flows.cache().forget_gone(&parent.uid, &gone);
-                self.change_all(&plan.settled).await?;
-                let notes = cleaned_up(parent, &plan);
+                let settled = self.change_all(self.due_changes(&plan.settled, memory)).await;
+                let done = settled.iter().filter(|(_, made)| made.is_ok()).map(|(change, _)| *change);
+                let notes = cleaned_up(parent, plan.units.len(), done);
                 if !notes.is_empty() {
                     self.term.flows.cluster().emit(notes);
                 }
+                self.note_changes(settled, memory)?;
                 None
             }
             Written::Later(due) => Some(due.saturating_duration_since(Instant::now())),
@@ -163,10 +169,8 @@ impl Round<'_> {
         // Only now: what one child meets holds up nothing of the others.
         trouble.map_or(Ok(()), Err)?;
         let planned = plan.due.map(|due| Duration::try_from(due.duration_since(self.now)).unwrap_or_default());
-        let refused = memory
-            .plan
-            .refused
-            .values()
+        let refused = memory.plan.refused.values().chain(memory.held_changes.values());
+        let refused = refused
             .filter(|refused| refused.until > self.now)
             .map(|refused| Duration::try_from(refused.until.duration_since(self.now)).unwrap_or_default())
             .min();
@@ -188,17 +192,23 @@ impl Round<'_> {
         memory.plan.header = header;
         let waiting = &mut memory.plan;
         if !waiting.pods.is_empty() {
-            let units: std::collections::HashSet<&str> = plan.units.iter().map(|unit| unit.job_uid.as_str()).collect();
+            let units: HashSet<&str> = plan.units.iter().map(|unit| unit.job_uid.as_str()).collect();
             waiting.pods.retain(|uid, _| units.contains(uid.as_str()));
         }
         if !waiting.refused.is_empty() {
-            let wanted: std::collections::HashSet<&str> = plan
+            let wanted: HashSet<&str> = plan
                 .units
                 .iter()
                 .filter(|unit| !unit.has_child() && !unit.state.is_terminal())
                 .map(|unit| unit.name.as_str())
                 .collect();
             waiting.refused.retain(|unit, _| wanted.contains(unit.as_str()));
+        }
+        if !memory.held_changes.is_empty() {
+            let own = &self.parent().uid;
+            let there: HashSet<&str> =
+                self.view.children.iter().map(|child| child.uid.as_str()).chain([own.as_str()]).collect();
+            memory.held_changes.retain(|uid, _| there.contains(uid.as_str()));
         }
     }
 }

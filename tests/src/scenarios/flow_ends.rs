@@ -8,7 +8,9 @@ use anyhow::{Context as _, ensure};
 use http::Method;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
 use oarlock_bed::faults::Then;
 use oarlock_bed::orders::Order;
 use serde_json::{Value, json};
@@ -148,5 +150,68 @@ pub async fn a_create_that_only_meets_server_errors_blocks_its_step_alone(rig: &
     patiently("b expired", async || Ok(rig.batch_job_names().await? == ["f-c"])).await?;
     wire.lift();
     rig.until_state(FLOW, "f", "Succeed").await?;
+    Ok(())
+}
+
+/// A change of a child that the server refuses is told of once, holds up nothing else, and is made once it is allowed.
+pub async fn a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let wire = rig.running()?.wire.clone();
+    let refused = Then::Answer(
+        422,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid",
+        "message": "jobs.batch \"f-a\" is forbidden: ValidatingAdmissionPolicy 'keep' denied request: Jobs are kept"}),
+    );
+    wire.order(Order::all(Method::PATCH, "/jobs/f-a", refused));
+    let expires = |name: &str, after: &[&str]| {
+        let mut step = step(name, "true", after);
+        step["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
+        step
+    };
+    let steps = [expires("a", &[]), expires("b", &["a"]), expires("c", &["b"])];
+    rig.create_flow(FLOW, "f", json!({ "flows": steps })).await?;
+    rig.until_state(FLOW, "f", "Succeed").await?;
+    patiently("the others expired", async || Ok(rig.batch_job_names().await? == ["f-a"])).await?;
+    rig.until_told("ChangeRefused", 1).await?;
+    rig.pass(Duration::from_secs(12)).await;
+    let tried = rig.writes_to("/jobs/f-a");
+    ensure!((2..=4).contains(&tried.len()), "{tried:?}");
+    let events = rig.events().await?;
+    let told = events.iter().filter(|event| event.reason.as_deref() == Some("ChangeRefused"));
+    let told: Vec<String> = told.filter_map(|event| event.note.clone()).collect();
+    let says = "cannot set the time to live of f-a: jobs.batch \"f-a\" is forbidden";
+    ensure!(told.len() == 1 && told[0].starts_with(says), "{told:?}");
+    wire.lift();
+    patiently("it expired", async || Ok(rig.batch_job_names().await?.is_empty())).await?;
+    Ok(())
+}
+
+/// The steps of a JobRecord that somebody deleted are not run again after a restart, but by a retry.
+pub async fn steps_whose_record_was_deleted_are_not_run_again(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let brief = |number: usize| {
+        let mut brief = step(&format!("s{number:02}"), "true", &[]);
+        brief["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
+        brief
+    };
+    let steps: Vec<Value> = (0..90).map(brief).chain([step("last", "sleep 900", &[])]).collect();
+    rig.create_flow(FLOW, "f", json!({ "flows": steps })).await?;
+    let all = |flow: &Value| flow.pointer("/status/counts/succeeded") == Some(&json!(90));
+    rig.until_flow((FLOW, "f"), "all but one succeeded", all).await?;
+    patiently("they expired", async || Ok(rig.batch_job_names().await? == ["f-last"])).await?;
+    rig.stop_host().await?;
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "JobRecord"));
+    let records: Api<DynamicObject> = Api::namespaced_with(rig.client.clone(), &rig.namespace, &kind);
+    records.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    rig.start_host().await?;
+    let lost =
+        |flow: &Value| flow.pointer("/status/counts/failed") == Some(&json!(90)) && unit(flow, "last") == "Running";
+    let flow = rig.until_flow((FLOW, "f"), "they are given up", lost).await?;
+    ensure!(unit(&flow, "s00") == "Failed/RecordLost", "{:#}", flow["status"]["steps"]);
+    ensure!(rig.batch_job_names().await? == ["f-last"] && rig.children_made() == 91, "{}", rig.children_made());
+    rig.patch_flow(FLOW, "f", json!({"metadata": {"annotations": {"oarlock.dev/retry": "1/s00"}}})).await?;
+    let again = |flow: &Value| flow.pointer("/status/counts/succeeded") == Some(&json!(1));
+    rig.until_flow((FLOW, "f"), "one is run again", again).await?;
+    ensure!(rig.children_made() == 92, "{}", rig.children_made());
     Ok(())
 }

@@ -104,6 +104,26 @@ pub enum ChildChange {
     DeleteSelf,
 }
 
+impl ChildChange {
+    /// What it does.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Adopt(_) => "adopt",
+            Self::Stop(_) => "stop",
+            Self::Delete(_) | Self::DeleteSelf => "delete",
+            Self::SetTtl(..) => "set the time to live of",
+        }
+    }
+
+    /// The child; `None` where it is about the object itself.
+    pub fn child(&self) -> Option<&Arc<ChildView>> {
+        match self {
+            Self::Adopt(child) | Self::Stop(child) | Self::Delete(child) | Self::SetTtl(child, _) => Some(child),
+            Self::DeleteSelf => None,
+        }
+    }
+}
+
 /// What a plan asks for.
 #[derive(Clone, Debug, Default)]
 pub struct ParentPlan {

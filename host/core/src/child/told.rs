@@ -65,11 +65,15 @@ pub fn told(parent: &Parent, memory: &Memory, plan: &ParentPlan) -> Vec<EventNot
     teller.notes
 }
 
-/// The events of a clean-up that was carried out. Of an object with many units, only its own deletion is told.
-pub fn cleaned_up(parent: &Parent, plan: &ParentPlan) -> Vec<EventNote> {
+/// The events of changes of a clean-up that were carried out. Of an object with many units, only its own deletion is told.
+pub fn cleaned_up<'a>(
+    parent: &Parent,
+    units: usize,
+    changes: impl IntoIterator<Item = &'a ChildChange>,
+) -> Vec<EventNote> {
     let mut teller = Teller { parent, notes: Vec::new() };
-    let many = plan.units.len() > MANY;
-    for change in &plan.settled {
+    let many = units > MANY;
+    for change in changes {
         match change {
             ChildChange::DeleteSelf => {
                 teller.tell(false, "CleanedUp", "", "deleted, since its spec.cleanup.ttlSeconds are over".to_owned());
@@ -80,6 +84,16 @@ pub fn cleaned_up(parent: &Parent, plan: &ParentPlan) -> Vec<EventNote> {
             _ => {}
         }
     }
+    teller.notes
+}
+
+/// The event of a change that the API server refuses with this sentence.
+pub fn change_refused(parent: &Parent, change: &ChildChange, message: &str) -> Vec<EventNote> {
+    let mut teller = Teller { parent, notes: Vec::new() };
+    let verb = change.verb();
+    let (uid, name) = change.child().map_or((&parent.uid, "it"), |child| (&child.uid, child.name.as_str()));
+    let mark = format!("{uid}/{verb}/{message}");
+    teller.tell(true, "ChangeRefused", &mark, format!("cannot {verb} {name}: {message}"));
     teller.notes
 }
 
