@@ -104,6 +104,12 @@ pub mod round {
     mod unread;
 }
 
+/// What the statuses of all kinds share.
+pub mod status {
+    pub(crate) mod bound;
+    pub(crate) mod conditions;
+}
+
 /// What JobFlow and DaemonJob share: building a child and following it through its attempts.
 pub mod child {
     pub mod build;

@@ -13,6 +13,7 @@ use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::ChildView;
 use crate::job::time::write_time;
+use crate::status::bound::fitting;
 
 /// Most units of a complete table.
 const WHOLE: usize = 80;
@@ -123,13 +124,8 @@ fn table(units: &[Unit]) -> (Vec<Value>, bool) {
         *left -= 1;
         sample.push(unit);
     }
-    let mut bytes = 0;
     let entries = sample.iter().map(|unit| entry(unit, room(sample.len())));
-    let fits = entries.take_while(|entry| {
-        bytes += entry.to_string().len();
-        bytes <= TABLE
-    });
-    (fits.collect(), false)
+    (fitting(entries, TABLE, |entry| entry.to_string().len()).collect(), false)
 }
 
 fn entry(unit: &Unit, message: usize) -> Value {
@@ -170,12 +166,8 @@ fn job_status_list(from: StatusInput<'_>) -> (Map<String, Value>, usize) {
         return (all.into_iter().map(|one| (one.key.clone(), one.value())).collect(), 0);
     }
     all.sort_by(|one, other| (one.rank, &one.key).cmp(&(other.rank, &other.key)));
-    let mut used = 0;
     let counted = all.into_iter().map(|one| (counters(&one.value()), one));
-    let fits = counted.take_while(|(value, one)| {
-        used += one.with_key(value.to_string().len());
-        used <= LIST
-    });
+    let fits = fitting(counted, LIST, |(value, one)| one.with_key(value.to_string().len()));
     let kept: Map<String, Value> = fits.map(|(value, one)| (one.key, value)).collect();
     let omitted = count - kept.len();
     (kept, omitted)

@@ -8,12 +8,10 @@ use crate::child::fields::shown;
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{CountsByState, Unit, UnitState};
-use crate::job::time::write_time;
+use crate::status::conditions::{Said, say};
 
 /// `status.state` of an object that is being deleted.
 pub const TERMINATING: &str = "Terminating";
-/// Longest message of a condition, in bytes.
-const MESSAGE: usize = 1_024;
 /// Most units that `Progressing` names.
 const AWAITED: usize = 5;
 /// Most units that `Blocked` names.
@@ -57,17 +55,6 @@ pub struct ParentVerdict {
     pub has_completed: bool,
 }
 
-struct Word {
-    kind: &'static str,
-    is: bool,
-    reason: String,
-    message: String,
-}
-
-fn word(kind: &'static str, is: bool, reason: &str, message: impl Into<String>) -> Word {
-    Word { kind, is, reason: reason.to_owned(), message: message.into() }
-}
-
 /// Concludes from the entries.
 pub fn conclude(parent: &Parent, units: &[Unit], header: &Header, found: &Findings, now: Timestamp) -> ParentVerdict {
     let counts = CountsByState::of(units);
@@ -86,10 +73,10 @@ pub fn conclude(parent: &Parent, units: &[Unit], header: &Header, found: &Findin
     let is_kept = found.kept_state.is_some();
     let at_rest = !is_active && (all_terminal || found.invalid.is_some() || is_kept);
     let words = words(units, found, &counts, (state, at_rest, is_active), parent.kind.unit_word());
-    let timed = words.into_iter().map(|word| timed(word, parent.generation, &header.conditions, now)).collect();
+    let stamped = words.into_iter().map(|said| said.stamped(parent.generation, &header.conditions, now)).collect();
     ParentVerdict {
         state: state.to_owned(),
-        conditions: timed,
+        conditions: stamped,
         counts,
         failure: found.invalid.clone().or_else(|| found.failure.clone()),
         has_completed: at_rest && !parent.terminating,
@@ -102,7 +89,7 @@ fn words(
     counts: &CountsByState,
     (state, at_rest, is_active): (&str, bool, bool),
     unit_word: &str,
-) -> Vec<Word> {
+) -> Vec<Said> {
     let told = format!("{} of {} {unit_word}s succeeded", counts.succeeded, counts.desired);
     let off = if at_rest { "AtRest" } else { "InProgress" };
     let complete = at_rest && state == "Succeed";
@@ -120,13 +107,9 @@ fn words(
         _ => "Working",
     };
     let mut words = vec![
-        word("Complete", complete, if complete { succeeded } else { off }, told.clone()),
-        if failed {
-            word("Failed", true, &cause.reason, cause.message.clone())
-        } else {
-            word("Failed", false, off, "")
-        },
-        word(
+        say("Complete", complete, if complete { succeeded } else { off }, told.clone()),
+        if failed { say("Failed", true, &cause.reason, cause.message.clone()) } else { say("Failed", false, off, "") },
+        say(
             "Progressing",
             progressing,
             if progressing { working } else { "AtRest" },
@@ -137,23 +120,23 @@ fn words(
             },
         ),
         match &found.invalid {
-            Some(invalid) => word("Valid", false, &invalid.reason, invalid.message.clone()),
-            None => word("Valid", true, "Accepted", "the spec is accepted"),
+            Some(invalid) => say("Valid", false, &invalid.reason, invalid.message.clone()),
+            None => say("Valid", true, "Accepted", "the spec is accepted"),
         },
         blocked(units),
         match found.paused.as_ref().filter(|_| is_paused) {
-            Some(paused) => word("Paused", true, &paused.reason, paused.message.clone()),
-            None => word("Paused", false, off, ""),
+            Some(paused) => say("Paused", true, &paused.reason, paused.message.clone()),
+            None => say("Paused", false, off, ""),
         },
     ];
     let stalled = failed || found.invalid.is_some() || is_stuck;
     if !stalled && (progressing || is_paused) {
         let reason = if is_paused { "Paused" } else { working };
-        words.push(word("Reconciling", true, reason, ""));
+        words.push(say("Reconciling", true, reason, ""));
     }
     if stalled {
         let reason = if is_stuck { "Blocked" } else { cause.reason.as_str() };
-        words.push(word("Stalled", true, reason, if is_stuck { String::new() } else { cause.message.clone() }));
+        words.push(say("Stalled", true, reason, if is_stuck { String::new() } else { cause.message.clone() }));
     }
     words
 }
@@ -184,26 +167,12 @@ fn named(unit: &Unit, most: usize) -> String {
     format!("{} ({word}{why})", unit.name)
 }
 
-fn blocked(units: &[Unit]) -> Word {
+fn blocked(units: &[Unit]) -> Said {
     let mut all = units.iter().filter(|unit| unit.state == UnitState::Blocked);
-    let Some(first) = all.clone().next() else { return word("Blocked", false, "NoneBlocked", "") };
+    let Some(first) = all.clone().next() else { return say("Blocked", false, "NoneBlocked", "") };
     let named: Vec<String> =
         all.by_ref().take(BLOCKED).map(|unit| format!("{}: {}", unit.name, unit.message)).collect();
     let more = all.count();
     let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
-    word("Blocked", true, &first.reason, named.join("; ") + &rest)
-}
-
-fn timed(word: Word, generation: i64, before: &[Condition], now: Timestamp) -> Condition {
-    let status = if word.is { "True" } else { "False" };
-    let old = before.iter().find(|old| old.kind == word.kind && old.status == status);
-    let since = old.filter(|old| !old.last_transition_time.is_empty());
-    Condition {
-        kind: word.kind.to_owned(),
-        status: status.to_owned(),
-        observed_generation: Some(generation),
-        last_transition_time: since.map_or_else(|| write_time(now), |old| old.last_transition_time.clone()),
-        reason: word.reason,
-        message: shown(&word.message, MESSAGE),
-    }
+    say("Blocked", true, &first.reason, named.join("; ") + &rest)
 }

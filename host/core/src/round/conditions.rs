@@ -5,11 +5,11 @@ use oarlock_api::Condition;
 use crate::cluster::lifecycle::Awaited;
 use crate::job::progress::{Counts, targets};
 use crate::job::state::Progress;
-use crate::job::time::write_time;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
 use crate::round::held_back::{self, HeldBack};
 use crate::round::memory::JobMemory;
+use crate::status::conditions::{Said, say};
 
 /// The inputs of conditions: the round, the numbers of targets, and what holds the job back.
 #[derive(Clone, Copy)]
@@ -21,13 +21,6 @@ struct Facts<'a> {
 
 /// Most pods that a condition names.
 const NAMED: usize = 5;
-
-struct Word {
-    kind: &'static str,
-    status: bool,
-    reason: &'static str,
-    message: String,
-}
 
 /// The conditions of a round, with the times of those that are stored.
 pub(crate) fn conditions(round: &Round<'_>, memory: &JobMemory, held_back: Option<&HeldBack>) -> Vec<Condition> {
@@ -44,7 +37,8 @@ pub(crate) fn conditions(round: &Round<'_>, memory: &JobMemory, held_back: Optio
         reconciling(facts, progress),
         stalled(facts, progress),
     ];
-    words.into_iter().chain(lifecycle_blocked(memory)).map(|word| timed(word, facts, before)).collect()
+    let said = words.into_iter().chain(lifecycle_blocked(memory));
+    said.map(|said| said.stamped(round.generation(), before, round.now)).collect()
 }
 
 /// True if a condition that does not follow from the counts alone differs from the stored one.
@@ -54,85 +48,62 @@ pub fn moved(round: &Round<'_>, memory: &JobMemory) -> bool {
     // Whether it has ended is in the counts.
     let paused = paused(facts, Progress::Processing);
     let words = [action_available(facts), valid(facts), paused];
-    words.iter().chain(&lifecycle_blocked(memory)).any(|now| {
-        let old = before.iter().find(|old| old.kind == now.kind);
-        old.is_none_or(|old| (old.reason.as_str(), &old.message) != (now.reason, &now.message))
-    })
+    words.iter().chain(&lifecycle_blocked(memory)).any(|said| said.is_news(before))
 }
 
-fn timed(word: Word, facts: &Facts<'_>, before: &[Condition]) -> Condition {
-    let status = if word.status { "True" } else { "False" };
-    let old = before.iter().find(|condition| condition.kind == word.kind);
-    let since = old.filter(|old| old.status == status && !old.last_transition_time.is_empty());
-    Condition {
-        kind: word.kind.to_owned(),
-        status: status.to_owned(),
-        observed_generation: Some(facts.round.generation()),
-        last_transition_time: since.map_or_else(|| write_time(facts.round.now), |old| old.last_transition_time.clone()),
-        reason: word.reason.to_owned(),
-        message: word.message,
-    }
-}
-
-fn word(kind: &'static str, status: bool, reason: &'static str, message: impl Into<String>) -> Word {
-    Word { kind, status, reason, message: message.into() }
-}
-
-fn complete(facts: &Facts<'_>, progress: Progress) -> Word {
+fn complete(facts: &Facts<'_>, progress: Progress) -> Said {
     let Counts { total, succeeded, .. } = facts.counts;
     match progress {
         Progress::Succeeded if facts.round.dry_run => {
             let message = format!("the plan of {} is in their extra Plan; nothing was changed", targets(total));
-            word("Complete", true, "DryRunComplete", message)
+            say("Complete", true, "DryRunComplete", message)
         }
         Progress::Succeeded => {
-            word("Complete", true, "AllTargetsSucceeded", format!("{succeeded} of {} succeeded", targets(total)))
+            say("Complete", true, "AllTargetsSucceeded", format!("{succeeded} of {} succeeded", targets(total)))
         }
-        Progress::Failed => {
-            word("Complete", false, "JobFailed", format!("{succeeded} of {} succeeded", targets(total)))
-        }
-        _ => word("Complete", false, "InProgress", format!("{succeeded} of {} succeeded so far", targets(total))),
+        Progress::Failed => say("Complete", false, "JobFailed", format!("{succeeded} of {} succeeded", targets(total))),
+        _ => say("Complete", false, "InProgress", format!("{succeeded} of {} succeeded so far", targets(total))),
     }
 }
 
-fn failed(facts: &Facts<'_>, progress: Progress) -> Word {
+fn failed(facts: &Facts<'_>, progress: Progress) -> Said {
     let Counts { total, failed, .. } = facts.counts;
     let message = format!(
         "{failed} of {} failed; see the errors in status.targetDetails or the OperationRecords",
         targets(total)
     );
     match progress {
-        Progress::Succeeded => word("Failed", false, "JobSucceeded", "no target failed"),
-        Progress::Failed if facts.round.brakes.skips => word("Failed", true, "FailFast", message),
-        Progress::Failed => word("Failed", true, "TargetsFailed", message),
-        _ if failed == 0 => word("Failed", false, "InProgress", "no target failed so far"),
-        _ => word("Failed", false, "InProgress", message),
+        Progress::Succeeded => say("Failed", false, "JobSucceeded", "no target failed"),
+        Progress::Failed if facts.round.brakes.skips => say("Failed", true, "FailFast", message),
+        Progress::Failed => say("Failed", true, "TargetsFailed", message),
+        _ if failed == 0 => say("Failed", false, "InProgress", "no target failed so far"),
+        _ => say("Failed", false, "InProgress", message),
     }
 }
 
-fn paused(facts: &Facts<'_>, progress: Progress) -> Word {
+fn paused(facts: &Facts<'_>, progress: Progress) -> Said {
     match held_back::paused(facts.round).filter(|_| !progress.terminal()) {
-        Some(held) if facts.round.brakes.paused => word("Paused", true, "PausedBySpec", held.sentence),
-        Some(held) => word("Paused", true, "FailureThreshold", held.sentence),
-        None => word("Paused", false, "NotPaused", "targets may start"),
+        Some(held) if facts.round.brakes.paused => say("Paused", true, "PausedBySpec", held.sentence),
+        Some(held) => say("Paused", true, "FailureThreshold", held.sentence),
+        None => say("Paused", false, "NotPaused", "targets may start"),
     }
 }
 
 /// Says which targets the lifecycle of their pods has kept from going on for long; absent until there was one.
-fn lifecycle_blocked(memory: &JobMemory) -> Option<Word> {
+fn lifecycle_blocked(memory: &JobMemory) -> Option<Said> {
     let kind = "LifecycleBlocked";
     let Some((_, first)) = memory.lifecycle.first_key_value() else {
         let stored = memory.state.conditions.iter().find(|condition| condition.kind == kind)?;
         if !memory.epoch_raised && stored.status == "True" {
             // This term has visited nobody yet.
-            return Some(word(
+            return Some(say(
                 kind,
                 true,
                 Awaited::ALL.map(Awaited::reason).into_iter().find(|own| *own == stored.reason)?,
                 &stored.message,
             ));
         }
-        return Some(word(kind, false, "NotBlocked", "the lifecycle of no pod holds a target up"));
+        return Some(say(kind, false, "NotBlocked", "the lifecycle of no pod holds a target up"));
     };
     let named = memory.lifecycle.iter().take(NAMED);
     let named: Vec<String> =
@@ -140,24 +111,24 @@ fn lifecycle_blocked(memory: &JobMemory) -> Option<Word> {
     let more = if memory.lifecycle.len() > NAMED { ", ..." } else { "" };
     let (count, next) = (targets(memory.lifecycle.len()), first.awaited.next_step());
     let message = format!("{count} for more than a minute: {}{more}; {next}", named.join(", "));
-    Some(word(kind, true, first.awaited.reason(), message))
+    Some(say(kind, true, first.awaited.reason(), message))
 }
 
-fn action_available(facts: &Facts<'_>) -> Word {
+fn action_available(facts: &Facts<'_>) -> Said {
     let kind = "ActionAvailable";
     match facts.round.plugin {
         PluginLookup::Serving(plugin) => {
             let name =
                 format!("plugin {} {} serves {}", plugin.manifest.name, plugin.manifest.version, facts.round.action());
-            word(kind, true, "Serving", name)
+            say(kind, true, "Serving", name)
         }
-        PluginLookup::NotServing { reason, message } => word(kind, false, reason, message.clone()),
+        PluginLookup::NotServing { reason, message } => say(kind, false, reason, message.clone()),
         PluginLookup::Unknown { loaded } if loaded.is_empty() => {
             let message = format!(
                 "no plugin for action {:?}: none is loaded; drop one into the plugin directory",
                 facts.round.action()
             );
-            word(kind, false, "NoPlugin", message)
+            say(kind, false, "NoPlugin", message)
         }
         PluginLookup::Unknown { loaded } => {
             let loaded = loaded.join(", ");
@@ -165,15 +136,15 @@ fn action_available(facts: &Facts<'_>) -> Word {
                 "no plugin for action {:?}; loaded: {loaded}; drop one into the plugin directory",
                 facts.round.action()
             );
-            word(kind, false, "NoPlugin", message)
+            say(kind, false, "NoPlugin", message)
         }
     }
 }
 
-fn valid(facts: &Facts<'_>) -> Word {
+fn valid(facts: &Facts<'_>) -> Said {
     match facts.round.invalid() {
-        Some(invalid) => word("Valid", false, invalid.reason, invalid.message.clone()),
-        None => word("Valid", true, "Accepted", "the spec is accepted"),
+        Some(invalid) => say("Valid", false, invalid.reason, invalid.message.clone()),
+        None => say("Valid", true, "Accepted", "the spec is accepted"),
     }
 }
 
@@ -188,28 +159,28 @@ fn stuck(facts: &Facts<'_>) -> Option<&'static str> {
     }
 }
 
-fn reconciling(facts: &Facts<'_>, progress: Progress) -> Word {
+fn reconciling(facts: &Facts<'_>, progress: Progress) -> Said {
     if progress.terminal() {
-        return word("Reconciling", false, "Ended", "the job has ended");
+        return say("Reconciling", false, "Ended", "the job has ended");
     }
     match (stuck(facts), facts.held_back) {
-        (Some(reason), held) => word("Reconciling", false, reason, sentence(held)),
-        (None, Some(_)) if facts.round.brakes.pause() => word("Reconciling", true, "Paused", sentence(facts.held_back)),
-        (None, Some(_)) => word("Reconciling", true, "Waiting", sentence(facts.held_back)),
+        (Some(reason), held) => say("Reconciling", false, reason, sentence(held)),
+        (None, Some(_)) if facts.round.brakes.pause() => say("Reconciling", true, "Paused", sentence(facts.held_back)),
+        (None, Some(_)) => say("Reconciling", true, "Waiting", sentence(facts.held_back)),
         (None, None) if facts.counts.processing == 0 => {
-            word("Reconciling", true, "Working", "the next targets are about to start")
+            say("Reconciling", true, "Working", "the next targets are about to start")
         }
-        (None, None) => word("Reconciling", true, "Working", format!("{} in flight", targets(facts.counts.processing))),
+        (None, None) => say("Reconciling", true, "Working", format!("{} in flight", targets(facts.counts.processing))),
     }
 }
 
-fn stalled(facts: &Facts<'_>, progress: Progress) -> Word {
+fn stalled(facts: &Facts<'_>, progress: Progress) -> Said {
     match (progress, stuck(facts)) {
-        (Progress::Failed, _) => word("Stalled", true, "TargetsFailed", "the job has failed"),
-        (Progress::Succeeded, _) => word("Stalled", false, "Ended", "the job has ended"),
-        (_, Some(reason)) => word("Stalled", true, reason, sentence(facts.held_back)),
-        (_, None) if facts.held_back.is_some() => word("Stalled", false, "Waiting", sentence(facts.held_back)),
-        (_, None) => word("Stalled", false, "Working", "nothing blocks the job"),
+        (Progress::Failed, _) => say("Stalled", true, "TargetsFailed", "the job has failed"),
+        (Progress::Succeeded, _) => say("Stalled", false, "Ended", "the job has ended"),
+        (_, Some(reason)) => say("Stalled", true, reason, sentence(facts.held_back)),
+        (_, None) if facts.held_back.is_some() => say("Stalled", false, "Waiting", sentence(facts.held_back)),
+        (_, None) => say("Stalled", false, "Working", "nothing blocks the job"),
     }
 }
 

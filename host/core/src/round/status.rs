@@ -21,6 +21,7 @@ use crate::job::state::{SHARD, cut};
 use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
 use crate::round::shards::{indexes_of, labelled, shard_labels, shard_name};
+use crate::status::bound::fitting;
 
 /// Longest text of `ranges.processing`, in bytes. Starts wait if it would be longer.
 pub const PROCESSING_BYTES: usize = 16 * 1024;
@@ -103,7 +104,6 @@ fn shard_fields(memory: &JobMemory, status: &mut OperationJobStatus) {
 }
 
 fn failures(memory: &JobMemory) -> Vec<Failure> {
-    let mut room = FAILURES_BYTES;
     let entry = |index: &u32| {
         let error = memory.latest(*index)?.error.clone().unwrap_or_default();
         let message = cut(&error.message, 120);
@@ -112,13 +112,8 @@ fn failures(memory: &JobMemory) -> Vec<Failure> {
     };
     let entries = memory.latest.failed.iter().filter_map(entry);
     let entries = entries.filter(|failure| failure.reason != "Skipped").take(FAILURES);
-    entries
-        .take_while(|failure| {
-            let size = failure.name.len() + failure.reason.len() + failure.message.len() + 60;
-            room = room.saturating_sub(size);
-            room > 0
-        })
-        .collect()
+    let bytes = |failure: &Failure| failure.name.len() + failure.reason.len() + failure.message.len() + 60;
+    fitting(entries, FAILURES_BYTES, bytes).collect()
 }
 
 /// True if the stored status differs from `memory` in progress, end, numbers or ranges.
