@@ -115,6 +115,7 @@ pub mod child {
     pub mod build;
     pub mod canonical;
     pub mod changes;
+    pub mod children;
     pub mod closing;
     pub mod course;
     pub mod fields;
@@ -144,10 +145,13 @@ pub mod flow {
     pub mod plan;
     pub mod spec;
     pub mod template;
+    mod turns;
 }
 
 /// One pass over a DaemonJob.
 pub mod daemon {
+    mod node_set;
     pub mod plan;
+    mod readiness;
     pub mod spec;
 }

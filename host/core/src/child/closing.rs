@@ -7,7 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::Cause;
 use crate::child::canonical::digest;
-use crate::child::course::{Children, RetryRules, follow, stop};
+use crate::child::children::Children;
+use crate::child::course::{RetryRules, follow, stop};
 use crate::child::fields::{at, shown, text};
 use crate::child::header::Header;
 use crate::child::imported::import;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::child::course::Children;
+use crate::child::children::Children;
 use crate::child::fields::{at, object};
 use crate::child::header::Header;
 use crate::child::parent::Parent;

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
+use crate::child::children::Children;
 use crate::child::closing::retry_command;
-use crate::child::course::Children;
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};

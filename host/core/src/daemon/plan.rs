@@ -1,31 +1,29 @@
 //! One pass over a DaemonJob: one Job for each node of its set. Source: docs/jobflow.md 4.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Cause, JobParts, NodeJobs};
+use crate::child::children::Children;
 use crate::child::closing::{complete, new_retry, plan_invalid, retry_command, retry_now, settle};
-use crate::child::course::{Children, RetryRules, follow, is_first, start};
-use crate::child::fields::{at, shown};
+use crate::child::course::{RetryRules, follow, is_first, start};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
 use crate::child::lost::give_up_lost;
-use crate::child::node::NodeView;
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
-use crate::child::unit::{CountsByState, MESSAGE_BYTES, Unit, UnitState};
+use crate::child::unit::{CountsByState, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
+use crate::daemon::readiness::{NOT_READY, end_wait};
 use crate::daemon::spec::{DaemonSpec, Taints};
-use crate::job::time::{after_seconds, read_time, write_time};
 
 /// What one round knows of one DaemonJob.
-struct Round<'a> {
-    observed: Observation<'a>,
-    spec: &'a DaemonSpec<'a>,
-    children: Children<'a>,
-    now: Timestamp,
+pub(super) struct Round<'a> {
+    pub(super) observed: Observation<'a>,
+    pub(super) spec: &'a DaemonSpec<'a>,
+    pub(super) children: Children<'a>,
+    pub(super) now: Timestamp,
 }
 
 /// The failures of nodes against those that are tolerated.
@@ -72,57 +70,6 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
 }
 
 impl Round<'_> {
-    /// Takes the set of nodes in the first round and after each edit; with `newNodePolicy: Run` each time.
-    fn take_set(&self, units: &mut Vec<Unit>, plan: &mut ParentPlan) {
-        let generation = self.observed.parent.generation;
-        let is_new = plan.header.set_generation != Some(generation);
-        if !(is_new || self.spec.runs_new || plan.header.has_lost) || self.observed.parent.terminating {
-            return;
-        }
-        let eligible = self.eligible();
-        let before = units.len();
-        // A node that is gone counts as it is judged below.
-        let is_there = |unit: &Unit| self.observed.nodes.get(&unit.name).is_some_and(|node| node.uid == unit.node_uid);
-        units.retain(|unit| has_started(unit) || !is_there(unit) || eligible.contains_key(unit.name.as_str()));
-        let mut changed = units.len() != before;
-        let known: HashMap<String, usize> =
-            units.iter().enumerate().map(|(index, unit)| (unit.name.clone(), index)).collect();
-        for (name, node) in eligible {
-            match known.get(name).and_then(|index| units.get_mut(*index)) {
-                None => {
-                    units.push(Unit { node_uid: node.uid.clone(), ..Unit::new(name) });
-                    changed = true;
-                }
-                // A node that was created anew is another one.
-                Some(unit) if unit.node_uid != node.uid => {
-                    if !unit.node_uid.is_empty() {
-                        unit.start_over();
-                    }
-                    unit.node_uid.clone_from(&node.uid);
-                    changed = true;
-                }
-                Some(_) => {}
-            }
-        }
-        units.sort_by(|one, other| one.name.cmp(&other.name));
-        plan.header.set_generation = Some(generation);
-        plan.durable_first = is_new || changed;
-    }
-
-    /// The nodes that have a run.
-    fn eligible(&self) -> BTreeMap<&str, &NodeView> {
-        let pod = at(&self.spec.job, "/template/spec").unwrap_or(&serde_json::Value::Null);
-        let is_eligible = |node: &NodeView| {
-            !self.spec.excluded.contains(&node.name)
-                && node.matches(self.spec.selector)
-                && (!self.spec.skip_cordoned || !node.cordoned)
-                && (self.spec.taints != Taints::Respect || !node.repels(pod))
-                && node.admits(pod)
-        };
-        let nodes = self.observed.nodes.values().filter(|node| is_eligible(node));
-        nodes.map(|node| (node.name.as_str(), &**node)).collect()
-    }
-
     fn advance(&self, units: &mut [Unit], plan: &mut ParentPlan, found: &mut Findings) {
         self.take_back(units, plan.header.retry_token != self.observed.memory.header.retry_token);
         let mut ready = self.follow_all(units, plan, false);
@@ -276,52 +223,6 @@ impl Round<'_> {
         }
     }
 
-    /// A node that is not Ready is waited for, with the reason [`NOT_READY`], or left out.
-    fn await_node(&self, unit: &mut Unit, plan: &mut ParentPlan) {
-        if self.observed.nodes.get(&unit.name).is_some_and(|node| !node.not_ready) {
-            if unit.reason == NOT_READY {
-                unit.set(UnitState::Waiting, "", "");
-                unit.start_time = None;
-            }
-            return;
-        }
-        // What had an attempt is not left out.
-        if self.spec.skip_not_ready && unit.attempt == unit.counted_from {
-            return unit.set(UnitState::Omitted, NOT_READY, "the node is not Ready, and notReadyPolicy is Skip");
-        }
-        let since = read_time(unit.start_time.as_deref()).filter(|_| unit.reason == NOT_READY).unwrap_or(self.now);
-        unit.start_time = Some(write_time(since));
-        unit.set(UnitState::Waiting, NOT_READY, "the node is not Ready; its Job starts once it is");
-        if let Some(seconds) = self.spec.node_timeout {
-            let due = after_seconds(since, seconds);
-            if due <= self.now {
-                unit.set(UnitState::Failed, NOT_READY, &format!("the node was not Ready for {seconds} s"));
-                unit.completion_time = Some(write_time(self.now));
-            } else {
-                plan.wake_at(due);
-            }
-        }
-    }
-
-    /// A further attempt waits until the node is Ready, whatever the policy: it keeps its slot, and what it says of the failure.
-    fn await_retry(&self, unit: &mut Unit, plan: &mut ParentPlan) {
-        let since = read_time(unit.not_ready_since.as_deref());
-        if since.is_none() {
-            unit.message = shown(&before(AWAITS_READY, &unit.message), MESSAGE_BYTES);
-        }
-        let since = since.unwrap_or(self.now);
-        unit.not_ready_since = Some(write_time(since));
-        let Some(seconds) = self.spec.node_timeout else { return };
-        let due = after_seconds(since, seconds);
-        if due > self.now {
-            return plan.wake_at(due);
-        }
-        end_wait(unit);
-        let message = before(&format!("the node was not Ready for {seconds} s"), &unit.message);
-        unit.set(UnitState::Failed, NOT_READY, &message);
-        unit.completion_time = Some(write_time(self.now));
-    }
-
     /// What the Jobs of all nodes are built from.
     fn jobs(&self) -> Result<NodeJobs, Cause> {
         let parent = self.observed.parent;
@@ -342,31 +243,5 @@ impl Round<'_> {
 
 /// Most creates of one plan: a large set takes several, so that its status goes on meanwhile.
 pub const CREATES: usize = 256;
-/// The reason of a node that is waited for or left out.
-const NOT_READY: &str = "NodeNotReady";
-
-/// What is said of a further attempt that waits for its node, before what its unit said.
-const AWAITS_READY: &str = "the node is not Ready; the next attempt starts once it is";
-const GAP: &str = "; before: ";
-
-fn before(news: &str, said: &str) -> String {
-    if said.is_empty() { news.to_owned() } else { format!("{news}{GAP}{said}") }
-}
-
-/// A further attempt waits for its node no more: it starts, or never will.
-fn end_wait(unit: &mut Unit) {
-    if unit.not_ready_since.take().is_none() {
-        return;
-    }
-    if let Some(said) = unit.message.strip_prefix(AWAITS_READY) {
-        unit.message = said.strip_prefix(GAP).unwrap_or_default().to_owned();
-    }
-}
-
 /// The reason of a node that has no run because others failed.
 const TOO_MANY_FAILURES: &str = "TooManyFailures";
-
-/// True for a unit that stays in the set whatever is eligible.
-fn has_started(unit: &Unit) -> bool {
-    unit.has_child() || unit.state.is_terminal() || unit.state == UnitState::Retrying
-}

@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::child::build::{Built, Cause, JobParts, build_job, build_operation, has_containers};
-use crate::child::closing::{
-    DEPENDENCY_NOT_MET, FLOW_FAILED, FLOW_TIMEOUT, NOT_NEEDED, complete, new_retry, plan_invalid, retry_command,
-    retry_now, settle,
-};
-use crate::child::course::{Children, RetryRules, follow, is_first, start, stop};
+use crate::child::build::Cause;
+use crate::child::children::Children;
+use crate::child::closing::{FLOW_TIMEOUT, complete, new_retry, plan_invalid, retry_command, retry_now, settle};
+use crate::child::course::{RetryRules, follow, stop};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
 use crate::child::lost::give_up_lost;
@@ -20,16 +18,16 @@ use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
-use crate::flow::spec::{FlowSpec, Step, When, Work};
+use crate::flow::spec::{FlowSpec, Step, Work};
 
 /// What one round knows of one flow.
-struct Round<'a> {
-    observed: Observation<'a>,
-    spec: &'a FlowSpec<'a>,
-    children: Children<'a>,
-    globals: Globals<'a>,
-    names: HashMap<&'a str, usize>,
-    now: Timestamp,
+pub(super) struct Round<'a> {
+    pub(super) observed: Observation<'a>,
+    pub(super) spec: &'a FlowSpec<'a>,
+    pub(super) children: Children<'a>,
+    pub(super) globals: Globals<'a>,
+    pub(super) names: HashMap<&'a str, usize>,
+    pub(super) now: Timestamp,
 }
 
 /// Plans the next step of a JobFlow.
@@ -251,138 +249,6 @@ impl Round<'_> {
         }
     }
 
-    /// A step of `flows` that has no child: whether it is its turn.
-    fn turn(
-        &self,
-        index: usize,
-        units: &mut [Unit],
-        plan: &mut ParentPlan,
-        (may_start, ready, stopped): (bool, &[bool], bool),
-    ) {
-        let step = &self.spec.steps[index];
-        if !ready[index] || units[index].state.is_terminal() {
-            return;
-        }
-        if units[index].state == UnitState::Retrying {
-            return if may_start {
-                self.start(index, units, plan)
-            };
-        }
-        let needed: Vec<&Unit> = step.dependencies.iter().map(|needed| &units[*needed]).collect();
-        let all_terminal = needed.iter().all(|unit| unit.state.is_terminal());
-        let one_failed = needed.iter().any(|unit| unit.state == UnitState::Failed);
-        let turn = match step.when {
-            When::Finished => all_terminal,
-            When::Failure if all_terminal && !one_failed => {
-                return units[index].set(UnitState::Omitted, NOT_NEEDED, "no step that it depends on failed");
-            }
-            When::Failure => all_terminal,
-            When::Success => {
-                let broken = needed.iter().find(|unit| is_broken(unit)).map(|unit| unit.name.clone());
-                let pauses = stopped && self.spec.failure_policy == FailurePolicyType::Pause;
-                if let Some(name) = broken.filter(|_| !pauses) {
-                    return units[index].set(
-                        UnitState::Omitted,
-                        DEPENDENCY_NOT_MET,
-                        &format!("step {name} did not succeed"),
-                    );
-                }
-                if stopped && self.spec.failure_policy == FailurePolicyType::FailFast {
-                    return units[index].set(
-                        UnitState::Omitted,
-                        FLOW_FAILED,
-                        "another step failed, and failurePolicy is FailFast",
-                    );
-                }
-                needed.iter().all(|unit| unit.state.is_terminal() && !is_broken(unit))
-            }
-        };
-        if turn && may_start {
-            self.start(index, units, plan);
-        } else if units[index].state != UnitState::Waiting && !turn {
-            units[index].set(UnitState::Waiting, "", "");
-        }
-    }
-
-    /// A step of `finally`, once all others have ended.
-    fn last_turn(
-        &self,
-        index: usize,
-        units: &mut [Unit],
-        plan: &mut ParentPlan,
-        (may_start, ready, failed): (bool, &[bool], bool),
-    ) {
-        let step = &self.spec.steps[index];
-        let is_wanted = match step.when {
-            When::Finished => true,
-            When::Success => !failed,
-            When::Failure => failed,
-        };
-        if !ready[index] {
-            return;
-        }
-        if !is_wanted && units[index].state != UnitState::Retrying {
-            let message = if failed { "the flow failed" } else { "the flow did not fail" };
-            return units[index].set(UnitState::Omitted, NOT_NEEDED, message);
-        }
-        if may_start {
-            self.start(index, units, plan);
-        }
-    }
-
-    fn start(&self, index: usize, units: &mut [Unit], plan: &mut ParentPlan) {
-        let step = &self.spec.steps[index];
-        let Observation { parent, memory, .. } = self.observed;
-        if parent.terminating {
-            return;
-        }
-        let unit = &mut units[index];
-        let built = self.build(step, unit);
-        let is_step = |name: &str| name != step.name && self.names.contains_key(name);
-        let creates = plan.creates.len();
-        start(unit, built, (parent, memory), (plan, self.now), is_step);
-        let follows = is_first(unit, memory) && (step.is_final || !step.dependencies.is_empty());
-        plan.creates[creates..].iter_mut().for_each(|create| create.follows = follows);
-    }
-
-    fn build(&self, step: &Step<'_>, unit: &Unit) -> Result<Built, Cause> {
-        let parent = self.observed.parent;
-        let parts = |base, template, overrides| JobParts {
-            base,
-            template,
-            overrides,
-            volumes: self.spec.volumes,
-            mounts: step.mounts,
-            globals: self.globals,
-            backoff_limit: step.retry.pod_backoff_limit,
-            timeout: step.timeout,
-            tolerates_all: false,
-        };
-        match step.work {
-            Work::Job(job) => build_job(parent, parts(job, None, None)),
-            Work::Operation(operation) => {
-                let whole = build_operation(parent, operation, &self.globals, &[]);
-                // The child that failed says which targets are left, unless something else is asked for now.
-                let previous = self.children.previous(parent, unit).filter(|child| child.revision == whole.revision);
-                let left = previous.map(|child| child.progress.targets_left.as_slice()).unwrap_or_default();
-                Ok(if left.is_empty() { whole } else { build_operation(parent, operation, &self.globals, left) })
-            }
-            Work::Template(name, overrides) => {
-                let namespace = &parent.namespace;
-                let template = self.observed.templates.get(name).ok_or_else(|| {
-                    Cause::new(
-                        "JobTemplateNotFound",
-                        format!("there is no JobTemplate {name:?} in namespace {namespace}; it starts once there is"),
-                    )
-                })?;
-                if !has_containers(&template.job) {
-                    return Err(Cause::new("Rejected", format!("JobTemplate {name:?} has no container")));
-                }
-                build_job(parent, parts(&template.job, Some((name, &template.version)), overrides))
-            }
-        }
-    }
-
     fn finish(&self, plan: &mut ParentPlan, found: &mut Findings) {
         let parent = self.observed.parent;
         found.kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
@@ -391,9 +257,4 @@ impl Round<'_> {
         complete(plan, self.now);
         settle(parent, &self.children, self.spec.cleanup, plan, self.now);
     }
-}
-
-/// True where steps that wait for the success of this one cannot start any more.
-fn is_broken(unit: &Unit) -> bool {
-    unit.has_failed() || unit.state == UnitState::Omitted && unit.reason != NOT_NEEDED
 }

@@ -1,0 +1,80 @@
+//! The children of one JobFlow or DaemonJob, found by what its units know of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::child::parent::Parent;
+use crate::child::plan::ChildChange;
+use crate::child::unit::Unit;
+use crate::child::view::ChildView;
+
+/// The children of one object, by unit.
+pub struct Children<'a> {
+    by_uid: HashMap<&'a str, &'a Arc<ChildView>>,
+    by_unit: HashMap<&'a str, Vec<&'a Arc<ChildView>>>,
+    unnamed: HashMap<&'a str, &'a Arc<ChildView>>,
+    disowned: HashMap<&'a str, &'a Arc<ChildView>>,
+}
+
+impl<'a> Children<'a> {
+    /// Those of `parent` among these.
+    pub fn of(parent: &Parent, children: &'a [Arc<ChildView>]) -> Self {
+        let (by_uid, by_unit) = (HashMap::new(), HashMap::new());
+        let mut own = Self { by_uid, by_unit, unnamed: HashMap::new(), disowned: HashMap::new() };
+        for child in children.iter().filter(|child| child.owner_uid.as_deref() == Some(&parent.uid)) {
+            if child.disowned {
+                own.disowned.insert(&child.uid, child);
+                continue;
+            }
+            own.by_uid.insert(&child.uid, child);
+            match &child.unit {
+                Some(unit) => own.by_unit.entry(unit).or_default().push(child),
+                None => drop(own.unnamed.insert(&child.name, child)),
+            }
+        }
+        own
+    }
+
+    /// The child with this UID.
+    pub fn of_uid(&self, uid: &str) -> Option<&'a Arc<ChildView>> {
+        self.by_uid.get(uid).copied()
+    }
+
+    /// The object with this UID, if it is there without its owner reference: whoever took that off took the child away.
+    pub fn disowned(&self, uid: &str) -> Option<&'a Arc<ChildView>> {
+        self.disowned.get(uid).copied().filter(|child| !child.gone)
+    }
+
+    /// Those that lack a controller, as the original's do.
+    pub fn uncontrolled(&self) -> impl Iterator<Item = ChildChange> {
+        let all = self.by_uid.values().filter(|child| !child.is_controlled && !child.gone && !child.terminating);
+        all.map(|child| ChildChange::Adopt((*child).clone()))
+    }
+
+    /// The newest child of a unit whose attempt is at least `least`; of several, the one that is there.
+    pub fn newest(&self, parent: &Parent, unit: &str, least: u32) -> Option<&'a Arc<ChildView>> {
+        let all = self.of_unit(parent, unit).filter(|child| child.attempt >= least);
+        all.max_by_key(|child| (child.attempt, !child.gone, child.version))
+    }
+
+    /// The children of attempts before the one that a unit is at.
+    pub fn earlier(&self, parent: &Parent, unit: &Unit) -> impl Iterator<Item = &'a Arc<ChildView>> {
+        let (attempt, newest) = (unit.attempt, unit.job_uid.clone());
+        self.of_unit(parent, &unit.name).filter(move |child| child.attempt < attempt && child.uid != newest)
+    }
+
+    /// The child that a new attempt follows on.
+    pub fn previous(&self, parent: &Parent, unit: &Unit) -> Option<&'a Arc<ChildView>> {
+        self.of_uid(&unit.job_uid).or_else(|| self.earlier(parent, unit).max_by_key(|child| child.attempt))
+    }
+
+    fn of_unit(&self, parent: &Parent, unit: &str) -> impl Iterator<Item = &'a Arc<ChildView>> {
+        // The original's Jobs carry no annotation: their name places them.
+        let unnamed = if self.unnamed.is_empty() {
+            None
+        } else {
+            self.unnamed.get(format!("{}-{unit}", parent.name).as_str()).copied()
+        };
+        self.by_unit.get(unit).into_iter().flatten().copied().chain(unnamed)
+    }
+}

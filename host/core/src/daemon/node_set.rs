@@ -1,0 +1,68 @@
+//! The nodes of a DaemonJob: which have a run. Source: docs/jobflow.md 4.1.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::child::fields::at;
+use crate::child::node::NodeView;
+use crate::child::plan::ParentPlan;
+use crate::child::unit::{Unit, UnitState};
+use crate::daemon::plan::Round;
+use crate::daemon::spec::Taints;
+
+impl Round<'_> {
+    /// Takes the set of nodes in the first round and after each edit; with `newNodePolicy: Run` each time.
+    pub(super) fn take_set(&self, units: &mut Vec<Unit>, plan: &mut ParentPlan) {
+        let generation = self.observed.parent.generation;
+        let is_new = plan.header.set_generation != Some(generation);
+        if !(is_new || self.spec.runs_new || plan.header.has_lost) || self.observed.parent.terminating {
+            return;
+        }
+        let eligible = self.eligible();
+        let before = units.len();
+        // A node that is gone counts as it is judged below.
+        let is_there = |unit: &Unit| self.observed.nodes.get(&unit.name).is_some_and(|node| node.uid == unit.node_uid);
+        units.retain(|unit| has_started(unit) || !is_there(unit) || eligible.contains_key(unit.name.as_str()));
+        let mut changed = units.len() != before;
+        let known: HashMap<String, usize> =
+            units.iter().enumerate().map(|(index, unit)| (unit.name.clone(), index)).collect();
+        for (name, node) in eligible {
+            match known.get(name).and_then(|index| units.get_mut(*index)) {
+                None => {
+                    units.push(Unit { node_uid: node.uid.clone(), ..Unit::new(name) });
+                    changed = true;
+                }
+                // A node that was created anew is another one.
+                Some(unit) if unit.node_uid != node.uid => {
+                    if !unit.node_uid.is_empty() {
+                        unit.start_over();
+                    }
+                    unit.node_uid.clone_from(&node.uid);
+                    changed = true;
+                }
+                Some(_) => {}
+            }
+        }
+        units.sort_by(|one, other| one.name.cmp(&other.name));
+        plan.header.set_generation = Some(generation);
+        plan.durable_first = is_new || changed;
+    }
+
+    /// The nodes that have a run.
+    fn eligible(&self) -> BTreeMap<&str, &NodeView> {
+        let pod = at(&self.spec.job, "/template/spec").unwrap_or(&serde_json::Value::Null);
+        let is_eligible = |node: &NodeView| {
+            !self.spec.excluded.contains(&node.name)
+                && node.matches(self.spec.selector)
+                && (!self.spec.skip_cordoned || !node.cordoned)
+                && (self.spec.taints != Taints::Respect || !node.repels(pod))
+                && node.admits(pod)
+        };
+        let nodes = self.observed.nodes.values().filter(|node| is_eligible(node));
+        nodes.map(|node| (node.name.as_str(), &**node)).collect()
+    }
+}
+
+/// True for a unit that stays in the set whatever is eligible.
+fn has_started(unit: &Unit) -> bool {
+    unit.has_child() || unit.state.is_terminal() || unit.state == UnitState::Retrying
+}
