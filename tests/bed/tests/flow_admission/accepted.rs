@@ -57,6 +57,14 @@ pub(crate) async fn objects_full_of_nulls_are_accepted_twice(client: &Client) {
     .unwrap();
 }
 
+pub(crate) async fn repeated_dependencies_count_once(client: &Client) {
+    let names = (0..100).map(|index| format!("s-{index}")).collect::<Vec<_>>();
+    let mut flows = names.iter().map(|name| step(name, &[])).collect::<Vec<_>>();
+    let twice = names.iter().chain(&names).map(String::as_str).collect::<Vec<_>>();
+    flows.push(step("join", &twice));
+    flow(client, "repeats", &json!({ "flows": flows })).await.unwrap();
+}
+
 pub(crate) async fn an_empty_flow_is_accepted_in_all_its_forms(client: &Client) {
     flow(client, "empty", &json!({"flows": []})).await.unwrap();
     flow(client, "null", &json!({"flows": null})).await.unwrap();

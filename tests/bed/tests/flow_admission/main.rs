@@ -42,6 +42,7 @@ on_both![
     refused::wrong_numbers_of_a_daemon_job_are_refused,
     refused::an_operation_needs_the_right_to_create_operation_jobs,
     accepted::objects_full_of_nulls_are_accepted_twice,
+    accepted::repeated_dependencies_count_once,
     accepted::an_empty_flow_is_accepted_in_all_its_forms,
     accepted::unknown_fields_of_a_job_survive,
     accepted::an_error_handler_may_be_anything,
