@@ -3,6 +3,7 @@
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use oarlock_api::{OARLOCK_GROUP, VERSION};
+use oarlock_core::child::build::OWNER_UID;
 use oarlock_view::{FlowKind, FlowView};
 use serde_json::{Value, json};
 
@@ -99,10 +100,10 @@ impl Followed for FlowClient {
         self.api(OARLOCK_GROUP, "JobRecord", "jobrecords")
     }
 
-    /// Records have their owner in a reference alone, so all of the namespace are read, and the view takes its own.
     fn records_of(&self, object: &DynamicObject) -> Option<String> {
         let is_cut = object.data.pointer("/status/tableTruncated").and_then(Value::as_bool);
-        is_cut.unwrap_or_default().then(String::new)
+        let uid = object.metadata.uid.as_ref().filter(|_| is_cut.unwrap_or_default())?;
+        Some(format!("{OWNER_UID}={uid}"))
     }
 
     fn shown<'a>(&self, object: &DynamicObject, records: impl Iterator<Item = &'a DynamicObject>) -> FlowView {

@@ -45,7 +45,7 @@ pub(in crate::commands) trait Followed: Clone {
     /// The records of the namespace.
     fn records(&self) -> Api<Self::Record>;
 
-    /// The label selector of an object's records, where it has any; an empty one selects all.
+    /// The label selector of an object's records, where it has any.
     fn records_of(&self, object: &Self::Object) -> Option<String>;
 
     /// The view of an object with its records.
@@ -65,8 +65,7 @@ pub(in crate::commands) trait Followed: Clone {
 pub(super) async fn read<C: Followed>(client: &C, name: &str) -> anyhow::Result<(C::Object, Vec<C::Record>)> {
     let object = client.objects().get(name).await.map_err(|cause| client.explained(cause, "get", name))?;
     let Some(selector) = client.records_of(&object) else { return Ok((object, Vec::new())) };
-    let params = if selector.is_empty() { ListParams::default() } else { ListParams::default().labels(&selector) };
-    match client.records().list(&params).await {
+    match client.records().list(&ListParams::default().labels(&selector)).await {
         Ok(list) => Ok((object, list.items)),
         // A cluster that was prepared for an older version serves none.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => Ok((object, Vec::new())),
@@ -221,8 +220,7 @@ impl<C: Followed> Follower<C> {
             && !self.no_records
             && let Some(selector) = self.client.records_of(&self.job)
         {
-            let config = watcher::Config::default();
-            let config = if selector.is_empty() { config } else { config.labels(&selector) };
+            let config = watcher::Config::default().labels(&selector);
             self.record_watch = Some(watch(self.client.records(), config));
         }
     }
