@@ -17,11 +17,11 @@ pub fn recorded_units<'a, T: DeserializeOwned>(
     status: &Value,
     records: impl IntoIterator<Item = &'a Value>,
     name: impl Fn(&T) -> Option<&str>,
-) -> RecordedUnits<T> {
+) -> Vec<T> {
     let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
     let is_cut = status.get("tableTruncated").and_then(Value::as_bool) == Some(true);
-    let total = status.pointer("/counts/total").and_then(number);
-    let shards = if is_cut { total.unwrap_or(usize::MAX).div_ceil(RECORD_UNITS) } else { 0 };
+    let total = status.pointer("/counts/total").and_then(number).unwrap_or(usize::MAX);
+    let shards = if is_cut { total.div_ceil(RECORD_UNITS) } else { 0 };
     let shard = |record: &Value| record.get("shard").and_then(number);
     let counted =
         records.into_iter().filter_map(|record| Some((shard(record).filter(|shard| *shard < shards)?, record)));
@@ -29,27 +29,8 @@ pub fn recorded_units<'a, T: DeserializeOwned>(
     counted.sort_by_key(|(shard, _)| *shard);
     let lines = counted.iter().filter_map(|(_, record)| record.get("units")?.as_array()).flatten();
     let mut known = HashSet::new();
-    let mut read = RecordedUnits { units: Vec::new(), is_complete: true };
-    for line in lines {
-        let unit: Option<T> = line.as_str().and_then(|line| serde_json::from_str(line).ok());
-        match unit.as_ref().and_then(&name).filter(|name| !name.is_empty()) {
-            Some(name) if known.insert(name.to_owned()) => read.units.extend(unit),
-            Some(_) => {}
-            None => read.is_complete = false,
-        }
-    }
-    counted.dedup_by_key(|(shard, _)| *shard);
-    read.is_complete &= !is_cut || total.is_none() || counted.len() == shards;
-    read
-}
-
-/// The entries that JobRecords hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordedUnits<T> {
-    /// Those that can be read.
-    pub units: Vec<T>,
-    /// Every record that the status counts is there, and each of its lines can be read.
-    pub is_complete: bool,
+    let units = lines.filter_map(|line| serde_json::from_str(line.as_str()?).ok());
+    units.filter(|unit| name(unit).is_some_and(|name| !name.is_empty() && known.insert(name.to_owned()))).collect()
 }
 
 #[cfg(test)]
@@ -61,8 +42,8 @@ mod tests {
     use super::*;
 
     fn names(status: &Value, records: &[Value]) -> Vec<String> {
-        let read = recorded_units(status, records, |unit: &Value| unit.get("name")?.as_str());
-        read.units.iter().map(|unit| unit.pointer("/name").unwrap().as_str().unwrap().to_owned()).collect()
+        let units: Vec<Value> = recorded_units(status, records, |unit: &Value| unit.get("name")?.as_str());
+        units.iter().map(|unit| unit.pointer("/name").unwrap().as_str().unwrap().to_owned()).collect()
     }
 
     fn record(shard: u64, names: &[&str]) -> Value {
@@ -77,19 +58,6 @@ mod tests {
         assert_eq!(names(&status(500), &records), ["a", "b", "c"]);
         assert_eq!(names(&status(250), &records), ["a"]);
         assert_eq!(names(&json!({"counts": {"total": 501}}), &records), [""; 0], "the table is whole");
-    }
-
-    #[test]
-    fn a_record_that_is_missing_or_cannot_be_read_is_missed() {
-        let is_complete = |total: Option<u64>, records: &[Value]| {
-            let status = json!({"tableTruncated": true, "counts": {"total": total}});
-            recorded_units(&status, records, |unit: &Value| unit.get("name")?.as_str()).is_complete
-        };
-        let both = [record(0, &["a"]), record(1, &["b"])];
-        assert!(is_complete(Some(500), &both) && is_complete(Some(250), &both) && is_complete(None, &[]));
-        assert!(!is_complete(Some(501), &both) && !is_complete(Some(500), &both[1..]));
-        assert!(!is_complete(Some(500), &[both[1].clone(), both[1].clone()]));
-        assert!(!is_complete(Some(500), &[both[0].clone(), json!({"shard": 1, "units": ["{"]})]));
     }
 
     #[test]

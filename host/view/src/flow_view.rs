@@ -165,7 +165,7 @@ impl FlowView {
 /// The entries by name. Those of the status are newer than those of records, which are written before it.
 fn entries<'a>(status: &Value, uid: &str, records: impl IntoIterator<Item = &'a Value>) -> HashMap<String, Value> {
     let own = records.into_iter().filter(|record| is_owned(record, uid));
-    let of_records = recorded_units(status, own, |entry: &Value| entry.get("name")?.as_str()).units;
+    let of_records = recorded_units(status, own, |entry: &Value| entry.get("name")?.as_str());
     let of_status = ["steps", "nodes"].into_iter().filter_map(|name| status.get(name)?.as_array()).flatten().cloned();
     let named = of_records.into_iter().chain(of_status).map(|entry| (text(&entry, "name"), entry));
     named.filter(|(name, _)| !name.is_empty()).collect()

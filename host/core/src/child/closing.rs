@@ -9,7 +9,7 @@ use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::children::Children;
 use crate::child::course::{RetryRules, follow, stop};
-use crate::child::fields::{at, shown, text};
+use crate::child::fields::{at, list, shown, text};
 use crate::child::header::Header;
 use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
@@ -139,19 +139,33 @@ pub fn plan_invalid(
     let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
     complete(&mut plan, now);
-    let cleanup = cleanup_of_refused(parent, &plan.units);
+    let cleanup = cleanup_of_refused(parent, &plan.units, &plan.header);
     settle(parent, &children, cleanup, &mut plan, now);
     plan
 }
 
 /// What a refused spec says of the clean-up, as far as that can be read. The object itself goes only where nothing of it could
 /// go on once the spec is mended.
-fn cleanup_of_refused(parent: &Parent, units: &[Unit]) -> Cleanup {
+fn cleanup_of_refused(parent: &Parent, units: &[Unit], header: &Header) -> Cleanup {
     let asked = cleanup(&parent.spec).unwrap_or_default();
     let has_ended = |unit: &Unit| unit.state.is_terminal() && !unit.unjudged;
-    let runs_new = text(&parent.spec, "/rollout/newNodePolicy") == Some("Run");
-    let is_over = !runs_new && !units.is_empty() && units.iter().all(has_ended);
+    let is_over = !runs_more(parent, units, header) && !units.is_empty() && units.iter().all(has_ended);
     Cleanup { ttl: asked.ttl.filter(|_| is_over), ..asked }
+}
+
+/// True where a refused spec may have something to run that no unit stands for.
+fn runs_more(parent: &Parent, units: &[Unit], header: &Header) -> bool {
+    match parent.kind {
+        ParentKind::Flow => {
+            let known: HashSet<&str> = units.iter().map(|unit| unit.name.as_str()).collect();
+            let mut steps = list(&parent.spec, "/flows").iter().chain(list(&parent.spec, "/finally"));
+            steps.any(|step| text(step, "/name").is_none_or(|name| !known.contains(name)))
+        }
+        ParentKind::Daemon => {
+            let runs_new = text(&parent.spec, "/rollout/newNodePolicy") == Some("Run");
+            runs_new || header.set_generation != Some(parent.generation)
+        }
+    }
 }
 
 /// Notes when nothing was active any more, and takes it back once something is. A deletion changes nothing of it.

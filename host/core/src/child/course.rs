@@ -111,8 +111,7 @@ fn take(unit: &mut Unit, child: &ChildView) {
         unit.completion_time = None;
         unit.start_time = child.created.map(write_time);
         (*child.template).clone_into(&mut unit.template);
-        unit.judged_by = JudgedBy::default();
-        // It was built a moment ago; whoever compares it with a later spec sets this.
+        unit.judged_by = JudgedBy::Nothing;
         unit.outdated = false;
     }
     unit.revision.clone_from(&child.revision);

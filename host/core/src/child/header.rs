@@ -34,8 +34,8 @@ pub struct Header {
     pub conditions: Vec<Condition>,
     /// The stored table is cut: all entries are in JobRecords.
     pub is_truncated: bool,
-    /// A JobRecord that the stored status counts is missing or unreadable, and its units are still to be given up.
-    pub has_lost: bool,
+    /// Units that the JobRecords do not hold any more, and that are still to be given up.
+    pub lost_units: i64,
 }
 
 impl Header {
@@ -54,7 +54,7 @@ impl Header {
             state: text(status, "/state").unwrap_or_default().to_owned(),
             conditions: conditions.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect(),
             is_truncated: flag(status, "/tableTruncated"),
-            has_lost: false,
+            lost_units: number(status, "/lostUnits").unwrap_or(0).max(0),
         }
     }
 

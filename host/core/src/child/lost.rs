@@ -1,4 +1,4 @@
-//! Units whose JobRecord was lost before this term: what ran of them is unknown. Source: docs/jobflow.md 5.
+//! Units that were lost with their JobRecord before this term: what ran of them is unknown. Source: docs/jobflow.md 5.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ pub fn give_up_lost(
     (units, known): (&mut [Unit], &[Unit]),
     header: &mut Header,
 ) {
-    if !std::mem::take(&mut header.has_lost) {
+    if std::mem::take(&mut header.lost_units) == 0 {
         return;
     }
     let known: HashSet<&str> = known.iter().map(|unit| unit.name.as_str()).collect();
     let message = format!(
-        "its JobRecord is missing or unreadable, so what ran of it is unknown; check, then run: {}",
+        "its line in the JobRecords is missing or unreadable, so what ran of it is unknown; check, then run: {}",
         retry_command(parent)
     );
     let speaks = |unit: &Unit| children.newest(parent, &unit.name, 0).is_some_and(|child| !child.gone);

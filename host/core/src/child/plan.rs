@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_api::RecordedUnits;
 use serde_json::Value;
 
+use crate::child::fields::number;
 use crate::child::header::{Header, stored_units};
 use crate::child::node::NodeView;
 use crate::child::parent::Parent;
@@ -61,13 +61,15 @@ impl Memory {
         if !header.is_truncated {
             return Self { units: stored_units(parent).into(), header, ..Self::default() };
         }
-        let RecordedUnits { mut units, is_complete } = units_of_records(&parent.status, records);
-        if !is_complete {
+        let mut units = units_of_records(&parent.status, records);
+        let total = number(&parent.status, "/counts/total").unwrap_or(0);
+        let missing = |units: &[Unit]| total.saturating_sub(i64::try_from(units.len()).unwrap_or(i64::MAX)).max(0);
+        if missing(&units) > 0 {
             // The sample in the status tells of some.
             let known: HashSet<String> = units.iter().map(|unit| unit.name.clone()).collect();
             units.extend(stored_units(parent).into_iter().filter(|unit| !known.contains(&unit.name)));
-            header.has_lost = true;
         }
+        header.lost_units = header.lost_units.saturating_add(missing(&units));
         Self { units: units.into(), header, ..Self::default() }
     }
 }

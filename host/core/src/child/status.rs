@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oarlock_api::{RECORD_UNITS, RecordedUnits, recorded_units};
+use oarlock_api::{RECORD_UNITS, recorded_units};
 use serde_json::{Map, Value, json};
 
 use crate::child::fields::{object, shown};
@@ -89,8 +89,10 @@ pub fn report(from: StatusInput<'_>) -> Reported {
     if let Some(token) = &header.retry_token {
         put("retryToken", token.as_str().into());
     }
-    if header.suspended_seconds > 0 {
-        put("suspendedSeconds", header.suspended_seconds.into());
+    for (field, number) in [("suspendedSeconds", header.suspended_seconds), ("lostUnits", header.lost_units)] {
+        if number > 0 {
+            put(field, number.into());
+        }
     }
     for (field, number) in
         [("nodeSetGeneration", header.set_generation), ("importedGeneration", header.imported_generation)]
@@ -197,7 +199,7 @@ fn counters(value: &Value) -> Value {
 }
 
 /// The entries in JobRecords, as far as the stored status counts them.
-pub fn units_of_records(status: &Value, records: &[Value]) -> RecordedUnits<Unit> {
+pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
     recorded_units(status, records, |unit: &Unit| Some(unit.name.as_str()))
 }
 
@@ -247,7 +249,7 @@ mod tests {
         assert_eq!(records.len(), 20);
         records.push(json!({"shard": 20, "units": [r#"{"name": "of-before"}"#]}));
         records.reverse();
-        assert_eq!(units_of_records(&status, &records), RecordedUnits { units, is_complete: true });
+        assert_eq!(units_of_records(&status, &records), units);
         let listed = status["jobStatusList"].as_object().unwrap().len();
         assert_eq!(status["jobStatusListOmitted"], 5_000 - listed);
     }

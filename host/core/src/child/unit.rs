@@ -100,10 +100,17 @@ pub struct Unit {
     pub judged_by: JudgedBy,
 }
 
-/// The version of the JobTemplate that a child was compared with last; `None` since it was taken or read. It spares the next
-/// comparison and says nothing of the unit, so it makes no unit differ.
+/// What a child was compared with last. It spares the next comparison and says nothing of the unit, so it makes no unit differ.
 #[derive(Clone, Debug, Default)]
-pub struct JudgedBy(pub Option<Box<str>>);
+pub enum JudgedBy {
+    /// As it is stored: with the version of the JobTemplate that it was built from.
+    #[default]
+    Stored,
+    /// Nothing yet: it may have been built from a spec of before.
+    Nothing,
+    /// This version of the JobTemplate.
+    Version(Box<str>),
+}
 
 impl PartialEq for JudgedBy {
     fn eq(&self, _: &Self) -> bool {
@@ -146,6 +153,15 @@ impl Unit {
     /// True where the failure keeps others from starting.
     pub fn stops_others(&self) -> bool {
         self.has_failed() && !self.passed_over
+    }
+
+    /// True where its child was compared with this version of the JobTemplate.
+    pub fn is_judged_by(&self, version: &str) -> bool {
+        match &self.judged_by {
+            JudgedBy::Stored => self.template == version,
+            JudgedBy::Nothing => false,
+            JudgedBy::Version(judged) => **judged == *version,
+        }
     }
 
     /// True where its newest attempt has a child.

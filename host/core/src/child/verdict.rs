@@ -159,6 +159,11 @@ fn outlook(units: &[Unit], told: String, paused: Option<&Cause>) -> String {
 }
 
 fn named(unit: &Unit, most: usize) -> String {
+    if unit.not_ready_since.is_some() {
+        let gap = if unit.message.is_empty() { "" } else { "; before: " };
+        let before = shown(&unit.message, most);
+        return format!("{} (NodeNotReady: the next attempt starts once its node is Ready{gap}{before})", unit.name);
+    }
     let state = format!("{:?}", unit.state);
     let has_cause = matches!(unit.state, UnitState::Blocked | UnitState::Waiting);
     let word = if has_cause { &unit.reason } else { &state };

@@ -14,25 +14,33 @@ impl Round<'_> {
     pub(super) fn take_set(&self, units: &mut Vec<Unit>, plan: &mut ParentPlan) {
         let generation = self.observed.parent.generation;
         let is_new = plan.header.set_generation != Some(generation);
-        if !(is_new || self.spec.runs_new || plan.header.has_lost) || self.observed.parent.terminating {
+        let is_open = is_new || self.spec.runs_new;
+        let lost = usize::try_from(plan.header.lost_units).unwrap_or(usize::MAX);
+        if !is_open && lost == 0 || self.observed.parent.terminating {
             return;
         }
         let eligible = self.eligible();
         let before = units.len();
         // A node that is gone counts as it is judged below.
         let is_there = |unit: &Unit| self.observed.nodes.get(&unit.name).is_some_and(|node| node.uid == unit.node_uid);
-        units.retain(|unit| has_started(unit) || !is_there(unit) || eligible.contains_key(unit.name.as_str()));
+        units.retain(|unit| {
+            !is_open || has_started(unit) || !is_there(unit) || eligible.contains_key(unit.name.as_str())
+        });
         let mut changed = units.len() != before;
         let known: HashMap<String, usize> =
             units.iter().enumerate().map(|(index, unit)| (unit.name.clone(), index)).collect();
+        // A set that is closed has as many others as it has lost: which of those that are there, nobody can tell.
+        let mut room = if is_open { usize::MAX } else { lost };
         for (name, node) in eligible {
             match known.get(name).and_then(|index| units.get_mut(*index)) {
+                None if room == 0 => {}
                 None => {
+                    room -= 1;
                     units.push(Unit { node_uid: node.uid.clone(), ..Unit::new(name) });
                     changed = true;
                 }
                 // A node that was created anew is another one.
-                Some(unit) if unit.node_uid != node.uid => {
+                Some(unit) if is_open && unit.node_uid != node.uid => {
                     if !unit.node_uid.is_empty() {
                         unit.start_over();
                     }

@@ -13,9 +13,9 @@ use crate::child::imported::{import, lift, take_up};
 use crate::child::lost::give_up_lost;
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
-use crate::child::unit::{CountsByState, Unit, UnitState};
+use crate::child::unit::{CountsByState, JudgedBy, Unit, UnitState};
 use crate::child::verdict::{Findings, conclude};
-use crate::daemon::readiness::{NOT_READY, end_wait};
+use crate::daemon::readiness::NOT_READY;
 use crate::daemon::spec::{DaemonSpec, Taints};
 
 /// What one round knows of one DaemonJob.
@@ -141,12 +141,14 @@ impl Round<'_> {
             operation_timeout: None,
         };
         let is_edited = memory.header.observed_generation != Some(parent.generation);
-        let jobs = if is_edited { self.jobs().ok() } else { None };
+        let mut jobs = None;
         let mut follow_one = |unit: &mut Unit| {
             let reads = plan.reads.len();
             let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));
-            if let Some(jobs) = jobs.as_ref().filter(|_| unit.has_child() && !unit.revision.is_empty()) {
-                unit.outdated = jobs.revision(&unit.name) != unit.revision;
+            if unit.has_child() && (is_edited || !unit.is_judged_by("")) && !unit.revision.is_empty() {
+                let jobs = jobs.get_or_insert_with(|| self.jobs().ok()).as_ref();
+                unit.outdated = jobs.map_or(unit.outdated, |jobs| jobs.revision(&unit.name) != unit.revision);
+                unit.judged_by = JudgedBy::Version("".into());
             }
             let node = self.observed.nodes.get(&unit.name);
             // A child that failed is decided, though its pods are still to be listed.
@@ -160,7 +162,7 @@ impl Round<'_> {
             if ready && retries && node.is_some_and(|node| node.not_ready) {
                 self.await_retry(unit, plan);
             } else {
-                end_wait(unit);
+                unit.not_ready_since = None;
             }
             if ready && !retries {
                 self.await_node(unit, plan);

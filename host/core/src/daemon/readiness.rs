@@ -1,17 +1,12 @@
 //! Nodes that are not Ready: a Job waits for its node, or leaves it out. Source: docs/jobflow.md 4.2.
 
-use crate::child::fields::shown;
 use crate::child::plan::ParentPlan;
-use crate::child::unit::{MESSAGE_BYTES, Unit, UnitState};
+use crate::child::unit::{Unit, UnitState};
 use crate::daemon::plan::Round;
 use crate::job::time::{after_seconds, read_time, write_time};
 
 /// The reason of a node that is waited for or left out.
 pub(super) const NOT_READY: &str = "NodeNotReady";
-
-/// What is said of a further attempt that waits for its node, before what its unit said.
-const AWAITS_READY: &str = "the node is not Ready; the next attempt starts once it is";
-const GAP: &str = "; before: ";
 
 impl Round<'_> {
     /// A node that is not Ready is waited for, with the reason [`NOT_READY`], or left out.
@@ -43,34 +38,17 @@ impl Round<'_> {
 
     /// A further attempt waits until the node is Ready, whatever the policy: it keeps its slot, and what it says of the failure.
     pub(super) fn await_retry(&self, unit: &mut Unit, plan: &mut ParentPlan) {
-        let since = read_time(unit.not_ready_since.as_deref());
-        if since.is_none() {
-            unit.message = shown(&before(AWAITS_READY, &unit.message), MESSAGE_BYTES);
-        }
-        let since = since.unwrap_or(self.now);
+        let since = read_time(unit.not_ready_since.as_deref()).unwrap_or(self.now);
         unit.not_ready_since = Some(write_time(since));
         let Some(seconds) = self.spec.node_timeout else { return };
         let due = after_seconds(since, seconds);
         if due > self.now {
             return plan.wake_at(due);
         }
-        end_wait(unit);
-        let message = before(&format!("the node was not Ready for {seconds} s"), &unit.message);
+        unit.not_ready_since = None;
+        let before = if unit.message.is_empty() { "" } else { "; before: " };
+        let message = format!("the node was not Ready for {seconds} s{before}{}", unit.message);
         unit.set(UnitState::Failed, NOT_READY, &message);
         unit.completion_time = Some(write_time(self.now));
-    }
-}
-
-fn before(news: &str, said: &str) -> String {
-    if said.is_empty() { news.to_owned() } else { format!("{news}{GAP}{said}") }
-}
-
-/// A further attempt waits for its node no more: it starts, or never will.
-pub(super) fn end_wait(unit: &mut Unit) {
-    if unit.not_ready_since.take().is_none() {
-        return;
-    }
-    if let Some(said) = unit.message.strip_prefix(AWAITS_READY) {
-        unit.message = said.strip_prefix(GAP).unwrap_or_default().to_owned();
     }
 }

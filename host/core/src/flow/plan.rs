@@ -38,7 +38,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
         Ok(spec) => spec,
         Err(invalid) => {
             let mut units = memory.units.to_vec();
-            if memory.header.has_lost || units.is_empty() {
+            if memory.header.lost_units > 0 || units.is_empty() {
                 let known: HashSet<&str> = memory.units.iter().map(|unit| unit.name.as_str()).collect();
                 units.extend(unchecked(&parent.spec).into_iter().filter(|unit| !known.contains(unit.name.as_str())));
                 let children = Children::of(parent, observed.children);
@@ -170,11 +170,11 @@ impl Round<'_> {
         }
         let version = self.template_version(step);
         let is_edited = self.observed.memory.header.observed_generation != Some(self.observed.parent.generation);
-        let is_judged = unit.judged_by.0.as_deref().unwrap_or(&unit.template) == version;
-        if (is_edited || !is_judged) && !unit.revision.is_empty() {
-            unit.outdated = self.build(step, unit).is_ok_and(|built| built.revision != unit.revision);
+        if (is_edited || !unit.is_judged_by(version)) && !unit.revision.is_empty() {
+            // Without its JobTemplate it stays what it was.
+            unit.outdated = self.build(step, unit).map_or(unit.outdated, |built| built.revision != unit.revision);
         }
-        unit.judged_by = JudgedBy(Some(version.into()));
+        unit.judged_by = JudgedBy::Version(version.into());
     }
 
     fn template_version(&self, step: &Step<'_>) -> &str {

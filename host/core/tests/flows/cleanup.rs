@@ -119,6 +119,14 @@ fn an_object_whose_spec_is_refused_is_deleted_only_where_nothing_of_it_could_go_
     stage.settle();
     stage.pass(100);
     assert!(!stage.is_gone, "it never ran");
+    let mut stage = Stage::flow(flow([step("a", &[], json!({}))], json!({"cleanup": {"ttlSeconds": 100}})));
+    stage.settle();
+    stage.succeed("a");
+    stage
+        .edit("/flows", json!([step("a", &[], json!({})), step("b", &["c"], json!({})), step("c", &["b"], json!({}))]));
+    stage.pass(200);
+    assert_eq!(stage.condition("Valid"), "False/Cycle");
+    assert!(!stage.is_gone, "b and c run once the spec is mended");
 }
 
 #[test]

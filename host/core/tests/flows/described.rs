@@ -95,7 +95,7 @@ fn header(kind: ParentKind) -> Header {
         state: "Failed".to_owned(),
         conditions: Vec::new(),
         is_truncated: true,
-        has_lost: false,
+        lost_units: 1,
     }
 }
 

@@ -4,7 +4,7 @@ use oarlock_core::child::unit::UnitState;
 use serde_json::json;
 
 use crate::stage::Stage;
-use crate::stage::make::{flow, job, plain, step};
+use crate::stage::make::{flow, job, plain, step, with};
 
 #[test]
 fn a_step_that_is_added_after_the_end_runs() {
@@ -163,4 +163,41 @@ fn a_version_of_a_template_that_no_builder_wrote_is_not_shown() {
     stage.show("f-a");
     stage.settle();
     assert_eq!((stage.unit("a").template.as_str(), stage.unit("a").outdated), ("", false));
+}
+
+#[test]
+fn a_child_that_shows_up_after_the_edit_is_outdated() {
+    let limited = |seconds: i64| with(job(), json!({"activeDeadlineSeconds": seconds}));
+    let mut flow = Stage::flow(flow([json!({"name": "a", "jobTemplate": limited(1)})], json!({})));
+    let mut daemon = Stage::daemon(limited(1), ["a"]);
+    let edits = [
+        (&mut flow, ("/flows/0/jobTemplate", limited(2)), ("/suspend", json!(true))),
+        (&mut daemon, ("/activeDeadlineSeconds", json!(2)), ("/rollout", json!({"paused": true}))),
+    ];
+    for (stage, (place, value), (hold, holds)) in edits {
+        let late = stage.plan().creates[0].clone();
+        stage.edit(place, value);
+        stage.edit(hold, holds);
+        stage.settle();
+        assert_eq!(stage.created.len(), 0);
+        // Its create had no answer until now.
+        stage.create(&late);
+        stage.settle();
+        stage.restart();
+        stage.settle();
+        assert_eq!((stage.created.len(), stage.unit("a").outdated), (1, true), "{place}");
+    }
+}
+
+#[test]
+fn an_outdated_child_stays_so_when_its_template_is_gone() {
+    let mut stage = Stage::flow(flow([json!({"name": "a", "jobTemplateRef": "t"})], json!({})));
+    stage.add_template("t", "u/1", job());
+    stage.settle();
+    stage.add_template("t", "u/2", with(job(), json!({"activeDeadlineSeconds": 9})));
+    stage.settle();
+    assert!(stage.unit("a").outdated);
+    stage.templates.clear();
+    stage.settle();
+    assert!(stage.unit("a").outdated);
 }

@@ -264,8 +264,9 @@ fn a_retry_waits_until_its_node_is_ready_and_keeps_its_slot() {
         stage.restart();
         stage.pass(3_600);
         assert_eq!((stage.end_of("n0000").as_str(), stage.created.len()), ("Retrying/BackoffLimitExceeded", 1));
-        let said = stage.unit("n0000").message.clone();
-        assert!(said.starts_with("the node is not Ready; the next attempt starts once it is"), "{said}");
+        let said = stage.message("Progressing");
+        let awaited = "waiting for n0000 (NodeNotReady: the next attempt starts once its node is Ready)";
+        assert!(said.contains(awaited) && stage.unit("n0000").not_ready_since.is_some(), "{said}");
         stage.set_ready("n0000", true);
         stage.settle();
         assert_eq!((stage.names(), stage.unit("n0000").message.as_str()), (vec!["d-n0000", "d-n0000-r1"], ""));
@@ -303,7 +304,9 @@ fn a_retry_that_waits_for_its_node_is_given_up_with_the_failure_that_it_had() {
     let said = stage.unit("n0000").message.clone();
     stage.set_ready("n0000", false);
     stage.pass(10);
-    assert!(stage.unit("n0000").message.ends_with("; before: exit code 3"), "{}", stage.unit("n0000").message);
+    let shown = stage.message("Progressing");
+    assert!(shown.contains("once its node is Ready; before: exit code 3)"), "{shown}");
+    stage.restart();
     stage.evict("n0001");
     assert_eq!((stage.end_of("n0000").as_str(), &stage.unit("n0000").message), ("Failed/BackoffLimitExceeded", &said));
     assert!(stage.unit("n0000").not_ready_since.is_none());

@@ -60,13 +60,15 @@ fn nodes_of_a_record_that_was_deleted_by_hand_are_not_run_again_but_by_a_retry()
     let mut stage = thousand();
     expire_ended(&mut stage);
     stage.lose_record(1);
+    // It has come since, and was never one of the set.
+    stage.add_node("zz");
     stage.restart();
     stage.settle();
     assert_eq!((lost(&stage), stage.created.len(), stage.records()), (250, 1_000, vec![250; 4]));
     let name = format!("{}0300", "n".repeat(56));
     assert_eq!(
         stage.unit(&name).message,
-        "its JobRecord is missing or unreadable, so what ran of it is unknown; check, then run: oarlock retry dj/d -n ns"
+        "its line in the JobRecords is missing or unreadable, so what ran of it is unknown; check, then run: oarlock retry dj/d -n ns"
     );
     stage.restart();
     // Nothing tells of the attempts that it had.
