@@ -29,8 +29,8 @@ pub(crate) struct FlowMemory {
     pub(crate) ignored: Vec<String>,
     /// The time of the first change that its round was made for.
     pub(crate) since: Option<Instant>,
-    /// Changes that the API server refused, by the UID of what they change.
-    pub(crate) held_changes: HashMap<String, Refused>,
+    /// Changes that the API server refused, by the UID of what they change, and how.
+    pub(crate) held_changes: HashMap<(String, &'static str), Refused>,
     /// The units that are started after others, and since when that is due.
     pub(crate) starts: HashMap<String, Instant>,
     /// What its last round found.

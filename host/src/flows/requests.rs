@@ -18,6 +18,9 @@ use crate::flows::trouble::RoundTrouble;
 /// What became of a change.
 pub(super) type Changed<'a> = (&'a ChildChange, Result<(), Stopped>);
 
+/// Refused changes of one object above which no more are told of.
+const WARNINGS: usize = 100;
+
 /// What a change does to which version of a child: of another one it is tried at once.
 fn what(change: &ChildChange) -> String {
     format!("{}/{}", change.verb(), change.child().map_or(0, |child| child.version))
@@ -43,7 +46,7 @@ impl Round<'_> {
     /// Those of the changes that were not refused lately.
     pub(super) fn due_changes<'c>(&self, changes: &'c [ChildChange], memory: &FlowMemory) -> Vec<&'c ChildChange> {
         let waits = |change: &ChildChange| {
-            let held = memory.held_changes.get(self.uid_of(change));
+            let held = memory.held_changes.get(&self.key_of(change));
             held.is_some_and(|held| held.until > self.now && held.revision == what(change))
         };
         changes.iter().filter(|change| !waits(change)).collect()
@@ -60,10 +63,12 @@ impl Round<'_> {
     /// Remembers changes that were refused until they are tried again; they hold up nothing else.
     pub(super) fn note_changes(&self, changed: Vec<Changed<'_>>, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let mut trouble = None;
+        // Those of one object are tried again together: thousands of them cost no round each.
+        let mut latest = memory.held_changes.values().map(|held| held.until).max().unwrap_or(self.now);
         for (change, result) in changed {
             let message = match result {
                 Ok(()) => {
-                    memory.held_changes.remove(self.uid_of(change));
+                    memory.held_changes.remove(&self.key_of(change));
                     continue;
                 }
                 Err(Stopped::Refused { message }) => message,
@@ -72,21 +77,24 @@ impl Round<'_> {
                     continue;
                 }
             };
-            let uid = self.uid_of(change);
-            let before = memory.held_changes.get(uid);
-            let refused = Refused::again(before, Cause::new("Refused", message), (what(change), false), self.now);
-            if before.is_none_or(|before| before.refusal != refused.refusal) {
+            let key = self.key_of(change);
+            let before = memory.held_changes.get(&key);
+            let cause = Cause::new("Refused", message);
+            let mut refused = Refused::again(before, cause, (what(change), false), self.now);
+            latest = latest.max(refused.until);
+            refused.until = latest;
+            if before.is_none() && memory.held_changes.len() < WARNINGS {
                 let message = &refused.refusal.message;
                 tracing::warn!(of = %self.parent().name, error = message, "a change of a child was refused");
                 self.term.flows.cluster().emit(change_refused(self.parent(), change, message));
             }
-            memory.held_changes.insert(uid.to_owned(), refused);
+            memory.held_changes.insert(key, refused);
         }
         trouble.map_or(Ok(()), Err)
     }
 
-    fn uid_of<'c>(&'c self, change: &'c ChildChange) -> &'c str {
-        change.child().map_or(&self.parent().uid, |child| &child.uid)
+    fn key_of(&self, change: &ChildChange) -> (String, &'static str) {
+        (change.child().map_or(&self.parent().uid, |child| &child.uid).clone(), change.verb())
     }
 
     /// Remembers creates that brought no child until they are tried again.

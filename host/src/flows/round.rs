@@ -208,7 +208,7 @@ impl Round<'_> {
             let own = &self.parent().uid;
             let there: HashSet<&str> =
                 self.view.children.iter().map(|child| child.uid.as_str()).chain([own.as_str()]).collect();
-            memory.held_changes.retain(|uid, _| there.contains(uid.as_str()));
+            memory.held_changes.retain(|(uid, _), _| there.contains(uid.as_str()));
         }
     }
 }
