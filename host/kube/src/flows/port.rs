@@ -233,13 +233,16 @@ impl Flows {
         fence: &Fence,
     ) -> Result<(), Stopped> {
         let object = key(kinds::record(), &parent.namespace, &record_name(parent, shard));
-        let patch = Write::patch(&object, json!({"shard": shard, "units": lines}));
+        // What it is found by is put back with it.
+        let (labels, owners) = (json!({OWNER_UID: parent.uid}), json!([parent.owner_reference()]));
+        let metadata = json!({"labels": labels, "ownerReferences": owners});
+        let patch = Write::patch(&object, json!({"metadata": metadata, "shard": shard, "units": lines}));
         match self.link(parent.kind).write(&patch, fence).await {
             Err(Stopped::Gone) => {}
             written => return written.map(drop),
         }
-        let metadata = json!({"name": object.name, "namespace": parent.namespace, "labels": {OWNER_UID: parent.uid},
-            "ownerReferences": [parent.owner_reference()]});
+        let metadata =
+            json!({"name": object.name, "namespace": parent.namespace, "labels": labels, "ownerReferences": owners});
         let kind = &object.kind;
         let body = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "shard": shard, "units": lines});
         let create = Write::Create { object, body, owner_uid: parent.uid.clone() };
