@@ -138,6 +138,7 @@ impl Rig {
         while !self.running.is_empty() {
             self.stop_host().await?;
         }
+        self.catch_up().await;
         let found = oracle::judge(&self.history, &self.namespace, &self.meddling);
         anyhow::ensure!(found.is_empty(), "never may this happen:\n{}", found.join("\n"));
         let empty: Vec<_> = self.wires.iter().flat_map(Interceptor::records).filter(|sent| sent.empty).collect();

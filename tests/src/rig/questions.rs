@@ -2,17 +2,24 @@
 //!
 //! Takes a rig; yields what is stored, once it is as the scenario wants it. Whoever waits in vain shows what there was.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use oarlock_bed::interception::Interceptor;
+use oarlock_sim::world::Version;
 
 use super::Rig;
-use crate::jobs::Told;
+use crate::jobs::{self, Told};
 
 /// How long a scenario waits for anything: far longer than it takes, for it only ends tests that fail.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Time for late watches of the history.
+const CAUGHT_UP_WITHIN: Duration = Duration::from_secs(15);
 
 impl Rig {
     /// Waits until `job` is as `which` wants it.
@@ -106,6 +113,31 @@ impl Rig {
         let waited = patiently("nothing is left", async || Ok(self.leftovers().await?.is_empty())).await;
         anyhow::ensure!(waited.is_ok(), "left behind: {:?}", self.leftovers().await?);
         Ok(())
+    }
+
+    /// Waits until the recorded history shows all that is stored: under load its watches are late, each for itself. What they
+    /// have not seen in time is left to whoever looks at the history.
+    pub async fn catch_up(&self) {
+        let pods = ApiResource::erase::<Pod>(&());
+        for kind in [jobs::resource(), jobs::records(), pods] {
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &kind);
+            let Ok(stored) = api.list(&ListParams::default()).await else { continue };
+            let number = |object: &DynamicObject| object.resource_version()?.parse::<u64>().ok();
+            let stored: HashMap<String, u64> =
+                stored.iter().filter_map(|object| Some((object.name_any(), number(object)?))).collect();
+            let is_seen = |versions: &[Version]| {
+                let own = versions.iter().filter(|one| one.plural == kind.plural && one.namespace == self.namespace);
+                let mut last: HashMap<&str, (u64, bool)> = HashMap::new();
+                for one in own {
+                    let seen = last.entry(&one.name).or_default();
+                    *seen = (*seen).max((one.resource_version, one.is_end));
+                }
+                let is_new =
+                    |(name, number): (&String, &u64)| last.get(name.as_str()).is_some_and(|seen| seen.0 >= *number);
+                stored.iter().all(is_new) && last.iter().all(|(name, seen)| seen.1 || stored.contains_key(*name))
+            };
+            let _ = self.history.until("the history shows what is stored", CAUGHT_UP_WITHIN, is_seen).await;
+        }
     }
 
     /// The events of the namespace, oldest first as the server lists them.

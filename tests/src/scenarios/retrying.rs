@@ -77,6 +77,7 @@ pub async fn a_target_is_released_between_attempts_and_its_third_succeeds(rig: &
     let left = ["nextAttemptTime", "extraInfo/Released"].map(|field| target(&job, field));
     ensure!(left == [None, None], "of the attempts before nothing is left: {left:?}");
     attempts_were(rig, &[1, 2, 3])?;
+    rig.catch_up().await;
     let (held, done) = (course(rig, "a", HELD), course(rig, "a", DONE));
     ensure!(held == [false, true, false, true, false], "marked by two attempts, let go after each: {held:?}");
     ensure!(done == [false, true], "done by the third: {done:?}");
@@ -125,6 +126,7 @@ pub async fn no_attempt_begins_before_the_last_one_is_released(rig: &mut Rig) ->
     let job = rig.until_progress("r", "Succeeded").await?;
     ensure!(target(&job, "attempt") == Some(&json!(2)), "{:?}", job.data);
     attempts_were(rig, &[1, 2])?;
+    rig.catch_up().await;
     ensure!(course(rig, "a", HELD) == [false, true, false], "{:?}", course(rig, "a", HELD));
     rig.until_nothing_is_left().await
 }
@@ -144,6 +146,7 @@ pub async fn the_wait_between_attempts_goes_on_over_a_restart(rig: &mut Rig) -> 
     waits.dedup();
     ensure!(waits == [&due.context("a time")?], "one wait: {waits:?}");
     attempts_were(rig, &[1, 2])?;
+    rig.catch_up().await;
     ensure!(course(rig, "a", HELD) == [false, true, false], "{:?}", course(rig, "a", HELD));
     Ok(())
 }
@@ -195,6 +198,7 @@ pub async fn targets_in_records_are_tried_again_too(rig: &mut Rig) -> anyhow::Re
     rig.kill_host("host").await?;
     rig.start(with_hostile(rig)).await?;
     rig.until_progress("r", "Succeeded").await?;
+    rig.catch_up().await;
     let mut attempts = Vec::new();
     for record in records(rig).list(&ListParams::default()).await?.items {
         attempts.extend(details(&record).into_iter().map(|detail| detail.get("attempt").and_then(Value::as_i64)));
