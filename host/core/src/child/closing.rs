@@ -9,7 +9,7 @@ use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::children::Children;
 use crate::child::course::{RetryRules, follow, stop};
-use crate::child::fields::{at, list, shown, text};
+use crate::child::fields::{at, shown, text};
 use crate::child::header::Header;
 use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
@@ -158,8 +158,7 @@ fn runs_more(parent: &Parent, units: &[Unit], header: &Header) -> bool {
     match parent.kind {
         ParentKind::Flow => {
             let known: HashSet<&str> = units.iter().map(|unit| unit.name.as_str()).collect();
-            let mut steps = list(&parent.spec, "/flows").iter().chain(list(&parent.spec, "/finally"));
-            steps.any(|step| text(step, "/name").is_none_or(|name| !known.contains(name)))
+            parent.step_names().any(|name| name.is_none_or(|name| !known.contains(name)))
         }
         ParentKind::Daemon => {
             let runs_new = text(&parent.spec, "/rollout/newNodePolicy") == Some("Run");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::child::build::{NODE, STEP};
-use crate::child::fields::{number, object, text};
+use crate::child::fields::{list, number, object, text};
 
 /// The API version of JobFlow, JobTemplate and DaemonJob.
 pub const API_VERSION: &str = "api.practice.com/v1alpha1";
@@ -83,6 +83,12 @@ pub struct Parent {
 }
 
 impl Parent {
+    /// The names of the steps that a flow has, as its spec has them, accepted or not; `None` for one without a name.
+    pub fn step_names(&self) -> impl Iterator<Item = Option<&str>> {
+        let steps = list(&self.spec, "/flows").iter().chain(list(&self.spec, "/finally"));
+        steps.map(|step| text(step, "/name"))
+    }
+
     /// Reads a stored object.
     pub fn read(kind: ParentKind, mut object_value: Value) -> Option<Self> {
         let own = |pointer: &str| text(&object_value, pointer).map(str::to_owned);

@@ -1,5 +1,6 @@
 //! One pass over a DaemonJob: one Job for each node of its set. Source: docs/jobflow.md 4.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -24,6 +25,8 @@ pub(super) struct Round<'a> {
     pub(super) spec: &'a DaemonSpec<'a>,
     pub(super) children: Children<'a>,
     pub(super) now: Timestamp,
+    /// What the Jobs of all nodes are built from, once one is compared or started.
+    jobs: OnceCell<Result<NodeJobs, Cause>>,
 }
 
 /// The failures of nodes against those that are tolerated.
@@ -47,7 +50,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let ignored = "spec.globalParams.nodeName has no effect: each Job runs on its own node";
     take_up(parent, &mut plan, Globals::of(&parent.spec).names_node().then(|| ignored.to_owned()));
     let children = Children::of(parent, observed.children);
-    let round = Round { observed, spec: &spec, children, now };
+    let round = Round { observed, spec: &spec, children, now, jobs: OnceCell::new() };
     let mut units = memory.units.to_vec();
     round.take_set(&mut units, &mut plan);
     give_up_lost(parent, &round.children, (&mut units, &memory.units), &mut plan.header);
@@ -141,13 +144,12 @@ impl Round<'_> {
             operation_timeout: None,
         };
         let is_edited = memory.header.observed_generation != Some(parent.generation);
-        let mut jobs = None;
         let mut follow_one = |unit: &mut Unit| {
             let reads = plan.reads.len();
             let ready = follow(unit, (parent, &self.children), memory, &rules, (plan, self.now));
             if unit.has_child() && (is_edited || !unit.is_judged_by("")) && !unit.revision.is_empty() {
-                let jobs = jobs.get_or_insert_with(|| self.jobs().ok()).as_ref();
-                unit.outdated = jobs.map_or(unit.outdated, |jobs| jobs.revision(&unit.name) != unit.revision);
+                unit.outdated =
+                    self.jobs().as_ref().map_or(unit.outdated, |jobs| jobs.revision(&unit.name) != unit.revision);
                 unit.judged_by = JudgedBy::Version("".into());
             }
             let node = self.observed.nodes.get(&unit.name);
@@ -188,7 +190,6 @@ impl Round<'_> {
         // A slot is held from the creation until the outcome, a back-off included.
         let holds = |unit: &&Unit| !unit.state.is_terminal() && (unit.has_child() || holds_slot(unit));
         let mut used = units.iter().filter(holds).count();
-        let mut jobs = None;
         // All slots were taken once: from then on a node waits for another one.
         let has_begun = |unit: &&Unit| !unit.job.is_empty() || unit.attempt > unit.counted_from;
         let were_full = units.iter().filter(has_begun).count() >= slots;
@@ -210,8 +211,7 @@ impl Round<'_> {
                 plan.more = true;
                 break;
             }
-            let jobs = jobs.get_or_insert_with(|| self.jobs());
-            let built = jobs.as_ref().map(|jobs| jobs.of(&unit.name)).map_err(Cause::clone);
+            let built = self.jobs().as_ref().map(|jobs| jobs.of(&unit.name)).map_err(Cause::clone);
             let creates = plan.creates.len();
             // No retry takes the name of another node's Job.
             let is_node = |name: &str| self.observed.nodes.contains_key(name);
@@ -225,8 +225,11 @@ impl Round<'_> {
         }
     }
 
-    /// What the Jobs of all nodes are built from.
-    fn jobs(&self) -> Result<NodeJobs, Cause> {
+    fn jobs(&self) -> &Result<NodeJobs, Cause> {
+        self.jobs.get_or_init(|| self.build_jobs())
+    }
+
+    fn build_jobs(&self) -> Result<NodeJobs, Cause> {
         let parent = self.observed.parent;
         let parts = JobParts {
             base: &self.spec.job,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "every index is that of a step: FlowSpec::read has checked them")]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
@@ -14,6 +14,7 @@ use crate::child::course::{RetryRules, follow, stop};
 use crate::child::globals::Globals;
 use crate::child::imported::{import, lift, take_up};
 use crate::child::lost::give_up_lost;
+use crate::child::parent::Parent;
 use crate::child::plan::{Observation, ParentPlan};
 use crate::child::settings::FailurePolicyType;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
@@ -40,7 +41,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
             let mut units = memory.units.to_vec();
             if memory.header.lost_units > 0 || units.is_empty() {
                 let known: HashSet<&str> = memory.units.iter().map(|unit| unit.name.as_str()).collect();
-                units.extend(unchecked(&parent.spec).into_iter().filter(|unit| !known.contains(unit.name.as_str())));
+                units.extend(unchecked(parent).into_iter().filter(|unit| !known.contains(unit.name.as_str())));
                 let children = Children::of(parent, observed.children);
                 give_up_lost(parent, &children, (&mut units, &memory.units), &mut plan.header);
             }
@@ -90,10 +91,8 @@ fn entries(spec: &FlowSpec<'_>, before: &[Unit]) -> Vec<Unit> {
 }
 
 /// Entries of the steps of a spec that is refused: those whose names are told apart.
-fn unchecked(spec: &serde_json::Value) -> Vec<Unit> {
-    use crate::child::fields::{list, text};
-    let steps = list(spec, "/flows").iter().chain(list(spec, "/finally"));
-    let names: std::collections::BTreeSet<&str> = steps.filter_map(|step| text(step, "/name")).take(500).collect();
+fn unchecked(parent: &Parent) -> Vec<Unit> {
+    let names: BTreeSet<&str> = parent.step_names().flatten().take(500).collect();
     names.into_iter().map(Unit::new).collect()
 }
 

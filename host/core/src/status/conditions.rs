@@ -11,7 +11,7 @@ const MESSAGE: usize = 1_024;
 
 /// What is said of an object now.
 pub(crate) struct Said {
-    pub(crate) kind: &'static str,
+    kind: &'static str,
     is: bool,
     reason: String,
     message: String,
