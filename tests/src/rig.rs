@@ -10,9 +10,10 @@ mod questions;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::SignedDuration;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::ControlPlane;
 use oarlock_bed::install::Way;
@@ -65,6 +66,11 @@ pub struct Rig {
     meddling: Meddling,
 }
 
+/// The kinds whose versions the history records.
+fn recorded_kinds() -> Vec<ApiResource> {
+    vec![jobs::resource(), jobs::records(), ApiResource::erase::<Pod>(&())]
+}
+
 impl Rig {
     /// A rig on the in-memory API, furnished and without a host. To be made under paused time.
     ///
@@ -109,9 +115,7 @@ impl Rig {
 
     async fn stand(ground: Ground, client: Client, namespace: &str, world: World) -> anyhow::Result<Self> {
         let seedbed = Seedbed::namespace(client.clone(), namespace).await?;
-        let pods = kube::api::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        let kinds = vec![jobs::resource(), jobs::records(), pods];
-        let history = History::record(&client, kinds);
+        let history = History::record(&client, recorded_kinds());
         let namespace = namespace.to_owned();
         let (running, wires) = (Vec::new(), Vec::new());
         let clock_ahead = SignedDuration::ZERO;

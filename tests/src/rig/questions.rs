@@ -5,15 +5,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
 use oarlock_bed::interception::Interceptor;
 use oarlock_sim::world::Version;
 
-use super::Rig;
-use crate::jobs::{self, Told};
+use super::{Rig, recorded_kinds};
+use crate::jobs::Told;
 
 /// How long a scenario waits for anything: far longer than it takes, for it only ends tests that fail.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -118,8 +117,7 @@ impl Rig {
     /// Waits until the recorded history shows all that is stored: under load its watches are late, each for itself. What they
     /// have not seen in time is left to whoever looks at the history.
     pub async fn catch_up(&self) {
-        let pods = ApiResource::erase::<Pod>(&());
-        for kind in [jobs::resource(), jobs::records(), pods] {
+        for kind in recorded_kinds() {
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &kind);
             let Ok(stored) = api.list(&ListParams::default()).await else { continue };
             let number = |object: &DynamicObject| object.resource_version()?.parse::<u64>().ok();

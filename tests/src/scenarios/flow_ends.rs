@@ -20,6 +20,13 @@ use crate::rig::{Ground, Rig, patiently};
 
 const FLOW: &str = "JobFlow";
 
+/// A step whose Job goes as soon as it has ended.
+fn expiring(name: &str, dependencies: &[&str]) -> Value {
+    let mut step = step(name, "true", dependencies);
+    step["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
+    step
+}
+
 /// Children vanish one after the other while their flow is deleted, and nothing follows them.
 pub async fn a_flow_that_is_being_deleted_replaces_no_child_that_vanishes(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
@@ -140,9 +147,7 @@ pub async fn a_create_that_only_meets_server_errors_blocks_its_step_alone(rig: &
         "message": "Internal error occurred: failed calling webhook \"quota.example.com\": connection refused"}),
     );
     wire.order(Order::all(Method::POST, "/jobs", broken).saying("\"f-a\""));
-    let mut expires = step("b", "true", &[]);
-    expires["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
-    let steps = [step("a", "true", &[]), expires, step("c", "true", &["b"])];
+    let steps = [step("a", "true", &[]), expiring("b", &[]), step("c", "true", &["b"])];
     rig.create_flow(FLOW, "f", json!({"flows": steps, "failurePolicy": {"type": "Continue"}})).await?;
     let alone = |flow: &Value| unit(flow, "a") == "Blocked/Rejected" && unit(flow, "c") == "Succeed";
     let flow = rig.until_flow((FLOW, "f"), "one blocked", alone).await?;
@@ -163,12 +168,7 @@ pub async fn a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed(rig
         "message": "jobs.batch \"f-a\" is forbidden: ValidatingAdmissionPolicy 'keep' denied request: Jobs are kept"}),
     );
     wire.order(Order::all(Method::PATCH, "/jobs/f-a", refused));
-    let expires = |name: &str, after: &[&str]| {
-        let mut step = step(name, "true", after);
-        step["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
-        step
-    };
-    let steps = [expires("a", &[]), expires("b", &["a"]), expires("c", &["b"])];
+    let steps = [expiring("a", &[]), expiring("b", &["a"]), expiring("c", &["b"])];
     rig.create_flow(FLOW, "f", json!({ "flows": steps })).await?;
     rig.until_state(FLOW, "f", "Succeed").await?;
     patiently("the others expired", async || Ok(rig.batch_job_names().await? == ["f-a"])).await?;
@@ -189,12 +189,8 @@ pub async fn a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed(rig
 /// The steps of a JobRecord that somebody deleted are not run again after a restart, but by a retry.
 pub async fn steps_whose_record_was_deleted_are_not_run_again(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
-    let brief = |number: usize| {
-        let mut brief = step(&format!("s{number:02}"), "true", &[]);
-        brief["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
-        brief
-    };
-    let steps: Vec<Value> = (0..90).map(brief).chain([step("last", "sleep 900", &[])]).collect();
+    let brief = (0..90).map(|number| expiring(&format!("s{number:02}"), &[]));
+    let steps: Vec<Value> = brief.chain([step("last", "sleep 900", &[])]).collect();
     rig.create_flow(FLOW, "f", json!({ "flows": steps })).await?;
     let all = |flow: &Value| flow.pointer("/status/counts/succeeded") == Some(&json!(90));
     rig.until_flow((FLOW, "f"), "all but one succeeded", all).await?;
