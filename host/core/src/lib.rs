@@ -4,6 +4,8 @@
 
 /// A job and the form in which it is stored.
 pub mod job {
+    pub(crate) mod bound;
+    pub(crate) mod conditions;
     pub mod dry_run;
     pub mod key;
     pub mod policy;
@@ -102,12 +104,6 @@ pub mod round {
     mod trial;
     pub mod unlisted;
     mod unread;
-}
-
-/// What the statuses of all kinds share.
-pub mod status {
-    pub(crate) mod bound;
-    pub(crate) mod conditions;
 }
 
 /// What JobFlow and DaemonJob share: building a child and following it through its attempts.

@@ -9,7 +9,7 @@ use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::children::Children;
 use crate::child::course::{RetryRules, follow, stop};
-use crate::child::fields::{at, shown, text};
+use crate::child::fields::{at, text};
 use crate::child::header::Header;
 use crate::child::imported::import;
 use crate::child::parent::{Parent, ParentKind};
@@ -18,6 +18,7 @@ use crate::child::settings::{Cleanup, FailurePolicyType, KeptJobs, cleanup, fail
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::{Findings, TERMINATING, conclude};
 use crate::child::view::{ChildKind, ChildView};
+use crate::job::bound::shown;
 use crate::job::policy::Retry;
 use crate::job::time::after_seconds;
 

@@ -51,23 +51,6 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// At most `most` bytes of a text in one line: control characters are escaped, so that a terminal shows them.
-pub fn shown(text: &str, most: usize) -> String {
-    let text = text.trim();
-    if text.len() <= most && !text.chars().any(char::is_control) {
-        return text.to_owned();
-    }
-    let mut shown = String::new();
-    for c in text.chars() {
-        let escaped: String = if c.is_control() { c.escape_default().collect() } else { c.into() };
-        if shown.len() + escaped.len() > most {
-            break;
-        }
-        shown.push_str(&escaped);
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -79,11 +62,5 @@ mod tests {
         let value = json!({"a": null, "b": "x", "c": {"d": [1]}});
         assert_eq!((at(&value, "/a"), text(&value, "/c"), number(&value, "/b")), (None, None, None));
         assert_eq!(list(&value, "/c/d"), [json!(1)]);
-    }
-
-    #[test]
-    fn a_message_is_one_line_of_bounded_length() {
-        assert_eq!(shown(" a\u{7}b\nc ", 256), "a\\u{7}b\\nc");
-        assert!(shown(&"é".repeat(10_000_000), 256).len() <= 256);
     }
 }

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use crate::child::fields::{list, number, shown, text};
+use crate::child::fields::{list, number, text};
 use crate::child::unit::MESSAGE_BYTES;
+use crate::job::bound::shown;
 
 /// What the pods of a Job tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

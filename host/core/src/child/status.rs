@@ -6,14 +6,14 @@ use std::sync::Arc;
 use oarlock_api::{RECORD_UNITS, recorded_units};
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{object, shown};
+use crate::child::fields::object;
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::ChildView;
+use crate::job::bound::{fitting, shown};
 use crate::job::time::write_time;
-use crate::status::bound::fitting;
 
 /// Most units of a complete table.
 const WHOLE: usize = 80;

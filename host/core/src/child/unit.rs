@@ -134,8 +134,8 @@ impl Unit {
     /// Gives it a state with its reason and message.
     pub fn set(&mut self, state: UnitState, reason: &str, message: &str) {
         self.state = state;
-        self.reason = crate::child::fields::shown(reason, REASON_BYTES);
-        self.message = crate::child::fields::shown(message, MESSAGE_BYTES);
+        self.reason = crate::job::bound::shown(reason, REASON_BYTES);
+        self.message = crate::job::bound::shown(message, MESSAGE_BYTES);
     }
 
     /// Puts it back to its beginning, as a retry by hand does. The number of its next attempt stays unused.

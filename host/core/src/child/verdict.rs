@@ -4,11 +4,11 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_api::Condition;
 
 use crate::child::build::Cause;
-use crate::child::fields::shown;
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{CountsByState, Unit, UnitState};
-use crate::status::conditions::{Said, say};
+use crate::job::bound::shown;
+use crate::job::conditions::{Said, say};
 
 /// `status.state` of an object that is being deleted.
 pub const TERMINATING: &str = "Terminating";

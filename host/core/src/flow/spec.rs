@@ -5,9 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::child::build::{Cause, has_containers};
-use crate::child::fields::{at, flag, list, shown, text};
+use crate::child::fields::{at, flag, list, text};
 use crate::child::settings::{Cleanup, FailurePolicyType, UnitRetry, cleanup, failure_policy, retry_policy, whole};
 use crate::flow::graph::{cycles, order};
+use crate::job::bound::shown;
 
 /// Most steps, with those of `finally`.
 const STEPS: usize = 500;

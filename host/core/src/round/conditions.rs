@@ -3,13 +3,13 @@
 use oarlock_api::Condition;
 
 use crate::cluster::lifecycle::Awaited;
+use crate::job::conditions::{Said, say};
 use crate::job::progress::{Counts, targets};
 use crate::job::state::Progress;
 use crate::plugin::lookup::PluginLookup;
 use crate::round::context::Round;
 use crate::round::held_back::{self, HeldBack};
 use crate::round::memory::JobMemory;
-use crate::status::conditions::{Said, say};
 
 /// The inputs of conditions: the round, the numbers of targets, and what holds the job back.
 #[derive(Clone, Copy)]

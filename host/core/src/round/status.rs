@@ -14,6 +14,7 @@ use oarlock_api::{
 use serde_json::{Map, Value, json};
 
 use crate::cluster::writes::ShardWrite;
+use crate::job::bound::fitting;
 use crate::job::key::JobRef;
 use crate::job::progress::{Counts, ProgressSets};
 use crate::job::ranges;
@@ -21,7 +22,6 @@ use crate::job::state::{SHARD, cut};
 use crate::job::time::write_time;
 use crate::round::memory::JobMemory;
 use crate::round::shards::{indexes_of, labelled, shard_labels, shard_name};
-use crate::status::bound::fitting;
 
 /// Longest text of `ranges.processing`, in bytes. Starts wait if it would be longer.
 pub const PROCESSING_BYTES: usize = 16 * 1024;

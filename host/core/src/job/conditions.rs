@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::Condition;
 
-use crate::child::fields::shown;
+use crate::job::bound::shown;
 use crate::job::time::write_time;
 
 /// Longest message, in bytes.
