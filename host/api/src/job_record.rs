@@ -10,9 +10,9 @@ use serde_json::Value;
 /// Most entries of a JobRecord.
 pub const RECORD_UNITS: usize = 250;
 
-/// The entries of those of an object's `records` that its stored `status` counts, in their order. None, where its table is
-/// whole; a record beyond their number is from when there were more, for none is ever deleted. A line that cannot be read
-/// counts as absent; of two with one `name` the earlier counts.
+/// The entries of those of an object's `records` that its stored `status` counts, from its `firstRecord` on, in their order.
+/// None, where its table is whole; another record is from before, or from a writing that was interrupted, for none is ever
+/// deleted. A line that cannot be read counts as absent; of two with one `name` the earlier counts.
 pub fn recorded_units<'a, T: DeserializeOwned>(
     status: &Value,
     records: impl IntoIterator<Item = &'a Value>,
@@ -22,9 +22,10 @@ pub fn recorded_units<'a, T: DeserializeOwned>(
     let is_cut = status.get("tableTruncated").and_then(Value::as_bool) == Some(true);
     let total = status.pointer("/counts/total").and_then(number).unwrap_or(usize::MAX);
     let shards = if is_cut { total.div_ceil(RECORD_UNITS) } else { 0 };
-    let shard = |record: &Value| record.get("shard").and_then(number);
-    let counted =
-        records.into_iter().filter_map(|record| Some((shard(record).filter(|shard| *shard < shards)?, record)));
+    let first = status.get("firstRecord").and_then(number).unwrap_or(0);
+    let place =
+        |record: &Value| record.get("shard").and_then(number)?.checked_sub(first).filter(|place| *place < shards);
+    let counted = records.into_iter().filter_map(|record| Some((place(record)?, record)));
     let mut counted: Vec<(usize, &Value)> = counted.collect();
     counted.sort_by_key(|(shard, _)| *shard);
     let lines = counted.iter().filter_map(|(_, record)| record.get("units")?.as_array()).flatten();
@@ -58,6 +59,15 @@ mod tests {
         assert_eq!(names(&status(500), &records), ["a", "b", "c"]);
         assert_eq!(names(&status(250), &records), ["a"]);
         assert_eq!(names(&json!({"counts": {"total": 501}}), &records), [""; 0], "the table is whole");
+    }
+
+    #[test]
+    fn records_before_the_first_one_that_the_status_names_are_of_before() {
+        let records = [record(0, &["a"]), record(1, &["b"]), record(2, &["c"]), record(3, &["d"])];
+        let status = json!({"tableTruncated": true, "counts": {"total": 300}, "firstRecord": 1});
+        assert_eq!(names(&status, &records), ["b", "c"]);
+        let odd = json!({"tableTruncated": true, "counts": {"total": 300}, "firstRecord": -1});
+        assert_eq!(names(&odd, &records), ["a", "b"]);
     }
 
     #[test]

@@ -38,11 +38,12 @@ pub(crate) struct FlowMemory {
 }
 
 impl FlowMemory {
-    /// The shards of these units that are stored otherwise, or may be.
-    pub(crate) fn changed_shards<'a>(&self, units: &'a [Unit]) -> Vec<(usize, &'a [Unit])> {
-        let mut stored = self.records_hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
+    /// The JobRecords of these units from number `first` on that are stored otherwise, or may be.
+    pub(crate) fn changed_shards<'a>(&self, units: &'a [Unit], first: usize) -> Vec<(usize, &'a [Unit])> {
+        let hold = self.records_hold && self.reported.header.first_record == first;
+        let mut stored = hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
         let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
-        all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (index, shard)).collect()
+        all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (first + index, shard)).collect()
     }
 
     /// Notes the creates that are due now: those that were due before, for a request failed, have been since then.
@@ -69,7 +70,7 @@ mod tests {
         let mut memory = FlowMemory::default();
         memory.reported.units = units.clone().into();
         let changed = |memory: &FlowMemory, units: &[Unit]| -> Vec<(usize, usize)> {
-            memory.changed_shards(units).into_iter().map(|(index, shard)| (index, shard.len())).collect()
+            memory.changed_shards(units, 0).into_iter().map(|(index, shard)| (index, shard.len())).collect()
         };
         assert_eq!(changed(&memory, &units), [(0, 250), (1, 250), (2, 100)]);
         memory.records_hold = true;
@@ -77,9 +78,8 @@ mod tests {
         let mut other = units.clone();
         other[300].attempt = 1;
         assert_eq!(changed(&memory, &other), [(1, 250)]);
-        assert_eq!(changed(&memory, &units[..500]), []);
-        other.push(Unit::new("more"));
-        assert_eq!(changed(&memory, &other), [(1, 250), (2, 101)]);
+        let moved = memory.changed_shards(&units, 3);
+        assert_eq!(moved.iter().map(|(index, _)| *index).collect::<Vec<_>>(), [3, 4, 5], "none of these is stored");
     }
 
     #[tokio::test(start_paused = true)]

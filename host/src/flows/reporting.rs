@@ -1,7 +1,8 @@
 //! The status of an object and its JobRecords: written where they differ, at their pace.
 
+use oarlock_core::child::header::Header;
 use oarlock_core::child::plan::{Memory, ParentPlan};
-use oarlock_core::child::status::{Reported, StatusInput, report};
+use oarlock_core::child::status::{Reported, StatusInput, first_record, report};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::Unit;
 use oarlock_kube::flows::FlowKey;
@@ -34,10 +35,12 @@ impl Round<'_> {
             return Ok(Written::Later(due));
         }
         let ParentView { children, .. } = &self.view;
-        let from = StatusInput { parent, units: &plan.units, header: &plan.header, verdict: &plan.verdict, children };
+        let first = first_record(&plan.units, parent, &memory.reported);
+        let header = &Header { first_record: first, ..plan.header.clone() };
+        let from = StatusInput { parent, units: &plan.units, header, verdict: &plan.verdict, children };
         let Reported { status, is_cut } = report(from);
         if is_cut {
-            self.write_records(&plan.units, memory).await?;
+            self.write_records(&plan.units, first, memory).await?;
         }
         if status != parent.status {
             let began = Instant::now();
@@ -52,6 +55,7 @@ impl Round<'_> {
             self.term.flows.cluster().emit(notes);
         }
         memory.plan.header.is_truncated = is_cut;
+        memory.plan.header.first_record = first;
         memory.reported =
             Memory { units: memory.plan.units.clone(), header: memory.plan.header.clone(), ..Memory::default() };
         memory.records_hold = is_cut;
@@ -61,16 +65,10 @@ impl Round<'_> {
     }
 
     /// Writes the JobRecords that differ. Until the status counts them, it is not known what they hold.
-    async fn write_records(&self, units: &[Unit], memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
-        let before = memory.reported.units.len();
-        let mut changed = memory.changed_shards(units);
+    async fn write_records(&self, units: &[Unit], first: usize, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
+        let changed = memory.changed_shards(units, first);
         memory.records_hold = false;
-        // Entries that move to a later record are there before they leave the earlier one.
-        if units.len() > before {
-            changed.reverse();
-        }
-        let written =
-            self.term.flows.write_records(self.parent(), changed, units.len() != before, &self.term.fence).await;
+        let written = self.term.flows.write_records(self.parent(), changed, &self.term.fence).await;
         written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))
     }
 }

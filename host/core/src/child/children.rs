@@ -57,6 +57,12 @@ impl<'a> Children<'a> {
         all.max_by_key(|child| (child.attempt, !child.gone, child.version))
     }
 
+    /// The units that have a child which is there.
+    pub fn units(&self) -> impl Iterator<Item = &'a str> {
+        let there = |children: &[&'a Arc<ChildView>]| children.iter().any(|child| !child.gone);
+        self.by_unit.iter().filter(move |(_, children)| there(children)).map(|(unit, _)| *unit)
+    }
+
     /// The children of attempts before the one that a unit is at.
     pub fn earlier(&self, parent: &Parent, unit: &Unit) -> impl Iterator<Item = &'a Arc<ChildView>> {
         let (attempt, newest) = (unit.attempt, unit.job_uid.clone());

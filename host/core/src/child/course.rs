@@ -103,7 +103,7 @@ fn deleted(unit: &Unit) -> String {
 }
 
 /// Notes which child a unit has.
-fn take(unit: &mut Unit, child: &ChildView) {
+pub(super) fn take(unit: &mut Unit, child: &ChildView) {
     if unit.job_uid != child.uid {
         unit.job.clone_from(&child.name);
         unit.job_uid.clone_from(&child.uid);

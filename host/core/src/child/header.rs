@@ -9,6 +9,9 @@ use crate::child::parent::Parent;
 use crate::child::unit::Unit;
 use crate::job::time::{after_seconds, read_time};
 
+/// More JobRecords than any object has.
+const MOST_RECORDS: usize = 1 << 20;
+
 /// What is remembered of an object as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
@@ -36,6 +39,8 @@ pub struct Header {
     pub is_truncated: bool,
     /// Units that the JobRecords do not hold any more, and that are still to be given up.
     pub lost_units: i64,
+    /// The number of the first JobRecord that the stored status counts.
+    pub first_record: usize,
 }
 
 impl Header {
@@ -55,6 +60,7 @@ impl Header {
             conditions: conditions.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect(),
             is_truncated: flag(status, "/tableTruncated"),
             lost_units: number(status, "/lostUnits").unwrap_or(0).max(0),
+            first_record: first_record(status),
         }
     }
 
@@ -76,6 +82,12 @@ impl Header {
         let start = self.start_time.filter(|_| self.suspended_since.is_none())?;
         Some(after_seconds(start, seconds.saturating_add(self.suspended_seconds)))
     }
+}
+
+/// A number that we cannot have written counts as absent.
+fn first_record(status: &Value) -> usize {
+    let first = number(status, "/firstRecord").and_then(|first| usize::try_from(first).ok());
+    first.filter(|first| *first < MOST_RECORDS).unwrap_or(0)
 }
 
 /// The entries in a stored status. One that cannot be read counts as absent.

@@ -2,29 +2,63 @@
 
 use std::collections::HashSet;
 
+use k8s_openapi::jiff::Timestamp;
+
 use crate::child::children::Children;
 use crate::child::closing::retry_command;
+use crate::child::course::take;
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};
 
-/// Gives up those that nothing tells of, so that nothing of them runs twice: neither an entry in `known` nor a child.
+/// Gives up those that nothing tells of, so that nothing of them runs twice: neither an entry in `known` nor a child that may
+/// still be the newest. `is_closed`: without an edit there are no new ones among these units.
 pub fn give_up_lost(
     parent: &Parent,
     children: &Children<'_>,
     (units, known): (&mut [Unit], &[Unit]),
-    header: &mut Header,
+    (header, is_closed): (&mut Header, bool),
+    now: Timestamp,
 ) {
-    if std::mem::take(&mut header.lost_units) == 0 {
+    let lost = usize::try_from(std::mem::take(&mut header.lost_units)).unwrap_or(usize::MAX);
+    if lost == 0 {
         return;
     }
     let known: HashSet<&str> = known.iter().map(|unit| unit.name.as_str()).collect();
+    let unknown = units.iter_mut().filter(|unit| !known.contains(unit.name.as_str()));
+    let (mut silent, mut found) = (Vec::new(), 0);
+    for unit in unknown {
+        let Some(child) = children.newest(parent, &unit.name, 0).filter(|child| !child.gone) else {
+            silent.push(unit);
+            continue;
+        };
+        found += 1;
+        if child.progress.end(now).is_ok_and(|ended| !ended.well) {
+            // A later attempt may have been deleted since.
+            take(unit, child);
+            give_up(unit, parent);
+        }
+    }
+    if found >= lost {
+        // All of them were found, and what is left is new.
+        return;
+    }
+    let is_same = is_closed && header.observed_generation == Some(parent.generation);
+    let had_succeeded = header.state == "Succeed" && header.completion_time.is_some();
+    for unit in silent {
+        if is_same && had_succeeded {
+            let message = "its line in the JobRecords is missing or unreadable; all had ended, and none had failed";
+            unit.set(UnitState::Succeed, "", message);
+        } else {
+            give_up(unit, parent);
+        }
+    }
+}
+
+fn give_up(unit: &mut Unit, parent: &Parent) {
     let message = format!(
         "its line in the JobRecords is missing or unreadable, so what ran of it is unknown; check, then run: {}",
         retry_command(parent)
     );
-    let speaks = |unit: &Unit| children.newest(parent, &unit.name, 0).is_some_and(|child| !child.gone);
-    for unit in units.iter_mut().filter(|unit| !known.contains(unit.name.as_str()) && !speaks(unit)) {
-        unit.set(UnitState::Failed, "RecordLost", &message);
-    }
+    unit.set(UnitState::Failed, "RecordLost", &message);
 }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use oarlock_api::{RECORD_UNITS, recorded_units};
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::object;
+use crate::child::fields::{number, object};
 use crate::child::header::Header;
 use crate::child::parent::Parent;
+use crate::child::plan::Memory;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::ChildView;
@@ -81,6 +82,9 @@ pub fn report(from: StatusInput<'_>) -> Reported {
     put(parent.kind.table(), Value::Array(table));
     if !is_whole {
         put("tableTruncated", true.into());
+        if header.first_record > 0 {
+            put("firstRecord", header.first_record.into());
+        }
     }
     put("jobStatusList", Value::Object(list));
     if omitted > 0 {
@@ -201,6 +205,24 @@ fn counters(value: &Value) -> Value {
 /// The entries in JobRecords, as far as the stored status counts them.
 pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
     recorded_units(status, records, |unit: &Unit| Some(unit.name.as_str()))
+}
+
+/// The number of the first JobRecord of these units, where `stored` tells what `parent.status` says. Other units, or the
+/// same in another order, get records of their own: those that the stored status counts stay whole until it counts the new
+/// ones, so that an interrupted writing loses none.
+pub fn first_record(units: &[Unit], parent: &Parent, stored: &Memory) -> usize {
+    let same = units.len() == stored.units.len()
+        && units.iter().zip(&*stored.units).all(|(unit, stored)| unit.name == stored.name);
+    let first = stored.header.first_record;
+    // A record that was lost counts too.
+    let total = number(&parent.status, "/counts/total").and_then(|total| total.try_into().ok()).unwrap_or(0);
+    if same {
+        first
+    } else if first >= units.len().div_ceil(SHARD) {
+        0
+    } else {
+        first.saturating_add(stored.units.len().max(total).div_ceil(SHARD))
+    }
 }
 
 /// The name of a JobRecord.

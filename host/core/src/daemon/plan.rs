@@ -53,7 +53,8 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let round = Round { observed, spec: &spec, children, now, jobs: OnceCell::new() };
     let mut units = memory.units.to_vec();
     round.take_set(&mut units, &mut plan);
-    give_up_lost(parent, &round.children, (&mut units, &memory.units), &mut plan.header);
+    let set = (&mut plan.header, !spec.runs_new);
+    give_up_lost(parent, &round.children, (&mut units, &memory.units), set, now);
     import(parent, &round.children, &mut units, &mut plan.header);
     lift(parent, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {

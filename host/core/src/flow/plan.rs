@@ -43,7 +43,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
                 let known: HashSet<&str> = memory.units.iter().map(|unit| unit.name.as_str()).collect();
                 units.extend(unchecked(parent).into_iter().filter(|unit| !known.contains(unit.name.as_str())));
                 let children = Children::of(parent, observed.children);
-                give_up_lost(parent, &children, (&mut units, &memory.units), &mut plan.header);
+                give_up_lost(parent, &children, (&mut units, &memory.units), (&mut plan.header, true), now);
             }
             return plan_invalid(observed, (units, plan), invalid, now);
         }
@@ -57,7 +57,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     );
     let mut units = entries(&spec, &memory.units);
     let children = Children::of(parent, observed.children);
-    give_up_lost(parent, &children, (&mut units, &memory.units), &mut plan.header);
+    give_up_lost(parent, &children, (&mut units, &memory.units), (&mut plan.header, true), now);
     import(parent, &children, &mut units, &mut plan.header);
     lift(parent, &mut units, &mut plan.header);
     if let Some(token) = new_retry(parent, &memory.header) {

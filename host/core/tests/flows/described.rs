@@ -95,7 +95,8 @@ fn header(kind: ParentKind) -> Header {
         state: "Failed".to_owned(),
         conditions: Vec::new(),
         is_truncated: true,
-        lost_units: 1,
+        lost_units: i64::from(kind == ParentKind::Daemon),
+        first_record: 1,
     }
 }
 

@@ -36,6 +36,17 @@ fn the_set_is_durable_before_the_first_create_and_survives_a_restart() {
 }
 
 #[test]
+fn a_node_that_is_cordoned_right_after_its_job_was_made_stays_in_the_set() {
+    let rollout = json!({"newNodePolicy": "Run", "skipCordoned": true, "concurrency": 1});
+    let mut stage = Stage::daemon(daemon(rollout), ["n1", "n2"]);
+    stage.round();
+    assert_eq!((stage.started(), stage.unit("n1").has_child()), (vec!["n1"], false));
+    stage.set_node(json!({"metadata": {"name": "n1", "uid": stage.nodes["n1"].uid}, "spec": {"unschedulable": true}}));
+    stage.settle();
+    assert_eq!((stage.state_of("n1"), stage.started()), (UnitState::Pending, vec!["n1"]));
+}
+
+#[test]
 fn no_field_of_ours_goes_to_the_job_and_every_other_one_does() {
     let spec = with(daemon(json!({})), json!({"completions": 2, "suspend": true, "unheardOf": 1, "cleanup": {}}));
     let mut stage = Stage::daemon(spec, ["n1"]);

@@ -14,7 +14,7 @@ use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{Memory, Observation, ParentPlan, TemplateView};
 use oarlock_core::child::pods::PodReport;
-use oarlock_core::child::status::{SHARD, StatusInput, lines_of, report};
+use oarlock_core::child::status::{SHARD, StatusInput, first_record, lines_of, report};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::{Unit, UnitState};
 use oarlock_core::child::view::ChildView;
@@ -34,6 +34,8 @@ pub(crate) enum Death {
     AtOnce,
     /// After the creates and changes.
     AfterCreates,
+    /// After it wrote this many JobRecords, before the status that counts them.
+    AmongRecords(usize),
     /// After it wrote the status.
     AfterStatus,
 }
@@ -68,7 +70,8 @@ pub(crate) struct Stage {
     pub(crate) changed: Vec<(&'static str, String)>,
     /// The object was deleted by its own cleanup.
     pub(crate) is_gone: bool,
-    shards: Vec<Vec<String>>,
+    /// The JobRecords, by number: none is ever deleted.
+    records: BTreeMap<usize, Vec<String>>,
     told_names: BTreeSet<String>,
 }
 
@@ -91,7 +94,7 @@ impl Stage {
             told: Vec::new(),
             changed: Vec::new(),
             is_gone: false,
-            shards: Vec::new(),
+            records: BTreeMap::new(),
             told_names: BTreeSet::new(),
         }
     }
@@ -135,16 +138,20 @@ impl Stage {
         if death == Some(Death::AtOnce) {
             return;
         }
+        let records = if let Some(Death::AmongRecords(records)) = death { Some(records) } else { None };
         if plan.durable_first {
-            self.write_status(plan);
+            self.write_status(plan, records);
+            if records.is_some() {
+                return;
+            }
         }
         plan.creates.iter().for_each(|create| self.create(create));
         plan.changes.iter().for_each(|change| self.change(change));
         if death == Some(Death::AfterCreates) {
             return;
         }
-        self.write_status(plan);
-        if death == Some(Death::AfterStatus) {
+        self.write_status(plan, records);
+        if death == Some(Death::AfterStatus) || records.is_some() {
             return;
         }
         for child in plan.reads.iter().chain(&plan.early_reads) {
@@ -158,27 +165,35 @@ impl Stage {
         self.children.retain(|child| !child.gone || !judged.contains(child.uid.as_str()));
     }
 
-    fn write_status(&mut self, plan: &ParentPlan) {
+    fn write_status(&mut self, plan: &ParentPlan, dies_after: Option<usize>) {
+        let Self { parent, children, .. } = &*self;
+        let ParentPlan { units, header, verdict, .. } = plan;
+        let header = &Header { first_record: first_record(units, parent, &self.memory), ..header.clone() };
+        let reported = report(StatusInput { parent, units, header, verdict, children });
+        let records = units.chunks(SHARD).map(lines_of).enumerate().filter(|_| reported.is_cut);
+        let records = records.map(|(place, lines)| (header.first_record + place, lines));
+        self.records.extend(records.take(dies_after.unwrap_or(usize::MAX)));
+        if dies_after.is_some() {
+            return;
+        }
         let notes = told(&self.parent, &self.memory, plan);
         // A second one of a name is there already.
         let new = notes.into_iter().filter(|note| self.told_names.insert(note.name.clone()));
         self.told.extend(new.map(|note| (note.reason, note.message)));
-        let Self { parent, children, .. } = &*self;
-        let ParentPlan { units, header, verdict, .. } = plan;
-        let reported = report(StatusInput { parent, units, header, verdict, children });
-        self.parent.status = reported.status;
-        self.shards = if reported.is_cut { units.chunks(SHARD).map(lines_of).collect() } else { Vec::new() };
         self.memory = self.remembered(plan);
+        self.memory.header.first_record = header.first_record;
+        self.parent.status = reported.status;
     }
 
-    /// A JobRecord is deleted by hand.
-    pub(crate) fn lose_record(&mut self, shard: usize) {
-        self.shards[shard].clear();
+    /// A JobRecord is deleted by hand: of those that the status counts, the one at this place.
+    pub(crate) fn lose_record(&mut self, place: usize) {
+        self.records.remove(&(self.memory.header.first_record + place));
     }
 
-    /// The numbers of entries of the JobRecords.
+    /// The numbers of entries of the JobRecords that the status counts.
     pub(crate) fn records(&self) -> Vec<usize> {
-        self.shards.iter().map(Vec::len).collect()
+        let counted = self.memory.units.len().div_ceil(SHARD);
+        self.records.range(self.memory.header.first_record..).take(counted).map(|(_, lines)| lines.len()).collect()
     }
 
     /// What the driver remembers once a plan is durable.
@@ -194,9 +209,8 @@ impl Stage {
 
     /// The driver dies, and another one begins with what is stored.
     pub(crate) fn restart(&mut self) {
-        let record = |(shard, lines): (usize, &Vec<String>)| json!({"shard": shard, "units": lines});
-        let shards = self.shards.iter().enumerate().filter(|(_, lines)| !lines.is_empty());
-        let records: Vec<Value> = shards.map(record).collect();
+        let record = |(shard, lines): (&usize, &Vec<String>)| json!({"shard": shard, "units": lines});
+        let records: Vec<Value> = self.records.iter().map(record).collect();
         self.memory = Memory::recalled(&self.parent, &records);
         self.children.retain(|child| !child.gone);
     }

@@ -4,8 +4,8 @@ use oarlock_core::child::status::{StatusInput, report};
 use oarlock_core::child::unit::{Unit, UnitState};
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
 use crate::stage::make::{daemon, flow, step};
+use crate::stage::{Death, Stage};
 
 fn thousand() -> Stage {
     let names: Vec<String> = (0..1_000).map(|index| format!("{}{index:04}", "n".repeat(56))).collect();
@@ -98,6 +98,107 @@ fn steps_of_a_record_that_was_deleted_by_hand_are_not_run_again_whether_the_spec
         assert_eq!((stage.created.len(), lost(&stage)), (100, 98), "refused: {refused}");
         // The sample in the status tells of those that run.
         assert_eq!((stage.state_of("s98"), stage.state_of("s99")), (UnitState::Pending, UnitState::Pending));
+    }
+}
+
+/// A flow of these steps that have all succeeded, and whose Jobs are gone.
+fn done(steps: std::ops::Range<usize>) -> Stage {
+    let mut stage = Stage::flow(flow(steps.clone().map(numbered), json!({})));
+    stage.settle();
+    steps.for_each(|index| stage.end(&format!("s{index:03}"), true));
+    stage.settle();
+    expire_ended(&mut stage);
+    stage.settle();
+    stage
+}
+
+fn numbered(index: usize) -> Value {
+    step(&format!("s{index:03}"), &[], json!({}))
+}
+
+/// Entries move from a JobRecord to another one by each of these edits.
+#[test]
+fn no_outcome_is_lost_with_a_driver_that_dies_between_two_records_of_an_edit() {
+    let edits: [(Vec<usize>, usize); 5] = [
+        ((1..302).collect(), 2),
+        ((0..300).rev().collect(), 0),
+        ((1..300).collect(), 0),
+        ((0..300).chain([300]).collect(), 1),
+        ([300].into_iter().chain(0..300).collect(), 1),
+    ];
+    for (steps, new) in edits {
+        for dies_after in 0..=2 {
+            let mut stage = done(0..300);
+            stage.edit("/flows", steps.iter().copied().map(numbered).collect());
+            let plan = stage.plan();
+            stage.carry_out(&plan, Some(Death::AmongRecords(dies_after)));
+            stage.restart();
+            stage.settle();
+            let told = format!("{new} new ones, {dies_after} records written");
+            assert_eq!((lost(&stage), stage.created.len()), (0, 300 + new), "{told}");
+            stage.restart();
+            stage.settle();
+            assert_eq!((lost(&stage), stage.created.len()), (0, 300 + new), "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_flow_that_had_succeeded_stays_so_when_its_records_are_deleted() {
+    let mut stage = done(0..100);
+    stage.lose_record(0);
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.state(), lost(&stage), stage.created.len()), ("Succeed", 0, 100));
+    let message = "its line in the JobRecords is missing or unreadable; all had ended, and none had failed";
+    assert_eq!(stage.unit("s007").message, message);
+    // Whether a step that was added since has run, nothing tells.
+    stage.lose_record(0);
+    stage.edit("/flows", (0..101).map(numbered).collect());
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.state(), lost(&stage), stage.created.len()), ("Failed", 101, 100));
+}
+
+#[test]
+fn an_attempt_that_failed_tells_nothing_of_a_later_one_whose_record_is_lost() {
+    let steps = (0..100).map(|index| step(&format!("s{index:03}"), &[], json!({"retryPolicy": {"limit": 1}})));
+    let mut stage = Stage::flow(flow(steps, json!({"cleanup": {"jobs": "DeleteSucceeded"}})));
+    stage.settle();
+    stage.fail("s000");
+    stage.wake();
+    (0..99).for_each(|index| stage.end(&format!("s{index:03}"), true));
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.state_of("s000")), (101, UnitState::Succeed));
+    stage.lose_record(0);
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.created.len(), stage.end_of("s000").as_str()), (101, "Failed/RecordLost"));
+    // Nothing tells of the attempt that it had.
+    stage.attempts.remove(&("s000".to_owned(), 1));
+    stage.retry("now/s000");
+    assert_eq!((stage.created.len(), stage.unit("s000").job.as_str()), (102, "f-s000-r1"));
+}
+
+#[test]
+fn nodes_whose_jobs_run_are_known_again_before_any_other_though_their_record_is_lost() {
+    for policy in ["Ignore", "Run"] {
+        let mut stage = Stage::daemon(
+            daemon(json!({"newNodePolicy": policy, "failurePolicy": {"type": "Continue"}})),
+            (0..300).map(|index| format!("n{index:03}")).collect::<Vec<_>>().iter().map(String::as_str),
+        );
+        stage.settle();
+        (0..50).for_each(|index| stage.add_node(&format!("a{index:03}")));
+        stage.lose_record(1);
+        stage.restart();
+        stage.settle();
+        let new = if policy == "Run" { 50 } else { 0 };
+        assert_eq!(
+            (lost(&stage), stage.memory.units.len(), stage.created.len()),
+            (0, 300 + new, 300 + new),
+            "{policy}"
+        );
+        assert_eq!(stage.state_of("n299"), UnitState::Pending);
     }
 }
 

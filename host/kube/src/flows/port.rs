@@ -204,8 +204,8 @@ impl Flows {
         Ok(())
     }
 
-    /// Writes JobRecords: the units of each shard that differs; `in_order`, one after the other, where entries have moved from
-    /// one to another: so each is in one of them at any time.
+    /// Writes JobRecords: their numbers and what each holds. The stored status counts them with these units already, or not
+    /// yet.
     ///
     /// # Errors
     /// The first reason why one is not known to be written.
@@ -213,12 +213,11 @@ impl Flows {
         &self,
         parent: &Parent,
         shards: Vec<(usize, &[Unit])>,
-        in_order: bool,
         fence: &Fence,
     ) -> Result<(), Stopped> {
         let writes = shards.into_iter().map(|(shard, units)| self.write_record(parent, shard, lines_of(units), fence));
         let writes: Vec<_> = writes.collect();
-        let mut done = futures::stream::iter(writes).buffer_unordered(if in_order { 1 } else { RECORDS_AT_ONCE });
+        let mut done = futures::stream::iter(writes).buffer_unordered(RECORDS_AT_ONCE);
         while let Some(written) = done.next().await {
             written?;
         }
