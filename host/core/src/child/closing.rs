@@ -78,6 +78,7 @@ pub fn retry_now(parent: &Parent, value: &str, units: &mut [Unit], plan: &mut Pa
         // The limits count anew.
         plan.header.start_time = None;
         plan.header.suspended_seconds = 0;
+        plan.header.suspended_since = None;
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::child::build::{NODE, STEP};
 use crate::child::fields::{list, number, object, text};
+use crate::job::time::read_time;
 
 /// The API version of JobFlow, JobTemplate and DaemonJob.
 pub const API_VERSION: &str = "api.practice.com/v1alpha1";
@@ -70,6 +72,8 @@ pub struct Parent {
     pub version: String,
     /// Its generation.
     pub generation: i64,
+    /// When it was created.
+    pub created: Option<Timestamp>,
     /// It is being deleted.
     pub terminating: bool,
     /// Its labels.
@@ -101,6 +105,7 @@ impl Parent {
             uid: own("/metadata/uid")?,
             version: own("/metadata/resourceVersion").unwrap_or_default(),
             generation: number(&object_value, "/metadata/generation").unwrap_or(0),
+            created: read_time(text(&object_value, "/metadata/creationTimestamp")),
             terminating: own("/metadata/deletionTimestamp").is_some(),
             labels,
             retry: own("/metadata/annotations/oarlock.dev~1retry").filter(|token| !token.is_empty()),

@@ -34,6 +34,8 @@ pub struct Findings {
     pub runs_finally: bool,
     /// Children that were told to stop have not ended yet.
     pub winds_down: bool,
+    /// What keeps all units from starting, and how to lift it.
+    pub held: Option<&'static str>,
     /// The original operator had ended it with this state.
     pub kept_state: Option<String>,
     /// The reason of `Complete` where there is no unit.
@@ -114,7 +116,7 @@ fn words(
             progressing,
             if progressing { working } else { "AtRest" },
             match (at_rest, failed) {
-                (false, _) => outlook(units, told, found.paused.as_ref()),
+                (false, _) => outlook(units, told, found, state),
                 (true, true) if cause.message != told => format!("{told}; {}", cause.message),
                 (true, _) => told,
             },
@@ -142,19 +144,22 @@ fn words(
 }
 
 /// What holds it, how far it is and what it waits for: users see this of an object beside its state.
-fn outlook(units: &[Unit], told: String, paused: Option<&Cause>) -> String {
+fn outlook(units: &[Unit], told: String, found: &Findings, state: &str) -> String {
     let waits = |unit: &&Unit| unit.state == UnitState::Waiting && !unit.reason.is_empty();
     let blocked = units.iter().filter(|unit| unit.state == UnitState::Blocked);
     let awaited = blocked.chain(units.iter().filter(|unit| unit.state.is_active() || waits(unit)));
     let count = awaited.clone().count();
     let named: Vec<String> = awaited.take(AWAITED).map(|unit| named(unit, 120)).collect();
     let more = if count > AWAITED { format!(" and {} more", count - AWAITED) } else { String::new() };
-    let waits = match paused {
+    let waits = match found.held {
         _ if !named.is_empty() => Some(format!("waiting for {}{more}", named.join(", "))),
-        Some(_) => None,
+        _ if state == TERMINATING => Some("being deleted: what it started goes with it".to_owned()),
+        _ if found.winds_down => Some("waiting for the Jobs that were told to stop to end".to_owned()),
+        _ if found.paused.is_some() => None,
+        Some(held) => Some(held.to_owned()),
         None => Some("units are about to start".to_owned()),
     };
-    let paused = paused.map(|paused| format!("paused: {}", paused.message));
+    let paused = found.paused.as_ref().map(|paused| format!("paused: {}", paused.message));
     [paused, Some(told), waits].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 

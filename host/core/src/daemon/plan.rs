@@ -102,6 +102,9 @@ impl Round<'_> {
         if self.spec.paused {
             found.paused = Some(Cause::new("BySpec", "spec.rollout.paused is true: set it to false to go on"));
         }
+        if self.spec.slots(desired) == 0 {
+            found.held = Some("spec.rollout.concurrency is 0: raise it to go on");
+        }
         let fails_fast = trips && policy == FailurePolicyType::FailFast;
         let may_start =
             found.paused.is_none() && plan.header.imported_generation.is_none() && !self.observed.parent.terminating;

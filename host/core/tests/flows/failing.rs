@@ -219,6 +219,28 @@ fn timed() -> Stage {
 }
 
 #[test]
+fn a_retry_by_hand_while_it_is_suspended_begins_the_suspended_time_anew() {
+    let mut stage = timed();
+    stage.settle();
+    stage.pass(60);
+    ["a", "d"].into_iter().for_each(|unit| stage.fail(unit));
+    stage.succeed("z");
+    stage.edit("/suspend", json!(true));
+    stage.settle();
+    stage.pass(500);
+    stage.retry("now");
+    stage.pass(10);
+    stage.edit("/suspend", json!(false));
+    let plan = stage.settle();
+    assert_eq!(plan.header.suspended_seconds, 10);
+    assert_eq!(
+        plan.due.map(write_time).as_deref(),
+        Some("2026-01-01T00:10:30Z"),
+        "60 s after the retry at 09:20, and 10 more"
+    );
+}
+
+#[test]
 fn a_flow_that_is_out_of_time_stops_its_children_and_runs_finally() {
     let mut stage = timed();
     stage.settle();
@@ -239,8 +261,10 @@ fn a_flow_that_is_out_of_time_stops_its_children_and_runs_finally() {
     let ends: Vec<String> = ["a", "b", "c", "d"].map(|step| stage.end_of(step)).into();
     assert_eq!(ends, ["Failed/FlowTimeout", "Failed/FlowTimeout", "Omitted/FlowTimeout", "Succeed"]);
     assert_eq!((stage.started().last().copied(), stage.events("Timeout")), (Some("z"), 1));
-    stage.fail("a");
     stage.succeed("z");
+    let stops = "waiting for the Jobs that were told to stop to end";
+    assert!(stage.message("Progressing").ends_with(stops), "{}", stage.message("Progressing"));
+    stage.fail("a");
     assert_eq!(
         (stage.condition("Failed").as_str(), stage.end_of("a").as_str()),
         ("True/FlowTimeout", "Failed/FlowTimeout")

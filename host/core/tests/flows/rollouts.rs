@@ -55,6 +55,9 @@ fn nodes_follow_others_once_all_slots_were_taken() {
 #[test]
 fn no_slots_hold_everything_and_an_edit_lets_it_go() {
     let mut stage = of(json!({"concurrency": 0}), 3);
+    let held = "0 of 3 nodes succeeded; spec.rollout.concurrency is 0: raise it to go on";
+    stage.settle();
+    assert_eq!(stage.message("Progressing"), held);
     stage.settle();
     assert_eq!((stage.created.len(), stage.state()), (0, "Pending"));
     stage.edit("/rollout/concurrency", json!(2));
