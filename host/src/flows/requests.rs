@@ -1,13 +1,15 @@
 //! The requests of a round for children.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use futures::StreamExt;
+use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::build::Cause;
 use oarlock_core::child::plan::{ChildChange, Create};
 use oarlock_core::child::refused::Refused;
 use oarlock_core::child::told::change_refused;
 use oarlock_core::cluster::writes::Stopped;
+use oarlock_core::job::time::after;
 use oarlock_kube::flows::{CreateError, FlowKey};
 use tokio::time::Instant;
 
@@ -63,8 +65,8 @@ impl Round<'_> {
     /// Remembers changes that were refused until they are tried again; they hold up nothing else.
     pub(super) fn note_changes(&self, changed: Vec<Changed<'_>>, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let mut trouble = None;
-        // Those of one object are tried again together: thousands of them cost no round each.
-        let mut latest = memory.held_changes.values().map(|held| held.until).max().unwrap_or(self.now);
+        // Those of one object are tried again together where their times are near: thousands of them cost no round each.
+        let mut times: BTreeSet<Timestamp> = memory.held_changes.values().map(|held| held.until).collect();
         for (change, result) in changed {
             let message = match result {
                 Ok(()) => {
@@ -81,8 +83,10 @@ impl Round<'_> {
             let before = memory.held_changes.get(&key);
             let cause = Cause::new("Refused", message);
             let mut refused = Refused::again(before, cause, (what(change), false), self.now);
-            latest = latest.max(refused.until);
-            refused.until = latest;
+            let wait = refused.until.duration_since(self.now);
+            let near = times.range(refused.until..).next().copied();
+            refused.until = near.filter(|near| *near <= after(refused.until, wait)).unwrap_or(refused.until);
+            times.insert(refused.until);
             if before.is_none() && memory.held_changes.len() < WARNINGS {
                 let message = &refused.refusal.message;
                 tracing::warn!(of = %self.parent().name, error = message, "a change of a child was refused");
