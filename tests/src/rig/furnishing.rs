@@ -3,7 +3,7 @@
 //! Takes a cluster as it comes; yields it furnished. May alter of the manifests only what keeps scenarios apart that share a
 //! control plane.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kube::Client;
 use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, flow_manifests, manifests_with};
@@ -45,6 +45,22 @@ pub async fn real_plane(options: control_plane::Options) -> anyhow::Result<Arc<C
 pub(super) const UNCHECKED: &str = "scenarios.test/unchecked";
 
 pub(super) async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
+    static DOCUMENTS: OnceLock<Vec<Value>> = OnceLock::new();
+    install::install(client, once(&DOCUMENTS, usual)?, way).await
+}
+
+/// What is read for the first rig serves all: reading it takes as long as a brief scenario.
+fn once(
+    place: &'static OnceLock<Vec<Value>>,
+    read: impl FnOnce() -> anyhow::Result<Vec<Value>>,
+) -> anyhow::Result<&'static [Value]> {
+    if place.get().is_none() {
+        let _ = place.set(read()?);
+    }
+    Ok(place.get().map(Vec::as_slice).unwrap_or_default())
+}
+
+fn usual() -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(&format!("{GRANTS}---\n{RESTART_GRANTS}"))?;
     let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
     let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
@@ -56,12 +72,13 @@ pub(super) async fn furnish(client: &Client, way: Way) -> anyhow::Result<()> {
             spec.insert("matchResources".to_owned(), json!({"namespaceSelector": spared}));
         }
     }
-    install::install(client, &documents, way).await
+    Ok(documents)
 }
 
 /// Installs what JobFlow, JobTemplate and DaemonJob need.
 pub(crate) async fn furnish_flows(client: &Client, way: Way) -> anyhow::Result<()> {
-    install::install(client, &install::documents(&flow_manifests())?, way).await
+    static DOCUMENTS: OnceLock<Vec<Value>> = OnceLock::new();
+    install::install(client, once(&DOCUMENTS, || install::documents(&flow_manifests()))?, way).await
 }
 
 /// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.
