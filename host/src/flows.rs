@@ -13,6 +13,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use k8s_openapi::jiff::Timestamp;
 use oarlock_kube::flows::{FlowKey, Flows};
 use oarlock_kube::lease::Fence;
 use tokio::task::{Id, JoinSet};
@@ -38,6 +39,8 @@ pub(crate) struct FlowTerm {
     pub(crate) fence: Fence,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) together: Together,
+    /// When it began.
+    pub(crate) began: Timestamp,
 }
 
 struct Finished {
@@ -50,7 +53,8 @@ struct Finished {
 pub(crate) async fn lead_flows(flows: Flows, fence: Fence, metrics: Arc<Metrics>) {
     flows.synced().await;
     let shown = ShownFlows::begin(metrics.clone());
-    let term = FlowTerm { flows, fence, metrics, together: Together::default() };
+    let began = flows.cluster().clock().now();
+    let term = FlowTerm { flows, fence, metrics, together: Together::default(), began };
     let (queue, rounds, running) = (Queue::default(), JoinSet::new(), HashMap::new());
     let mut lead = FlowLead { term, queue, rounds, running, shown };
     let mut resync = Instant::now();

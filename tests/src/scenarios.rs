@@ -75,6 +75,7 @@ macro_rules! scenarios {
             flows::a_cycle_is_spelled_and_an_edit_heals_it,
             flow_ends::a_create_that_only_meets_server_errors_blocks_its_step_alone,
             flow_ends::a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed,
+            flow_ends::a_new_leader_whose_view_is_old_repeats_no_step,
             flow_ends::steps_whose_record_was_deleted_are_not_run_again,
             flow_steps::all_steps_run_on_one_node_and_two_of_them_share_a_volume,
             flow_steps::globals_volumes_and_overrides_come_together_in_a_job,

@@ -16,6 +16,8 @@ use crate::metrics::flows::FlowFigures;
 pub(crate) struct FlowMemory {
     /// The object that it is of.
     pub(crate) uid: String,
+    /// The version of it that this was read from, until this term has written its status: another one is read anew.
+    pub(crate) read_from: Option<String>,
     /// What the last plan decided.
     pub(crate) plan: Memory,
     /// What the stored status says.

@@ -48,6 +48,7 @@ impl Round<'_> {
             let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
             memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
             written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
+            memory.read_from = None;
         }
         self.metrics.reported(&memory.reported.units, &plan.units);
         let notes = told(parent, &memory.reported, plan);

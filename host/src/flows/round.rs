@@ -6,14 +6,16 @@
 use std::collections::HashSet;
 
 use futures::StreamExt;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::child::header::Header;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
 use oarlock_core::child::told::cleaned_up;
+use oarlock_core::job::time::after;
 use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
+use serde_json::Value;
 use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::FlowMemory;
@@ -28,6 +30,8 @@ const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 pub(super) const AT_ONCE: usize = 32;
 /// Lists of pods in one round.
 const READS: usize = 64;
+/// How far the clocks of the API server and of this host may be apart.
+const SKEW: SignedDuration = SignedDuration::from_secs(30);
 
 /// What follows a round.
 pub(crate) enum NextRound {
@@ -66,11 +70,19 @@ impl Round<'_> {
         &self.view.parent
     }
 
-    /// Reads the memory of an object that this term has not met yet.
+    /// Reads the memory of an object that this term has not met yet, from the status that the last one left.
     async fn recall(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let parent = self.parent();
-        if memory.uid == parent.uid {
+        if memory.uid == parent.uid && memory.read_from.as_ref().is_none_or(|version| *version == parent.version) {
             return Ok(());
+        }
+        // A watch that is late would have what was done since be done again. No term before knew a new object.
+        let is_new = parent.created.is_some_and(|created| created > after(self.term.began, SKEW));
+        if !is_new && parent.status != Value::Null && Header::read(&parent.status).completion_time.is_none() {
+            let current = self.term.flows.is_current(parent).await;
+            if !current.map_err(|failed| RoundTrouble::new(failed.message))? {
+                return Err(RoundTrouble::old_view());
+            }
         }
         let records = if Header::read(&parent.status).is_truncated {
             let records = self.term.flows.read_records(parent).await;
@@ -79,8 +91,8 @@ impl Round<'_> {
             Vec::new()
         };
         let stored = Memory::recalled(parent, &records);
-        *memory =
-            FlowMemory { uid: parent.uid.clone(), plan: stored.clone(), reported: stored, ..FlowMemory::default() };
+        let (uid, read_from) = (parent.uid.clone(), Some(parent.version.clone()));
+        *memory = FlowMemory { uid, read_from, plan: stored.clone(), reported: stored, ..FlowMemory::default() };
         Ok(())
     }
 

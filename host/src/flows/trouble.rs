@@ -17,6 +17,11 @@ impl RoundTrouble {
         Self { message: message.into(), is_old_view: false, retry_after: None }
     }
 
+    /// What is seen is not what is stored any more.
+    pub(crate) fn old_view() -> Self {
+        Self::of("read it", &Stopped::Conflict)
+    }
+
     /// The time that the API server asks for.
     pub(crate) fn at_least(&self) -> Option<Duration> {
         self.retry_after.map(|seconds| Duration::from_secs(seconds.into()))

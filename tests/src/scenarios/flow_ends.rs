@@ -16,6 +16,7 @@ use oarlock_bed::orders::Order;
 use serde_json::{Value, json};
 
 use crate::flows::{begin, is_true, prepare, step, unit, work};
+use crate::hosts::{Begin, Running};
 use crate::rig::{Ground, Rig, patiently};
 
 const FLOW: &str = "JobFlow";
@@ -183,6 +184,37 @@ pub async fn a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed(rig
     ensure!(told.len() == 1 && told[0].starts_with(says), "{told:?}");
     wire.lift();
     patiently("it expired", async || Ok(rig.batch_job_names().await?.is_empty())).await?;
+    Ok(())
+}
+
+/// The watch of JobFlows brings a new leader nothing of a step that ended under the last one, and whose Job has expired since.
+pub async fn a_new_leader_whose_view_is_old_repeats_no_step(rig: &mut Rig) -> anyhow::Result<()> {
+    rig.with_flows = true;
+    prepare(rig).await?;
+    for name in ["first", "second"] {
+        let begin = Begin { lease: Duration::from_secs(6), ..rig.host_named(name) };
+        rig.start(begin).await?;
+        patiently("one leads", async || Ok(rig.running.iter().any(Running::leads))).await?;
+    }
+    let mut brief = expiring("a", &[]);
+    brief["jobTemplate"]["template"] = work("sleep 20")["template"].clone();
+    brief["retryPolicy"] = json!({"limit": 3, "backoffSeconds": 1});
+    rig.create_flow(FLOW, "f", json!({"flows": [brief, step("b", "sleep 900", &["a"])]})).await?;
+    rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "a") == "Running").await?;
+    rig.pass(Duration::from_secs(1)).await;
+    let wire = rig.running()?.wire.clone();
+    wire.freeze("jobflows");
+    rig.until_flow((FLOW, "f"), "the next one runs", |flow| unit(flow, "b") == "Running").await?;
+    patiently("the first Job expired", async || Ok(rig.batch_job_names().await? == ["f-b"])).await?;
+    rig.kill_host("first").await?;
+    patiently("the second leads", async || Ok(rig.running()?.leads())).await?;
+    rig.pass(Duration::from_secs(10)).await;
+    wire.thaw();
+    let token = json!({"metadata": {"labels": {"seen": "yes"}}});
+    rig.patch_flow(FLOW, "f", token).await?;
+    rig.delete_batch_job("f-b").await?;
+    let flow = rig.until_flow((FLOW, "f"), "b was seen to go", |flow| unit(flow, "b").starts_with("Failed")).await?;
+    ensure!(unit(&flow, "a") == "Succeed" && rig.children_made() == 2, "{:#}", flow["status"]);
     Ok(())
 }
 

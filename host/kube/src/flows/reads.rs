@@ -1,6 +1,7 @@
 //! The lists that a round of flows reads past the cache.
 
 use oarlock_core::child::build::OWNER_UID;
+use oarlock_core::child::fields::text;
 use oarlock_core::child::parent::Parent;
 use oarlock_core::child::view::ChildView;
 use oarlock_core::cluster::object::Kind;
@@ -8,6 +9,7 @@ use serde_json::Value;
 
 use crate::flows::kinds;
 use crate::flows::port::Flows;
+use crate::flows::writes::key;
 use crate::outcome::sentence;
 use crate::transport::list::{Collection, ListError};
 use crate::watch::projection::Projection;
@@ -25,6 +27,20 @@ pub struct ReadFailed {
 }
 
 impl Flows {
+    /// Whether a parent is stored as it is seen: a watch may be late.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn is_current(&self, parent: &Parent) -> Result<bool, ReadFailed> {
+        let read = self.cluster.link.read(&key(kinds::parent(parent.kind), &parent.namespace, &parent.name)).await;
+        let read = read.map_err(|failed| ReadFailed { message: failed.message, is_refused: failed.refused })?;
+        match read {
+            Ok(stored) => Ok(text(&stored, "/metadata/resourceVersion") == Some(&*parent.version)),
+            Err(error) if error.is(404) => Ok(false),
+            Err(error) => Err(ReadFailed { message: sentence(&error), is_refused: false }),
+        }
+    }
+
     /// Reads the JobRecords of a parent.
     ///
     /// # Errors
