@@ -211,11 +211,13 @@ pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
 /// same in another order, get records of their own: those that the stored status counts stay whole until it counts the new
 /// ones, so that an interrupted writing loses none.
 pub fn first_record(units: &[Unit], parent: &Parent, stored: &Memory) -> usize {
-    let same = units.len() == stored.units.len()
-        && units.iter().zip(&*stored.units).all(|(unit, stored)| unit.name == stored.name);
-    let first = stored.header.first_record;
     // A record that was lost counts too.
     let total = number(&parent.status, "/counts/total").and_then(|total| total.try_into().ok()).unwrap_or(0);
+    let is_whole = !stored.header.is_truncated || stored.units.len() == total;
+    let same = is_whole
+        && units.len() == stored.units.len()
+        && units.iter().zip(&*stored.units).all(|(unit, stored)| unit.name == stored.name);
+    let first = stored.header.first_record;
     if same {
         first
     } else if first >= units.len().div_ceil(SHARD) {
