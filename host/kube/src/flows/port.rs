@@ -162,8 +162,12 @@ impl Flows {
                 let field = if child.kind == ChildKind::Job { JOB_TTL } else { OPERATION_TTL };
                 (patch_child(child, json!({"spec": {field: seconds}})), child.kind)
             }
-            ChildChange::Delete(child) => (delete(key_of(child), &child.uid), child.kind),
-            ChildChange::DeleteSelf => (delete(parent_key(parent), &parent.uid), ChildKind::Job),
+            ChildChange::Delete(child) => (delete(key_of(child), &child.uid, None), child.kind),
+            // Somebody may have it go on meanwhile: only what was seen is deleted.
+            ChildChange::DeleteSelf => {
+                let version = Some(parent.version.clone());
+                (delete(parent_key(parent), &parent.uid, version), ChildKind::Job)
+            }
         };
         match self.link(parent.kind).write(&write, fence).await {
             Ok(reply) => {
@@ -245,6 +249,11 @@ impl Flows {
         let kind = &object.kind;
         let body = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "shard": shard, "units": lines});
         let create = Write::Create { object, body, owner_uid: parent.uid.clone() };
-        self.link(parent.kind).write(&create, fence).await.map(drop)
+        let stored = self.link(parent.kind).write(&create, fence).await?;
+        // One whose create had no answer may have come to be meanwhile, with what it was to hold then.
+        if stored.get("units").is_some_and(|stored| *stored != json!(lines)) {
+            return self.link(parent.kind).write(&patch, fence).await.map(drop);
+        }
+        Ok(())
     }
 }

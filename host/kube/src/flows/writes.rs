@@ -24,9 +24,9 @@ pub(super) fn key_of(child: &ChildView) -> ObjectKey {
     child_key(child.kind, &child.namespace, &child.name)
 }
 
-pub(super) fn delete(object: ObjectKey, uid: &str) -> Write {
+pub(super) fn delete(object: ObjectKey, uid: &str, resource_version: Option<String>) -> Write {
     let propagation = Some("Background".to_owned());
-    Write::Delete { object, uid: uid.to_owned(), resource_version: None, grace_seconds: None, propagation }
+    Write::Delete { object, uid: uid.to_owned(), resource_version, grace_seconds: None, propagation }
 }
 
 /// A merge patch that only the object of this UID takes.
