@@ -27,10 +27,13 @@ use crate::flows::round::NextRound;
 use crate::flows::trouble::RoundTrouble;
 use crate::metrics::Metrics;
 use crate::metrics::flows::ShownFlows;
-use crate::queue::Queue;
+use crate::queue::{LONGEST_WAIT, Queue};
 
 /// Most rounds at once: they wait for replies most of the time, and the limiter of the port bounds those.
 const ROUNDS: usize = 64;
+
+/// Longest wait for a newer view: once it is there, the round goes on soon.
+const OLD_VIEW: Duration = Duration::from_secs(1);
 
 /// What all rounds of one term share.
 #[derive(Clone)]
@@ -132,9 +135,11 @@ impl FlowLead {
             }
             Ok(NextRound::After(wait)) => self.queue.done(&key, memory, wait),
             Err(trouble) => {
-                let wait = self.queue.failed(&key, memory, trouble.at_least());
-                let again = self.queue.fails_for(&key) > Duration::from_secs(10);
-                if again && !trouble.is_old_view {
+                let most = if trouble.is_old_view { OLD_VIEW } else { LONGEST_WAIT };
+                let wait = self.queue.failed_within(&key, memory, trouble.at_least(), most);
+                // An old view is no news before a watch that hangs would have been begun anew.
+                let patience = Duration::from_secs(if trouble.is_old_view { 120 } else { 10 });
+                if self.queue.fails_for(&key) > patience {
                     tracing::warn!(of = %key, error = trouble.message, ?wait, "a round failed; it is made again");
                 } else {
                     tracing::debug!(of = %key, error = trouble.message, ?wait, "a round failed; it is made again");

@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant};
 /// First wait after a failed round; doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// Longest such wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Shortest time from the end of a round of a job to the next one, so that changes that come together are one round.
 const GATHERING: Duration = Duration::from_millis(5);
 
@@ -214,10 +214,15 @@ impl<K: Clone + Ord + Hash, M: Default, I: Waiting> Queue<K, M, I> {
     /// Repeats a failed round after a wait, which is returned: at least `at_least`, regardless of changes of the job
     /// meanwhile.
     pub fn failed(&mut self, key: &K, memory: Box<M>, at_least: Option<Duration>) -> Duration {
+        self.failed_within(key, memory, at_least, LONGEST_WAIT)
+    }
+
+    /// The same with another longest wait, unless `at_least` is longer.
+    pub fn failed_within(&mut self, key: &K, memory: Box<M>, at_least: Option<Duration>, most: Duration) -> Duration {
         let Some(slot) = self.slots.get_mut(key) else { return FIRST_WAIT };
         let now = Instant::now();
         slot.memory = Some(memory);
-        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(slot.tries.min(12))).min(LONGEST_WAIT);
+        let doubled = FIRST_WAIT.saturating_mul(2u32.saturating_pow(slot.tries.min(12))).min(most);
         let wait = doubled.max(at_least.unwrap_or_default()).min(LONGEST_WAIT);
         slot.tries = slot.tries.saturating_add(1);
         slot.failing_since = slot.failing_since.or(slot.began);
@@ -313,6 +318,21 @@ mod tests {
         }
         assert_eq!(waits, [50, 100, 200, 400]);
         assert!(queue.fails_for(&key()) > Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_that_is_to_be_made_again_soon_waits_no_longer_than_that() {
+        let mut queue: Queue = Queue::default();
+        queue.enqueue(&key(), |_| {});
+        let most = Duration::from_millis(150);
+        let mut waits = Vec::new();
+        for at_least in [None, None, None, Some(Duration::from_secs(2))] {
+            let due = queue.next(any).unwrap();
+            tokio::time::advance(due.saturating_duration_since(Instant::now())).await;
+            let (key, memory, _) = queue.take(due, any).unwrap();
+            waits.push(queue.failed_within(&key, memory, at_least, most).as_millis());
+        }
+        assert_eq!(waits, [50, 100, 150, 2_000]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,6 +43,15 @@ pub fn step(name: &str, script: &str, dependencies: &[&str]) -> Value {
     json!({"name": name, "dependencies": dependencies, "jobTemplate": work(script)})
 }
 
+/// A step whose Job goes as soon as it has ended.
+pub fn expiring(name: &str, dependencies: &[&str]) -> Value {
+    let mut step = step(name, "true", dependencies);
+    if let Some(job) = step.get_mut("jobTemplate").and_then(Value::as_object_mut) {
+        job.insert("ttlSecondsAfterFinished".to_owned(), json!(0));
+    }
+    step
+}
+
 /// The resource of a kind of flows.
 pub fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("api.practice.com", "v1alpha1", kind))

@@ -19,6 +19,7 @@ pub mod extremes;
 pub mod flow_ends;
 pub mod flow_figures;
 pub mod flow_steps;
+pub mod flow_terms;
 pub mod flows;
 pub mod granting;
 pub mod hostile;
@@ -75,8 +76,10 @@ macro_rules! scenarios {
             flows::a_cycle_is_spelled_and_an_edit_heals_it,
             flow_ends::a_create_that_only_meets_server_errors_blocks_its_step_alone,
             flow_ends::a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed,
-            flow_ends::a_new_leader_whose_view_is_old_repeats_no_step,
-            flow_ends::steps_whose_record_was_deleted_are_not_run_again,
+            flow_terms::a_new_leader_that_does_not_see_a_running_job_makes_no_other,
+            flow_terms::a_new_leader_whose_view_is_old_repeats_no_step,
+            flow_terms::a_record_that_was_there_after_all_holds_what_is_counted,
+            flow_terms::steps_whose_record_was_deleted_are_not_run_again,
             flow_steps::all_steps_run_on_one_node_and_two_of_them_share_a_volume,
             flow_steps::globals_volumes_and_overrides_come_together_in_a_job,
             flow_steps::a_step_of_three_pods_is_done_when_all_three_are,

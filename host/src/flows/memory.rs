@@ -18,6 +18,8 @@ pub(crate) struct FlowMemory {
     pub(crate) uid: String,
     /// The version of it that this was read from, until this term has written its status: another one is read anew.
     pub(crate) read_from: Option<String>,
+    /// A write of its status had no answer: what is stored has to be read anew.
+    pub(crate) in_doubt: bool,
     /// What the last plan decided.
     pub(crate) plan: Memory,
     /// What the stored status says.

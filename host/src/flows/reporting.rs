@@ -5,6 +5,7 @@ use oarlock_core::child::plan::{Memory, ParentPlan};
 use oarlock_core::child::status::{Reported, StatusInput, first_record, report};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::Unit;
+use oarlock_core::cluster::writes::Stopped;
 use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Instant;
@@ -47,6 +48,7 @@ impl Round<'_> {
             let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
             let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
             memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
+            memory.in_doubt = matches!(written, Err(Stopped::Unknown { .. }));
             written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
             memory.read_from = None;
         }

@@ -7,15 +7,16 @@ use std::collections::HashSet;
 
 use futures::StreamExt;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::child::closing::new_retry;
 use oarlock_core::child::header::Header;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
 use oarlock_core::child::told::cleaned_up;
+use oarlock_core::child::unit::Unit;
 use oarlock_core::job::time::after;
-use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
-use serde_json::Value;
+use oarlock_kube::flows::{FlowKey, ReadFailed};
 use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::FlowMemory;
@@ -70,30 +71,42 @@ impl Round<'_> {
         &self.view.parent
     }
 
-    /// Reads the memory of an object that this term has not met yet, from the status that the last one left.
+    /// Reads the memory of an object that this term has not met yet, from the status that the last one left. Watches that are
+    /// late are waited for: by an old view, what was done since would be done again.
     async fn recall(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let parent = self.parent();
-        if memory.uid == parent.uid && memory.read_from.as_ref().is_none_or(|version| *version == parent.version) {
+        let is_read = memory.read_from.as_ref().is_none_or(|version| *version == parent.version);
+        if memory.uid == parent.uid && is_read && !memory.in_doubt {
             return Ok(());
         }
-        // A watch that is late would have what was done since be done again. No term before knew a new object.
+        let failed = |failed: ReadFailed| RoundTrouble::new(failed.message);
+        // No term before knew a new object, and nothing moves in one that is over.
         let is_new = parent.created.is_some_and(|created| created > after(self.term.began, SKEW));
-        if !is_new && parent.status != Value::Null && Header::read(&parent.status).completion_time.is_none() {
-            let current = self.term.flows.is_current(parent).await;
-            if !current.map_err(|failed| RoundTrouble::new(failed.message))? {
-                return Err(RoundTrouble::old_view());
-            }
+        let header = Header::read(&parent.status);
+        let is_over = header.completion_time.is_some()
+            && header.observed_generation == Some(parent.generation)
+            && new_retry(parent, &header).is_none();
+        let moves = memory.in_doubt || !is_new && !is_over;
+        if moves && !self.term.flows.is_current(parent).await.map_err(failed)? {
+            return Err(RoundTrouble::old_view());
         }
-        let records = if Header::read(&parent.status).is_truncated {
-            let records = self.term.flows.read_records(parent).await;
-            records.map_err(|failed| RoundTrouble::new(failed.message))?
-        } else {
-            Vec::new()
-        };
+        let records =
+            if header.is_truncated { self.term.flows.read_records(parent).await.map_err(failed)? } else { Vec::new() };
         let stored = Memory::recalled(parent, &records);
+        if moves && self.misses_children(&stored.units).await.map_err(failed)? {
+            return Err(RoundTrouble::old_view());
+        }
         let (uid, read_from) = (parent.uid.clone(), Some(parent.version.clone()));
         *memory = FlowMemory { uid, read_from, plan: stored.clone(), reported: stored, ..FlowMemory::default() };
         Ok(())
+    }
+
+    /// Whether a child that runs is stored and was not seen: it would count as deleted.
+    async fn misses_children(&self, units: &[Unit]) -> Result<bool, ReadFailed> {
+        let running = units.iter().filter(|unit| unit.has_child() && !unit.state.is_terminal());
+        let mut unseen: HashSet<&str> = running.map(|unit| unit.job_uid.as_str()).collect();
+        self.view.children.iter().for_each(|child| drop(unseen.remove(child.uid.as_str())));
+        Ok(!unseen.is_empty() && self.term.flows.is_stored(self.parent(), &unseen).await?)
     }
 
     /// Plans, once the pods of Jobs that just failed were listed.

@@ -8,25 +8,15 @@ use anyhow::{Context as _, ensure};
 use http::Method;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oarlock_bed::faults::Then;
 use oarlock_bed::orders::Order;
 use serde_json::{Value, json};
 
-use crate::flows::{begin, is_true, prepare, step, unit, work};
-use crate::hosts::{Begin, Running};
+use crate::flows::{begin, expiring, is_true, prepare, step, unit, work};
 use crate::rig::{Ground, Rig, patiently};
 
 const FLOW: &str = "JobFlow";
-
-/// A step whose Job goes as soon as it has ended.
-fn expiring(name: &str, dependencies: &[&str]) -> Value {
-    let mut step = step(name, "true", dependencies);
-    step["jobTemplate"]["ttlSecondsAfterFinished"] = json!(0);
-    step
-}
 
 /// Children vanish one after the other while their flow is deleted, and nothing follows them.
 pub async fn a_flow_that_is_being_deleted_replaces_no_child_that_vanishes(rig: &mut Rig) -> anyhow::Result<()> {
@@ -184,62 +174,5 @@ pub async fn a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed(rig
     ensure!(told.len() == 1 && told[0].starts_with(says), "{told:?}");
     wire.lift();
     patiently("it expired", async || Ok(rig.batch_job_names().await?.is_empty())).await?;
-    Ok(())
-}
-
-/// The watch of JobFlows brings a new leader nothing of a step that ended under the last one, and whose Job has expired since.
-pub async fn a_new_leader_whose_view_is_old_repeats_no_step(rig: &mut Rig) -> anyhow::Result<()> {
-    rig.with_flows = true;
-    prepare(rig).await?;
-    for name in ["first", "second"] {
-        let begin = Begin { lease: Duration::from_secs(6), ..rig.host_named(name) };
-        rig.start(begin).await?;
-        patiently("one leads", async || Ok(rig.running.iter().any(Running::leads))).await?;
-    }
-    let mut brief = expiring("a", &[]);
-    brief["jobTemplate"]["template"] = work("sleep 20")["template"].clone();
-    brief["retryPolicy"] = json!({"limit": 3, "backoffSeconds": 1});
-    rig.create_flow(FLOW, "f", json!({"flows": [brief, step("b", "sleep 900", &["a"])]})).await?;
-    rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "a") == "Running").await?;
-    rig.pass(Duration::from_secs(1)).await;
-    let wire = rig.running()?.wire.clone();
-    wire.freeze("jobflows");
-    rig.until_flow((FLOW, "f"), "the next one runs", |flow| unit(flow, "b") == "Running").await?;
-    patiently("the first Job expired", async || Ok(rig.batch_job_names().await? == ["f-b"])).await?;
-    rig.kill_host("first").await?;
-    patiently("the second leads", async || Ok(rig.running()?.leads())).await?;
-    rig.pass(Duration::from_secs(10)).await;
-    wire.thaw();
-    let token = json!({"metadata": {"labels": {"seen": "yes"}}});
-    rig.patch_flow(FLOW, "f", token).await?;
-    rig.delete_batch_job("f-b").await?;
-    let flow = rig.until_flow((FLOW, "f"), "b was seen to go", |flow| unit(flow, "b").starts_with("Failed")).await?;
-    ensure!(unit(&flow, "a") == "Succeed" && rig.children_made() == 2, "{:#}", flow["status"]);
-    Ok(())
-}
-
-/// The steps of a JobRecord that somebody deleted are not run again after a restart, but by a retry.
-pub async fn steps_whose_record_was_deleted_are_not_run_again(rig: &mut Rig) -> anyhow::Result<()> {
-    begin(rig).await?;
-    let brief = (0..90).map(|number| expiring(&format!("s{number:02}"), &[]));
-    let steps: Vec<Value> = brief.chain([step("last", "sleep 900", &[])]).collect();
-    rig.create_flow(FLOW, "f", json!({ "flows": steps })).await?;
-    let all = |flow: &Value| flow.pointer("/status/counts/succeeded") == Some(&json!(90));
-    rig.until_flow((FLOW, "f"), "all but one succeeded", all).await?;
-    patiently("they expired", async || Ok(rig.batch_job_names().await? == ["f-last"])).await?;
-    rig.stop_host().await?;
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("oarlock.dev", "v1alpha1", "JobRecord"));
-    let records: Api<DynamicObject> = Api::namespaced_with(rig.client.clone(), &rig.namespace, &kind);
-    records.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
-    rig.start_host().await?;
-    let lost =
-        |flow: &Value| flow.pointer("/status/counts/failed") == Some(&json!(90)) && unit(flow, "last") == "Running";
-    let flow = rig.until_flow((FLOW, "f"), "they are given up", lost).await?;
-    ensure!(unit(&flow, "s00") == "Failed/RecordLost", "{:#}", flow["status"]["steps"]);
-    ensure!(rig.batch_job_names().await? == ["f-last"] && rig.children_made() == 91, "{}", rig.children_made());
-    rig.patch_flow(FLOW, "f", json!({"metadata": {"annotations": {"oarlock.dev/retry": "1/s00"}}})).await?;
-    let again = |flow: &Value| flow.pointer("/status/counts/succeeded") == Some(&json!(1));
-    rig.until_flow((FLOW, "f"), "one is run again", again).await?;
-    ensure!(rig.children_made() == 92, "{}", rig.children_made());
     Ok(())
 }

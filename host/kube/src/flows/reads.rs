@@ -1,9 +1,11 @@
 //! The lists that a round of flows reads past the cache.
 
+use std::collections::HashSet;
+
 use oarlock_core::child::build::OWNER_UID;
 use oarlock_core::child::fields::text;
-use oarlock_core::child::parent::Parent;
-use oarlock_core::child::view::ChildView;
+use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::child::view::{ChildKind, ChildView};
 use oarlock_core::cluster::object::Kind;
 use serde_json::Value;
 
@@ -41,12 +43,32 @@ impl Flows {
         }
     }
 
+    /// Whether a child of a parent with one of these UIDs is stored: none of them was seen, and a watch may be late.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn is_stored(&self, parent: &Parent, uids: &HashSet<&str>) -> Result<bool, ReadFailed> {
+        let label = format!("{OWNER_UID}={}", parent.uid);
+        for kind in [ChildKind::Job, ChildKind::Operation] {
+            if parent.kind == ParentKind::Daemon && kind == ChildKind::Operation {
+                continue;
+            }
+            let is_meant =
+                |child: &ChildView| child.owner_uid.as_ref() == Some(&parent.uid) && uids.contains(&*child.uid);
+            let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
+            if !self.list(kinds::child(kind), &parent.namespace, &label, (pick, 1)).await?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Reads the JobRecords of a parent.
     ///
     /// # Errors
     /// The API server's sentence.
     pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
-        self.list(kinds::record(), &parent.namespace, &format!("{OWNER_UID}={}", parent.uid), usize::MAX).await
+        self.list(kinds::record(), &parent.namespace, &format!("{OWNER_UID}={}", parent.uid), (Some, usize::MAX)).await
     }
 
     /// Lists the pods of a Job.
@@ -55,16 +77,22 @@ impl Flows {
     /// The API server's sentence.
     pub async fn read_pods(&self, job: &ChildView) -> Result<Vec<Value>, ReadFailed> {
         let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
-        self.list(Kind::pod(), &job.namespace, &labels, PODS).await
+        self.list(Kind::pod(), &job.namespace, &labels, (Some, PODS)).await
     }
 
-    async fn list(&self, kind: Kind, namespace: &str, labels: &str, most: usize) -> Result<Vec<Value>, ReadFailed> {
+    async fn list<T>(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        labels: &str,
+        (pick, most): (impl Fn(Value) -> Option<T>, usize),
+    ) -> Result<Vec<T>, ReadFailed> {
         let link = &self.cluster.link;
         let found = link.discovery.resource(&link.transport, &kind).await;
         let resource =
             found.map_err(|error| ReadFailed { message: sentence(&error), is_refused: error.is_refused() })?;
         let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
-        let listed = link.transport.list_until(from, &Projection::everything(), Some, most).await;
+        let listed = link.transport.list_until(from, &Projection::everything(), pick, most).await;
         let failed = |error: ListError| ReadFailed { message: sentence(&error), is_refused: error.is_refused() };
         listed.map(|listed| listed.items).map_err(failed)
     }
