@@ -105,7 +105,9 @@ impl Round<'_> {
     async fn misses_children(&self, units: &[Unit]) -> Result<bool, ReadFailed> {
         let running = units.iter().filter(|unit| unit.has_child() && !unit.state.is_terminal());
         let mut unseen: HashSet<&str> = running.map(|unit| unit.job_uid.as_str()).collect();
-        self.view.children.iter().for_each(|child| drop(unseen.remove(child.uid.as_str())));
+        for child in self.view.children.iter() {
+            unseen.remove(child.uid.as_str());
+        }
         Ok(!unseen.is_empty() && self.term.flows.is_stored(self.parent(), &unseen).await?)
     }
 

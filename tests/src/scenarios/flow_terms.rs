@@ -1,5 +1,7 @@
 //! JobFlows over a change of leader, and with what a term before left behind.
 
+#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
+
 use std::time::Duration;
 
 use anyhow::ensure;
