@@ -79,6 +79,7 @@ macro_rules! scenarios {
             flow_terms::a_new_leader_that_does_not_see_a_running_job_makes_no_other,
             flow_terms::a_new_leader_whose_view_is_old_repeats_no_step,
             flow_terms::a_record_that_was_there_after_all_holds_what_is_counted,
+            flow_terms::an_end_whose_write_had_no_answer_is_told_of_once,
             flow_terms::steps_whose_record_was_deleted_are_not_run_again,
             flow_steps::all_steps_run_on_one_node_and_two_of_them_share_a_volume,
             flow_steps::globals_volumes_and_overrides_come_together_in_a_job,

@@ -11,6 +11,18 @@ use tokio::time::Instant;
 use crate::flows::pace::Pace;
 use crate::metrics::flows::FlowFigures;
 
+/// What is known of the stored status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// It says what `reported` does.
+    #[default]
+    Known,
+    /// A write of it had no answer.
+    InDoubt,
+    /// The same, and since then it was found to be what the watch shows.
+    Seen,
+}
+
 /// What a term remembers of one JobFlow or DaemonJob. It begins empty, and is read from the stored status.
 #[derive(Debug, Default)]
 pub(crate) struct FlowMemory {
@@ -18,8 +30,7 @@ pub(crate) struct FlowMemory {
     pub(crate) uid: String,
     /// The version of it that this was read from, until this term has written its status: another one is read anew.
     pub(crate) read_from: Option<String>,
-    /// A write of its status had no answer: what is stored has to be read anew.
-    pub(crate) in_doubt: bool,
+    pub(crate) stored: Stored,
     /// What the last plan decided.
     pub(crate) plan: Memory,
     /// What the stored status says.

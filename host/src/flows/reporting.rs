@@ -10,13 +10,15 @@ use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Instant;
 
-use crate::flows::memory::FlowMemory;
+use crate::flows::memory::{FlowMemory, Stored};
 use crate::flows::round::Round;
 use crate::flows::trouble::RoundTrouble;
 
 /// Whether the status says what the plan says.
 pub(super) enum Written {
-    /// It does.
+    /// It did before.
+    Before,
+    /// It does now.
     Now,
     /// It will.
     Later(Instant),
@@ -36,21 +38,26 @@ impl Round<'_> {
             return Ok(Written::Later(due));
         }
         let ParentView { children, .. } = &self.view;
-        let first = first_record(&plan.units, parent, &memory.reported);
+        let known = (memory.stored == Stored::Known).then_some(memory.reported.units.as_slice());
+        let first = first_record(&plan.units, parent, known);
         let header = &Header { first_record: first, ..plan.header.clone() };
         let from = StatusInput { parent, units: &plan.units, header, verdict: &plan.verdict, children };
         let Reported { status, is_cut } = report(from);
         if is_cut {
             self.write_records(&plan.units, first, memory).await?;
         }
-        if status != parent.status {
+        let differs = status != parent.status;
+        if differs {
             let began = Instant::now();
             let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
             let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
             memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
-            memory.in_doubt = matches!(written, Err(Stopped::Unknown { .. }));
+            if let Err(Stopped::Unknown { .. }) = written {
+                memory.stored = Stored::InDoubt;
+            }
             written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
             memory.read_from = None;
+            memory.stored = Stored::Known;
         }
         self.metrics.reported(&memory.reported.units, &plan.units);
         let notes = told(parent, &memory.reported, plan);
@@ -64,7 +71,7 @@ impl Round<'_> {
         memory.records_hold = is_cut;
         memory.durable_first = false;
         memory.ignored.clear();
-        Ok(Written::Now)
+        Ok(if differs { Written::Now } else { Written::Before })
     }
 
     /// Writes the JobRecords that differ. Until the status counts them, it is not known what they hold.

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::child::closing::new_retry;
 use oarlock_core::child::header::Header;
 use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::plan::{Memory, Observation, ParentPlan};
+use oarlock_core::child::plan::{ChildChange, Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
 use oarlock_core::child::told::cleaned_up;
 use oarlock_core::child::unit::Unit;
@@ -19,7 +19,7 @@ use oarlock_kube::flows::cache::ParentView;
 use oarlock_kube::flows::{FlowKey, ReadFailed};
 use tokio::time::{Duration, Instant};
 
-use crate::flows::memory::FlowMemory;
+use crate::flows::memory::{FlowMemory, Stored};
 use crate::flows::reporting::Written;
 use crate::flows::trouble::RoundTrouble;
 use crate::flows::{FlowTerm, template};
@@ -71,34 +71,54 @@ impl Round<'_> {
         &self.view.parent
     }
 
-    /// Reads the memory of an object that this term has not met yet, from the status that the last one left. Watches that are
-    /// late are waited for: by an old view, what was done since would be done again.
+    /// Reads the memory of an object that this term has not met yet, from the status that the last one left; and looks what is
+    /// stored after a write of that without answer. Watches that are late are waited for: by an old view, what was done since
+    /// would be done again.
     async fn recall(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let parent = self.parent();
+        let failed = |failed: ReadFailed| RoundTrouble::new(failed.message);
         let is_read = memory.read_from.as_ref().is_none_or(|version| *version == parent.version);
-        if memory.uid == parent.uid && is_read && !memory.in_doubt {
+        if memory.uid == parent.uid && is_read {
+            if memory.stored == Stored::InDoubt {
+                self.must_be_current().await?;
+                memory.stored = Stored::Seen;
+                memory.records_hold = false;
+            }
             return Ok(());
         }
-        let failed = |failed: ReadFailed| RoundTrouble::new(failed.message);
-        // No term before knew a new object, and nothing moves in one that is over.
-        let is_new = parent.created.is_some_and(|created| created > after(self.term.began, SKEW));
         let header = Header::read(&parent.status);
-        let is_over = header.completion_time.is_some()
-            && header.observed_generation == Some(parent.generation)
-            && new_retry(parent, &header).is_none();
-        let moves = memory.in_doubt || !is_new && !is_over;
-        if moves && !self.term.flows.is_current(parent).await.map_err(failed)? {
-            return Err(RoundTrouble::old_view());
+        let may_move = self.may_have_moved(&header);
+        if may_move {
+            self.must_be_current().await?;
         }
         let records =
             if header.is_truncated { self.term.flows.read_records(parent).await.map_err(failed)? } else { Vec::new() };
         let stored = Memory::recalled(parent, &records);
-        if moves && self.misses_children(&stored.units).await.map_err(failed)? {
+        if may_move && self.misses_children(&stored.units).await.map_err(failed)? {
             return Err(RoundTrouble::old_view());
         }
         let (uid, read_from) = (parent.uid.clone(), Some(parent.version.clone()));
         *memory = FlowMemory { uid, read_from, plan: stored.clone(), reported: stored, ..FlowMemory::default() };
         Ok(())
+    }
+
+    /// Whether a term before may have done what the view of its watch does not show: no term before knew a new object, and
+    /// nothing moves in one that is over.
+    fn may_have_moved(&self, header: &Header) -> bool {
+        let parent = self.parent();
+        let is_new = parent.created.is_some_and(|created| created > after(self.term.began, SKEW));
+        let is_over = header.completion_time.is_some()
+            && header.observed_generation == Some(parent.generation)
+            && new_retry(parent, header).is_none();
+        !is_new && !is_over
+    }
+
+    async fn must_be_current(&self) -> Result<(), RoundTrouble> {
+        match self.term.flows.is_current(self.parent()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(RoundTrouble::old_view()),
+            Err(failed) => Err(RoundTrouble::new(failed.message)),
+        }
     }
 
     /// Whether a child that runs is stored and was not seen: it would count as deleted.
@@ -157,7 +177,7 @@ impl Round<'_> {
 
     async fn carry_out(&self, mut plan: ParentPlan, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
         let parent = self.parent();
-        let more = plan.more || plan.creates.len() > CREATES;
+        let mut again = plan.more || plan.creates.len() > CREATES;
         memory.figures = Some(FlowFigures::of(&plan));
         memory.note_due(&plan.creates);
         plan.creates.truncate(CREATES);
@@ -178,7 +198,12 @@ impl Round<'_> {
         let trouble = self.note_refusals(created, memory).err();
         let trouble = trouble.or(self.note_changes(changed, memory).err());
         let due = match written? {
-            Written::Now => {
+            written @ (Written::Now | Written::Before) => {
+                // It is deleted as it was seen, and a status that was just written makes it another version.
+                if matches!(written, Written::Now) && plan.settled.contains(&ChildChange::DeleteSelf) {
+                    plan.settled.retain(|change| *change != ChildChange::DeleteSelf);
+                    again = true;
+                }
                 let gone: Vec<String> =
                     self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
                 self.term.flows.cache().forget_gone(&parent.uid, &gone);
@@ -201,7 +226,7 @@ impl Round<'_> {
             .filter(|refused| refused.until > self.now)
             .map(|refused| Duration::try_from(refused.until.duration_since(self.now)).unwrap_or_default())
             .min();
-        let again = more.then_some(Duration::ZERO);
+        let again = again.then_some(Duration::ZERO);
         Ok(NextRound::After([due, planned, again, refused].into_iter().flatten().min()))
     }
 

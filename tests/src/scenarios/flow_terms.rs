@@ -117,3 +117,16 @@ pub async fn a_record_that_was_there_after_all_holds_what_is_counted(rig: &mut R
     ensure!(wire.caught() == 1 && ended == 91, "{ended} steps have ended by the records, {} caught", wire.caught());
     Ok(())
 }
+
+/// The status with the end of a flow is stored, and the reply to it lost.
+pub async fn an_end_whose_write_had_no_answer_is_told_of_once(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    rig.create_flow(FLOW, "f", json!({"flows": [step("a", "sleep 20", &[])]})).await?;
+    rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "a") == "Running").await?;
+    let wire = rig.running()?.wire.clone();
+    wire.order(Order::all(Method::PATCH, "/jobflows/f/status", Then::DropConnection).saying("Succeed").after_commit());
+    rig.until_state(FLOW, "f", "Succeed").await?;
+    rig.until_told("Succeed", 1).await?;
+    ensure!(wire.caught() == 1 && rig.children_made() == 1, "{} replies were lost", wire.caught());
+    Ok(())
+}

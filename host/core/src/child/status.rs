@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 use crate::child::fields::{number, object};
 use crate::child::header::Header;
 use crate::child::parent::Parent;
-use crate::child::plan::Memory;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::ChildView;
@@ -207,23 +206,26 @@ pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
     recorded_units(status, records, |unit: &Unit| Some(unit.name.as_str()))
 }
 
-/// The number of the first JobRecord of these units, where `stored` tells what `parent.status` says. Other units, or the
-/// same in another order, get records of their own: those that the stored status counts stay whole until it counts the new
-/// ones, so that an interrupted writing loses none.
-pub fn first_record(units: &[Unit], parent: &Parent, stored: &Memory) -> usize {
+/// The number of the first JobRecord of these units, where `stored` are those that `parent.status` tells of, if that is
+/// known. Other units, or the same in another order, get records of their own: those that the stored status counts stay whole
+/// until it counts the new ones, so that an interrupted writing loses none.
+pub fn first_record(units: &[Unit], parent: &Parent, stored: Option<&[Unit]>) -> usize {
+    let Header { first_record: first, is_truncated, .. } = Header::read(&parent.status);
+    if !is_truncated {
+        return 0;
+    }
     // A record that was lost counts too.
     let total = number(&parent.status, "/counts/total").and_then(|total| total.try_into().ok()).unwrap_or(0);
-    let is_whole = !stored.header.is_truncated || stored.units.len() == total;
-    let same = is_whole
-        && units.len() == stored.units.len()
-        && units.iter().zip(&*stored.units).all(|(unit, stored)| unit.name == stored.name);
-    let first = stored.header.first_record;
-    if same {
+    let is_same = |stored: &[Unit]| {
+        let named = units.iter().zip(stored).all(|(unit, stored)| unit.name == stored.name);
+        stored.len() == total && units.len() == total && named
+    };
+    if stored.is_some_and(is_same) {
         first
     } else if first >= units.len().div_ceil(SHARD) {
         0
     } else {
-        first.saturating_add(stored.units.len().max(total).div_ceil(SHARD))
+        first.saturating_add(total.div_ceil(SHARD))
     }
 }
 

@@ -168,7 +168,7 @@ impl Stage {
     fn write_status(&mut self, plan: &ParentPlan, dies_after: Option<usize>) {
         let Self { parent, children, .. } = &*self;
         let ParentPlan { units, header, verdict, .. } = plan;
-        let header = &Header { first_record: first_record(units, parent, &self.memory), ..header.clone() };
+        let header = &Header { first_record: first_record(units, parent, Some(&self.memory.units)), ..header.clone() };
         let reported = report(StatusInput { parent, units, header, verdict, children });
         let records = units.chunks(SHARD).map(lines_of).enumerate().filter(|_| reported.is_cut);
         let records = records.map(|(place, lines)| (header.first_record + place, lines));

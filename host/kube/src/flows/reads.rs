@@ -56,7 +56,7 @@ impl Flows {
             let is_meant =
                 |child: &ChildView| child.owner_uid.as_ref() == Some(&parent.uid) && uids.contains(&*child.uid);
             let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
-            if !self.list(kinds::child(kind), &parent.namespace, &label, (pick, 1)).await?.is_empty() {
+            if !self.list(kinds::child(kind), &parent.namespace, &label, (pick, 0)).await?.is_empty() {
                 return Ok(true);
             }
         }
