@@ -76,7 +76,6 @@ impl Round<'_> {
     /// would be done again.
     async fn recall(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let parent = self.parent();
-        let failed = |failed: ReadFailed| RoundTrouble::new(failed.message);
         let is_read = memory.read_from.as_ref().is_none_or(|version| *version == parent.version);
         if memory.uid == parent.uid && is_read {
             if memory.stored == Stored::InDoubt {
@@ -91,10 +90,9 @@ impl Round<'_> {
         if may_move {
             self.must_be_current().await?;
         }
-        let records =
-            if header.is_truncated { self.term.flows.read_records(parent).await.map_err(failed)? } else { Vec::new() };
+        let records = if header.is_truncated { self.term.flows.read_records(parent).await? } else { Vec::new() };
         let stored = Memory::recalled(parent, &records);
-        if may_move && self.misses_children(&stored.units).await.map_err(failed)? {
+        if may_move && self.misses_children(&stored.units).await? {
             return Err(RoundTrouble::old_view());
         }
         let (uid, read_from) = (parent.uid.clone(), Some(parent.version.clone()));
@@ -114,11 +112,8 @@ impl Round<'_> {
     }
 
     async fn must_be_current(&self) -> Result<(), RoundTrouble> {
-        match self.term.flows.is_current(self.parent()).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(RoundTrouble::old_view()),
-            Err(failed) => Err(RoundTrouble::new(failed.message)),
-        }
+        let is_current = self.term.flows.is_current(self.parent()).await?;
+        is_current.then_some(()).ok_or_else(RoundTrouble::old_view)
     }
 
     /// Whether a child that runs is stored and was not seen: it would count as deleted.
@@ -149,7 +144,7 @@ impl Round<'_> {
             let report = match pods {
                 Ok(pods) => report_pods(&pods, is_node),
                 // Another time it may be answered, and say that the infrastructure is to blame.
-                Err(failed) if !failed.is_refused => return Err(RoundTrouble::new(failed.message)),
+                Err(failed) if !failed.is_refused => return Err(failed.into()),
                 Err(failed) => PodReport {
                     message: format!("its pods cannot be listed: {}", failed.message),
                     is_infrastructure: false,

@@ -1,6 +1,7 @@
 //! Why a round is made again, and when.
 
 use oarlock_core::cluster::writes::Stopped;
+use oarlock_kube::flows::ReadFailed;
 use tokio::time::Duration;
 
 /// The reason why a round is made again.
@@ -10,6 +11,12 @@ pub(crate) struct RoundTrouble {
     /// A newer view is about to come.
     pub(crate) is_old_view: bool,
     retry_after: Option<u32>,
+}
+
+impl From<ReadFailed> for RoundTrouble {
+    fn from(failed: ReadFailed) -> Self {
+        Self::new(failed.message)
+    }
 }
 
 impl RoundTrouble {
