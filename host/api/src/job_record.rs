@@ -10,6 +10,18 @@ use serde_json::Value;
 /// Most entries of a JobRecord.
 pub const RECORD_UNITS: usize = 250;
 
+/// More JobRecords than any object has.
+const MOST_RECORDS: usize = 1 << 20;
+
+fn number(value: &Value) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok()
+}
+
+/// The number of the first JobRecord that a stored status counts. One that we cannot have written counts as absent.
+pub fn first_record(status: &Value) -> usize {
+    status.get("firstRecord").and_then(number).filter(|first| *first < MOST_RECORDS).unwrap_or(0)
+}
+
 /// The entries of those of an object's `records` that its stored `status` counts, from its `firstRecord` on, in their order.
 /// None, where its table is whole; another record is from before, or from a writing that was interrupted, for none is ever
 /// deleted. A line that cannot be read counts as absent; of two with one `name` the earlier counts.
@@ -18,11 +30,10 @@ pub fn recorded_units<'a, T: DeserializeOwned>(
     records: impl IntoIterator<Item = &'a Value>,
     name: impl Fn(&T) -> Option<&str>,
 ) -> Vec<T> {
-    let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
     let is_cut = status.get("tableTruncated").and_then(Value::as_bool) == Some(true);
     let total = status.pointer("/counts/total").and_then(number).unwrap_or(usize::MAX);
     let shards = if is_cut { total.div_ceil(RECORD_UNITS) } else { 0 };
-    let first = status.get("firstRecord").and_then(number).unwrap_or(0);
+    let first = first_record(status);
     let place =
         |record: &Value| record.get("shard").and_then(number)?.checked_sub(first).filter(|place| *place < shards);
     let counted = records.into_iter().filter_map(|record| Some((place(record)?, record)));

@@ -1,16 +1,13 @@
 //! The part of a status that is not about one unit.
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_api::Condition;
+use oarlock_api::{Condition, first_record};
 use serde_json::Value;
 
 use crate::child::fields::{flag, list, number, text};
 use crate::child::parent::Parent;
 use crate::child::unit::Unit;
 use crate::job::time::{after_seconds, read_time};
-
-/// More JobRecords than any object has.
-const MOST_RECORDS: usize = 1 << 20;
 
 /// What is remembered of an object as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,12 +79,6 @@ impl Header {
         let start = self.start_time.filter(|_| self.suspended_since.is_none())?;
         Some(after_seconds(start, seconds.saturating_add(self.suspended_seconds)))
     }
-}
-
-/// A number that we cannot have written counts as absent.
-fn first_record(status: &Value) -> usize {
-    let first = number(status, "/firstRecord").and_then(|first| usize::try_from(first).ok());
-    first.filter(|first| *first < MOST_RECORDS).unwrap_or(0)
 }
 
 /// The entries in a stored status. One that cannot be read counts as absent.

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use oarlock_api::{RECORD_UNITS, recorded_units};
+use oarlock_api::{RECORD_UNITS, first_record as stored_first_record, recorded_units};
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{number, object};
+use crate::child::fields::{flag, number, object};
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};
@@ -210,10 +210,10 @@ pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
 /// known. Other units, or the same in another order, get records of their own: those that the stored status counts stay whole
 /// until it counts the new ones, so that an interrupted writing loses none.
 pub fn first_record(units: &[Unit], parent: &Parent, stored: Option<&[Unit]>) -> usize {
-    let Header { first_record: first, is_truncated, .. } = Header::read(&parent.status);
-    if !is_truncated {
+    if !flag(&parent.status, "/tableTruncated") {
         return 0;
     }
+    let first = stored_first_record(&parent.status);
     // A record that was lost counts too.
     let total = number(&parent.status, "/counts/total").and_then(|total| total.try_into().ok()).unwrap_or(0);
     let is_same = |stored: &[Unit]| {
