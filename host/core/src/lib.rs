@@ -114,6 +114,7 @@ pub mod child {
     pub mod children;
     pub mod closing;
     pub mod course;
+    pub mod failure;
     pub mod fields;
     pub mod globals;
     pub mod header;

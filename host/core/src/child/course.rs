@@ -2,35 +2,20 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 
 use crate::child::build::{Built, Cause, ChildPlace};
 use crate::child::children::Children;
+use crate::child::failure::{
+    INFRASTRUCTURE, RetryRules, fail, foresee, judge_anew, judge_failure, retry_due, told_before,
+};
 use crate::child::name::child_name;
 use crate::child::parent::Parent;
 use crate::child::plan::{ChildChange, Create, Memory, ParentPlan};
 use crate::child::progress::Ended;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::view::{ChildKind, ChildView};
-use crate::job::policy::Retry;
-use crate::job::time::{after, after_seconds, read_time, write_time};
-
-/// What a failed attempt means for a unit.
-#[derive(Clone, Copy, Debug)]
-pub struct RetryRules {
-    /// After failures of the work itself.
-    pub own: Retry,
-    /// After failures of the infrastructure.
-    pub infra: Retry,
-    /// No failure of this unit counts for the others.
-    pub tolerated: bool,
-    /// No further attempt starts.
-    pub given_up: bool,
-    /// The spec is refused: what a failure means is judged once it is accepted.
-    pub unknown: bool,
-    /// Seconds from the creation of an operation to its end by force.
-    pub operation_timeout: Option<i64>,
-}
+use crate::job::time::{after_seconds, write_time};
 
 /// Brings a unit up to its child. True where its next attempt may be started now.
 pub fn follow(
@@ -43,49 +28,71 @@ pub fn follow(
     if unit.unjudged && !rules.unknown {
         judge_anew(unit, rules);
     }
-    let was_omitted = unit.state == UnitState::Omitted && !unit.has_child();
-    if was_omitted && children.newest(parent, &unit.name, unit.attempt).is_some_and(|child| !child.gone) {
-        // Its create had no answer, and came through.
-        unit.set(UnitState::Waiting, "", "");
-    }
+    take_back(unit, (parent, children));
     if unit.state.is_terminal() {
         return false;
     }
-    let least = if unit.state == UnitState::Retrying && unit.has_child() {
-        unit.attempt.saturating_add(1)
-    } else {
-        unit.attempt
-    };
+    let is_retrying = unit.state == UnitState::Retrying;
+    let least = unit.attempt.saturating_add(u32::from(is_retrying && unit.has_child()));
     let newest = children.newest(parent, &unit.name, least);
     let child = newest.filter(|newest| !newest.gone || !unit.has_child()).or_else(|| children.of_uid(&unit.job_uid));
-    if unit.state == UnitState::Retrying && newest.is_none() {
+    match child {
         // An operation whose time was over is deleted before another one may touch its targets.
-        let still_acts = children.of_uid(&unit.job_uid).is_some_and(|old| !old.gone && old.progress.end(now).is_err());
-        return !still_acts && retry_due(unit, rules, plan, now);
+        old if is_retrying && newest.is_none() => {
+            !old.is_some_and(|old| still_acts(old, now)) && retry_due(unit, rules, plan, now)
+        }
+        Some(child) => {
+            go_along(unit, child, memory, rules, (plan, now));
+            false
+        }
+        None => is_free(unit, (parent, children), rules, (plan, now)),
     }
-    let Some(child) = child else {
-        if let Some(child) = children.disowned(&unit.job_uid) {
-            let ((_, kind), ChildView { namespace, name, .. }) = (child.kind.api(), &**child);
-            let rest = "is there without its owner reference; put that back, or delete it";
-            unit.set(UnitState::Blocked, "NameConflict", &format!("{kind} {namespace}/{name} {rest}"));
-            return false;
-        }
-        if unit.has_child() {
-            let gone = Ended { well: false, reason: "JobDeleted".into(), message: deleted(unit), at: Some(now) };
-            fail(unit, &gone, rules, (plan, now), false);
-            return false;
-        }
-        // So is one that a retry by hand left behind.
-        let acts =
-            |old: &Arc<ChildView>| old.kind == ChildKind::Operation && !old.gone && old.progress.end(now).is_err();
-        return !children.earlier(parent, unit).any(acts);
-    };
+}
+
+/// A unit that was left out while its create had no answer, and came through, counts again.
+fn take_back(unit: &mut Unit, (parent, children): (&Parent, &Children<'_>)) {
+    let was_omitted = unit.state == UnitState::Omitted && !unit.has_child();
+    if was_omitted && children.newest(parent, &unit.name, unit.attempt).is_some_and(|child| !child.gone) {
+        unit.set(UnitState::Waiting, "", "");
+    }
+}
+
+/// True where a unit without a child may be given one. One that had a child lost it: that attempt failed.
+fn is_free(
+    unit: &mut Unit,
+    (parent, children): (&Parent, &Children<'_>),
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+) -> bool {
+    if let Some(child) = children.disowned(&unit.job_uid) {
+        let ((_, kind), ChildView { namespace, name, .. }) = (child.kind.api(), &**child);
+        let rest = "is there without its owner reference; put that back, or delete it";
+        unit.set(UnitState::Blocked, "NameConflict", &format!("{kind} {namespace}/{name} {rest}"));
+        return false;
+    }
+    if unit.has_child() {
+        let gone = deleted(unit, now);
+        fail(unit, &gone, rules, (plan, now), false);
+        return false;
+    }
+    // So is one that a retry by hand left behind.
+    !children.earlier(parent, unit).any(|old| old.kind == ChildKind::Operation && still_acts(old, now))
+}
+
+/// Brings a unit up to a child that is there, or was until now.
+fn go_along(
+    unit: &mut Unit,
+    child: &Arc<ChildView>,
+    memory: &Memory,
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+) {
     take(unit, child);
     match child.progress.end(now) {
         Ok(ended) if ended.well => succeed(unit, ended, now),
         Ok(ended) => judge_failure(unit, (child, ended), memory, rules, (plan, now)),
         Err(_) if child.gone => {
-            let gone = Ended { well: false, reason: "JobDeleted".into(), message: deleted(unit), at: Some(now) };
+            let gone = deleted(unit, now);
             fail(unit, &gone, rules, (plan, now), false);
         }
         Err(due) => {
@@ -95,11 +102,16 @@ pub fn follow(
             foretold.into_iter().for_each(|told| unit.set(UnitState::Running, INFRASTRUCTURE, &told));
         }
     }
-    false
 }
 
-fn deleted(unit: &Unit) -> String {
-    format!("{} was deleted before it ended", unit.job)
+/// Whether a child that a unit left behind has not ended.
+fn still_acts(child: &ChildView, now: Timestamp) -> bool {
+    !child.gone && child.progress.end(now).is_err()
+}
+
+fn deleted(unit: &Unit, now: Timestamp) -> Ended {
+    let message = format!("{} was deleted before it ended", unit.job);
+    Ended { well: false, reason: "JobDeleted".into(), message, at: Some(now) }
 }
 
 /// Notes which child a unit has.
@@ -120,111 +132,6 @@ pub(super) fn take(unit: &mut Unit, child: &ChildView) {
 fn succeed(unit: &mut Unit, ended: &Ended, now: Timestamp) {
     unit.set(UnitState::Succeed, "", &ended.message);
     unit.completion_time = Some(write_time(ended.at.unwrap_or(now)));
-}
-
-/// What a unit says of the infrastructure that is about to fail its attempt. It outlives the pods, and the driver.
-fn told_before(unit: &Unit) -> Option<String> {
-    (unit.state == UnitState::Running && unit.reason == INFRASTRUCTURE).then(|| unit.message.clone())
-}
-
-/// The same of a Job that announced a failure, by its pods; they are listed now if they were not.
-fn foresee(child: &Arc<ChildView>, memory: &Memory, plan: &mut ParentPlan) -> Option<String> {
-    child.progress.announced.as_ref().filter(|announced| !announced.well)?;
-    let Some(report) = memory.pods.get(&child.uid) else {
-        plan.early_reads.push(child.clone());
-        return None;
-    };
-    report.is_infrastructure.then(|| report.message.clone())
-}
-
-/// A failed Job is judged once its pods were listed.
-fn judge_failure(
-    unit: &mut Unit,
-    (child, ended): (&Arc<ChildView>, &Ended),
-    memory: &Memory,
-    rules: &RetryRules,
-    (plan, now): (&mut ParentPlan, Timestamp),
-) {
-    if child.kind == ChildKind::Operation || child.gone {
-        return fail(unit, ended, rules, (plan, now), false);
-    }
-    let foretold = told_before(unit);
-    let (told, is_infra) = match (memory.pods.get(&child.uid), &foretold) {
-        (Some(report), None) => (report.message.as_str(), report.is_infrastructure),
-        (_, Some(told)) => (told.as_str(), true),
-        (None, None) => {
-            unit.set(UnitState::Running, "", "");
-            plan.reads.push(child.clone());
-            return;
-        }
-    };
-    let told = [told, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
-    let message = told.collect::<Vec<_>>().join("; ");
-    fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), is_infra)
-}
-
-/// A failed attempt: the last one, or one that another follows.
-fn fail(unit: &mut Unit, ended: &Ended, rules: &RetryRules, (plan, now): (&mut ParentPlan, Timestamp), is_infra: bool) {
-    // A failure cannot lie in the time to come, whatever clock wrote it.
-    let since = ended.at.unwrap_or(now).min(now);
-    unit.completion_time = Some(write_time(since));
-    unit.infra_attempts = unit.infra_attempts.saturating_add(u32::from(is_infra));
-    unit.set(UnitState::Retrying, if is_infra { INFRASTRUCTURE } else { &ended.reason }, &ended.message);
-    if rules.unknown {
-        unit.state = UnitState::Failed;
-        unit.unjudged = true;
-        return;
-    }
-    match back_off(unit, rules).filter(|_| !rules.given_up) {
-        Some(wait) => plan.wake_at(after(since, wait)),
-        None => {
-            unit.set(UnitState::Failed, &ended.reason, &ended.message);
-            unit.tolerated = rules.tolerated;
-        }
-    }
-}
-
-/// A unit that failed while the spec was refused, by its own rules.
-fn judge_anew(unit: &mut Unit, rules: &RetryRules) {
-    unit.unjudged = false;
-    if back_off(unit, rules).is_some() && !rules.given_up {
-        unit.state = UnitState::Retrying;
-    } else {
-        unit.tolerated = rules.tolerated;
-    }
-}
-
-/// The wait after the attempt that a unit is at; `None` where it was the last one.
-fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
-    if unit.reason == INFRASTRUCTURE {
-        return rules.infra.wait_after(unit.infra_attempts);
-    }
-    let ended = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from);
-    rules.own.wait_after(ended.saturating_sub(unit.infra_attempts))
-}
-
-/// The reason of an attempt that failed through the infrastructure.
-const INFRASTRUCTURE: &str = "InfrastructureFailure";
-
-/// True once the back-off of a unit is over; the unit is then ready for its next attempt.
-fn retry_due(unit: &mut Unit, rules: &RetryRules, plan: &mut ParentPlan, now: Timestamp) -> bool {
-    if rules.given_up {
-        let (reason, message) = (unit.reason.clone(), unit.message.clone());
-        unit.set(UnitState::Failed, &reason, &message);
-        unit.tolerated = rules.tolerated;
-        return false;
-    }
-    if !unit.has_child() {
-        return true;
-    }
-    let since = read_time(unit.completion_time.as_deref()).unwrap_or(now);
-    // A limit that was lowered meanwhile takes no promised attempt back.
-    let due = back_off(unit, rules).map_or(now, |wait| after(since, wait));
-    if due > now {
-        plan.wake_at(due);
-        return false;
-    }
-    true
 }
 
 /// A child that goes on.

@@ -1,0 +1,140 @@
+//! What an attempt that failed means for its unit. Source: docs/jobflow.md 2.4 and 2.5.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use crate::child::plan::{Memory, ParentPlan};
+use crate::child::progress::Ended;
+use crate::child::unit::{Unit, UnitState};
+use crate::child::view::{ChildKind, ChildView};
+use crate::job::policy::Retry;
+use crate::job::time::{after, read_time, write_time};
+
+/// What a failed attempt means for a unit.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryRules {
+    /// After failures of the work itself.
+    pub own: Retry,
+    /// After failures of the infrastructure.
+    pub infra: Retry,
+    /// No failure of this unit counts for the others.
+    pub tolerated: bool,
+    /// No further attempt starts.
+    pub given_up: bool,
+    /// The spec is refused: what a failure means is judged once it is accepted.
+    pub unknown: bool,
+    /// Seconds from the creation of an operation to its end by force.
+    pub operation_timeout: Option<i64>,
+}
+
+/// What a unit says of the infrastructure that is about to fail its attempt. It outlives the pods, and the driver.
+pub(super) fn told_before(unit: &Unit) -> Option<String> {
+    (unit.state == UnitState::Running && unit.reason == INFRASTRUCTURE).then(|| unit.message.clone())
+}
+
+/// The same of a Job that announced a failure, by its pods; they are listed now if they were not.
+pub(super) fn foresee(child: &Arc<ChildView>, memory: &Memory, plan: &mut ParentPlan) -> Option<String> {
+    child.progress.announced.as_ref().filter(|announced| !announced.well)?;
+    let Some(report) = memory.pods.get(&child.uid) else {
+        plan.early_reads.push(child.clone());
+        return None;
+    };
+    report.is_infrastructure.then(|| report.message.clone())
+}
+
+/// A failed Job is judged once its pods were listed.
+pub(super) fn judge_failure(
+    unit: &mut Unit,
+    (child, ended): (&Arc<ChildView>, &Ended),
+    memory: &Memory,
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+) {
+    if child.kind == ChildKind::Operation || child.gone {
+        return fail(unit, ended, rules, (plan, now), false);
+    }
+    let foretold = told_before(unit);
+    let (told, is_infra) = match (memory.pods.get(&child.uid), &foretold) {
+        (Some(report), None) => (report.message.as_str(), report.is_infrastructure),
+        (_, Some(told)) => (told.as_str(), true),
+        (None, None) => {
+            unit.set(UnitState::Running, "", "");
+            plan.reads.push(child.clone());
+            return;
+        }
+    };
+    let told = [told, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
+    let message = told.collect::<Vec<_>>().join("; ");
+    fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), is_infra)
+}
+
+/// A failed attempt: the last one, or one that another follows.
+pub(super) fn fail(
+    unit: &mut Unit,
+    ended: &Ended,
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+    is_infra: bool,
+) {
+    // A failure cannot lie in the time to come, whatever clock wrote it.
+    let since = ended.at.unwrap_or(now).min(now);
+    unit.completion_time = Some(write_time(since));
+    unit.infra_attempts = unit.infra_attempts.saturating_add(u32::from(is_infra));
+    unit.set(UnitState::Retrying, if is_infra { INFRASTRUCTURE } else { &ended.reason }, &ended.message);
+    if rules.unknown {
+        unit.state = UnitState::Failed;
+        unit.unjudged = true;
+        return;
+    }
+    match back_off(unit, rules).filter(|_| !rules.given_up) {
+        Some(wait) => plan.wake_at(after(since, wait)),
+        None => {
+            unit.set(UnitState::Failed, &ended.reason, &ended.message);
+            unit.tolerated = rules.tolerated;
+        }
+    }
+}
+
+/// A unit that failed while the spec was refused, by its own rules.
+pub(super) fn judge_anew(unit: &mut Unit, rules: &RetryRules) {
+    unit.unjudged = false;
+    if back_off(unit, rules).is_some() && !rules.given_up {
+        unit.state = UnitState::Retrying;
+    } else {
+        unit.tolerated = rules.tolerated;
+    }
+}
+
+/// The wait after the attempt that a unit is at; `None` where it was the last one.
+fn back_off(unit: &Unit, rules: &RetryRules) -> Option<SignedDuration> {
+    if unit.reason == INFRASTRUCTURE {
+        return rules.infra.wait_after(unit.infra_attempts);
+    }
+    let ended = unit.attempt.saturating_add(1).saturating_sub(unit.counted_from);
+    rules.own.wait_after(ended.saturating_sub(unit.infra_attempts))
+}
+
+/// The reason of an attempt that failed through the infrastructure.
+pub(super) const INFRASTRUCTURE: &str = "InfrastructureFailure";
+
+/// True once the back-off of a unit is over; the unit is then ready for its next attempt.
+pub(super) fn retry_due(unit: &mut Unit, rules: &RetryRules, plan: &mut ParentPlan, now: Timestamp) -> bool {
+    if rules.given_up {
+        let (reason, message) = (unit.reason.clone(), unit.message.clone());
+        unit.set(UnitState::Failed, &reason, &message);
+        unit.tolerated = rules.tolerated;
+        return false;
+    }
+    if !unit.has_child() {
+        return true;
+    }
+    let since = read_time(unit.completion_time.as_deref()).unwrap_or(now);
+    // A limit that was lowered meanwhile takes no promised attempt back.
+    let due = back_off(unit, rules).map_or(now, |wait| after(since, wait));
+    if due > now {
+        plan.wake_at(due);
+        return false;
+    }
+    true
+}
