@@ -114,25 +114,12 @@ fn in_cycle(graph: &FlowGraph<'_>, step: usize) -> String {
 
 /// The lanes before each row, all of the same width; nothing where they would be more than `most`.
 fn lanes(graph: &FlowGraph<'_>, rows: &[usize], most: usize) -> Option<Vec<String>> {
-    let count = graph.steps.len();
-    let mut row_of = vec![0; count];
-    for (row, step) in rows.iter().enumerate() {
-        *row_of.get_mut(*step)? = row;
-    }
-    // Rows down to which the lane of each step goes, and whether it has one: a dependency that closes a cycle leads up.
-    let mut last = vec![None; count];
-    for (step, on) in graph.dependencies.iter().enumerate() {
-        for dependency in on {
-            let (from, to) = (*row_of.get(*dependency)?, *row_of.get(step)?);
-            if let Some(last) = last.get_mut(*dependency).filter(|_| from < to) {
-                *last = (*last).max(Some(to));
-            }
-        }
-    }
+    let last = last_rows(graph, rows)?;
+    let ends_at = |source: usize| last.get(source).copied().flatten();
     let mut lanes: Vec<Option<usize>> = Vec::new();
     let mut drawn: Vec<(Vec<char>, &str)> = Vec::new();
     for (row, step) in rows.iter().enumerate() {
-        let mine = last.get(*step).copied().flatten().map(|_| {
+        let mine = ends_at(*step).map(|_| {
             let free = lanes.iter().position(Option::is_none).unwrap_or(lanes.len());
             if free == lanes.len() {
                 lanes.push(None);
@@ -140,58 +127,12 @@ fn lanes(graph: &FlowGraph<'_>, rows: &[usize], most: usize) -> Option<Vec<Strin
             free
         });
         let on = graph.dependencies.get(*step)?;
-        let joins = |lane: &Option<usize>| lane.is_some_and(|source| on.contains(&source));
-        let first = lanes.iter().position(joins);
-        let begin = first.into_iter().chain(mine).min();
-        let mut line: Vec<char> = Vec::new();
-        for (at, lane) in lanes.iter().enumerate() {
-            let ends = lane.and_then(|source| last.get(source).copied().flatten()) == Some(row);
-            let is_behind = begin.is_some_and(|begin| at > begin);
-            line.push(match (joins(lane), ends, Some(at) == mine) {
-                (true, false, _) => {
-                    if is_behind {
-                        '┼'
-                    } else {
-                        '├'
-                    }
-                }
-                (true, true, _) => {
-                    if is_behind {
-                        '┴'
-                    } else {
-                        '╰'
-                    }
-                }
-                (false, _, true) => {
-                    if is_behind {
-                        '┬'
-                    } else {
-                        '╭'
-                    }
-                }
-                (false, ..) if lane.is_some() => '│',
-                (false, ..) => {
-                    if is_behind {
-                        '─'
-                    } else {
-                        ' '
-                    }
-                }
-            });
-            line.push(if begin.is_some_and(|begin| at >= begin) { '─' } else { ' ' });
-        }
-        let has_on = first.is_some();
-        line.push(match (has_on, begin.is_some()) {
-            (true, _) => '>',
-            (false, true) => '─',
-            _ => ' ',
-        });
+        let has_on = lanes.iter().flatten().any(|source| on.contains(source));
+        let line = line(&lanes, mine, on, |source| ends_at(source) == Some(row));
         let when = graph.steps.get(*step)?.when;
         drawn.push((line, if has_on && when != StepWhen::Success { when.word() } else { "" }));
         for lane in &mut lanes {
-            if lane.and_then(|source| last.get(source).copied().flatten()) == Some(row) {
-                *lane = None;
-            }
+            *lane = lane.filter(|source| ends_at(*source) != Some(row));
         }
         if let Some(lane) = mine.and_then(|mine| lanes.get_mut(mine)) {
             *lane = Some(*step);
@@ -203,6 +144,50 @@ fn lanes(graph: &FlowGraph<'_>, rows: &[usize], most: usize) -> Option<Vec<Strin
     let words = drawn.iter().map(|(_, word)| word.len()).max().unwrap_or(0);
     let words = if words > 0 { words + 1 } else { 0 };
     Some(drawn.into_iter().map(|row| padded(row, lanes.len(), words)).collect())
+}
+
+/// The row down to which the lane of each step goes, if it has one: a dependency that closes a cycle leads up.
+fn last_rows(graph: &FlowGraph<'_>, rows: &[usize]) -> Option<Vec<Option<usize>>> {
+    let count = graph.steps.len();
+    let mut row_of = vec![0; count];
+    for (row, step) in rows.iter().enumerate() {
+        *row_of.get_mut(*step)? = row;
+    }
+    let mut last = vec![None; count];
+    for (step, on) in graph.dependencies.iter().enumerate() {
+        for dependency in on {
+            let (from, to) = (*row_of.get(*dependency)?, *row_of.get(step)?);
+            if let Some(last) = last.get_mut(*dependency).filter(|_| from < to) {
+                *last = (*last).max(Some(to));
+            }
+        }
+    }
+    Some(last)
+}
+
+/// The lanes of one row and the tip of its arrow. Its step depends on the steps `on`, and begins the lane `mine`.
+fn line(lanes: &[Option<usize>], mine: Option<usize>, on: &[usize], ends_here: impl Fn(usize) -> bool) -> Vec<char> {
+    let joins = |lane: &Option<usize>| lane.is_some_and(|source| on.contains(&source));
+    let first = lanes.iter().position(joins);
+    let begin = first.into_iter().chain(mine).min();
+    let mut line: Vec<char> = Vec::new();
+    for (at, lane) in lanes.iter().enumerate() {
+        let (alone, crossed) = match lane {
+            Some(source) if joins(lane) && ends_here(*source) => ('╰', '┴'),
+            _ if joins(lane) => ('├', '┼'),
+            _ if Some(at) == mine => ('╭', '┬'),
+            Some(_) => ('│', '│'),
+            None => (' ', '─'),
+        };
+        line.push(if begin.is_some_and(|begin| at > begin) { crossed } else { alone });
+        line.push(if begin.is_some_and(|begin| at >= begin) { '─' } else { ' ' });
+    }
+    line.push(match begin {
+        _ if first.is_some() => '>',
+        Some(_) => '─',
+        None => ' ',
+    });
+    line
 }
 
 /// A row of lanes with its arrow drawn out to the width of all of them, and with the word on it; `words` is the width of the
