@@ -49,6 +49,10 @@ pub(crate) fn components_folder() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    // A run of CI builds once: what a next build would save time with takes several gigabytes.
+    if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     // What cargo says of this crate to it must not reach the crates that it builds.
     for (name, _) in std::env::vars_os() {
         let internal =
