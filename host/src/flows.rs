@@ -2,6 +2,7 @@
 
 mod memory;
 mod pace;
+mod recall;
 mod reporting;
 mod requests;
 mod round;

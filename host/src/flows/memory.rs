@@ -1,11 +1,12 @@
 //! What a term remembers of one JobFlow or DaemonJob between two rounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use oarlock_core::child::plan::{Create, Memory};
+use oarlock_core::child::plan::{Create, Memory, ParentPlan};
 use oarlock_core::child::refused::Refused;
 use oarlock_core::child::status::SHARD;
 use oarlock_core::child::unit::Unit;
+use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Instant;
 
 use crate::flows::pace::Pace;
@@ -59,6 +60,41 @@ impl FlowMemory {
         let mut stored = hold.then(|| self.reported.units.chunks(SHARD)).into_iter().flatten();
         let all = units.chunks(SHARD).map(|shard| (stored.next() != Some(shard), shard)).enumerate();
         all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (first + index, shard)).collect()
+    }
+
+    /// The plan is what the next one begins with.
+    pub(crate) fn take_over(&mut self, plan: &mut ParentPlan, view: &ParentView) {
+        // What has no effect is found once, and told with the next status, whenever that is written.
+        plan.ignored.retain(|ignored| !self.ignored.contains(ignored));
+        self.ignored.append(&mut plan.ignored);
+        plan.ignored.clone_from(&self.ignored);
+        let mut header = plan.header.clone();
+        header.state.clone_from(&plan.verdict.state);
+        header.conditions.clone_from(&plan.verdict.conditions);
+        header.observed_generation = Some(view.parent.generation);
+        self.plan.units.clone_from(&plan.units);
+        self.plan.header = header;
+        self.forget_what_is_over(view);
+    }
+
+    /// Drops the pods of children that no unit has, refused creates that no unit waits for, and refused changes of children
+    /// that are not there.
+    fn forget_what_is_over(&mut self, view: &ParentView) {
+        let Memory { units, pods, refused, .. } = &mut self.plan;
+        if !pods.is_empty() {
+            let had: HashSet<&str> = units.iter().map(|unit| unit.job_uid.as_str()).collect();
+            pods.retain(|uid, _| had.contains(uid.as_str()));
+        }
+        if !refused.is_empty() {
+            let waiting = units.iter().filter(|unit| !unit.has_child() && !unit.state.is_terminal());
+            let waiting: HashSet<&str> = waiting.map(|unit| unit.name.as_str()).collect();
+            refused.retain(|unit, _| waiting.contains(unit.as_str()));
+        }
+        if !self.held_changes.is_empty() {
+            let children = view.children.iter().map(|child| child.uid.as_str());
+            let there: HashSet<&str> = children.chain([view.parent.uid.as_str()]).collect();
+            self.held_changes.retain(|(uid, _), _| there.contains(uid.as_str()));
+        }
     }
 
     /// Notes the creates that are due now: those that were due before, for a request failed, have been since then.

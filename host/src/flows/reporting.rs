@@ -8,7 +8,7 @@ use oarlock_core::child::unit::Unit;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::{FlowMemory, Stored};
 use crate::flows::round::Round;
@@ -22,6 +22,17 @@ pub(super) enum Written {
     Now,
     /// It will.
     Later(Instant),
+}
+
+impl Written {
+    pub(super) fn is_stored(&self) -> bool {
+        !matches!(self, Self::Later(_))
+    }
+
+    /// The wait until its slot.
+    pub(super) fn due(&self) -> Option<Duration> {
+        if let Self::Later(due) = self { Some(due.saturating_duration_since(Instant::now())) } else { None }
+    }
 }
 
 impl Round<'_> {
