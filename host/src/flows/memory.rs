@@ -2,11 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use oarlock_core::child::parent::Parent;
 use oarlock_core::child::plan::{Create, Memory, ParentPlan};
-use oarlock_core::child::refused::Refused;
 use oarlock_core::child::status::SHARD;
 use oarlock_core::child::unit::Unit;
-use oarlock_kube::flows::cache::ParentView;
 use tokio::time::Instant;
 
 use crate::flows::pace::Pace;
@@ -45,8 +44,6 @@ pub(crate) struct FlowMemory {
     pub(crate) ignored: Vec<String>,
     /// The time of the first change that its round was made for.
     pub(crate) since: Option<Instant>,
-    /// Changes that the API server refused, by the UID of what they change, and how.
-    pub(crate) held_changes: HashMap<(String, &'static str), Refused>,
     /// The units that are started after others, and since when that is due.
     pub(crate) starts: HashMap<String, Instant>,
     /// What its last round found.
@@ -62,8 +59,8 @@ impl FlowMemory {
         all.filter(|(_, (differs, _))| *differs).map(|(index, (_, shard))| (first + index, shard)).collect()
     }
 
-    /// The plan is what the next one begins with.
-    pub(crate) fn take_over(&mut self, plan: &mut ParentPlan, view: &ParentView) {
+    /// The plan is what the next one begins with. True where it tells of something that is over.
+    pub(crate) fn take_over(&mut self, plan: &mut ParentPlan, parent: &Parent) -> bool {
         // What has no effect is found once, and told with the next status, whenever that is written.
         plan.ignored.retain(|ignored| !self.ignored.contains(ignored));
         self.ignored.append(&mut plan.ignored);
@@ -71,16 +68,16 @@ impl FlowMemory {
         let mut header = plan.header.clone();
         header.state.clone_from(&plan.verdict.state);
         header.conditions.clone_from(&plan.verdict.conditions);
-        header.observed_generation = Some(view.parent.generation);
+        header.observed_generation = Some(parent.generation);
         self.plan.units.clone_from(&plan.units);
         self.plan.header = header;
-        self.forget_what_is_over(view);
+        self.forget_what_is_over(plan, parent)
     }
 
-    /// Drops the pods of children that no unit has, refused creates that no unit waits for, and refused changes of children
-    /// that are not there.
-    fn forget_what_is_over(&mut self, view: &ParentView) {
-        let Memory { units, pods, refused, .. } = &mut self.plan;
+    /// Drops the pods of children that no unit has, refused creates that no unit waits for, and refused changes that are not
+    /// called for any more. True where there were such changes.
+    fn forget_what_is_over(&mut self, plan: &ParentPlan, parent: &Parent) -> bool {
+        let Memory { units, pods, refused, refused_changes, .. } = &mut self.plan;
         if !pods.is_empty() {
             let had: HashSet<&str> = units.iter().map(|unit| unit.job_uid.as_str()).collect();
             pods.retain(|uid, _| had.contains(uid.as_str()));
@@ -90,11 +87,13 @@ impl FlowMemory {
             let waiting: HashSet<&str> = waiting.map(|unit| unit.name.as_str()).collect();
             refused.retain(|unit, _| waiting.contains(unit.as_str()));
         }
-        if !self.held_changes.is_empty() {
-            let children = view.children.iter().map(|child| child.uid.as_str());
-            let there: HashSet<&str> = children.chain([view.parent.uid.as_str()]).collect();
-            self.held_changes.retain(|(uid, _), _| there.contains(uid.as_str()));
+        let before = refused_changes.len();
+        if before > 0 {
+            let called_for = plan.changes.iter().chain(&plan.settled).map(|change| change.key(parent));
+            let called_for: HashSet<_> = called_for.collect();
+            refused_changes.retain(|key, _| called_for.contains(key));
         }
+        refused_changes.len() < before
     }
 
     /// Notes the creates that are due now: those that were due before, for a request failed, have been since then.

@@ -48,7 +48,7 @@ impl Round<'_> {
     /// Those of the changes that were not refused lately.
     pub(super) fn due_changes<'c>(&self, changes: &'c [ChildChange], memory: &FlowMemory) -> Vec<&'c ChildChange> {
         let waits = |change: &ChildChange| {
-            let held = memory.held_changes.get(&self.key_of(change));
+            let held = memory.plan.refused_changes.get(&change.key(self.parent()));
             held.is_some_and(|held| held.until > self.now && held.revision == what(change))
         };
         changes.iter().filter(|change| !waits(change)).collect()
@@ -62,15 +62,17 @@ impl Round<'_> {
         futures::stream::iter(made).buffer_unordered(AT_ONCE).collect().await
     }
 
-    /// Remembers changes that were refused until they are tried again; they hold up nothing else.
+    /// Remembers changes that were refused until they are tried again; they hold up nothing else. The next plan tells of them.
     pub(super) fn note_changes(&self, changed: Vec<Changed<'_>>, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
-        let mut trouble = None;
+        let (mut trouble, mut told_anew) = (None, false);
+        let held = &mut memory.plan.refused_changes;
         // Those of one object are tried again together where their times are near: thousands of them cost no round each.
-        let mut times: BTreeSet<Timestamp> = memory.held_changes.values().map(|held| held.until).collect();
+        let mut times: BTreeSet<Timestamp> = held.values().map(|refused| refused.until).collect();
         for (change, result) in changed {
+            let key = change.key(self.parent());
             let message = match result {
                 Ok(()) => {
-                    memory.held_changes.remove(&self.key_of(change));
+                    held.remove(&key);
                     continue;
                 }
                 Err(Stopped::Refused { message }) => message,
@@ -79,26 +81,25 @@ impl Round<'_> {
                     continue;
                 }
             };
-            let key = self.key_of(change);
-            let before = memory.held_changes.get(&key);
-            let cause = Cause::new("Refused", message);
+            let before = held.get(&key);
+            let cause = Cause::new("Refused", change.refused(&message));
             let mut refused = Refused::again(before, cause, (what(change), false), self.now);
             let wait = refused.until.duration_since(self.now);
             let near = times.range(refused.until..).next().copied();
             refused.until = near.filter(|near| *near <= after(refused.until, wait)).unwrap_or(refused.until);
             times.insert(refused.until);
-            if before.is_none() && memory.held_changes.len() < WARNINGS {
-                let message = &refused.refusal.message;
-                tracing::warn!(of = %self.parent().name, error = message, "a change of a child was refused");
-                self.term.flows.cluster().emit(change_refused(self.parent(), change, message));
+            told_anew |= before.is_none_or(|before| before.refusal != refused.refusal);
+            if before.is_none() && held.len() < WARNINGS {
+                let cause = &refused.refusal;
+                tracing::warn!(of = %self.parent().name, error = cause.message, "a change of a child was refused");
+                self.term.flows.cluster().emit(change_refused(self.parent(), change, cause));
             }
-            memory.held_changes.insert(key, refused);
+            held.insert(key, refused);
+        }
+        if told_anew {
+            self.term.flows.cache().soil(FlowKey::of(self.parent()));
         }
         trouble.map_or(Ok(()), Err)
-    }
-
-    fn key_of(&self, change: &ChildChange) -> (String, &'static str) {
-        (change.child().map_or(&self.parent().uid, |child| &child.uid).clone(), change.verb())
     }
 
     /// Remembers creates that brought no child until they are tried again.

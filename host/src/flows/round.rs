@@ -112,7 +112,7 @@ impl Round<'_> {
         memory.figures = Some(FlowFigures::of(&plan));
         memory.note_due(&plan.creates);
         plan.creates.truncate(CREATES);
-        memory.take_over(&mut plan, &self.view);
+        again |= memory.take_over(&mut plan, self.parent());
         // Also where the write before failed.
         memory.durable_first |= plan.durable_first;
         let first = memory.durable_first;
@@ -166,7 +166,7 @@ impl Round<'_> {
 
     /// The waits until what was refused is tried again.
     fn retries(&self, memory: &FlowMemory) -> impl Iterator<Item = Duration> {
-        let refused = memory.plan.refused.values().chain(memory.held_changes.values());
+        let refused = memory.plan.refused.values().chain(memory.plan.refused_changes.values());
         refused.filter(|refused| refused.until > self.now).map(|refused| self.until(refused.until))
     }
 

@@ -172,7 +172,11 @@ pub async fn a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed(rig
     let told: Vec<String> = told.filter_map(|event| event.note.clone()).collect();
     let says = "cannot set the time to live of f-a: jobs.batch \"f-a\" is forbidden";
     ensure!(told.len() == 1 && told[0].starts_with(says), "{told:?}");
+    let in_status =
+        |flow: &Value| flow.to_string().contains("; refused: cannot set the time to live of f-a: jobs.batch");
+    rig.until_flow((FLOW, "f"), "status that says so", in_status).await?;
     wire.lift();
     patiently("it expired", async || Ok(rig.batch_job_names().await?.is_empty())).await?;
+    rig.until_flow((FLOW, "f"), "status without it", |flow| !in_status(flow)).await?;
     Ok(())
 }

@@ -139,7 +139,7 @@ pub fn plan_invalid(
     plan.units = Arc::new(units);
     // What the original operator had ended stays so, whatever rule it breaks.
     let kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());
-    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::default() };
+    let found = Findings { invalid: Some(invalid), kept_state, ..Findings::of(memory) };
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
     complete(&mut plan, now);
     let cleanup = cleanup_of_refused(parent, &plan.units, &plan.header);

@@ -50,6 +50,8 @@ pub struct Memory {
     pub header: Header,
     /// The creates that brought no child, by unit.
     pub refused: BTreeMap<String, Refused>,
+    /// The changes that the API server refused and that are still called for, by the UID of what they change, and how.
+    pub refused_changes: BTreeMap<(String, &'static str), Refused>,
     /// The pods of failed Jobs, by the Job's UID.
     pub pods: BTreeMap<String, PodReport>,
 }
@@ -115,6 +117,17 @@ impl ChildChange {
             Self::Delete(_) | Self::DeleteSelf => "delete",
             Self::SetTtl(..) => "set the time to live of",
         }
+    }
+
+    /// The sentence of one that the API server refuses with `message`.
+    pub fn refused(&self, message: &str) -> String {
+        let name = self.child().map_or("it", |child| child.name.as_str());
+        format!("cannot {} {name}: {message}", self.verb())
+    }
+
+    /// What it changes and how, by the UID of that.
+    pub fn key(&self, parent: &Parent) -> (String, &'static str) {
+        (self.child().map_or(&parent.uid, |child| &child.uid).clone(), self.verb())
     }
 
     /// The child; `None` where it is about the object itself.

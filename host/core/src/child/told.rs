@@ -1,6 +1,7 @@
 //! Events about a JobFlow or DaemonJob: once for each transition, by comparing what was with what is.
 //! Source: docs/jobflow.md 7.
 
+use crate::child::build::Cause;
 use crate::child::canonical::digest;
 use crate::child::changes::changed_units;
 use crate::child::closing::FLOW_TIMEOUT;
@@ -87,13 +88,12 @@ pub fn cleaned_up<'a>(
     teller.notes
 }
 
-/// The event of a change that the API server refuses with this sentence.
-pub fn change_refused(parent: &Parent, change: &ChildChange, message: &str) -> Vec<EventNote> {
+/// The event of a change that the API server refuses, for this cause.
+pub fn change_refused(parent: &Parent, change: &ChildChange, cause: &Cause) -> Vec<EventNote> {
     let mut teller = Teller { parent, notes: Vec::new() };
-    let verb = change.verb();
-    let (uid, name) = change.child().map_or((&parent.uid, "it"), |child| (&child.uid, child.name.as_str()));
-    let mark = format!("{uid}/{verb}/{message}");
-    teller.tell(true, "ChangeRefused", &mark, format!("cannot {verb} {name}: {message}"));
+    let (uid, verb) = change.key(parent);
+    let mark = format!("{uid}/{verb}/{}", cause.message);
+    teller.tell(true, "ChangeRefused", &mark, cause.message.clone());
     teller.notes
 }
 

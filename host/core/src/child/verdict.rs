@@ -6,6 +6,7 @@ use oarlock_api::Condition;
 use crate::child::build::Cause;
 use crate::child::header::Header;
 use crate::child::parent::Parent;
+use crate::child::plan::Memory;
 use crate::child::unit::{CountsByState, Unit, UnitState};
 use crate::job::bound::shown;
 use crate::job::conditions::{Said, say};
@@ -36,10 +37,22 @@ pub struct Findings {
     pub winds_down: bool,
     /// What keeps all units from starting, and how to lift it.
     pub held: Option<&'static str>,
+    /// Changes of children that the API server refuses.
+    pub refused: Option<String>,
     /// The original operator had ended it with this state.
     pub kept_state: Option<String>,
     /// The reason of `Complete` where there is no unit.
     pub empty: &'static str,
+}
+
+impl Findings {
+    /// What is known before the units are judged.
+    pub fn of(memory: &Memory) -> Self {
+        let mut all = memory.refused_changes.values();
+        let first = all.next().map(|refused| format!("refused: {}", refused.refusal.message));
+        let more = if all.len() > 0 { format!("; and {} more", all.len()) } else { String::new() };
+        Self { refused: first.map(|first| first + &more), ..Self::default() }
+    }
 }
 
 /// The state and the conditions.
@@ -117,8 +130,8 @@ fn words(
             if progressing { working } else { "AtRest" },
             match (at_rest, failed) {
                 (false, _) => outlook(units, told, found, state),
-                (true, true) if cause.message != told => format!("{told}; {}", cause.message),
-                (true, _) => told,
+                (true, true) if cause.message != told => with(format!("{told}; {}", cause.message), &found.refused),
+                (true, _) => with(told, &found.refused),
             },
         ),
         match &found.invalid {
@@ -160,7 +173,11 @@ fn outlook(units: &[Unit], told: String, found: &Findings, state: &str) -> Strin
         None => Some("units are about to start".to_owned()),
     };
     let paused = found.paused.as_ref().map(|paused| format!("paused: {}", paused.message));
-    [paused, Some(told), waits].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    with([paused, Some(told), waits].into_iter().flatten().collect::<Vec<_>>().join("; "), &found.refused)
+}
+
+fn with(told: String, refused: &Option<String>) -> String {
+    refused.iter().fold(told, |told, refused| told + "; " + refused)
 }
 
 fn named(unit: &Unit, most: usize) -> String {

@@ -63,7 +63,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     }
     plan.header.start_time.get_or_insert(now);
     plan.header.suspend(spec.paused, now);
-    let mut found = Findings { empty: "NoTargets", ..Findings::default() };
+    let mut found = Findings { empty: "NoTargets", ..Findings::of(memory) };
     round.advance(&mut units, &mut plan, &mut found);
     plan.units = Arc::new(units);
     found.kept_state = plan.header.imported_generation.map(|_| plan.header.state.clone());

@@ -68,7 +68,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     plan.header.suspend(spec.suspend, now);
     let names = spec.steps.iter().enumerate().map(|(index, step)| (step.name, index)).collect();
     let round = Round { observed, spec: &spec, children, globals: Globals::of(&parent.spec), names, now };
-    let mut found = Findings { empty: "NoSteps", ..Findings::default() };
+    let mut found = Findings { empty: "NoSteps", ..Findings::of(memory) };
     round.advance(&mut units, &mut plan, &mut found);
     plan.units = Arc::new(units);
     round.finish(&mut plan, &mut found);
