@@ -18,6 +18,7 @@ pub mod evicting;
 pub mod extremes;
 pub mod flow_ends;
 pub mod flow_figures;
+pub mod flow_late;
 pub mod flow_steps;
 pub mod flow_terms;
 pub mod flows;
@@ -76,8 +77,15 @@ macro_rules! scenarios {
             flows::a_cycle_is_spelled_and_an_edit_heals_it,
             flow_ends::a_create_that_only_meets_server_errors_blocks_its_step_alone,
             flow_ends::a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed,
-            flow_terms::a_new_leader_that_does_not_see_a_running_job_makes_no_other,
-            flow_terms::a_new_leader_whose_view_is_old_repeats_no_step,
+            flow_late::a_create_that_comes_late_makes_no_other_job,
+            flow_late::a_first_status_whose_answer_is_lost_is_told_of,
+            flow_late::a_retry_by_hand_wins_over_the_time_to_live,
+            flow_late::a_write_of_a_record_that_comes_late_changes_no_newer_one,
+            flow_late::many_outcomes_whose_write_had_no_answer_outlive_the_host,
+            flow_late::pods_that_cannot_be_listed_hold_up_their_own_step_alone,
+            flow_late::records_of_what_is_over_are_written_by_no_new_term,
+            flow_terms::a_host_that_leads_again_and_does_not_see_a_running_job_makes_no_other,
+            flow_terms::a_new_leader_whose_view_is_old_starts_no_step_by_it,
             flow_terms::a_record_that_was_there_after_all_holds_what_is_counted,
             flow_terms::an_end_whose_write_had_no_answer_is_told_of_once,
             flow_terms::steps_whose_record_was_deleted_are_not_run_again,

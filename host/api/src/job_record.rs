@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Most entries of a JobRecord.
 pub const RECORD_UNITS: usize = 250;
 
-/// More JobRecords than any object has.
+/// More JobRecords than any object has: 5,000 units have 20, which alternate with 20 others.
 const MOST_RECORDS: usize = 1 << 20;
 
 fn number(value: &Value) -> Option<usize> {
@@ -22,6 +22,11 @@ pub fn first_record(status: &Value) -> usize {
     status.get("firstRecord").and_then(number).filter(|first| *first < MOST_RECORDS).unwrap_or(0)
 }
 
+/// The number of units that a stored status counts, if it says so.
+pub fn counted_units(status: &Value) -> Option<usize> {
+    status.pointer("/counts/total").and_then(number)
+}
+
 /// The entries of those of an object's `records` that its stored `status` counts, from its `firstRecord` on, in their order.
 /// None, where its table is whole; another record is from before, or from a writing that was interrupted, for none is ever
 /// deleted. A line that cannot be read counts as absent; of two with one `name` the earlier counts.
@@ -31,7 +36,7 @@ pub fn recorded_units<'a, T: DeserializeOwned>(
     name: impl Fn(&T) -> Option<&str>,
 ) -> Vec<T> {
     let is_cut = status.get("tableTruncated").and_then(Value::as_bool) == Some(true);
-    let total = status.pointer("/counts/total").and_then(number).unwrap_or(usize::MAX);
+    let total = counted_units(status).unwrap_or(usize::MAX);
     let shards = if is_cut { total.div_ceil(RECORD_UNITS) } else { 0 };
     let first = first_record(status);
     let place =

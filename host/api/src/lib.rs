@@ -7,7 +7,7 @@ mod job_record;
 mod operation_job;
 mod operation_record;
 
-pub use job_record::{RECORD_UNITS, first_record, recorded_units};
+pub use job_record::{RECORD_UNITS, counted_units, first_record, recorded_units};
 pub use operation_job::{
     Condition, Failure, FailurePolicy, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OwnerSelector,
     PluginBinding, Ranges, RecordsSummary, RetryPolicy, Selection, TargetDetail, TargetError, TargetRef,

@@ -9,6 +9,7 @@ pub(crate) mod kinds;
 mod memory_tests;
 pub mod port;
 mod reads;
+mod records;
 mod sinks;
 mod watches;
 mod writes;

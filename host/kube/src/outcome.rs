@@ -84,6 +84,11 @@ fn has_cause(status: &Status, found: impl Fn(&str, &str) -> bool) -> bool {
     causes.into_iter().any(|cause| found(&cause.field, &cause.reason))
 }
 
+/// Seconds to wait before a request that failed is sent again, if the server names them.
+pub(crate) fn asked_to_wait(error: &RequestError) -> Option<u32> {
+    if let RequestError::Refused(refusal) = error { retry_after(refusal) } else { None }
+}
+
 fn retry_after(refusal: &Refusal) -> Option<u32> {
     let named = refusal.status.details.as_ref().map(|details| details.retry_after_seconds);
     named.filter(|seconds| *seconds > 0).or(refusal.retry_after).map(|seconds| seconds.min(LONGEST_RETRY_AFTER))

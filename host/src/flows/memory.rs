@@ -1,15 +1,20 @@
 //! What a term remembers of one JobFlow or DaemonJob between two rounds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use oarlock_core::child::canonical::{canonical, digest};
 use oarlock_core::child::parent::Parent;
 use oarlock_core::child::plan::{Create, Memory, ParentPlan};
 use oarlock_core::child::status::SHARD;
 use oarlock_core::child::unit::Unit;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::flows::pace::Pace;
 use crate::metrics::flows::FlowFigures;
+
+/// Statuses without answer that are recognised. A late one is one of the last.
+const SENT: usize = 8;
 
 /// What is known of the stored status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,10 +22,15 @@ pub(crate) enum Stored {
     /// It says what `reported` does.
     #[default]
     Known,
-    /// A write of it had no answer.
+    /// A write of it had no answer, or may have been made though it was answered as a conflict.
     InDoubt,
     /// The same, and since then it was found to be what the watch shows.
     Seen,
+}
+
+/// A digest of a status.
+pub(crate) fn digest_of(status: &Value) -> String {
+    digest(canonical(status).as_bytes(), 32)
 }
 
 /// What a term remembers of one JobFlow or DaemonJob. It begins empty, and is read from the stored status.
@@ -28,8 +38,10 @@ pub(crate) enum Stored {
 pub(crate) struct FlowMemory {
     /// The object that it is of.
     pub(crate) uid: String,
-    /// The version of it that this was read from, until this term has written its status: another one is read anew.
+    /// A digest of the status that this was read from, until this term has written one: another one is read anew.
     pub(crate) read_from: Option<String>,
+    /// Digests of the statuses that this term sent until then, and that were not answered well.
+    pub(crate) sent: VecDeque<String>,
     pub(crate) stored: Stored,
     /// What the last plan decided.
     pub(crate) plan: Memory,
@@ -37,6 +49,8 @@ pub(crate) struct FlowMemory {
     pub(crate) reported: Memory,
     /// The JobRecords hold what the stored status counts, as this term has seen.
     pub(crate) records_hold: bool,
+    /// The versions of its JobRecords, by number, as far as they are known: a write that comes late changes no newer one.
+    pub(crate) records: BTreeMap<usize, String>,
     pub(crate) pace: Pace,
     /// Nothing is created before the next status is written: the set of units changed.
     pub(crate) durable_first: bool,
@@ -51,6 +65,14 @@ pub(crate) struct FlowMemory {
 }
 
 impl FlowMemory {
+    /// Notes a status whose write was not answered well, before this term has written any.
+    pub(crate) fn note_sent(&mut self, status: &Value) {
+        if self.read_from.is_some() {
+            self.sent.push_back(digest_of(status));
+            self.sent.drain(..self.sent.len().saturating_sub(SENT));
+        }
+    }
+
     /// The JobRecords of these units from number `first` on that are stored otherwise, or may be.
     pub(crate) fn changed_shards<'a>(&self, units: &'a [Unit], first: usize) -> Vec<(usize, &'a [Unit])> {
         let hold = self.records_hold && self.reported.header.first_record == first;
@@ -77,10 +99,11 @@ impl FlowMemory {
     /// Drops the pods of children that no unit has, refused creates that no unit waits for, and refused changes that are not
     /// called for any more. True where there were such changes.
     fn forget_what_is_over(&mut self, plan: &ParentPlan, parent: &Parent) -> bool {
-        let Memory { units, pods, refused, refused_changes, .. } = &mut self.plan;
-        if !pods.is_empty() {
+        let Memory { units, pods, unread, refused, refused_changes, .. } = &mut self.plan;
+        if pods.len() + unread.len() > 0 {
             let had: HashSet<&str> = units.iter().map(|unit| unit.job_uid.as_str()).collect();
             pods.retain(|uid, _| had.contains(uid.as_str()));
+            unread.retain(|uid, _| had.contains(uid.as_str()));
         }
         if !refused.is_empty() {
             let waiting = units.iter().filter(|unit| !unit.has_child() && !unit.state.is_terminal());
@@ -109,7 +132,6 @@ impl FlowMemory {
 #[cfg(test)]
 mod tests {
     use oarlock_core::child::view::ChildKind;
-    use serde_json::Value;
     use tokio::time::Duration;
 
     use super::*;

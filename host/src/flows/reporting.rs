@@ -2,7 +2,7 @@
 
 use oarlock_core::child::header::Header;
 use oarlock_core::child::plan::{Memory, ParentPlan};
-use oarlock_core::child::status::{Reported, StatusInput, first_record, report};
+use oarlock_core::child::status::{Reported, StatusInput, next_first_record, report};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::Unit;
 use oarlock_core::cluster::writes::Stopped;
@@ -24,6 +24,15 @@ pub(super) enum Written {
     Later(Instant),
 }
 
+/// When a status may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pacing {
+    /// Now: something waits for it.
+    AtOnce,
+    /// Once the slot of its object has come.
+    InItsSlot,
+}
+
 impl Written {
     pub(super) fn is_stored(&self) -> bool {
         !matches!(self, Self::Later(_))
@@ -36,21 +45,22 @@ impl Written {
 }
 
 impl Round<'_> {
-    /// Writes the status where it differs and its slot has come; at once if `now`.
+    /// Writes the status where it differs.
     pub(super) async fn write_status(
         &self,
         plan: &ParentPlan,
         memory: &mut FlowMemory,
-        now: bool,
+        pacing: Pacing,
     ) -> Result<Written, RoundTrouble> {
         let parent = self.parent();
         let with_records = memory.plan.header.is_truncated;
-        if let Some(due) = memory.pace.next(with_records, plan.verdict.has_completed).filter(|_| !now) {
+        let slot = memory.pace.next(with_records, plan.verdict.has_completed);
+        if let Some(due) = slot.filter(|_| pacing == Pacing::InItsSlot) {
             return Ok(Written::Later(due));
         }
         let ParentView { children, .. } = &self.view;
         let known = (memory.stored == Stored::Known).then_some(memory.reported.units.as_slice());
-        let first = first_record(&plan.units, parent, known);
+        let first = next_first_record(&plan.units, parent, known);
         let header = &Header { first_record: first, ..plan.header.clone() };
         let from = StatusInput { parent, units: &plan.units, header, verdict: &plan.verdict, children };
         let Reported { status, is_cut } = report(from);
@@ -63,12 +73,18 @@ impl Round<'_> {
             let written = self.term.flows.write_status(parent, &status, &self.term.fence).await;
             let ended = (self.term.flows.cluster().clock().now(), began.elapsed());
             memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
-            if let Err(Stopped::Unknown { .. }) = written {
-                memory.stored = Stored::InDoubt;
+            memory.stored = match &written {
+                Ok(()) => Stored::Known,
+                // A conflict may be the answer to a request that was repeated on its way, and was made at first.
+                Err(Stopped::Unknown { .. } | Stopped::Conflict) => Stored::InDoubt,
+                Err(_) => memory.stored,
+            };
+            if let Err(stopped) = written {
+                memory.note_sent(&status);
+                return Err(RoundTrouble::of("write the status", &stopped));
             }
-            written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
             memory.read_from = None;
-            memory.stored = Stored::Known;
+            memory.sent.clear();
         }
         self.metrics.reported(&memory.reported.units, &plan.units);
         let notes = told(parent, &memory.reported, plan);
@@ -89,7 +105,20 @@ impl Round<'_> {
     async fn write_records(&self, units: &[Unit], first: usize, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let changed = memory.changed_shards(units, first);
         memory.records_hold = false;
-        let written = self.term.flows.write_records(self.parent(), changed, &self.term.fence).await;
-        written.map_err(|stopped| RoundTrouble::of("write a JobRecord", &stopped))
+        let written = self.term.flows.write_records(self.parent(), changed, &memory.records, &self.term.fence).await;
+        let mut all: Result<(), RoundTrouble> = Ok(());
+        for (number, written) in written {
+            match written {
+                Ok(version) => drop(memory.records.insert(number, version)),
+                Err(stopped) => {
+                    // It is read before it is written again.
+                    memory.records.remove(&number);
+                    if all.as_ref().err().is_none_or(|before| before.is_old_view) {
+                        all = Err(RoundTrouble::of("write a JobRecord", &stopped));
+                    }
+                }
+            }
+        }
+        all
     }
 }

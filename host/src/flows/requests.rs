@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::build::Cause;
-use oarlock_core::child::plan::{ChildChange, Create};
+use oarlock_core::child::plan::{ChildChange, Create, LATE};
 use oarlock_core::child::refused::Refused;
 use oarlock_core::child::told::change_refused;
 use oarlock_core::cluster::writes::Stopped;
@@ -77,12 +77,12 @@ impl Round<'_> {
                 }
                 Err(Stopped::Refused { message }) => message,
                 Err(stopped) => {
-                    trouble = Some(RoundTrouble::of("change a child", &stopped));
+                    trouble = Some(RoundTrouble::of(&change.words(), &stopped));
                     continue;
                 }
             };
             let before = held.get(&key);
-            let cause = Cause::new("Refused", change.refused(&message));
+            let cause = Cause::new("Refused", format!("cannot {}: {message}", change.words()));
             let mut refused = Refused::again(before, cause, (what(change), false), self.now);
             let wait = refused.until.duration_since(self.now);
             let near = times.range(refused.until..).next().copied();
@@ -121,6 +121,11 @@ impl Round<'_> {
                     continue;
                 }
             };
+            if may_exist {
+                let (late, answered) = (&mut memory.plan.late_creates, self.term.flows.cluster().clock().now());
+                late.retain(|_, until| *until > answered);
+                late.insert(unit.clone(), after(answered, LATE));
+            }
             let before = memory.plan.refused.get(&unit);
             let refused = Refused::again(before, refusal, (revision, may_exist), self.now);
             let is_told = before.is_some_and(|before| before.blocks() && before.refusal == refused.refusal);

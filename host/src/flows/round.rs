@@ -3,18 +3,24 @@
 //! A create needs no record before it: its name follows from the unit and the attempt, and an object of that name which
 //! carries the owner's UID is the child. A time to live and a deletion wait until the outcome is durable.
 
+use std::sync::Arc;
+
 use futures::StreamExt;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::child::build::Cause;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{ChildChange, Memory, Observation, ParentPlan};
 use oarlock_core::child::pods::{PodReport, report as report_pods};
+use oarlock_core::child::refused::Refused;
 use oarlock_core::child::told::cleaned_up;
-use oarlock_kube::flows::FlowKey;
+use oarlock_core::child::view::ChildView;
+use oarlock_core::job::time::after;
 use oarlock_kube::flows::cache::ParentView;
-use tokio::time::{Duration, Instant};
+use oarlock_kube::flows::{FlowKey, ReadFailed};
+use tokio::time::Duration;
 
 use crate::flows::memory::FlowMemory;
-use crate::flows::reporting::Written;
+use crate::flows::reporting::{Pacing, Written};
 use crate::flows::trouble::RoundTrouble;
 use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
@@ -47,7 +53,7 @@ pub(crate) async fn run(term: &FlowTerm, key: &FlowKey, memory: &mut FlowMemory)
     if flows.cache().take_healed(key) {
         memory.plan.refused.retain(|_, refused| refused.refusal.reason != "NameConflict");
     }
-    let plan = round.plan(memory).await?;
+    let plan = round.plan(memory).await;
     round.carry_out(plan, memory).await
 }
 
@@ -64,38 +70,48 @@ impl Round<'_> {
     }
 
     /// Plans, once the pods of Jobs that just failed were listed.
-    async fn plan(&self, memory: &mut FlowMemory) -> Result<ParentPlan, RoundTrouble> {
+    async fn plan(&self, memory: &mut FlowMemory) -> ParentPlan {
         let plan = self.plan_once(&memory.plan);
-        let all = plan.reads.len() + plan.early_reads.len();
-        if all == 0 {
-            return Ok(plan);
+        let waits = |job: &ChildView| memory.plan.unread.get(&job.uid).is_some_and(|unread| unread.until > self.now);
+        let due: Vec<_> = plan.reads.iter().chain(&plan.early_reads).filter(|job| !waits(job)).cloned().collect();
+        if due.is_empty() {
+            return plan;
         }
-        let reads = plan.reads.iter().chain(&plan.early_reads).take(READS).cloned().map(|job| async move {
-            let pods = self.term.flows.read_pods(&job).await;
-            (job.uid.clone(), pods)
-        });
-        let reads: Vec<_> = reads.collect();
-        let mut read = futures::stream::iter(reads).buffer_unordered(AT_ONCE);
-        let is_node = |name: &str| self.view.nodes.contains_key(name);
-        while let Some((uid, pods)) = read.next().await {
-            let report = match pods {
-                Ok(pods) => report_pods(&pods, is_node),
-                // Another time it may be answered, and say that the infrastructure is to blame.
-                Err(failed) if !failed.is_refused => return Err(failed.into()),
-                Err(failed) => PodReport {
-                    message: format!("its pods cannot be listed: {}", failed.message),
-                    is_infrastructure: false,
-                },
-            };
-            memory.plan.pods.insert(uid, report);
-        }
-        drop(read);
-        let more = all > READS;
+        let more = due.len() > READS;
+        self.read_pods(due, &mut memory.plan).await;
         let mut plan = self.plan_once(&memory.plan);
         if more {
             plan.wake_at(self.now);
         }
-        Ok(plan)
+        plan
+    }
+
+    /// Lists the pods of Jobs. A list that fails is made again later: until then the others go on.
+    async fn read_pods(&self, due: Vec<Arc<ChildView>>, memory: &mut Memory) {
+        let reads = due.into_iter().take(READS).map(|job| async move {
+            let pods = self.term.flows.read_pods(&job).await;
+            (job, pods)
+        });
+        let reads: Vec<_> = reads.collect();
+        let mut read = futures::stream::iter(reads).buffer_unordered(AT_ONCE);
+        let is_node = |name: &str| self.view.nodes.contains_key(name);
+        while let Some((job, pods)) = read.next().await {
+            let before = memory.unread.remove(&job.uid);
+            let report = match pods {
+                Ok(pods) => report_pods(&pods, is_node),
+                // Another time it may be answered, and say that the infrastructure is to blame.
+                Err(failed) if !failed.is_refused => {
+                    let cause = Cause::new("Unread", cannot_be_listed(&failed));
+                    let mut unread = Refused::again(before.as_ref(), cause, (String::new(), true), self.now);
+                    let asked = SignedDuration::from_secs(failed.retry_after.unwrap_or(0).into());
+                    unread.until = unread.until.max(after(self.now, asked));
+                    memory.unread.insert(job.uid.clone(), unread);
+                    continue;
+                }
+                Err(failed) => PodReport { message: cannot_be_listed(&failed), is_infrastructure: false },
+            };
+            memory.pods.insert(job.uid.clone(), report);
+        }
     }
 
     fn plan_once(&self, memory: &Memory) -> ParentPlan {
@@ -115,22 +131,25 @@ impl Round<'_> {
         again |= memory.take_over(&mut plan, self.parent());
         // Also where the write before failed.
         memory.durable_first |= plan.durable_first;
-        let first = memory.durable_first;
-        if first {
-            self.write_status(&plan, memory, true).await?;
-        }
+        let written = match memory.durable_first {
+            true => Some(self.write_status(&plan, memory, Pacing::AtOnce).await?),
+            false => None,
+        };
         let starts = std::mem::take(&mut memory.starts);
         let due_changes = self.due_changes(&plan.changes, memory);
         let (created, changed, written) =
             tokio::join!(self.create_all(&plan.creates, &starts), self.change_all(due_changes), async {
-                if first { Ok(Written::Now) } else { self.write_status(&plan, memory, false).await }
+                match written {
+                    Some(written) => Ok(written),
+                    None => self.write_status(&plan, memory, Pacing::InItsSlot).await,
+                }
             },);
         memory.starts = starts;
         let trouble = self.note_refusals(created, memory).err();
         let trouble = trouble.or(self.note_changes(changed, memory).err());
         let written = written?;
         if written.is_stored() {
-            again |= self.settle(&mut plan, &written, memory).await?;
+            self.settle(&plan, &written, memory).await?;
         }
         // Only now: what one child meets holds up nothing of the others.
         trouble.map_or(Ok(()), Err)?;
@@ -138,39 +157,38 @@ impl Round<'_> {
         Ok(NextRound::After(due.into_iter().flatten().chain(self.retries(memory)).min()))
     }
 
-    /// What waits until the outcome is durable. True where some of it has to wait for another round.
-    async fn settle(
-        &self,
-        plan: &mut ParentPlan,
-        written: &Written,
-        memory: &mut FlowMemory,
-    ) -> Result<bool, RoundTrouble> {
+    /// Makes the changes that wait until the outcome is durable.
+    async fn settle(&self, plan: &ParentPlan, written: &Written, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let parent = self.parent();
-        // It is deleted as it was seen, and a status that was just written makes it another version.
-        let waits = matches!(written, Written::Now) && plan.settled.contains(&ChildChange::DeleteSelf);
-        if waits {
-            plan.settled.retain(|change| *change != ChildChange::DeleteSelf);
-        }
         let gone: Vec<String> =
             self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
         self.term.flows.cache().forget_gone(&parent.uid, &gone);
-        let settled = self.change_all(self.due_changes(&plan.settled, memory)).await;
+        let mut due = self.due_changes(&plan.settled, memory);
+        if matches!(written, Written::Now) {
+            // It is deleted as it was seen. The status that was just written makes it another version, and another round.
+            due.retain(|change| **change != ChildChange::DeleteSelf);
+        }
+        let settled = self.change_all(due).await;
         let done = settled.iter().filter(|(_, made)| made.is_ok()).map(|(change, _)| *change);
         let notes = cleaned_up(parent, plan.units.len(), done);
         if !notes.is_empty() {
             self.term.flows.cluster().emit(notes);
         }
-        self.note_changes(settled, memory)?;
-        Ok(waits)
+        self.note_changes(settled, memory)
     }
 
     /// The waits until what was refused is tried again.
     fn retries(&self, memory: &FlowMemory) -> impl Iterator<Item = Duration> {
-        let refused = memory.plan.refused.values().chain(memory.plan.refused_changes.values());
+        let Memory { refused, refused_changes, unread, .. } = &memory.plan;
+        let refused = refused.values().chain(refused_changes.values()).chain(unread.values());
         refused.filter(|refused| refused.until > self.now).map(|refused| self.until(refused.until))
     }
 
     fn until(&self, due: Timestamp) -> Duration {
         Duration::try_from(due.duration_since(self.now)).unwrap_or_default()
     }
+}
+
+fn cannot_be_listed(failed: &ReadFailed) -> String {
+    format!("its pods cannot be listed: {}", failed.message)
 }

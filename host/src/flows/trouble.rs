@@ -13,12 +13,6 @@ pub(crate) struct RoundTrouble {
     retry_after: Option<u32>,
 }
 
-impl From<ReadFailed> for RoundTrouble {
-    fn from(failed: ReadFailed) -> Self {
-        Self::new(failed.message)
-    }
-}
-
 impl RoundTrouble {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_old_view: false, retry_after: None }
@@ -26,7 +20,12 @@ impl RoundTrouble {
 
     /// What is seen is not what is stored any more.
     pub(crate) fn old_view() -> Self {
-        Self::of("read it", &Stopped::Conflict)
+        Self::of("read the object", &Stopped::Conflict)
+    }
+
+    /// A read that failed.
+    pub(crate) fn of_read(ReadFailed { message, retry_after, .. }: ReadFailed) -> Self {
+        Self { message, is_old_view: false, retry_after }
     }
 
     /// The time that the API server asks for.
@@ -40,7 +39,9 @@ impl RoundTrouble {
             Stopped::Blocked { message, retry_after } => (message.clone(), *retry_after),
             Stopped::Throttled { retry_after } => ("the API server is too busy".to_owned(), *retry_after),
             Stopped::Conflict => ("the view is out of date".to_owned(), None),
-            other => (format!("{other:?}"), None),
+            Stopped::Gone => ("the object, its namespace or its kind is gone".to_owned(), None),
+            Stopped::NotSent => ("it was not sent, for the view is out of date".to_owned(), None),
+            Stopped::LostLease => ("this host leads no more".to_owned(), None),
         };
         let message = format!("failed to {what}: {message}");
         Self { message, is_old_view: *stopped == Stopped::Conflict, retry_after }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use http::{Method, StatusCode};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
 use oarlock_bed::faults::Then;
@@ -28,31 +28,39 @@ async fn begin_two(rig: &mut Rig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The watch of Jobs brings a new leader nothing of a Job that runs.
-pub async fn a_new_leader_that_does_not_see_a_running_job_makes_no_other(rig: &mut Rig) -> anyhow::Result<()> {
+/// A host leads again, and its watch of Jobs has brought it nothing of one that runs.
+pub async fn a_host_that_leads_again_and_does_not_see_a_running_job_makes_no_other(
+    rig: &mut Rig,
+) -> anyhow::Result<()> {
     begin_two(rig).await?;
-    let wire = rig.running()?.wire.clone();
+    rig.create_flow(FLOW, "seen", json!({"flows": [step("a", "true", &[])]})).await?;
+    rig.until_state(FLOW, "seen", "Succeed").await?;
+    let wire = rig.running.first().context("the first runs")?.wire.clone();
     wire.freeze("jobs");
-    let mut long = step("a", "sleep 40", &[]);
+    wire.order(Order::all(Method::PUT, "/leases/", Then::Refuse(StatusCode::INTERNAL_SERVER_ERROR)));
+    patiently("the second leads", async || Ok(rig.running()?.leads())).await?;
+    let mut long = step("a", "sleep 30", &[]);
     long["retryPolicy"] = json!({"limit": 3, "backoffSeconds": 1});
     rig.create_flow(FLOW, "f", json!({"flows": [long, step("b", "true", &["a"])]})).await?;
     rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "a") == "Running").await?;
-    rig.kill_host("first").await?;
-    patiently("the second leads", async || Ok(rig.running()?.leads())).await?;
+    wire.lift();
+    rig.kill_host("second").await?;
+    patiently("the first leads again", async || Ok(rig.running()?.leads())).await?;
     rig.pass(Duration::from_secs(5)).await;
     wire.thaw();
     let flow = rig.until_state(FLOW, "f", "Succeed").await?;
-    ensure!(rig.children_made() == 2, "{:#}", flow["status"]);
+    ensure!(rig.children_made() == 3, "{:#}", flow["status"]);
     Ok(())
 }
 
 /// The watch of JobFlows brings a new leader nothing of a step that ended under the last one, and whose Job has expired since.
-pub async fn a_new_leader_whose_view_is_old_repeats_no_step(rig: &mut Rig) -> anyhow::Result<()> {
+pub async fn a_new_leader_whose_view_is_old_starts_no_step_by_it(rig: &mut Rig) -> anyhow::Result<()> {
     begin_two(rig).await?;
     let mut brief = expiring("a", &[]);
     brief["jobTemplate"]["template"] = work("sleep 20")["template"].clone();
-    brief["retryPolicy"] = json!({"limit": 3, "backoffSeconds": 1});
-    rig.create_flow(FLOW, "f", json!({"flows": [brief, step("b", "sleep 900", &["a"])]})).await?;
+    let mut otherwise = step("c", "true", &["a"]);
+    otherwise["when"] = json!("failure");
+    rig.create_flow(FLOW, "f", json!({"flows": [brief, step("b", "sleep 900", &["a"]), otherwise]})).await?;
     rig.until_flow((FLOW, "f"), "it runs", |flow| unit(flow, "a") == "Running").await?;
     rig.pass(Duration::from_secs(1)).await;
     let wire = rig.running()?.wire.clone();

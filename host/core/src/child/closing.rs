@@ -143,7 +143,7 @@ pub fn plan_invalid(
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
     complete(&mut plan, now);
     let cleanup = cleanup_of_refused(parent, &plan.units, &plan.header);
-    settle(parent, &children, cleanup, &mut plan, now);
+    settle(observed, &children, cleanup, &mut plan, now);
     plan
 }
 
@@ -180,25 +180,27 @@ pub fn complete(plan: &mut ParentPlan, now: Timestamp) {
 }
 
 /// What follows once the outcomes are durable: times to live begin, children and the object itself are cleaned up.
-pub fn settle(parent: &Parent, children: &Children<'_>, cleanup: Cleanup, plan: &mut ParentPlan, now: Timestamp) {
+pub fn settle(
+    Observation { parent, memory, .. }: Observation<'_>,
+    children: &Children<'_>,
+    cleanup: Cleanup,
+    plan: &mut ParentPlan,
+    now: Timestamp,
+) {
     if parent.terminating {
         return;
     }
-    let mut settled = Vec::new();
     plan.changes.extend(children.uncontrolled());
-    for unit in plan.units.iter() {
-        for child in children.earlier(parent, unit).filter(|child| !child.gone && !child.terminating) {
-            settled.extend(settle_earlier(parent, unit, child, cleanup.jobs, now));
+    for unit in plan.units.clone().iter() {
+        let late = memory.late_creates.get(&unit.name).filter(|late| **late > now);
+        for change in settled_of(parent, unit, children, cleanup.jobs, now) {
+            match late {
+                // As long as its name is taken, a create that comes late makes no other child.
+                Some(late) if frees_a_name(&change) => plan.wake_at(*late),
+                _ => plan.settled.push(change),
+            }
         }
-        if !unit.state.is_terminal() && unit.state != UnitState::Retrying {
-            continue;
-        }
-        let Some(child) = children.of_uid(&unit.job_uid).filter(|child| !child.gone && !child.terminating) else {
-            continue;
-        };
-        settled.extend(settle_child(unit, child, cleanup.jobs));
     }
-    plan.settled.extend(settled);
     if let Some(due) = cleanup.ttl.zip(plan.header.completion_time).map(|(ttl, end)| after_seconds(end, ttl)) {
         if due <= now {
             plan.settled.push(ChildChange::DeleteSelf);
@@ -206,6 +208,31 @@ pub fn settle(parent: &Parent, children: &Children<'_>, cleanup: Cleanup, plan: 
             plan.wake_at(due);
         }
     }
+}
+
+/// What is called for of the children of a unit.
+fn settled_of(
+    parent: &Parent,
+    unit: &Unit,
+    children: &Children<'_>,
+    kept: KeptJobs,
+    now: Timestamp,
+) -> Vec<ChildChange> {
+    let is_there = |child: &&Arc<ChildView>| !child.gone && !child.terminating;
+    let earlier = children.earlier(parent, unit).filter(is_there);
+    let mut settled: Vec<_> = earlier.filter_map(|child| settle_earlier(parent, unit, child, kept, now)).collect();
+    if unit.state.is_terminal() || unit.state == UnitState::Retrying {
+        settled.extend(children.strays(parent, unit).map(|stray| ChildChange::Delete(stray.clone())));
+        let own = children.of_uid(&unit.job_uid).filter(is_there);
+        settled.extend(own.and_then(|child| settle_child(unit, child, kept)));
+    }
+    settled
+}
+
+/// True where the child has ended, and its name is free once the change is made.
+fn frees_a_name(change: &ChildChange) -> bool {
+    let frees = matches!(change, ChildChange::SetTtl(..) | ChildChange::Delete(_));
+    frees && change.child().is_some_and(|child| child.progress.ended.is_some())
 }
 
 /// A child that a later attempt has taken the place of.

@@ -39,7 +39,8 @@ pub fn follow(
     match child {
         // An operation whose time was over is deleted before another one may touch its targets.
         old if is_retrying && newest.is_none() => {
-            !old.is_some_and(|old| still_acts(old, now)) && retry_due(unit, rules, plan, now)
+            let acts = children.strays(parent, unit).chain(old).any(|old| still_acts(old, now));
+            !acts && retry_due(unit, rules, plan, now)
         }
         Some(child) => {
             go_along(unit, child, memory, rules, (plan, now));

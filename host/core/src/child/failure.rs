@@ -59,7 +59,8 @@ pub(super) fn judge_failure(
         (Some(report), None) => (report.message.as_str(), report.is_infrastructure),
         (_, Some(told)) => (told.as_str(), true),
         (None, None) => {
-            unit.set(UnitState::Running, "", "");
+            let unread = memory.unread.get(&child.uid).filter(|unread| unread.blocks());
+            unit.set(UnitState::Running, "", unread.map_or("", |unread| &unread.refusal.message));
             plan.reads.push(child.clone());
             return;
         }

@@ -61,7 +61,7 @@ impl Header {
         }
     }
 
-    /// CountsByState the time for which it is suspended.
+    /// Counts the time for which it is suspended.
     pub fn suspend(&mut self, suspended: bool, now: Timestamp) {
         match (suspended, self.suspended_since) {
             (true, None) => self.suspended_since = Some(now),

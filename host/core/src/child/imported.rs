@@ -10,6 +10,9 @@ use crate::child::plan::ParentPlan;
 use crate::child::progress::of_job;
 use crate::child::unit::{Unit, UnitState};
 
+/// Stands for the UID of a Job that only the original's status tells of.
+pub(super) const UNSEEN: &str = "unknown";
+
 /// The reason of an entry that was taken over.
 const IMPORTED: &str = "Imported";
 
@@ -51,7 +54,7 @@ fn take_over(unit: &mut Unit, job: &str, stored: Option<&Value>, ended: Option<&
         // It may still be there: its child is found by its name, and else was deleted.
         (Some(None), None) => {
             job.clone_into(&mut unit.job);
-            "unknown".clone_into(&mut unit.job_uid);
+            UNSEEN.clone_into(&mut unit.job_uid);
             return;
         }
         (None, None) => return,

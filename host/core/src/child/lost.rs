@@ -11,6 +11,9 @@ use crate::child::header::Header;
 use crate::child::parent::{Parent, ParentKind};
 use crate::child::unit::{Unit, UnitState};
 
+/// The reason of a unit whose entry was lost with its JobRecord.
+pub(super) const RECORD_LOST: &str = "RecordLost";
+
 /// Gives up those that nothing tells of, so that nothing of them runs twice: neither an entry in `known` nor a child that may
 /// still be the newest. `is_closed`: without an edit there are no new ones among these units.
 pub fn give_up_lost(
@@ -61,5 +64,5 @@ fn give_up(unit: &mut Unit, parent: &Parent) {
         "its line in the JobRecords is missing or unreadable, so what ran of it is unknown; check, then run: {}",
         retry_command(parent)
     );
-    unit.set(UnitState::Failed, "RecordLost", &message);
+    unit.set(UnitState::Failed, RECORD_LOST, &message);
 }

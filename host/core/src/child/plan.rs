@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_api::counted_units;
 use serde_json::Value;
 
-use crate::child::fields::number;
 use crate::child::header::{Header, stored_units};
 use crate::child::node::NodeView;
 use crate::child::parent::Parent;
@@ -16,6 +16,9 @@ use crate::child::status::units_of_records;
 use crate::child::unit::Unit;
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::{ChildKind, ChildView};
+
+/// How long after a create without answer the child may still be made: API servers give a request a minute.
+pub const LATE: SignedDuration = SignedDuration::from_secs(60);
 
 /// A JobTemplate as it is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +57,10 @@ pub struct Memory {
     pub refused_changes: BTreeMap<(String, &'static str), Refused>,
     /// The pods of failed Jobs, by the Job's UID.
     pub pods: BTreeMap<String, PodReport>,
+    /// Until when a create of a unit that had no answer may still be made, by unit.
+    pub late_creates: BTreeMap<String, Timestamp>,
+    /// The lists of such pods that had no answer, by the Job's UID.
+    pub unread: BTreeMap<String, Refused>,
 }
 
 impl Memory {
@@ -64,14 +71,15 @@ impl Memory {
             return Self { units: stored_units(parent).into(), header, ..Self::default() };
         }
         let mut units = units_of_records(&parent.status, records);
-        let total = number(&parent.status, "/counts/total").unwrap_or(0);
-        let missing = |units: &[Unit]| total.saturating_sub(i64::try_from(units.len()).unwrap_or(i64::MAX)).max(0);
+        let total = counted_units(&parent.status).unwrap_or(0);
+        let missing = |units: &[Unit]| total.saturating_sub(units.len());
         if missing(&units) > 0 {
             // The sample in the status tells of some.
             let known: HashSet<String> = units.iter().map(|unit| unit.name.clone()).collect();
             units.extend(stored_units(parent).into_iter().filter(|unit| !known.contains(&unit.name)));
         }
-        header.lost_units = header.lost_units.saturating_add(missing(&units));
+        let missing = i64::try_from(missing(&units)).unwrap_or(i64::MAX);
+        header.lost_units = header.lost_units.saturating_add(missing);
         Self { units: units.into(), header, ..Self::default() }
     }
 }
@@ -119,10 +127,10 @@ impl ChildChange {
         }
     }
 
-    /// The sentence of one that the API server refuses with `message`.
-    pub fn refused(&self, message: &str) -> String {
-        let name = self.child().map_or("it", |child| child.name.as_str());
-        format!("cannot {} {name}: {message}", self.verb())
+    /// What it does to which object.
+    pub fn words(&self) -> String {
+        let name = self.child().map_or("the object itself", |child| child.name.as_str());
+        format!("{} {name}", self.verb())
     }
 
     /// What it changes and how, by the UID of that.

@@ -1,4 +1,5 @@
-//! A create that brought no child: what its unit says of it, and when it is tried again. Source: docs/jobflow.md 2.3.
+//! A create that brought no child, a change that was refused, a list without answer: what is said of it, and when it is tried
+//! again. Source: docs/jobflow.md 2.3.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +13,7 @@ const UNKNOWN: (i64, i64) = (100, 30_000);
 /// Answers in a row that say nothing, before the unit is called blocked.
 const UNKNOWN_TRIES: u32 = 3;
 
-/// A create that brought no child.
+/// A request that failed: most often the create of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Why.

@@ -1,12 +1,12 @@
 //! The status of a JobFlow or DaemonJob, bounded. Source: docs/jobflow.md 5.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use oarlock_api::{RECORD_UNITS, first_record as stored_first_record, recorded_units};
+use oarlock_api::{RECORD_UNITS, counted_units, first_record, recorded_units};
 use serde_json::{Map, Value, json};
 
-use crate::child::fields::{flag, number, object};
+use crate::child::fields::{flag, object, text};
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::unit::{Unit, UnitState};
@@ -209,13 +209,13 @@ pub fn units_of_records(status: &Value, records: &[Value]) -> Vec<Unit> {
 /// The number of the first JobRecord of these units, where `stored` are those that `parent.status` tells of, if that is
 /// known. Other units, or the same in another order, get records of their own: those that the stored status counts stay whole
 /// until it counts the new ones, so that an interrupted writing loses none.
-pub fn first_record(units: &[Unit], parent: &Parent, stored: Option<&[Unit]>) -> usize {
+pub fn next_first_record(units: &[Unit], parent: &Parent, stored: Option<&[Unit]>) -> usize {
     if !flag(&parent.status, "/tableTruncated") {
         return 0;
     }
-    let first = stored_first_record(&parent.status);
+    let first = first_record(&parent.status);
     // A record that was lost counts too.
-    let total = number(&parent.status, "/counts/total").and_then(|total| total.try_into().ok()).unwrap_or(0);
+    let total = counted_units(&parent.status).unwrap_or(0);
     let is_same = |stored: &[Unit]| {
         let named = units.iter().zip(stored).all(|(unit, stored)| unit.name == stored.name);
         stored.len() == total && units.len() == total && named
@@ -227,6 +227,16 @@ pub fn first_record(units: &[Unit], parent: &Parent, stored: Option<&[Unit]>) ->
     } else {
         first.saturating_add(total.div_ceil(SHARD))
     }
+}
+
+/// The versions of these JobRecords of an object, by number.
+pub fn record_versions(parent: &Parent, records: &[Value]) -> BTreeMap<usize, String> {
+    let version = |record: &Value| {
+        let number = record.get("shard")?.as_u64()?.try_into().ok()?;
+        let is_named_so = text(record, "/metadata/name") == Some(&record_name(parent, number));
+        is_named_so.then_some((number, text(record, "/metadata/resourceVersion")?.to_owned()))
+    };
+    records.iter().filter_map(version).collect()
 }
 
 /// The name of a JobRecord.

@@ -201,7 +201,7 @@ pub struct CountsByState {
 }
 
 impl CountsByState {
-    /// CountsByState these units.
+    /// Counts these units.
     pub fn of<'a>(units: impl IntoIterator<Item = &'a Unit>) -> Self {
         let mut counts = Self::default();
         for unit in units {

@@ -70,7 +70,7 @@ pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     found.starts = !plan.creates.is_empty();
     plan.verdict = conclude(parent, &plan.units, &plan.header, &found, now);
     complete(&mut plan, now);
-    settle(parent, &round.children, spec.cleanup, &mut plan, now);
+    settle(observed, &round.children, spec.cleanup, &mut plan, now);
     plan
 }
 

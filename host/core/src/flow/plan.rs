@@ -255,6 +255,6 @@ impl Round<'_> {
         found.starts = !plan.creates.is_empty();
         plan.verdict = conclude(parent, &plan.units, &plan.header, found, self.now);
         complete(plan, self.now);
-        settle(parent, &self.children, self.spec.cleanup, plan, self.now);
+        settle(self.observed, &self.children, self.spec.cleanup, plan, self.now);
     }
 }

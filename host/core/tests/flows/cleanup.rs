@@ -1,5 +1,6 @@
 //! `cleanup`: what is deleted after the end.
 
+use oarlock_core::child::pods::PodReport;
 use serde_json::json;
 
 use crate::stage::Stage;
@@ -142,4 +143,53 @@ fn an_operation_that_failed_while_the_spec_is_refused_stays_for_its_next_attempt
     stage.settle();
     stage.wake();
     assert_eq!(stage.names(), ["f-a", "f-a-r1"]);
+}
+
+#[test]
+fn a_name_stays_taken_as_long_as_a_create_of_it_may_come_late() {
+    let brief = json!({"jobTemplate": with(job(), json!({"ttlSecondsAfterFinished": 0}))});
+    let mut stage = Stage::flow(flow([step("a", &[], brief)], json!({})));
+    stage.settle();
+    let late = oarlock_core::job::time::after_seconds(stage.now, 60);
+    stage.memory.late_creates.insert("a".to_owned(), late);
+    stage.succeed("a");
+    assert_eq!((stage.changed.as_slice(), stage.plan().due), ([].as_slice(), Some(late)));
+    stage.wake();
+    assert_eq!(stage.changed, [("ttl", "f-a".to_owned())]);
+}
+
+#[test]
+fn a_job_that_comes_late_to_a_step_that_has_ended_is_deleted() {
+    let mut stage = ended(json!({}));
+    let mut twin = stage.objects["f-a"].clone();
+    stage.vanish("f-a");
+    stage.settle();
+    twin["metadata"]["uid"] = json!("late");
+    twin["status"] = json!({});
+    stage.plant(twin);
+    stage.settle();
+    assert_eq!(stage.changed, [("delete", "f-a".to_owned())]);
+    assert_eq!((stage.end_of("a").as_str(), stage.created.len()), ("Succeed", 2));
+}
+
+#[test]
+fn a_job_that_comes_late_to_a_step_that_was_given_up_is_deleted() {
+    let steps = [step("a", &[], json!({"retryPolicy": {"limit": 3}})), step("b", &[], json!({}))];
+    let mut stage = Stage::flow(flow(steps, json!({})));
+    stage.settle();
+    stage.fail("a");
+    stage.now = stage.plan().due.unwrap();
+    let plan = stage.plan();
+    let mut late = plan.creates[0].object.clone();
+    stage.memory = stage.remembered(&plan);
+    // It is known at once why b fails.
+    let b = stage.unit("b").job_uid.clone();
+    stage.memory.pods.insert(b, PodReport::default());
+    stage.fail("b");
+    assert_eq!((stage.end_of("a").as_str(), stage.unit("a").has_child()), ("Failed/BackoffLimitExceeded", false));
+    late["metadata"]["uid"] = json!("late");
+    stage.plant(late);
+    stage.settle();
+    assert_eq!(stage.changed.last(), Some(&("delete", "f-a-r1".to_owned())));
+    assert!(stage.objects.keys().all(|name| name != "f-a-r1"));
 }

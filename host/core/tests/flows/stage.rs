@@ -14,7 +14,7 @@ use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{Memory, Observation, ParentPlan, TemplateView};
 use oarlock_core::child::pods::PodReport;
-use oarlock_core::child::status::{SHARD, StatusInput, first_record, lines_of, report};
+use oarlock_core::child::status::{SHARD, StatusInput, lines_of, next_first_record, report};
 use oarlock_core::child::told::told;
 use oarlock_core::child::unit::{Unit, UnitState};
 use oarlock_core::child::view::ChildView;
@@ -168,7 +168,8 @@ impl Stage {
     fn write_status(&mut self, plan: &ParentPlan, dies_after: Option<usize>) {
         let Self { parent, children, .. } = &*self;
         let ParentPlan { units, header, verdict, .. } = plan;
-        let header = &Header { first_record: first_record(units, parent, Some(&self.memory.units)), ..header.clone() };
+        let header =
+            &Header { first_record: next_first_record(units, parent, Some(&self.memory.units)), ..header.clone() };
         let reported = report(StatusInput { parent, units, header, verdict, children });
         let records = units.chunks(SHARD).map(lines_of).enumerate().filter(|_| reported.is_cut);
         let records = records.map(|(place, lines)| (header.first_record + place, lines));

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use futures::StreamExt;
-use oarlock_core::child::build::{JOB_TTL, OPERATION_TTL, OWNER_UID};
+use oarlock_core::child::build::{JOB_TTL, OPERATION_TTL};
 use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{ChildChange, Create};
-use oarlock_core::child::status::{lines_of, record_name};
-use oarlock_core::child::unit::Unit;
 use oarlock_core::child::view::{ChildKind, ChildView};
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::{Stopped, Write};
@@ -26,9 +23,6 @@ use crate::lease::Fence;
 use crate::transport::call::Transport;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
-
-/// JobRecords of one object in flight.
-const RECORDS_AT_ONCE: usize = 4;
 
 /// The reason why there is no child.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +59,7 @@ impl Flows {
         Self { cluster, cache, watches, of_flows, of_daemons }
     }
 
-    fn link(&self, kind: ParentKind) -> &Link {
+    pub(super) fn link(&self, kind: ParentKind) -> &Link {
         match kind {
             ParentKind::Flow => &self.of_flows,
             ParentKind::Daemon => &self.of_daemons,
@@ -205,55 +199,6 @@ impl Flows {
         let object = key(kinds::template(), &template.namespace, &template.name);
         let reply = self.link(ParentKind::Flow).write(&status_patch(object, &template.version, status), fence).await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
-        Ok(())
-    }
-
-    /// Writes JobRecords: their numbers and what each holds. The stored status counts them with these units already, or not
-    /// yet.
-    ///
-    /// # Errors
-    /// The first reason why one is not known to be written.
-    pub async fn write_records(
-        &self,
-        parent: &Parent,
-        shards: Vec<(usize, &[Unit])>,
-        fence: &Fence,
-    ) -> Result<(), Stopped> {
-        let writes = shards.into_iter().map(|(shard, units)| self.write_record(parent, shard, lines_of(units), fence));
-        let writes: Vec<_> = writes.collect();
-        let mut done = futures::stream::iter(writes).buffer_unordered(RECORDS_AT_ONCE);
-        while let Some(written) = done.next().await {
-            written?;
-        }
-        Ok(())
-    }
-
-    async fn write_record(
-        &self,
-        parent: &Parent,
-        shard: usize,
-        lines: Vec<String>,
-        fence: &Fence,
-    ) -> Result<(), Stopped> {
-        let object = key(kinds::record(), &parent.namespace, &record_name(parent, shard));
-        // What it is found by is put back with it.
-        let (labels, owners) = (json!({OWNER_UID: parent.uid}), json!([parent.owner_reference()]));
-        let metadata = json!({"labels": labels, "ownerReferences": owners});
-        let patch = Write::patch(&object, json!({"metadata": metadata, "shard": shard, "units": lines}));
-        match self.link(parent.kind).write(&patch, fence).await {
-            Err(Stopped::Gone) => {}
-            written => return written.map(drop),
-        }
-        let metadata =
-            json!({"name": object.name, "namespace": parent.namespace, "labels": labels, "ownerReferences": owners});
-        let kind = &object.kind;
-        let body = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "shard": shard, "units": lines});
-        let create = Write::Create { object, body, owner_uid: parent.uid.clone() };
-        let stored = self.link(parent.kind).write(&create, fence).await?;
-        // One whose create had no answer may have come to be meanwhile, with what it was to hold then.
-        if stored.get("units").is_some_and(|stored| *stored != json!(lines)) {
-            return self.link(parent.kind).write(&patch, fence).await.map(drop);
-        }
         Ok(())
     }
 }

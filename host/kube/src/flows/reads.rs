@@ -6,13 +6,15 @@ use oarlock_core::child::build::OWNER_UID;
 use oarlock_core::child::fields::text;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::cluster::live_reads::ReadFailure;
 use oarlock_core::cluster::object::Kind;
 use serde_json::Value;
 
 use crate::flows::kinds;
 use crate::flows::port::Flows;
 use crate::flows::writes::key;
-use crate::outcome::sentence;
+use crate::outcome::{asked_to_wait, sentence};
+use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::watch::projection::Projection;
 
@@ -22,10 +24,19 @@ const PODS: usize = 500;
 /// The reason why there is no list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailed {
-    /// The API server's sentence.
+    /// What failed, and the API server's sentence.
     pub message: String,
     /// It will be refused again.
     pub is_refused: bool,
+    /// Seconds to wait, if it names them.
+    pub retry_after: Option<u32>,
+}
+
+impl From<&ListError> for ReadFailed {
+    fn from(error: &ListError) -> Self {
+        let retry_after = if let ListError::List { source, .. } = error { asked_to_wait(source) } else { None };
+        Self { message: sentence(error), is_refused: error.is_refused(), retry_after }
+    }
 }
 
 impl Flows {
@@ -34,12 +45,20 @@ impl Flows {
     /// # Errors
     /// The API server's sentence.
     pub async fn is_current(&self, parent: &Parent) -> Result<bool, ReadFailed> {
+        let what = format!("failed to read {} {}", parent.kind.name(), parent.name);
         let read = self.cluster.link.read(&key(kinds::parent(parent.kind), &parent.namespace, &parent.name)).await;
-        let read = read.map_err(|failed| ReadFailed { message: failed.message, is_refused: failed.refused })?;
-        match read {
+        let failed = |failed: ReadFailure| ReadFailed {
+            message: format!("{what}: {}", failed.message),
+            is_refused: failed.refused,
+            retry_after: None,
+        };
+        match read.map_err(failed)? {
             Ok(stored) => Ok(text(&stored, "/metadata/resourceVersion") == Some(&*parent.version)),
             Err(error) if error.is(404) => Ok(false),
-            Err(error) => Err(ReadFailed { message: sentence(&error), is_refused: false }),
+            Err(error) => {
+                let (message, retry_after) = (format!("{what}: {}", sentence(&error)), asked_to_wait(&error));
+                Err(ReadFailed { message, is_refused: false, retry_after })
+            }
         }
     }
 
@@ -89,11 +108,14 @@ impl Flows {
     ) -> Result<Vec<T>, ReadFailed> {
         let link = &self.cluster.link;
         let found = link.discovery.resource(&link.transport, &kind).await;
-        let resource =
-            found.map_err(|error| ReadFailed { message: sentence(&error), is_refused: error.is_refused() })?;
+        let failed = |error: DiscoverError| ReadFailed {
+            message: sentence(&error),
+            is_refused: error.is_refused(),
+            retry_after: None,
+        };
+        let resource = found.map_err(failed)?;
         let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
         let listed = link.transport.list_until(from, &Projection::everything(), pick, most).await;
-        let failed = |error: ListError| ReadFailed { message: sentence(&error), is_refused: error.is_refused() };
-        listed.map(|listed| listed.items).map_err(failed)
+        listed.map(|listed| listed.items).map_err(|error| ReadFailed::from(&error))
     }
 }
