@@ -67,20 +67,18 @@ impl<'a> Children<'a> {
 
     /// The children of attempts before the one that a unit is at.
     pub fn earlier(&self, parent: &Parent, unit: &Unit) -> impl Iterator<Item = &'a Arc<ChildView>> {
-        let (attempt, newest) = (unit.attempt, unit.job_uid.clone());
-        self.of_unit(parent, &unit.name).filter(move |child| child.attempt < attempt && child.uid != newest)
+        self.of_unit(parent, &unit.name).filter(|child| child.attempt < unit.attempt && child.uid != unit.job_uid)
     }
 
     /// Children of the attempt that a unit has ended: of a create that came late, after its own child was gone again, or after
     /// the unit was given up without one.
     pub fn strays(&self, parent: &Parent, unit: &Unit) -> impl Iterator<Item = &'a Arc<ChildView>> {
-        let Unit { attempt, job, job_uid, .. } = unit.clone();
         let has_ended = unit.state.is_terminal() || unit.state == UnitState::Retrying;
-        let is_known = if unit.has_child() { job_uid != UNSEEN } else { unit.state == UnitState::Failed };
+        let is_known = if unit.has_child() { unit.job_uid != UNSEEN } else { unit.state == UnitState::Failed };
         let may_stray = has_ended && is_known && unit.reason != RECORD_LOST;
         let is_stray = move |child: &&Arc<ChildView>| {
-            let is_named_so = job.is_empty() || child.name == job;
-            may_stray && child.attempt == attempt && child.uid != job_uid && is_named_so
+            let is_named_so = unit.job.is_empty() || child.name == unit.job;
+            may_stray && child.attempt == unit.attempt && child.uid != unit.job_uid && is_named_so
         };
         self.of_unit(parent, &unit.name).filter(is_stray).filter(|child| !child.gone && !child.terminating)
     }
