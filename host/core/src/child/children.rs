@@ -80,7 +80,7 @@ impl<'a> Children<'a> {
             let is_named_so = unit.job.is_empty() || child.name == unit.job;
             may_stray && child.attempt == unit.attempt && child.uid != unit.job_uid && is_named_so
         };
-        self.of_unit(parent, &unit.name).filter(is_stray).filter(|child| !child.gone && !child.terminating)
+        self.of_unit(parent, &unit.name).filter(is_stray)
     }
 
     /// The child that a new attempt follows on.

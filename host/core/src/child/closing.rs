@@ -222,7 +222,8 @@ fn settled_of(
     let earlier = children.earlier(parent, unit).filter(is_there);
     let mut settled: Vec<_> = earlier.filter_map(|child| settle_earlier(parent, unit, child, kept, now)).collect();
     if unit.state.is_terminal() || unit.state == UnitState::Retrying {
-        settled.extend(children.strays(parent, unit).map(|stray| ChildChange::Delete(stray.clone())));
+        let strays = children.strays(parent, unit).filter(is_there);
+        settled.extend(strays.map(|stray| ChildChange::Delete(stray.clone())));
         let own = children.of_uid(&unit.job_uid).filter(is_there);
         settled.extend(own.and_then(|child| settle_child(unit, child, kept)));
     }

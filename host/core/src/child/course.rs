@@ -37,10 +37,10 @@ pub fn follow(
     let newest = children.newest(parent, &unit.name, least);
     let child = newest.filter(|newest| !newest.gone || !unit.has_child()).or_else(|| children.of_uid(&unit.job_uid));
     match child {
-        // An operation whose time was over is deleted before another one may touch its targets.
         old if is_retrying && newest.is_none() => {
-            let acts = children.strays(parent, unit).chain(old).any(|old| still_acts(old, now));
-            !acts && retry_due(unit, rules, plan, now)
+            let acts = old.is_some_and(|old| still_acts(old, now)) || operation_acts(unit, (parent, children), now);
+            let waits = acts || !rules.given_up && comes_late(unit, memory, (plan, now));
+            !waits && retry_due(unit, rules, plan, now)
         }
         Some(child) => {
             go_along(unit, child, memory, rules, (plan, now));
@@ -76,8 +76,7 @@ fn is_free(
         fail(unit, &gone, rules, (plan, now), false);
         return false;
     }
-    // So is one that a retry by hand left behind.
-    !children.earlier(parent, unit).any(|old| old.kind == ChildKind::Operation && still_acts(old, now))
+    !operation_acts(unit, (parent, children), now)
 }
 
 /// Brings a unit up to a child that is there, or was until now.
@@ -103,6 +102,19 @@ fn go_along(
             foretold.into_iter().for_each(|told| unit.set(UnitState::Running, INFRASTRUCTURE, &told));
         }
     }
+}
+
+/// Whether an operation acts that the unit left behind: it is deleted before another one may touch its targets.
+fn operation_acts(unit: &Unit, (parent, children): (&Parent, &Children<'_>), now: Timestamp) -> bool {
+    let left = children.earlier(parent, unit).chain(children.strays(parent, unit));
+    left.filter(|old| old.kind == ChildKind::Operation).any(|old| still_acts(old, now))
+}
+
+/// Whether another child of the attempt that has ended may still come to be: the next attempt waits until then.
+fn comes_late(unit: &Unit, memory: &Memory, (plan, now): (&mut ParentPlan, Timestamp)) -> bool {
+    let late = memory.late_creates.get(&unit.name).filter(|late| **late > now && unit.has_child());
+    late.into_iter().for_each(|late| plan.wake_at(*late));
+    late.is_some()
 }
 
 /// Whether a child that a unit left behind has not ended.

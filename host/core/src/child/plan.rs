@@ -51,6 +51,8 @@ pub struct Memory {
     pub units: Arc<Vec<Unit>>,
     /// The rest of its status.
     pub header: Header,
+    /// How many of the entries were recalled from JobRecords.
+    pub recorded: usize,
     /// The creates that brought no child, by unit.
     pub refused: BTreeMap<String, Refused>,
     /// The changes that the API server refused and that are still called for, by the UID of what they change, and how.
@@ -71,6 +73,7 @@ impl Memory {
             return Self { units: stored_units(parent).into(), header, ..Self::default() };
         }
         let mut units = units_of_records(&parent.status, records);
+        let recorded = units.len();
         let total = counted_units(&parent.status).unwrap_or(0);
         let missing = |units: &[Unit]| total.saturating_sub(units.len());
         if missing(&units) > 0 {
@@ -80,7 +83,7 @@ impl Memory {
         }
         let missing = i64::try_from(missing(&units)).unwrap_or(i64::MAX);
         header.lost_units = header.lost_units.saturating_add(missing);
-        Self { units: units.into(), header, ..Self::default() }
+        Self { units: units.into(), header, recorded, ..Self::default() }
     }
 }
 

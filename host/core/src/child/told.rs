@@ -79,8 +79,13 @@ pub fn cleaned_up<'a>(
             ChildChange::DeleteSelf => {
                 teller.tell(false, "CleanedUp", "", "deleted, since its spec.cleanup.ttlSeconds are over".to_owned());
             }
-            ChildChange::Delete(child) if !many && child.progress.ended.is_some() => {
-                teller.tell(false, "CleanedUp", &child.uid, format!("deleted {}, which had ended", child.name));
+            ChildChange::Delete(child) if !many => {
+                let why = if child.progress.ended.is_some() {
+                    "had ended"
+                } else {
+                    "had not ended when its attempt was over"
+                };
+                teller.tell(false, "CleanedUp", &child.uid, format!("deleted {}, which {why}", child.name));
             }
             _ => {}
         }

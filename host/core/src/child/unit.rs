@@ -138,9 +138,11 @@ impl Unit {
         self.message = crate::job::bound::shown(message, MESSAGE_BYTES);
     }
 
-    /// Puts it back to its beginning, as a retry by hand does. The number of its next attempt stays unused.
+    /// Puts it back to its beginning, as a retry by hand does. A number that was given up is not used again: a child of it that
+    /// comes late is not the new attempt's.
     pub fn start_over(&mut self) {
-        let next = if self.job.is_empty() { self.attempt } else { self.attempt.saturating_add(1) };
+        let is_used = self.has_child() || !self.job.is_empty() || self.state == UnitState::Failed;
+        let next = self.attempt.saturating_add(is_used.into());
         let kept = Self { node_uid: std::mem::take(&mut self.node_uid), ..Self::new(&self.name) };
         *self = Self { attempt: next, counted_from: next, ..kept };
     }

@@ -192,4 +192,19 @@ fn a_job_that_comes_late_to_a_step_that_was_given_up_is_deleted() {
     stage.settle();
     assert_eq!(stage.changed.last(), Some(&("delete", "f-a-r1".to_owned())));
     assert!(stage.objects.keys().all(|name| name != "f-a-r1"));
+    stage.retry("1/a");
+    assert_eq!(stage.names().last(), Some(&"f-a-r2"), "the number that was given up is not used again");
+}
+
+#[test]
+fn what_a_lost_record_told_of_makes_no_job_a_stray() {
+    let steps: Vec<_> = (0..90).map(|number| step(&format!("s{number:02}"), &[], json!({}))).collect();
+    let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": "Continue"}})));
+    stage.settle();
+    stage.fail("s00");
+    (1..90).for_each(|number| stage.succeed(&format!("s{number:02}")));
+    stage.lose_record(0);
+    stage.restart();
+    stage.settle();
+    assert_eq!((stage.objects.len(), stage.changed.as_slice()), (90, [].as_slice()), "{:?}", stage.states());
 }

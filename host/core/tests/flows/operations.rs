@@ -1,6 +1,7 @@
 //! Operation steps: A27, A29, and their time.
 
 use oarlock_core::child::unit::UnitState;
+use oarlock_core::job::time::after_seconds;
 use serde_json::{Value, json};
 
 use crate::stage::make::{flow, last, step, with};
@@ -153,6 +154,23 @@ fn an_operation_that_is_out_of_time_is_deleted_before_another_attempt() {
     stage.pass(30);
     assert_eq!((stage.end_of("a").as_str(), stage.objects.len()), ("Failed/DeadlineExceeded", 0));
     assert_eq!(stage.state(), "Failed");
+}
+
+#[test]
+fn an_operation_follows_another_once_no_create_of_that_can_come_late() {
+    let mut stage = stage_of(json!({"timeoutSeconds": 30, "retryPolicy": {"limit": 1, "backoffSeconds": 1}}));
+    let mut late = stage.object_of("a").clone();
+    let until = after_seconds(stage.now, 60);
+    stage.memory.late_creates.insert("a".to_owned(), until);
+    stage.pass(30);
+    assert_eq!((stage.state_of("a"), stage.changed.last()), (UnitState::Retrying, Some(&("delete", "f-a".to_owned()))));
+    stage.pass(10);
+    late["metadata"]["uid"] = json!("late");
+    stage.plant(late);
+    stage.settle();
+    assert_eq!((stage.objects.len(), stage.created.len(), stage.plan().due), (0, 1, Some(until)));
+    stage.wake();
+    assert_eq!(stage.names(), ["f-a", "f-a-r1"]);
 }
 
 #[test]
