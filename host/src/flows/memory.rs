@@ -22,9 +22,11 @@ pub(crate) enum Stored {
     /// It says what `reported` does.
     #[default]
     Known,
-    /// A write of it had no answer, or may have been made though it was answered as a conflict.
+    /// A write of it had no answer.
     InDoubt,
-    /// The same, and since then it was found to be what the watch shows.
+    /// A write of it met a conflict. Where the request was repeated on its way, it may have been made at first.
+    InConflict,
+    /// It may be of such a write, and was found to be what the watch shows.
     Seen,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct FlowMemory {
     pub(crate) uid: String,
     /// A digest of the status that this was read from, until this term has written one: another one is read anew.
     pub(crate) read_from: Option<String>,
+    /// A digest of the last status that is known to be stored, if that counts JobRecords.
+    pub(crate) last: Option<String>,
     /// Digests of the statuses that this term sent until then, and that were not answered well.
     pub(crate) sent: VecDeque<String>,
     pub(crate) stored: Stored,

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use k8s_openapi::jiff::SignedDuration;
+use oarlock_api::counted_units;
 use oarlock_core::child::closing::new_retry;
 use oarlock_core::child::header::Header;
 use oarlock_core::child::plan::Memory;
@@ -32,13 +33,17 @@ impl Round<'_> {
         self.read_anew(memory).await
     }
 
-    /// Looks what is stored after a write of the status that had no answer.
+    /// Looks what is stored after a write of the status that had no answer, or met a conflict.
     async fn settle_doubt(&self, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
-        if memory.stored == Stored::InDoubt {
-            self.must_be_current().await?;
-            memory.stored = Stored::Seen;
-            memory.records_hold = false;
+        if !matches!(memory.stored, Stored::InDoubt | Stored::InConflict) {
+            return Ok(());
         }
+        self.must_be_current().await?;
+        // One without answer may still be made.
+        let is_over = memory.stored == Stored::InConflict;
+        let was_made = || memory.last.as_ref() != Some(&digest_of(&self.parent().status));
+        memory.stored = if is_over && !was_made() { Stored::Known } else { Stored::Seen };
+        memory.records_hold = false;
         Ok(())
     }
 
@@ -72,7 +77,8 @@ impl Round<'_> {
         *memory = FlowMemory {
             uid: parent.uid.clone(),
             read_from: Some(digest_of(&parent.status)),
-            records_hold: header.is_truncated && last.header.lost_units == header.lost_units,
+            last: header.is_truncated.then(|| digest_of(&parent.status)),
+            records_hold: header.is_truncated && Some(last.recorded) == counted_units(&parent.status),
             records: record_versions(parent, &records),
             plan: last.clone(),
             reported: last,

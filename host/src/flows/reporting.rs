@@ -10,7 +10,7 @@ use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
 use tokio::time::{Duration, Instant};
 
-use crate::flows::memory::{FlowMemory, Stored};
+use crate::flows::memory::{FlowMemory, Stored, digest_of};
 use crate::flows::round::Round;
 use crate::flows::trouble::RoundTrouble;
 
@@ -75,8 +75,8 @@ impl Round<'_> {
             memory.pace.wrote(&FlowKey::of(parent), &self.term.together, ended);
             memory.stored = match &written {
                 Ok(()) => Stored::Known,
-                // A conflict may be the answer to a request that was repeated on its way, and was made at first.
-                Err(Stopped::Unknown { .. } | Stopped::Conflict) => Stored::InDoubt,
+                Err(Stopped::Unknown { .. }) => Stored::InDoubt,
+                Err(Stopped::Conflict) => Stored::InConflict,
                 Err(_) => memory.stored,
             };
             if let Err(stopped) = written {
@@ -85,6 +85,7 @@ impl Round<'_> {
             }
             memory.read_from = None;
             memory.sent.clear();
+            memory.last = is_cut.then(|| digest_of(&status));
         }
         self.metrics.reported(&memory.reported.units, &plan.units);
         let notes = told(parent, &memory.reported, plan);

@@ -17,7 +17,7 @@ use oarlock_core::child::view::ChildView;
 use oarlock_core::job::time::after;
 use oarlock_kube::flows::cache::ParentView;
 use oarlock_kube::flows::{FlowKey, ReadFailed};
-use tokio::time::Duration;
+use tokio::time::{Duration, timeout};
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::reporting::{Pacing, Written};
@@ -29,6 +29,8 @@ use crate::metrics::flows::{FlowFigures, KindMetrics};
 const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 /// Requests of one round in flight; the limiter of the port bounds those of all.
 pub(super) const AT_ONCE: usize = 32;
+/// How long a round waits for the first list of pods of a Job: twice as long each time that it had no answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Lists of pods in one round.
 const READS: usize = 64;
 
@@ -88,9 +90,12 @@ impl Round<'_> {
 
     /// Lists the pods of Jobs. A list that fails is made again later: until then the others go on.
     async fn read_pods(&self, due: Vec<Arc<ChildView>>, memory: &mut Memory) {
-        let reads = due.into_iter().take(READS).map(|job| async move {
-            let pods = self.term.flows.read_pods(&job).await;
-            (job, pods)
+        let reads = due.into_iter().take(READS).map(|job| {
+            let tries = memory.unread.get(&job.uid).map_or(0, |unread| unread.tries.saturating_add(1));
+            async move {
+                let pods = timeout(PATIENCE.saturating_mul(1 << tries.min(10)), self.term.flows.read_pods(&job)).await;
+                (job, pods.unwrap_or_else(|_| Err(ReadFailed::without_answer())))
+            }
         });
         let reads: Vec<_> = reads.collect();
         let mut read = futures::stream::iter(reads).buffer_unordered(AT_ONCE);
@@ -102,9 +107,10 @@ impl Round<'_> {
                 // Another time it may be answered, and say that the infrastructure is to blame.
                 Err(failed) if !failed.is_refused => {
                     let cause = Cause::new("Unread", cannot_be_listed(&failed));
-                    let mut unread = Refused::again(before.as_ref(), cause, (String::new(), true), self.now);
+                    let answered = self.term.flows.cluster().clock().now();
+                    let mut unread = Refused::again(before.as_ref(), cause, (String::new(), true), answered);
                     let asked = SignedDuration::from_secs(failed.retry_after.unwrap_or(0).into());
-                    unread.until = unread.until.max(after(self.now, asked));
+                    unread.until = unread.until.max(after(answered, asked));
                     memory.unread.insert(job.uid.clone(), unread);
                     continue;
                 }

@@ -32,6 +32,13 @@ pub struct ReadFailed {
     pub retry_after: Option<u32>,
 }
 
+impl ReadFailed {
+    /// It took too long.
+    pub fn without_answer() -> Self {
+        Self { message: "no reply came in time".to_owned(), is_refused: false, retry_after: None }
+    }
+}
+
 impl From<&ListError> for ReadFailed {
     fn from(error: &ListError) -> Self {
         let retry_after = if let ListError::List { source, .. } = error { asked_to_wait(source) } else { None };

@@ -47,7 +47,10 @@ impl Flows {
         fence: &Fence,
     ) -> Result<String, Stopped> {
         let link = self.link(parent.kind);
-        let known = if known.is_some() { known } else { self.stored_version(&record).await? };
+        let known = match known {
+            Some(version) => Some(version),
+            None => self.stored_version(&record).await?,
+        };
         if let Some(version) = known {
             match link.write(&record.patch(&version), fence).await {
                 // Somebody deleted it.
@@ -56,7 +59,7 @@ impl Flows {
             }
         }
         let stored = link.write(&record.create(parent), fence).await?;
-        if stored.get("units").is_none_or(|stored| *stored == record.lines) {
+        if stored.get("units") == Some(&record.lines) {
             return Ok(version_of(&stored));
         }
         // One whose create had no answer has come to be meanwhile, with what it was to hold then.
