@@ -77,6 +77,7 @@ macro_rules! scenarios {
             flows::a_cycle_is_spelled_and_an_edit_heals_it,
             flow_ends::a_create_that_only_meets_server_errors_blocks_its_step_alone,
             flow_ends::a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed,
+            flow_late::a_conflict_moves_no_record,
             flow_late::a_create_that_comes_late_makes_no_other_job,
             flow_late::a_first_status_whose_answer_is_lost_is_told_of,
             flow_late::a_retry_by_hand_wins_over_the_time_to_live,

@@ -165,6 +165,7 @@ mod tests {
             unit: unit.to_owned(),
             kind: ChildKind::Job,
             name: String::new(),
+            attempt: 0,
             revision: String::new(),
             follows,
             object: Value::Null,

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::build::Cause;
-use oarlock_core::child::plan::{ChildChange, Create, LATE};
+use oarlock_core::child::plan::{ChildChange, Create, LATE, LateCreate};
 use oarlock_core::child::refused::Refused;
 use oarlock_core::child::told::change_refused;
 use oarlock_core::cluster::writes::Stopped;
@@ -17,6 +17,8 @@ use crate::flows::memory::FlowMemory;
 use crate::flows::round::{AT_ONCE, Round};
 use crate::flows::trouble::RoundTrouble;
 
+/// What became of a create.
+pub(super) type Created<'a> = (&'a Create, Result<(), CreateError>);
 /// What became of a change.
 pub(super) type Changed<'a> = (&'a ChildChange, Result<(), Stopped>);
 
@@ -29,17 +31,17 @@ fn what(change: &ChildChange) -> String {
 }
 
 impl Round<'_> {
-    pub(super) async fn create_all(
+    pub(super) async fn create_all<'c>(
         &self,
-        creates: &[Create],
+        creates: &'c [Create],
         starts: &HashMap<String, Instant>,
-    ) -> Vec<(String, String, Result<(), CreateError>)> {
+    ) -> Vec<Created<'c>> {
         let parent = self.parent();
         let created = creates.iter().map(|create| async move {
             let result = self.term.flows.create(parent, create, &self.term.fence).await;
             let since = starts.get(&create.unit).filter(|_| result.is_ok());
             since.into_iter().for_each(|since| self.metrics.started_after(since.elapsed()));
-            (create.unit.clone(), create.revision.clone(), result)
+            (create, result)
         });
         let created: Vec<_> = created.collect();
         futures::stream::iter(created).buffer_unordered(AT_ONCE).collect().await
@@ -103,13 +105,10 @@ impl Round<'_> {
     }
 
     /// Remembers creates that brought no child until they are tried again.
-    pub(super) fn note_refusals(
-        &self,
-        created: Vec<(String, String, Result<(), CreateError>)>,
-        memory: &mut FlowMemory,
-    ) -> Result<(), RoundTrouble> {
+    pub(super) fn note_refusals(&self, created: Vec<Created<'_>>, memory: &mut FlowMemory) -> Result<(), RoundTrouble> {
         let (mut later, mut told_anew) = (None, false);
-        for (unit, revision, result) in created {
+        for (create, result) in created {
+            let Create { unit, attempt, revision, .. } = create;
             let (refusal, may_exist) = match result {
                 Ok(()) => continue,
                 Err(CreateError::Conflict(message)) => (Cause::new("NameConflict", message), false),
@@ -123,14 +122,14 @@ impl Round<'_> {
             };
             if may_exist {
                 let (late, answered) = (&mut memory.plan.late_creates, self.term.flows.cluster().clock().now());
-                late.retain(|_, until| *until > answered);
-                late.insert(unit.clone(), after(answered, LATE));
+                late.retain(|_, late| late.until > answered);
+                late.insert(unit.clone(), LateCreate { attempt: *attempt, until: after(answered, LATE) });
             }
-            let before = memory.plan.refused.get(&unit);
-            let refused = Refused::again(before, refusal, (revision, may_exist), self.now);
+            let before = memory.plan.refused.get(unit);
+            let refused = Refused::again(before, refusal, (revision.clone(), may_exist), self.now);
             let is_told = before.is_some_and(|before| before.blocks() && before.refusal == refused.refusal);
             told_anew |= refused.blocks() && !is_told;
-            memory.plan.refused.insert(unit, refused);
+            memory.plan.refused.insert(unit.clone(), refused);
         }
         if told_anew {
             // The units are blocked from now on, and the next plan says so.

@@ -17,7 +17,7 @@ use oarlock_core::child::view::ChildView;
 use oarlock_core::job::time::after;
 use oarlock_kube::flows::cache::ParentView;
 use oarlock_kube::flows::{FlowKey, ReadFailed};
-use tokio::time::{Duration, timeout};
+use tokio::time::Duration;
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::reporting::{Pacing, Written};
@@ -29,7 +29,7 @@ use crate::metrics::flows::{FlowFigures, KindMetrics};
 const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 /// Requests of one round in flight; the limiter of the port bounds those of all.
 pub(super) const AT_ONCE: usize = 32;
-/// How long a round waits for the first list of pods of a Job: twice as long each time that it had no answer.
+/// How long a round waits for the first list of pods of a Job: twice as long where that failed, and four times from then on.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Lists of pods in one round.
 const READS: usize = 64;
@@ -93,8 +93,8 @@ impl Round<'_> {
         let reads = due.into_iter().take(READS).map(|job| {
             let tries = memory.unread.get(&job.uid).map_or(0, |unread| unread.tries.saturating_add(1));
             async move {
-                let pods = timeout(PATIENCE.saturating_mul(1 << tries.min(10)), self.term.flows.read_pods(&job)).await;
-                (job, pods.unwrap_or_else(|_| Err(ReadFailed::without_answer())))
+                let pods = self.term.flows.read_pods(&job, PATIENCE.saturating_mul(1 << tries.min(2))).await;
+                (job, pods)
             }
         });
         let reads: Vec<_> = reads.collect();
@@ -190,8 +190,10 @@ impl Round<'_> {
         refused.filter(|refused| refused.until > self.now).map(|refused| self.until(refused.until))
     }
 
+    /// From now on: the round itself may have taken long.
     fn until(&self, due: Timestamp) -> Duration {
-        Duration::try_from(due.duration_since(self.now)).unwrap_or_default()
+        let now = self.term.flows.cluster().clock().now();
+        Duration::try_from(due.duration_since(now)).unwrap_or_default()
     }
 }
 

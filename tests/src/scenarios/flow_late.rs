@@ -81,7 +81,6 @@ pub async fn pods_that_cannot_be_listed_hold_up_their_own_step_alone(rig: &mut R
     let wire = rig.running()?.wire.clone();
     let broken = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
         "message": "Internal error occurred: unable to decode an object"});
-    wire.order(Order::next(Method::GET, "controller-uid", Then::Hang));
     wire.order(Order::all(Method::GET, "controller-uid", Then::Answer(500, broken)));
     let steps = [step("a", "exit 1", &[]), step("b", "sleep 5", &[]), step("c", "true", &["b"])];
     rig.create_flow(FLOW, "f", json!({"flows": steps, "failurePolicy": {"type": "Continue"}})).await?;
@@ -124,6 +123,23 @@ pub async fn many_outcomes_whose_write_had_no_answer_outlive_the_host(rig: &mut 
     rig.delete_batch_job("f-last").await?;
     let flow = rig.until_state(FLOW, "f", "Failed").await?;
     ensure!(succeeded(90)(&flow) && rig.children_made() == 91, "{:#}", flow["status"]["counts"]);
+    Ok(())
+}
+
+/// Somebody else changes an object of many steps while its status is under way.
+pub async fn a_conflict_moves_no_record(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    rig.create_flow(FLOW, "f", many("sleep 20")).await?;
+    rig.until_flow((FLOW, "f"), "they run", |flow| flow.pointer("/status/counts/running") == Some(&json!(91))).await?;
+    let (wire, latch) = (rig.running()?.wire.clone(), Latch::default());
+    wire.order(Order::next(Method::PATCH, "/jobflows/f/status", Then::Hold(latch.clone())).saying("Succeed"));
+    latch.caught().await;
+    rig.patch_flow(FLOW, "f", json!({"metadata": {"labels": {"seen": "yes"}}})).await?;
+    latch.release();
+    let flow = rig.until_flow((FLOW, "f"), "all but one succeeded", succeeded(90)).await?;
+    let statuses = rig.writes_to("/jobflows/f/status");
+    ensure!(statuses.iter().any(|sent| !sent.ends_with("Some(200)")), "no conflict: {statuses:?}");
+    ensure!(flow.pointer("/status/firstRecord").is_none(), "{:#}", flow["status"]["firstRecord"]);
     Ok(())
 }
 

@@ -41,7 +41,10 @@ impl UnitEnds {
     /// Compares the entry of before, if there was one, with that of now.
     pub fn between(old: Option<&Unit>, unit: &Unit) -> Self {
         let is_same = |old: &Unit| (old.state, old.attempt) == (unit.state, unit.attempt);
+        // The number of an attempt that was given up without a child is used no more, and nothing of it ended.
+        let is_skipped = old.is_some_and(|old| old.job.is_empty() && unit.counted_from > old.attempt);
         let ended = ended_attempts(unit).saturating_sub(old.map_or(0, ended_attempts));
+        let ended = ended.saturating_sub(is_skipped.into());
         // A retry by hand counts those of the infrastructure anew.
         let counted = old.filter(|old| old.counted_from == unit.counted_from).map_or(0, |old| old.infra_attempts);
         let infra_attempts = unit.infra_attempts.saturating_sub(counted).min(ended);
@@ -53,7 +56,7 @@ impl UnitEnds {
     }
 }
 
-/// The attempts of a unit that have ended so far: their numbers have no gap.
+/// The attempts of a unit that have ended so far, and the numbers that were given up.
 fn ended_attempts(unit: &Unit) -> u32 {
     let has_ended = unit.state.is_terminal() || unit.state == UnitState::Retrying;
     unit.attempt.saturating_add(u32::from(has_ended && !unit.job.is_empty()))
@@ -100,6 +103,10 @@ mod tests {
         again.start_over();
         assert_eq!((again.attempt, ends(&failed, &again)), (1, (false, 0, 0)));
         assert_eq!(ends(&failed, &Unit { counted_from: 1, ..unit("a", UnitState::Failed, 1) }), (true, 1, 0));
+        let given_up = Unit { job: String::new(), job_uid: String::new(), ..unit("a", UnitState::Failed, 1) };
+        let mut again = given_up.clone();
+        again.start_over();
+        assert_eq!((again.attempt, ends(&given_up, &again)), (2, (false, 0, 0)), "nothing of it ended");
         assert_eq!(UnitEnds::between(None, &Unit { state: UnitState::Omitted, ..Unit::new("a") }).own_attempts, 0);
     }
 

@@ -192,11 +192,11 @@ pub fn settle(
     }
     plan.changes.extend(children.uncontrolled());
     for unit in plan.units.clone().iter() {
-        let late = memory.late_creates.get(&unit.name).filter(|late| **late > now);
+        let late = memory.late_creates.get(&unit.name).map(|late| late.until).filter(|late| *late > now);
         for change in settled_of(parent, unit, children, cleanup.jobs, now) {
             match late {
                 // As long as its name is taken, a create that comes late makes no other child.
-                Some(late) if frees_a_name(&change) => plan.wake_at(*late),
+                Some(late) if frees_a_name(&change) => plan.wake_at(late),
                 _ => plan.settled.push(change),
             }
         }

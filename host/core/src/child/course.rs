@@ -38,15 +38,16 @@ pub fn follow(
     let child = newest.filter(|newest| !newest.gone || !unit.has_child()).or_else(|| children.of_uid(&unit.job_uid));
     match child {
         old if is_retrying && newest.is_none() => {
-            let acts = old.is_some_and(|old| still_acts(old, now)) || operation_acts(unit, (parent, children), now);
-            let waits = acts || !rules.given_up && comes_late(unit, memory, (plan, now));
+            let acts = old.is_some_and(|old| still_acts(old, now)) || acts_beside(unit, (parent, children), now);
+            let next = unit.attempt.saturating_add(unit.has_child().into());
+            let waits = acts || !rules.given_up && comes_late((unit, next), memory, (plan, now));
             !waits && retry_due(unit, rules, plan, now)
         }
         Some(child) => {
             go_along(unit, child, memory, rules, (plan, now));
             false
         }
-        None => is_free(unit, (parent, children), rules, (plan, now)),
+        None => is_free(unit, (parent, children), memory, rules, (plan, now)),
     }
 }
 
@@ -62,6 +63,7 @@ fn take_back(unit: &mut Unit, (parent, children): (&Parent, &Children<'_>)) {
 fn is_free(
     unit: &mut Unit,
     (parent, children): (&Parent, &Children<'_>),
+    memory: &Memory,
     rules: &RetryRules,
     (plan, now): (&mut ParentPlan, Timestamp),
 ) -> bool {
@@ -76,7 +78,7 @@ fn is_free(
         fail(unit, &gone, rules, (plan, now), false);
         return false;
     }
-    !operation_acts(unit, (parent, children), now)
+    !acts_beside(unit, (parent, children), now) && !comes_late((unit, unit.attempt), memory, (plan, now))
 }
 
 /// Brings a unit up to a child that is there, or was until now.
@@ -104,16 +106,17 @@ fn go_along(
     }
 }
 
-/// Whether an operation acts that the unit left behind: it is deleted before another one may touch its targets.
-fn operation_acts(unit: &Unit, (parent, children): (&Parent, &Children<'_>), now: Timestamp) -> bool {
-    let left = children.earlier(parent, unit).chain(children.strays(parent, unit));
-    left.filter(|old| old.kind == ChildKind::Operation).any(|old| still_acts(old, now))
+/// Whether something acts that the unit left behind, and that is to be gone before its next attempt: a child that came late,
+/// and an operation whose targets another one would touch.
+fn acts_beside(unit: &Unit, (parent, children): (&Parent, &Children<'_>), now: Timestamp) -> bool {
+    let operations = children.earlier(parent, unit).filter(|old| old.kind == ChildKind::Operation);
+    operations.chain(children.strays(parent, unit)).any(|old| still_acts(old, now))
 }
 
-/// Whether another child of the attempt that has ended may still come to be: the next attempt waits until then.
-fn comes_late(unit: &Unit, memory: &Memory, (plan, now): (&mut ParentPlan, Timestamp)) -> bool {
-    let late = memory.late_creates.get(&unit.name).filter(|late| **late > now && unit.has_child());
-    late.into_iter().for_each(|late| plan.wake_at(*late));
+/// Whether a child of an attempt before this one may still come to be: until then another one would run beside it.
+fn comes_late((unit, next): (&Unit, u32), memory: &Memory, (plan, now): (&mut ParentPlan, Timestamp)) -> bool {
+    let late = memory.late_creates.get(&unit.name).filter(|late| late.until > now && late.attempt < next);
+    late.into_iter().for_each(|late| plan.wake_at(late.until));
     late.is_some()
 }
 
@@ -203,7 +206,8 @@ pub fn start(
     let name = child_name(parent.kind.name(), &parent.name, &unit.name, unit.attempt, is_taken);
     let object = built.object(parent, ChildPlace { name: &name, unit: &unit.name, attempt: unit.attempt });
     let kind = if built.operation { ChildKind::Operation } else { ChildKind::Job };
-    plan.creates.push(Create { unit: unit.name.clone(), kind, name, revision, follows: false, object });
+    let (unit, attempt) = (unit.name.clone(), unit.attempt);
+    plan.creates.push(Create { unit, kind, name, attempt, revision, follows: false, object });
 }
 
 /// True where the next child of a unit is the first of its turn, and was not refused before.

@@ -20,6 +20,15 @@ use crate::child::view::{ChildKind, ChildView};
 /// How long after a create without answer the child may still be made: API servers give a request a minute.
 pub const LATE: SignedDuration = SignedDuration::from_secs(60);
 
+/// A create that had no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateCreate {
+    /// The attempt that it is of.
+    pub attempt: u32,
+    /// Until when it may be made.
+    pub until: Timestamp,
+}
+
 /// A JobTemplate as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateView {
@@ -59,8 +68,8 @@ pub struct Memory {
     pub refused_changes: BTreeMap<(String, &'static str), Refused>,
     /// The pods of failed Jobs, by the Job's UID.
     pub pods: BTreeMap<String, PodReport>,
-    /// Until when a create of a unit that had no answer may still be made, by unit.
-    pub late_creates: BTreeMap<String, Timestamp>,
+    /// The creates that had no answer and may still be made, by unit.
+    pub late_creates: BTreeMap<String, LateCreate>,
     /// The lists of such pods that had no answer, by the Job's UID.
     pub unread: BTreeMap<String, Refused>,
 }
@@ -96,6 +105,8 @@ pub struct Create {
     pub kind: ChildKind,
     /// Its name.
     pub name: String,
+    /// Its attempt.
+    pub attempt: u32,
     /// The digest of what it was built from.
     pub revision: String,
     /// The unit waited for others until now, and this is the first child of its turn.

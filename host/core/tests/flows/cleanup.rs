@@ -1,5 +1,6 @@
 //! `cleanup`: what is deleted after the end.
 
+use oarlock_core::child::plan::LateCreate;
 use oarlock_core::child::pods::PodReport;
 use serde_json::json;
 
@@ -151,7 +152,7 @@ fn a_name_stays_taken_as_long_as_a_create_of_it_may_come_late() {
     let mut stage = Stage::flow(flow([step("a", &[], brief)], json!({})));
     stage.settle();
     let late = oarlock_core::job::time::after_seconds(stage.now, 60);
-    stage.memory.late_creates.insert("a".to_owned(), late);
+    stage.memory.late_creates.insert("a".to_owned(), LateCreate { attempt: 0, until: late });
     stage.succeed("a");
     assert_eq!((stage.changed.as_slice(), stage.plan().due), ([].as_slice(), Some(late)));
     stage.wake();
@@ -182,6 +183,8 @@ fn a_job_that_comes_late_to_a_step_that_was_given_up_is_deleted() {
     let plan = stage.plan();
     let mut late = plan.creates[0].object.clone();
     stage.memory = stage.remembered(&plan);
+    let until = oarlock_core::job::time::after_seconds(stage.now, 60);
+    stage.memory.late_creates.insert("a".to_owned(), LateCreate { attempt: 1, until });
     // It is known at once why b fails.
     let b = stage.unit("b").job_uid.clone();
     stage.memory.pods.insert(b, PodReport::default());
@@ -193,18 +196,25 @@ fn a_job_that_comes_late_to_a_step_that_was_given_up_is_deleted() {
     assert_eq!(stage.changed.last(), Some(&("delete", "f-a-r1".to_owned())));
     assert!(stage.objects.keys().all(|name| name != "f-a-r1"));
     stage.retry("1/a");
+    assert_eq!((stage.created.len(), stage.plan().due), (2, Some(until)), "another one may come");
+    stage.wake();
     assert_eq!(stage.names().last(), Some(&"f-a-r2"), "the number that was given up is not used again");
 }
 
 #[test]
-fn what_a_lost_record_told_of_makes_no_job_a_stray() {
+fn a_job_that_is_seen_late_of_a_step_whose_record_was_lost_is_no_stray() {
     let steps: Vec<_> = (0..90).map(|number| step(&format!("s{number:02}"), &[], json!({}))).collect();
-    let mut stage = Stage::flow(flow(steps, json!({"failurePolicy": {"type": "Continue"}})));
+    let mut stage = Stage::flow(flow(steps, json!({})));
     stage.settle();
-    stage.fail("s00");
-    (1..90).for_each(|number| stage.succeed(&format!("s{number:02}")));
+    (0..90).for_each(|number| stage.succeed(&format!("s{number:02}")));
+    let seen_late = stage.objects["f-s50"].clone();
+    stage.vanish("f-s50");
     stage.lose_record(0);
+    stage.edit("/flows/0/when", json!("finished"));
     stage.restart();
     stage.settle();
-    assert_eq!((stage.objects.len(), stage.changed.as_slice()), (90, [].as_slice()), "{:?}", stage.states());
+    assert_eq!(stage.end_of("s50"), "Failed/RecordLost");
+    stage.plant(seen_late);
+    stage.settle();
+    assert_eq!((stage.objects.len(), stage.changed.as_slice()), (90, [].as_slice()));
 }

@@ -1,5 +1,6 @@
 //! Operation steps: A27, A29, and their time.
 
+use oarlock_core::child::plan::LateCreate;
 use oarlock_core::child::unit::UnitState;
 use oarlock_core::job::time::after_seconds;
 use serde_json::{Value, json};
@@ -161,7 +162,7 @@ fn an_operation_follows_another_once_no_create_of_that_can_come_late() {
     let mut stage = stage_of(json!({"timeoutSeconds": 30, "retryPolicy": {"limit": 1, "backoffSeconds": 1}}));
     let mut late = stage.object_of("a").clone();
     let until = after_seconds(stage.now, 60);
-    stage.memory.late_creates.insert("a".to_owned(), until);
+    stage.memory.late_creates.insert("a".to_owned(), LateCreate { attempt: 0, until });
     stage.pass(30);
     assert_eq!((stage.state_of("a"), stage.changed.last()), (UnitState::Retrying, Some(&("delete", "f-a".to_owned()))));
     stage.pass(10);

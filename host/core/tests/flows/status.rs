@@ -71,8 +71,6 @@ fn nodes_of_a_record_that_was_deleted_by_hand_are_not_run_again_but_by_a_retry()
         "its line in the JobRecords is missing or unreadable, so what ran of it is unknown; check, then run: oarlock retry dj/d -n ns"
     );
     stage.restart();
-    // Nothing tells of the attempts that it had.
-    stage.attempts.remove(&(name.clone(), 0));
     stage.retry(&format!("now/{name}"));
     assert_eq!((lost(&stage), stage.created.len()), (249, 1_001));
 }

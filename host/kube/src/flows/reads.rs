@@ -1,6 +1,7 @@
 //! The lists that a round of flows reads past the cache.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use oarlock_core::child::build::OWNER_UID;
 use oarlock_core::child::fields::text;
@@ -14,6 +15,7 @@ use crate::flows::kinds;
 use crate::flows::port::Flows;
 use crate::flows::writes::key;
 use crate::outcome::{asked_to_wait, sentence};
+use crate::transport::call::Transport;
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::watch::projection::Projection;
@@ -30,13 +32,6 @@ pub struct ReadFailed {
     pub is_refused: bool,
     /// Seconds to wait, if it names them.
     pub retry_after: Option<u32>,
-}
-
-impl ReadFailed {
-    /// It took too long.
-    pub fn without_answer() -> Self {
-        Self { message: "no reply came in time".to_owned(), is_refused: false, retry_after: None }
-    }
 }
 
 impl From<&ListError> for ReadFailed {
@@ -74,7 +69,7 @@ impl Flows {
     /// # Errors
     /// The API server's sentence.
     pub async fn is_stored(&self, parent: &Parent, uids: &HashSet<&str>) -> Result<bool, ReadFailed> {
-        let label = format!("{OWNER_UID}={}", parent.uid);
+        let (transport, label) = (&self.cluster.link.transport, format!("{OWNER_UID}={}", parent.uid));
         for kind in [ChildKind::Job, ChildKind::Operation] {
             if parent.kind == ParentKind::Daemon && kind == ChildKind::Operation {
                 continue;
@@ -82,7 +77,7 @@ impl Flows {
             let is_meant =
                 |child: &ChildView| child.owner_uid.as_ref() == Some(&parent.uid) && uids.contains(&*child.uid);
             let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
-            if !self.list(kinds::child(kind), &parent.namespace, &label, (pick, 0)).await?.is_empty() {
+            if !self.list(transport, kinds::child(kind), (&parent.namespace, &label), (pick, 0)).await?.is_empty() {
                 return Ok(true);
             }
         }
@@ -94,27 +89,28 @@ impl Flows {
     /// # Errors
     /// The API server's sentence.
     pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
-        self.list(kinds::record(), &parent.namespace, &format!("{OWNER_UID}={}", parent.uid), (Some, usize::MAX)).await
+        let (transport, label) = (&self.cluster.link.transport, format!("{OWNER_UID}={}", parent.uid));
+        self.list(transport, kinds::record(), (&parent.namespace, &label), (Some, usize::MAX)).await
     }
 
-    /// Lists the pods of a Job.
+    /// Lists the pods of a Job. Each page is waited for as long as `patience` says.
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn read_pods(&self, job: &ChildView) -> Result<Vec<Value>, ReadFailed> {
+    pub async fn read_pods(&self, job: &ChildView, patience: Duration) -> Result<Vec<Value>, ReadFailed> {
         let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
-        self.list(Kind::pod(), &job.namespace, &labels, (Some, PODS)).await
+        let transport = Transport { timeout: patience, ..self.cluster.link.transport.clone() };
+        self.list(&transport, Kind::pod(), (&job.namespace, &labels), (Some, PODS)).await
     }
 
     async fn list<T>(
         &self,
+        transport: &Transport,
         kind: Kind,
-        namespace: &str,
-        labels: &str,
+        (namespace, labels): (&str, &str),
         (pick, most): (impl Fn(Value) -> Option<T>, usize),
     ) -> Result<Vec<T>, ReadFailed> {
-        let link = &self.cluster.link;
-        let found = link.discovery.resource(&link.transport, &kind).await;
+        let found = self.cluster.link.discovery.resource(transport, &kind).await;
         let failed = |error: DiscoverError| ReadFailed {
             message: sentence(&error),
             is_refused: error.is_refused(),
@@ -122,7 +118,7 @@ impl Flows {
         };
         let resource = found.map_err(failed)?;
         let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
-        let listed = link.transport.list_until(from, &Projection::everything(), pick, most).await;
+        let listed = transport.list_until(from, &Projection::everything(), pick, most).await;
         listed.map(|listed| listed.items).map_err(|error| ReadFailed::from(&error))
     }
 }

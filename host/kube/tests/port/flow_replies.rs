@@ -63,7 +63,7 @@ fn create(parent: &Parent, kind: ChildKind, spec: &Value) -> Create {
     let ttl = json!({"oarlock.dev/step": "a", "oarlock.dev/ttl": "60"});
     let metadata = json!({"name": "f-a", "namespace": "default", "annotations": ttl, "ownerReferences": [parent.owner_reference()]});
     let object = json!({"apiVersion": api_version, "kind": word, "metadata": metadata, "spec": spec});
-    Create { unit: "a".into(), kind, name: "f-a".into(), revision: String::new(), follows: false, object }
+    Create { unit: "a".into(), kind, name: "f-a".into(), attempt: 0, revision: String::new(), follows: false, object }
 }
 
 /// The child of the flow, as the cache has it after this create.
