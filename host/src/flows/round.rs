@@ -15,6 +15,7 @@ use oarlock_core::child::refused::Refused;
 use oarlock_core::child::told::cleaned_up;
 use oarlock_core::child::view::ChildView;
 use oarlock_core::job::time::after;
+use oarlock_kube::cluster::REQUEST_TIMEOUT;
 use oarlock_kube::flows::cache::ParentView;
 use oarlock_kube::flows::{FlowKey, ReadFailed};
 use tokio::time::Duration;
@@ -29,8 +30,8 @@ use crate::metrics::flows::{FlowFigures, KindMetrics};
 const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 /// Requests of one round in flight; the limiter of the port bounds those of all.
 pub(super) const AT_ONCE: usize = 32;
-/// How long a round waits for the first list of pods of a Job: twice as long where that failed, and four times from then on.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a round waits for a list of pods of a Job, after so many that failed: in the end as long as for any reply.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 /// Lists of pods in one round.
 const READS: usize = 64;
 
@@ -91,9 +92,10 @@ impl Round<'_> {
     /// Lists the pods of Jobs. A list that fails is made again later: until then the others go on.
     async fn read_pods(&self, due: Vec<Arc<ChildView>>, memory: &mut Memory) {
         let reads = due.into_iter().take(READS).map(|job| {
-            let tries = memory.unread.get(&job.uid).map_or(0, |unread| unread.tries.saturating_add(1));
+            let failed = memory.unread.get(&job.uid).map_or(0, |unread| unread.tries.saturating_add(1));
+            let patience = usize::try_from(failed).ok().and_then(|failed| PATIENCE.get(failed)).copied();
             async move {
-                let pods = self.term.flows.read_pods(&job, PATIENCE.saturating_mul(1 << tries.min(2))).await;
+                let pods = self.term.flows.read_pods(&job, patience.unwrap_or(REQUEST_TIMEOUT)).await;
                 (job, pods)
             }
         });

@@ -81,6 +81,7 @@ pub async fn pods_that_cannot_be_listed_hold_up_their_own_step_alone(rig: &mut R
     let wire = rig.running()?.wire.clone();
     let broken = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500,
         "message": "Internal error occurred: unable to decode an object"});
+    wire.order(Order::next(Method::GET, "controller-uid", Then::Hang));
     wire.order(Order::all(Method::GET, "controller-uid", Then::Answer(500, broken)));
     let steps = [step("a", "exit 1", &[]), step("b", "sleep 5", &[]), step("c", "true", &["b"])];
     rig.create_flow(FLOW, "f", json!({"flows": steps, "failurePolicy": {"type": "Continue"}})).await?;

@@ -42,7 +42,8 @@ impl UnitEnds {
     pub fn between(old: Option<&Unit>, unit: &Unit) -> Self {
         let is_same = |old: &Unit| (old.state, old.attempt) == (unit.state, unit.attempt);
         // The number of an attempt that was given up without a child is used no more, and nothing of it ended.
-        let is_skipped = old.is_some_and(|old| old.job.is_empty() && unit.counted_from > old.attempt);
+        let was_given_up = |old: &Unit| old.state == UnitState::Failed && old.job.is_empty();
+        let is_skipped = old.is_some_and(|old| was_given_up(old) && unit.counted_from > old.attempt);
         let ended = ended_attempts(unit).saturating_sub(old.map_or(0, ended_attempts));
         let ended = ended.saturating_sub(is_skipped.into());
         // A retry by hand counts those of the infrastructure anew.

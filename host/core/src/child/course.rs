@@ -38,16 +38,14 @@ pub fn follow(
     let child = newest.filter(|newest| !newest.gone || !unit.has_child()).or_else(|| children.of_uid(&unit.job_uid));
     match child {
         old if is_retrying && newest.is_none() => {
-            let acts = old.is_some_and(|old| still_acts(old, now)) || acts_beside(unit, (parent, children), now);
-            let next = unit.attempt.saturating_add(unit.has_child().into());
-            let waits = acts || !rules.given_up && comes_late((unit, next), memory, (plan, now));
-            !waits && retry_due(unit, rules, plan, now)
+            let acts = old.is_some_and(|old| still_acts(old, now)) || acts_beside(unit, (parent, children), rules, now);
+            !acts && retry_due(unit, rules, plan, now)
         }
         Some(child) => {
             go_along(unit, child, memory, rules, (plan, now));
             false
         }
-        None => is_free(unit, (parent, children), memory, rules, (plan, now)),
+        None => is_free(unit, (parent, children), rules, (plan, now)),
     }
 }
 
@@ -63,7 +61,6 @@ fn take_back(unit: &mut Unit, (parent, children): (&Parent, &Children<'_>)) {
 fn is_free(
     unit: &mut Unit,
     (parent, children): (&Parent, &Children<'_>),
-    memory: &Memory,
     rules: &RetryRules,
     (plan, now): (&mut ParentPlan, Timestamp),
 ) -> bool {
@@ -78,7 +75,7 @@ fn is_free(
         fail(unit, &gone, rules, (plan, now), false);
         return false;
     }
-    !acts_beside(unit, (parent, children), now) && !comes_late((unit, unit.attempt), memory, (plan, now))
+    !acts_beside(unit, (parent, children), rules, now)
 }
 
 /// Brings a unit up to a child that is there, or was until now.
@@ -106,11 +103,12 @@ fn go_along(
     }
 }
 
-/// Whether something acts that the unit left behind, and that is to be gone before its next attempt: a child that came late,
-/// and an operation whose targets another one would touch.
-fn acts_beside(unit: &Unit, (parent, children): (&Parent, &Children<'_>), now: Timestamp) -> bool {
-    let operations = children.earlier(parent, unit).filter(|old| old.kind == ChildKind::Operation);
-    operations.chain(children.strays(parent, unit)).any(|old| still_acts(old, now))
+/// Whether something acts that the unit left behind, and that is to be gone first: an operation, whose targets another one
+/// would touch, and a stray Job, where another attempt follows.
+fn acts_beside(unit: &Unit, (parent, children): (&Parent, &Children<'_>), rules: &RetryRules, now: Timestamp) -> bool {
+    let is_operation = |old: &&Arc<ChildView>| old.kind == ChildKind::Operation;
+    let strays = children.strays(parent, unit).filter(|stray| !rules.given_up || is_operation(stray));
+    children.earlier(parent, unit).filter(is_operation).chain(strays).any(|old| still_acts(old, now))
 }
 
 /// Whether a child of an attempt before this one may still come to be: until then another one would run beside it.
@@ -172,7 +170,7 @@ fn go_on(unit: &mut Unit, child: &Arc<ChildView>, rules: &RetryRules, (plan, now
     fail(unit, &ended, rules, (plan, now), false);
 }
 
-/// Starts the next attempt of a unit, unless it cannot be built or was refused lately.
+/// Starts the next attempt of a unit, unless it cannot be built, was refused lately, or a child of one before may come late.
 pub fn start(
     unit: &mut Unit,
     built: Result<Built, Cause>,
@@ -180,8 +178,12 @@ pub fn start(
     (plan, now): (&mut ParentPlan, Timestamp),
     is_unit: impl Fn(&str) -> bool,
 ) {
+    let next = unit.attempt.saturating_add(unit.has_child().into());
+    if comes_late((unit, next), memory, (plan, now)) {
+        return;
+    }
     if unit.has_child() {
-        unit.attempt = unit.attempt.saturating_add(1);
+        unit.attempt = next;
         unit.job.clear();
         unit.job_uid.clear();
         unit.template.clear();
