@@ -25,6 +25,7 @@ pub mod cluster {
     mod kind_cache;
     pub mod lifecycle;
     pub mod live_reads;
+    pub mod memory;
     pub mod node;
     pub mod object;
     pub mod store;

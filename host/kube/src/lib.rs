@@ -9,6 +9,7 @@ pub mod transport {
     pub mod client;
     pub mod clock;
     pub(crate) mod discovery;
+    pub(crate) mod items;
     pub(crate) mod limiter;
     pub(crate) mod list;
     pub(crate) mod path;

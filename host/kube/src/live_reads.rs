@@ -221,7 +221,8 @@ impl Link {
         let resource = self.resource(&key.kind).await?;
         let home = resource.home(key.namespace.as_deref(), &key.name).map_err(|error| failure(&error, true))?;
         let request = kube::core::Request::new(home).get(&key.name, &GetParams::default());
-        Ok(self.transport.fetch(ApiCall { verb: "get", resource: &resource.plural, request }).await)
+        let reply = self.transport.send(ApiCall { verb: "get", resource: &resource.plural, request }).await;
+        Ok(reply.and_then(|text| Projection::everything().read(&text).map_err(RequestError::Unreadable)))
     }
 
     /// Has discovery know whether a kind is served; that it is not is an answer.

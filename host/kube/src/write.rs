@@ -20,6 +20,7 @@ use crate::transport::discovery::DiscoverError;
 use crate::transport::limiter::WritePermit;
 use crate::transport::path::Resource;
 use crate::watch::jobs::read_job;
+use crate::watch::projection::Projection;
 use crate::watch::watches::Author;
 
 /// The field manager of everything that the host writes.
@@ -109,7 +110,7 @@ impl Link {
     /// A reply, read no further than somebody needs it. Jobs are kept whole, whatever plugins declare of their kind.
     fn reply_of(&self, object: &ObjectKey, purpose: Purpose<'_>, reply: &[u8]) -> Result<Value, serde_json::Error> {
         if purpose.whole_reply || object.kind == Kind::job() {
-            return serde_json::from_slice(reply);
+            return Projection::everything().read(reply);
         }
         self.objects.projection(&object.kind).read(reply)
     }

@@ -26,8 +26,6 @@ use crate::flows::trouble::RoundTrouble;
 use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
 
-/// Creates of one round: a large DaemonJob takes several, so that its status goes on meanwhile.
-const CREATES: usize = oarlock_core::daemon::plan::CREATES;
 /// Requests of one round in flight; the limiter of the port bounds those of all.
 pub(super) const AT_ONCE: usize = 32;
 /// How long a round waits for a list of pods of a Job, after so many that failed: in the end as long as for any reply.
@@ -132,10 +130,9 @@ impl Round<'_> {
     }
 
     async fn carry_out(&self, mut plan: ParentPlan, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {
-        let mut again = plan.more || plan.creates.len() > CREATES;
+        let mut again = plan.more;
         memory.figures = Some(FlowFigures::of(&plan));
         memory.note_due(&plan.creates);
-        plan.creates.truncate(CREATES);
         again |= memory.take_over(&mut plan, self.parent());
         // Also where the write before failed.
         memory.durable_first |= plan.durable_first;
@@ -170,7 +167,7 @@ impl Round<'_> {
         let parent = self.parent();
         let gone: Vec<String> =
             self.view.children.iter().filter(|child| child.gone).map(|child| child.uid.clone()).collect();
-        self.term.flows.cache().forget_gone(&parent.uid, &gone);
+        self.term.flows.cache().forget_gone(parent, &gone);
         let mut due = self.due_changes(&plan.settled, memory);
         if matches!(written, Written::Now) {
             // It is deleted as it was seen. The status that was just written makes it another version, and another round.

@@ -7,6 +7,7 @@ use crate::child::fields::{list, number, object_at};
 use crate::child::globals::{Globals, share_volumes};
 use crate::child::merge::merge;
 use crate::child::parent::Parent;
+use crate::cluster::memory::text_len;
 use crate::job::spec::DEFAULT_TTL;
 
 /// The annotation of a Job that was made from a JobTemplate: `<namespace>.<template>`.
@@ -108,7 +109,44 @@ struct Draft {
     version: Option<String>,
 }
 
+/// Longest JSON text that a Job is made from: many steps and nodes may share one.
+const MOST_TEXT: usize = 128 * 1024;
+
+/// Refuses a JobSpec that is too large.
+///
+/// # Errors
+/// The reason, with the size.
+pub fn refuse_large(job: &Value) -> Result<(), Cause> {
+    refuse_text(text_len(job))
+}
+
+/// The length of the text that these parts make: each container gets the mounts and the global parameters.
+fn built_text(parts: &JobParts<'_>) -> usize {
+    let length = |values: &[Value]| values.iter().map(text_len).fold(0, usize::saturating_add);
+    let containers = |job: &Value| {
+        let of = |field: &str| list(job, &format!("/template/spec/{field}")).len();
+        of("containers").saturating_add(of("initContainers"))
+    };
+    let own = [parts.base].into_iter().chain(parts.overrides);
+    let (text, copies) = own.fold((0_usize, 0_usize), |(text, copies), job| {
+        (text.saturating_add(text_len(job)), copies.saturating_add(containers(job)))
+    });
+    let copied = length(parts.mounts).saturating_add(parts.globals.text_len());
+    text.saturating_add(length(parts.volumes)).saturating_add(copied.saturating_mul(copies.saturating_add(1)))
+}
+
+fn refuse_text(text: usize) -> Result<(), Cause> {
+    if text <= MOST_TEXT {
+        return Ok(());
+    }
+    let (has, most) = (text.div_ceil(1_024), MOST_TEXT / 1_024);
+    let message =
+        format!("its Job takes {has} KiB, and at most {most} KiB are allowed: move scripts and data to a ConfigMap");
+    Err(Cause::new("TooLarge", message))
+}
+
 fn draft_job(parent: &Parent, parts: JobParts<'_>) -> Result<Draft, Cause> {
+    refuse_text(built_text(&parts))?;
     let mut spec = without_nulls(parts.base);
     if let Some(overrides) = parts.overrides {
         merge(&mut spec, overrides);

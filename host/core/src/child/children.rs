@@ -5,12 +5,16 @@ use std::sync::Arc;
 
 use crate::child::imported::UNSEEN;
 use crate::child::lost::RECORD_LOST;
+use crate::child::name::is_child_name;
 use crate::child::parent::Parent;
 use crate::child::plan::ChildChange;
 use crate::child::unit::{Unit, UnitState};
 use crate::child::view::ChildView;
 
 /// The children of one object, by unit.
+///
+/// Labels and annotations say only where to look: a child counts for an attempt where its name, which nobody can change, is the
+/// one that the host gives that attempt.
 pub struct Children<'a> {
     by_uid: HashMap<&'a str, &'a Arc<ChildView>>,
     by_unit: HashMap<&'a str, Vec<&'a Arc<ChildView>>>,
@@ -19,19 +23,20 @@ pub struct Children<'a> {
 }
 
 impl<'a> Children<'a> {
-    /// Those of `parent` among these.
+    /// Those of `parent` among these, in its namespace.
     pub fn of(parent: &Parent, children: &'a [Arc<ChildView>]) -> Self {
         let (by_uid, by_unit) = (HashMap::new(), HashMap::new());
         let mut own = Self { by_uid, by_unit, unnamed: HashMap::new(), disowned: HashMap::new() };
-        for child in children.iter().filter(|child| child.owner_uid.as_deref() == Some(&parent.uid)) {
+        for child in children.iter().filter(|child| parent.owns(child)) {
             if child.disowned {
                 own.disowned.insert(&child.uid, child);
                 continue;
             }
             own.by_uid.insert(&child.uid, child);
             match &child.unit {
-                Some(unit) => own.by_unit.entry(unit).or_default().push(child),
-                None => drop(own.unnamed.insert(&child.name, child)),
+                Some(unit) if is_named_so(parent, unit, child) => own.by_unit.entry(unit).or_default().push(child),
+                None if child.attempt == 0 => drop(own.unnamed.insert(&child.name, child)),
+                _ => {}
             }
         }
         own
@@ -49,13 +54,28 @@ impl<'a> Children<'a> {
 
     /// Those that lack a controller, as the original's do.
     pub fn uncontrolled(&self) -> impl Iterator<Item = ChildChange> {
-        let all = self.by_uid.values().filter(|child| !child.is_controlled && !child.gone && !child.terminating);
-        all.map(|child| ChildChange::Adopt((*child).clone()))
+        let all = self.by_unit.values().flatten().chain(self.unnamed.values());
+        let uncontrolled = all.filter(|child| !child.is_controlled && !child.gone && !child.terminating);
+        uncontrolled.map(|child| ChildChange::Adopt((*child).clone()))
     }
 
-    /// The newest child of a unit whose attempt is at least `least`; of several, the one that is there.
-    pub fn newest(&self, parent: &Parent, unit: &str, least: u32) -> Option<&'a Arc<ChildView>> {
-        let all = self.of_unit(parent, unit).filter(|child| child.attempt >= least);
+    /// The newest child of a unit whose attempt is at least `least`; of several, the one that is there. An attempt follows on
+    /// the one before, so a child of a number that cannot be reached yet is none of the unit's.
+    pub fn newest(&self, parent: &Parent, unit: &Unit, least: u32) -> Option<&'a Arc<ChildView>> {
+        let mut known: Vec<u32> = self.of_unit(parent, &unit.name).map(|child| child.attempt).collect();
+        known.sort_unstable();
+        let next = unit.attempt.saturating_add(unit.has_child().into());
+        let reached = known.into_iter().fold(next, |next, attempt| next.saturating_add((attempt == next).into()));
+        self.newest_of_any(parent, &unit.name, |attempt| attempt >= least && attempt <= reached)
+    }
+
+    /// The newest child of a unit of which no entry tells how far it was.
+    pub fn newest_of_lost(&self, parent: &Parent, unit: &str) -> Option<&'a Arc<ChildView>> {
+        self.newest_of_any(parent, unit, |_| true)
+    }
+
+    fn newest_of_any(&self, parent: &Parent, unit: &str, counts: impl Fn(u32) -> bool) -> Option<&'a Arc<ChildView>> {
+        let all = self.of_unit(parent, unit).filter(|child| counts(child.attempt));
         all.max_by_key(|child| (child.attempt, !child.gone, child.version))
     }
 
@@ -97,4 +117,12 @@ impl<'a> Children<'a> {
         };
         self.by_unit.get(unit).into_iter().flatten().copied().chain(unnamed)
     }
+}
+
+/// Far more than any unit has: after the largest number there would be none.
+const MOST_ATTEMPTS: u32 = 1_000_000;
+
+fn is_named_so(parent: &Parent, unit: &str, child: &ChildView) -> bool {
+    child.attempt <= MOST_ATTEMPTS
+        && is_child_name(&child.name, parent.kind.name(), &parent.name, (unit, child.attempt))
 }

@@ -15,6 +15,7 @@ use crate::child::plan::{ChildChange, Create, Memory, ParentPlan};
 use crate::child::progress::Ended;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::view::{ChildKind, ChildView};
+use crate::cluster::memory::memory_of;
 use crate::job::time::{after_seconds, write_time};
 
 /// Brings a unit up to its child. True where its next attempt may be started now.
@@ -34,7 +35,7 @@ pub fn follow(
     }
     let is_retrying = unit.state == UnitState::Retrying;
     let least = unit.attempt.saturating_add(u32::from(is_retrying && unit.has_child()));
-    let newest = children.newest(parent, &unit.name, least);
+    let newest = children.newest(parent, unit, least);
     let child = newest.filter(|newest| !newest.gone || !unit.has_child()).or_else(|| children.of_uid(&unit.job_uid));
     match child {
         old if is_retrying && newest.is_none() => {
@@ -52,7 +53,7 @@ pub fn follow(
 /// A unit that was left out while its create had no answer, and came through, counts again.
 fn take_back(unit: &mut Unit, (parent, children): (&Parent, &Children<'_>)) {
     let was_omitted = unit.state == UnitState::Omitted && !unit.has_child();
-    if was_omitted && children.newest(parent, &unit.name, unit.attempt).is_some_and(|child| !child.gone) {
+    if was_omitted && children.newest(parent, unit, unit.attempt).is_some_and(|child| !child.gone) {
         unit.set(UnitState::Waiting, "", "");
     }
 }
@@ -207,6 +208,7 @@ pub fn start(
     let is_taken = |name: &str| name.get(prefix..).is_some_and(&is_unit);
     let name = child_name(parent.kind.name(), &parent.name, &unit.name, unit.attempt, is_taken);
     let object = built.object(parent, ChildPlace { name: &name, unit: &unit.name, attempt: unit.attempt });
+    plan.bytes = plan.bytes.saturating_add(memory_of(&object));
     let kind = if built.operation { ChildKind::Operation } else { ChildKind::Job };
     let (unit, attempt) = (unit.name.clone(), unit.attempt);
     plan.creates.push(Create { unit, kind, name, attempt, revision, follows: false, object });

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::child::fields::{at, flag, object, object_at, text};
 use crate::child::merge::merge_list;
+use crate::cluster::memory::text_len;
 
 /// `spec.globalParams`.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,11 @@ impl<'a> Globals<'a> {
     #[must_use]
     pub fn on_node(self, node: &'a str) -> Self {
         Self { node: Some(node), ..self }
+    }
+
+    /// Their length as JSON text.
+    pub fn text_len(&self) -> usize {
+        text_len(self.params)
     }
 
     /// True where init containers get env and shared mounts too.

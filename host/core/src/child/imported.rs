@@ -35,7 +35,7 @@ pub fn import(parent: &Parent, children: &Children<'_>, units: &mut [Unit], head
     }
     let had_ended = matches!(header.state.as_str(), "Succeed" | "Failed");
     let list = object(&parent.status, "/jobStatusList");
-    let is_there = |unit: &Unit| children.newest(parent, &unit.name, 0).is_some_and(|child| !child.gone);
+    let is_there = |unit: &Unit| children.newest(parent, unit, 0).is_some_and(|child| !child.gone);
     for unit in units.iter_mut().filter(|unit| !unit.has_child() && !is_there(unit)) {
         let job = format!("{}-{}", parent.name, unit.name);
         let stored = list.and_then(|list| list.get(&parent.list_key(&job)));

@@ -31,14 +31,14 @@ pub fn give_up_lost(
     let unknown = units.iter_mut().filter(|unit| !known.contains(unit.name.as_str()));
     let (mut silent, mut found) = (Vec::new(), 0);
     for unit in unknown {
-        let Some(child) = children.newest(parent, &unit.name, 0).filter(|child| !child.gone) else {
+        let Some(child) = children.newest_of_lost(parent, &unit.name).filter(|child| !child.gone) else {
             silent.push(unit);
             continue;
         };
         found += 1;
+        take(unit, child);
         if child.progress.end(now).is_ok_and(|ended| !ended.well) {
             // A later attempt may have been deleted since.
-            take(unit, child);
             give_up(unit, parent);
         }
     }

@@ -24,9 +24,41 @@ pub fn child_name(kind: &str, parent: &str, unit: &str, attempt: u32, is_taken: 
     format!("{head}-{}", digest(whole.as_bytes(), DIGITS))
 }
 
+/// Whether a child of this name can be that attempt of `unit`: anybody may write the label with the number, and nobody can
+/// change a name.
+pub fn is_child_name(name: &str, kind: &str, parent: &str, (unit, attempt): (&str, u32)) -> bool {
+    let rest = name.strip_prefix(parent).and_then(|rest| rest.strip_prefix('-')?.strip_prefix(unit));
+    let is_plain = rest.is_some_and(|rest| match attempt {
+        0 => rest.is_empty(),
+        attempt => rest.strip_prefix("-r").is_some_and(|number| number == attempt.to_string()),
+    });
+    // Another unit may have had the plain name when the child was made.
+    is_plain && name.len() <= LONGEST || name == child_name(kind, parent, unit, attempt, |_| true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_has_a_name_that_its_attempt_can_have_been_given() {
+        let (long, step) = ("f".repeat(60), "s".repeat(20));
+        for attempt in [0, 1, 70] {
+            for (parent, unit) in [("f", "a"), ("f-a", "r1"), (&*long, &*step)] {
+                for taken in [false, true] {
+                    let name = child_name("JobFlow", parent, unit, attempt, |_| taken);
+                    assert!(is_child_name(&name, "JobFlow", parent, (unit, attempt)), "{name}");
+                    assert!(!is_child_name(&name, "JobFlow", parent, (unit, attempt + 1)), "{name}");
+                    assert!(!is_child_name(&name, "JobFlow", parent, ("b", attempt)), "{name}");
+                }
+            }
+        }
+        for name in ["f-a-r01", "f-a-r", "f-a-r1-", "f-a", "fa-r1", "", "-", "f"] {
+            assert!(!is_child_name(name, "JobFlow", "f", ("a", 1)), "{name}");
+        }
+        let too_long = format!("{long}-{step}");
+        assert!(!is_child_name(&too_long, "JobFlow", &long, (&step, 0)));
+    }
 
     #[test]
     fn short_names_are_plain_and_long_ones_end_in_a_digest() {

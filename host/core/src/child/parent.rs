@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::child::build::{NODE, STEP};
+use crate::child::build::{Cause, NODE, STEP};
 use crate::child::fields::{list, number, object, text};
+use crate::child::view::ChildView;
+use crate::cluster::object::{too_large, too_large_words};
 use crate::job::time::read_time;
 
 /// The API version of JobFlow, JobTemplate and DaemonJob.
@@ -30,6 +32,11 @@ impl ParentKind {
             Self::Flow => "JobFlow",
             Self::Daemon => "DaemonJob",
         }
+    }
+
+    /// The kind that an owner reference names, if it is one of these. Source: docs/jobflow.md 2.1.
+    pub fn of_owner(api_version: &str, kind: &str) -> Option<Self> {
+        [Self::Flow, Self::Daemon].into_iter().find(|one| api_version == API_VERSION && kind == one.name())
     }
 
     /// `step` or `node`.
@@ -80,6 +87,8 @@ pub struct Parent {
     pub labels: BTreeMap<String, String>,
     /// The value of its annotation [`RETRY`].
     pub retry: Option<String>,
+    /// Why its spec is not read: the sentence for its owner.
+    pub unread: Option<String>,
     /// Its spec, raw.
     pub spec: Value,
     /// Its status, raw.
@@ -87,6 +96,20 @@ pub struct Parent {
 }
 
 impl Parent {
+    /// Its spec, where that was read.
+    ///
+    /// # Errors
+    /// The reason why not, for the condition `Valid`.
+    pub fn readable_spec(&self) -> Result<&Value, Cause> {
+        self.unread.as_ref().map_or(Ok(&self.spec), |why| Err(Cause::new("TooLarge", format!("spec: {why}"))))
+    }
+
+    /// Without its spec, for which there is no room.
+    #[must_use]
+    pub fn without_spec(self, why: String) -> Self {
+        Self { spec: Value::Null, unread: Some(why), ..self }
+    }
+
     /// The names of the steps that a flow has, as its spec has them, accepted or not; `None` for one without a name.
     pub fn step_names(&self) -> impl Iterator<Item = Option<&str>> {
         let steps = list(&self.spec, "/flows").iter().chain(list(&self.spec, "/finally"));
@@ -108,6 +131,7 @@ impl Parent {
             created: read_time(text(&object_value, "/metadata/creationTimestamp")),
             terminating: own("/metadata/deletionTimestamp").is_some(),
             labels,
+            unread: too_large(&object_value).map(too_large_words),
             retry: own("/metadata/annotations/oarlock.dev~1retry").filter(|token| !token.is_empty()),
             spec: Value::Null,
             status: Value::Null,
@@ -120,6 +144,13 @@ impl Parent {
     pub fn owner_reference(&self) -> Value {
         json!({"apiVersion": API_VERSION, "kind": self.kind.name(), "name": self.name, "uid": self.uid,
             "controller": true, "blockOwnerDeletion": true})
+    }
+
+    /// Whether a child is of this object, in its namespace. Anybody may write an owner reference with its UID elsewhere.
+    pub fn owns(&self, child: &ChildView) -> bool {
+        child.owner_kind == Some(self.kind)
+            && child.owner_uid.as_deref() == Some(&*self.uid)
+            && child.namespace == self.namespace
     }
 
     /// The key of a Job of it in `status.jobStatusList`.

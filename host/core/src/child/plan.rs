@@ -34,6 +34,8 @@ pub struct LateCreate {
 pub struct TemplateView {
     /// UID and generation: which version of it a Job is from.
     pub version: String,
+    /// Why that is not read.
+    pub unread: Option<String>,
     /// `spec.jobTemplate`, raw.
     pub job: Value,
 }
@@ -174,6 +176,8 @@ pub struct ParentPlan {
     pub durable_first: bool,
     /// Children to create.
     pub creates: Vec<Create>,
+    /// The memory that their objects take.
+    pub bytes: usize,
     /// Changes to make now.
     pub changes: Vec<ChildChange>,
     /// Changes to make once the status says what the plan says.
@@ -191,7 +195,17 @@ pub struct ParentPlan {
     pub due: Option<Timestamp>,
 }
 
+/// Most creates of one plan: a large set takes several, so that its status goes on meanwhile.
+const CREATES: usize = 256;
+/// Memory of the objects of one plan from which on it takes no more.
+const BYTES: usize = 4 * 1024 * 1024;
+
 impl ParentPlan {
+    /// True where the next plan goes on with what is to be created.
+    pub fn is_full(&self) -> bool {
+        self.creates.len() >= CREATES || self.bytes >= BYTES
+    }
+
     /// Asks for a new plan at `time`, or before.
     pub fn wake_at(&mut self, time: Timestamp) {
         self.due = Some(self.due.map_or(time, |due| due.min(time)));

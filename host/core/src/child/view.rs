@@ -3,10 +3,11 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use crate::child::build::{ATTEMPT, BY_TEMPLATE, NODE, OWNER_UID, REVISION, STEP, TEMPLATE, TTL, WITHHELD};
+use crate::child::build::{ATTEMPT, BY_TEMPLATE, OWNER_KIND, OWNER_UID, REVISION, TEMPLATE, TTL, WITHHELD};
 use crate::child::fields::{at, flag, list, number, text};
-use crate::child::parent::API_VERSION;
+use crate::child::parent::{API_VERSION, ParentKind};
 use crate::child::progress::{ChildProgress, of_job, of_operation};
+use crate::cluster::memory::text_len;
 use crate::job::time::read_time;
 
 /// The kinds of children.
@@ -41,7 +42,9 @@ pub struct ChildView {
     pub uid: String,
     /// Its version.
     pub version: u64,
-    /// The UID of the JobFlow or DaemonJob among its owners; where there is none, the one that its label names.
+    /// The kind of its owner, of those that have children; where it has none, the one that its label names.
+    pub owner_kind: Option<ParentKind>,
+    /// The UID of that owner; where there is none, the one that its label names.
     pub owner_uid: Option<String>,
     /// It has a controller.
     pub is_controlled: bool,
@@ -49,7 +52,7 @@ pub struct ChildView {
     pub owner_index: usize,
     /// The unit that it names.
     pub unit: Option<String>,
-    /// The number of its attempt.
+    /// The number of its attempt, as its label says it; the largest one where that is no number.
     pub attempt: u32,
     /// The digest of what it was built from.
     pub revision: String,
@@ -93,12 +96,11 @@ impl ChildView {
         let annotation = |name: &str| own(&format!("/metadata/annotations/{}", name.replace('/', "~1")));
         let label = |name: &str| own(&format!("/metadata/labels/{}", name.replace('/', "~1")));
         let owners = list(object, "/metadata/ownerReferences");
-        let is_ours = |owner: &Value| {
-            text(owner, "/apiVersion").is_some_and(|version| version == API_VERSION)
-                && text(owner, "/kind").is_some_and(|kind| kind == "JobFlow" || kind == "DaemonJob")
-        };
-        let owner_index = owners.iter().position(is_ours);
+        let kind_of = |owner: &Value| ParentKind::of_owner(text(owner, "/apiVersion")?, text(owner, "/kind")?);
+        let owner_index = owners.iter().position(|owner| kind_of(owner).is_some());
         let owner = owner_index.and_then(|index| owners.get(index));
+        let labelled = || ParentKind::of_owner(API_VERSION, &label(OWNER_KIND)?);
+        let owner_kind = owner.map_or_else(labelled, kind_of);
         let status = at(object, "/status").cloned().unwrap_or(Value::Null);
         let (progress, shown) = match kind {
             ChildKind::Job => (of_job(&status), status.clone()),
@@ -112,7 +114,6 @@ impl ChildView {
             }
         };
         let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(is_withheld);
-        let is_of_node = owner.is_some_and(|owner| text(owner, "/kind") == Some("DaemonJob"));
         let owner_uid = owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned);
         Some(Self {
             kind,
@@ -121,14 +122,15 @@ impl ChildView {
             uid: own("/metadata/uid")?,
             version: own("/metadata/resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0),
             disowned: owner_uid.is_none(),
+            owner_kind,
             owner_uid: owner_uid.or_else(|| label(OWNER_UID)),
             is_controlled: owners.iter().any(|owner| flag(owner, "/controller")),
             owner_index: owner_index.unwrap_or(0),
-            unit: if is_of_node { annotation(NODE) } else { annotation(STEP).or_else(|| annotation(NODE)) },
-            attempt: label(ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
+            unit: owner_kind.and_then(|kind| annotation(kind.unit_annotation())).filter(|unit| unit.len() <= NAME),
+            attempt: label(ATTEMPT).map_or(0, |attempt| attempt.parse().unwrap_or(u32::MAX)),
             revision: annotation(REVISION).filter(|revision| is_revision(revision)).unwrap_or_default(),
             template: annotation(TEMPLATE).filter(|version| is_version(version)).unwrap_or_default().into(),
-            by_template: annotation(BY_TEMPLATE),
+            by_template: annotation(BY_TEMPLATE).filter(|place| place.len() <= 2 * NAME),
             withheld_ttl: withheld,
             created: read_time(text(object, "/metadata/creationTimestamp")),
             terminating: own("/metadata/deletionTimestamp").is_some(),
@@ -136,10 +138,19 @@ impl ChildView {
             suspended: flag(object, "/spec/suspend"),
             deadline: number(object, "/spec/activeDeadlineSeconds"),
             progress,
-            status: if shown.is_null() { "".into() } else { shown.to_string().into() },
+            status: if shown.is_null() || text_len(&shown) > MOST_STATUS {
+                "".into()
+            } else {
+                shown.to_string().into()
+            },
         })
     }
 }
+
+/// Longest name of an object, of its namespace with it about twice that.
+const NAME: usize = 253;
+/// Longest status of a child that its owner shows.
+const MOST_STATUS: usize = 32 * 1024;
 
 /// Anybody may write the annotation: one that no builder wrote does not get into a status.
 fn is_revision(text: &str) -> bool {

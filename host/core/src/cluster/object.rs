@@ -48,6 +48,23 @@ pub struct Object {
 /// The fields that the host itself reads: they say whether an object is available, and what of a node it may undo.
 pub const HOST_FIELDS: [&str; 3] = ["/status/conditions", "/spec/unschedulable", "/spec/taints"];
 
+/// The field of a document that was read for its identity alone, with the bytes of its text. No stored object has it: whoever
+/// reads a document takes it out.
+pub const TOO_LARGE: &str = "oarlock.dev/too-large";
+
+/// The bytes of a document that takes more memory than the host gives one object.
+pub fn too_large(document: &Value) -> Option<u64> {
+    document.get(TOO_LARGE).and_then(Value::as_u64)
+}
+
+/// The sentence for the owner of such an object.
+pub fn too_large_words(bytes: u64) -> String {
+    format!(
+        "it has {} KiB and takes more than the 16 MiB of memory that the host gives one object: make it smaller",
+        bytes / 1_024
+    )
+}
+
 impl Object {
     /// The object in `document`, with only the fields at `pointers` (RFC 6901, such as `/status/conditions`).
     /// `fallback` is its kind if the document, as an item of a list, does not name it. `None` if it lacks a name or a
@@ -63,10 +80,13 @@ impl Object {
             key: ObjectKey { kind, namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,
             resource_version: text("resourceVersion").unwrap_or_default(),
-            labels: strings(meta.get("labels")).collect(),
-            annotations: strings(meta.get("annotations")).filter(|(key, _)| key != LAST_APPLIED).collect(),
-            finalizers: list(meta.get("finalizers")).filter_map(|f| f.as_str().map(str::to_owned)).collect(),
-            owners: list(meta.get("ownerReferences")).filter_map(owner).collect(),
+            labels: bounded(strings(meta.get("labels"))),
+            annotations: bounded(strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED)),
+            finalizers: list(meta.get("finalizers"))
+                .filter_map(|f| f.as_str().map(str::to_owned))
+                .take(MOST_REFERENCES)
+                .collect(),
+            owners: owners(meta.get("ownerReferences")),
             created: time(meta.get("creationTimestamp")),
             deleted: time(meta.get("deletionTimestamp")),
             grace_seconds: meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64),
@@ -128,9 +148,46 @@ fn kind_of(document: &Value, fallback: &Kind) -> Kind {
     }
 }
 
-fn strings(value: Option<&Value>) -> impl Iterator<Item = (String, String)> {
+fn strings(value: Option<&Value>) -> impl Iterator<Item = (&str, &str)> {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
-    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+    entries.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+}
+
+/// Most memory of the labels and of the annotations of an object. Of more, the shortest are kept.
+const MOST_STRINGS: usize = 8 * 1024;
+/// Most finalizers and owners of an object.
+const MOST_REFERENCES: usize = 64;
+
+/// Whether the host or the lifecycle of a set needs the label or annotation: these are kept before all others.
+fn is_needed(key: &str) -> bool {
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    ["oarlock.dev", "kusionstack.io"]
+        .iter()
+        .any(|own| domain.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with('.')))
+}
+
+/// As many entries as an object has room for: whoever writes them decides how large they are.
+fn bounded<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Strings {
+    let length = |(key, value): &(&str, &str)| key.len().saturating_add(value.len());
+    let mut entries: Vec<(&str, &str)> = entries.collect();
+    let all = entries.iter().map(length).fold(0, usize::saturating_add);
+    if all > MOST_STRINGS {
+        entries.sort_by_key(|entry| (!is_needed(entry.0), length(entry), entry.0));
+        let mut room = MOST_STRINGS;
+        entries.retain(|entry| room.checked_sub(length(entry)).inspect(|left| room = *left).is_some());
+    }
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The owners, as many as there is room for, the controller among them.
+fn owners(value: Option<&Value>) -> Vec<Owner> {
+    let mut all: Vec<Owner> = list(value).filter_map(owner).collect();
+    if all.len() > MOST_REFERENCES {
+        all.sort_by_key(|owner| !owner.controller);
+        all.truncate(MOST_REFERENCES);
+        all.shrink_to_fit();
+    }
+    all
 }
 
 fn list(value: Option<&Value>) -> impl Iterator<Item = &Value> {
@@ -214,6 +271,31 @@ mod tests {
         for grace in [0, -1, i64::MIN, 1_000_000_000_000, i64::MAX] {
             assert_eq!(asked("2148-06-12T01:00:00Z", grace), None, "{grace}");
         }
+    }
+
+    #[test]
+    fn labels_annotations_and_owners_without_end_are_kept_as_far_as_there_is_room() {
+        let many = |count: usize| (0..count).map(|n| (format!("a-{n}"), json!("x".repeat(200)))).collect::<Value>();
+        let (mut labels, mut annotations) = (many(1_000), many(1_000));
+        labels["oarlock.dev/held"] = json!("true");
+        labels["z"] = json!("short");
+        annotations["hold.oarlock.dev/job"] = json!("y".repeat(300));
+        annotations["long"] = json!("x".repeat(200_000));
+        annotations["evil-oarlock.dev/a"] = json!("x".repeat(4_000));
+        let owner = |n: usize| json!({"apiVersion": "v1", "kind": "K", "name": "o", "uid": n.to_string(), "controller": n == 900});
+        let pod = json!({"metadata": {"name": "a", "uid": "u", "labels": labels, "annotations": annotations,
+            "ownerReferences": (0..1_000).map(owner).collect::<Vec<_>>(),
+            "finalizers": (0..1_000).map(|n| format!("f/{n}")).collect::<Vec<_>>()}});
+        let object = Object::slim(&pod, &Kind::pod(), &[]).unwrap();
+        for strings in [&object.labels, &object.annotations] {
+            let bytes: usize = strings.iter().map(|(key, value)| key.len() + value.len()).sum();
+            assert!((MOST_STRINGS / 2..=MOST_STRINGS).contains(&bytes), "{bytes}");
+        }
+        assert!(object.labels.contains_key("oarlock.dev/held") && object.labels.contains_key("z"));
+        assert!(object.annotations.contains_key("hold.oarlock.dev/job") && !object.annotations.contains_key("long"));
+        assert!(!object.annotations.contains_key("evil-oarlock.dev/a"));
+        assert_eq!((object.owners.len(), object.finalizers.len()), (MOST_REFERENCES, MOST_REFERENCES));
+        assert_eq!(object.controller().unwrap().uid, "900");
     }
 
     #[test]

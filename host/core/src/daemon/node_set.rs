@@ -70,7 +70,7 @@ impl Round<'_> {
     /// True for a unit that stays in the set whatever is eligible. Of one whose Job was just made its entry may not tell yet.
     fn has_started(&self, unit: &Unit) -> bool {
         let Observation { parent, memory, .. } = self.observed;
-        let has_child = || self.children.newest(parent, &unit.name, unit.attempt).is_some_and(|child| !child.gone);
+        let has_child = || self.children.newest(parent, unit, unit.attempt).is_some_and(|child| !child.gone);
         let may_have_child = || memory.refused.get(&unit.name).is_some_and(|refused| refused.may_exist);
         let tells = unit.has_child() || unit.state.is_terminal() || unit.state == UnitState::Retrying;
         tells || has_child() || may_have_child()

@@ -44,7 +44,7 @@ struct Tolerance {
 pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let Observation { parent, memory, .. } = observed;
     let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
-    let spec = match DaemonSpec::read(&parent.spec) {
+    let spec = match parent.readable_spec().and_then(DaemonSpec::read) {
         Ok(spec) => spec,
         Err(invalid) => return plan_invalid(observed, (memory.units.to_vec(), plan), invalid, now),
     };
@@ -212,7 +212,7 @@ impl Round<'_> {
             if waits || !has_slot && used >= slots {
                 continue;
             }
-            if plan.creates.len() >= CREATES {
+            if plan.is_full() {
                 plan.more = true;
                 break;
             }
@@ -251,7 +251,5 @@ impl Round<'_> {
     }
 }
 
-/// Most creates of one plan: a large set takes several, so that its status goes on meanwhile.
-pub const CREATES: usize = 256;
 /// The reason of a node that has no run because others failed.
 const TOO_MANY_FAILURES: &str = "TooManyFailures";

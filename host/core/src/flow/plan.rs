@@ -36,7 +36,7 @@ pub(super) struct Round<'a> {
 pub fn plan(observed: Observation<'_>, now: Timestamp) -> ParentPlan {
     let Observation { parent, memory, .. } = observed;
     let mut plan = ParentPlan { header: memory.header.clone(), ..ParentPlan::default() };
-    let spec = match FlowSpec::read(&parent.spec) {
+    let spec = match parent.readable_spec().and_then(FlowSpec::read) {
         Ok(spec) => spec,
         Err(invalid) => {
             let mut units = memory.units.to_vec();

@@ -23,6 +23,8 @@ pub struct StoredTemplate {
     pub version: String,
     /// Its generation.
     pub generation: i64,
+    /// Why its spec is not read: the sentence for its owner.
+    pub unread: Option<String>,
     /// `spec.jobTemplate`, raw.
     pub job: Value,
     /// Its status, raw.
@@ -38,11 +40,11 @@ pub fn status<'a>(
     let count = jobs.len();
     let named: Vec<&String> = jobs.take(NAMED).collect();
     let is_valid = has_containers(&template.job);
-    let (status, reason, message) = match is_valid {
-        true => ("True", "Accepted", "the spec is accepted"),
-        false => {
-            ("False", "InvalidValue", "spec.jobTemplate: has no container; steps that name this template are blocked")
-        }
+    let blocks = "steps that name this template are blocked";
+    let (status, reason, message) = match &template.unread {
+        Some(why) => ("False", "TooLarge", format!("spec: {why}; {blocks}")),
+        None if is_valid => ("True", "Accepted", "the spec is accepted".to_owned()),
+        None => ("False", "InvalidValue", format!("spec.jobTemplate: has no container; {blocks}")),
     };
     let mut before = list(&template.status, "/conditions").iter();
     let before = before.find(|one| text(one, "/type") == Some("Valid") && text(one, "/status") == Some(status));
@@ -81,6 +83,7 @@ mod tests {
             uid: "u".into(),
             version: "1".into(),
             generation: 3,
+            unread: None,
             job: json!({}),
             status: Value::Null,
         };

@@ -97,6 +97,10 @@ impl Round<'_> {
         if parent.terminating {
             return;
         }
+        if plan.is_full() {
+            plan.more = true;
+            return;
+        }
         let unit = &mut units[index];
         let built = self.build(step, unit);
         let is_step = |name: &str| name != step.name && self.names.contains_key(name);
@@ -136,6 +140,9 @@ impl Round<'_> {
                         format!("there is no JobTemplate {name:?} in namespace {namespace}; it starts once there is"),
                     )
                 })?;
+                if let Some(why) = &template.unread {
+                    return Err(Cause::new("TooLarge", format!("JobTemplate {name:?}: {why}")));
+                }
                 if !has_containers(&template.job) {
                     return Err(Cause::new("Rejected", format!("JobTemplate {name:?} has no container")));
                 }

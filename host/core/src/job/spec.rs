@@ -15,7 +15,7 @@ use crate::job::policy::Policy;
 use crate::job::selector::TargetQuery;
 
 /// Longest `parameters`, as JSON text.
-const PARAMETERS_BYTES: usize = 16 * 1024;
+pub const PARAMETERS_BYTES: usize = 16 * 1024;
 /// Most targets of one job: above, its status no longer stays below etcd's limit.
 pub const MOST_TARGETS: usize = 10_000;
 /// Longest name of a Kubernetes object.

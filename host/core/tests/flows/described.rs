@@ -146,6 +146,7 @@ fn the_status_of_a_template_is_described_as_it_is_written() {
         uid: "u".to_owned(),
         version: "1".to_owned(),
         generation: 1,
+        unread: None,
         job: json!({}),
         status: Value::Null,
     };

@@ -18,6 +18,7 @@ mod conditions;
 mod described;
 mod edits;
 mod failing;
+mod forged;
 mod imported;
 mod nodes;
 mod operations;

@@ -64,12 +64,15 @@ impl FlowCache {
     pub fn view(&self, key: &FlowKey) -> Option<ParentView> {
         let held = self.held.lock();
         let parent = held.parents.get(key)?.clone();
-        let children = held.families.of(&parent.uid).cloned().collect();
+        let children = held.families.of(&parent.namespace, &parent.uid).cloned().collect();
         let named = named_templates(&parent).into_iter();
         let templates = named.filter_map(|name| {
             let template = held.templates.get(&(parent.namespace.clone(), name.to_owned()))?;
             let version = format!("{}/{}", template.uid, template.generation);
-            Some((name.to_owned(), Arc::new(TemplateView { version, job: template.job.clone() })))
+            Some((
+                name.to_owned(),
+                Arc::new(TemplateView { version, unread: template.unread.clone(), job: template.job.clone() }),
+            ))
         });
         Some(ParentView { templates: templates.collect(), children, nodes: held.nodes.clone(), parent: parent.clone() })
     }
@@ -83,8 +86,9 @@ impl FlowCache {
     }
 
     /// Drops children that are gone, once a round has judged them.
-    pub fn forget_gone(&self, owner: &str, uids: &[String]) {
-        self.held.lock().families.retain(owner, |child| !(child.gone && uids.contains(&child.uid)));
+    pub fn forget_gone(&self, owner: &Parent, uids: &[String]) {
+        let is_kept = |child: &ChildView| !(child.gone && uids.contains(&child.uid));
+        self.held.lock().families.retain(&owner.namespace, &owner.uid, is_kept);
     }
 
     /// Has a parent told when the object of this name changes or goes.
@@ -140,7 +144,7 @@ impl FlowCache {
 
     pub(crate) fn reply_child(&self, child: ChildView) {
         self.change(|held| {
-            if child.owner_uid.as_ref().is_some_and(|owner| held.by_uid.contains_key(owner)) {
+            if held.owner_of(&child).is_some() {
                 held.put_child(child);
             }
         });

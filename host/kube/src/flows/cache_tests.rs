@@ -6,10 +6,14 @@ use super::*;
 
 const OWNER: &str = "0b9d8c1e-1111-4222-8333-444455556666";
 
-fn cache() -> FlowCache {
+fn parent() -> Parent {
     let metadata = json!({"namespace": "ns", "name": "f", "uid": OWNER, "resourceVersion": "1"});
+    Parent::read(ParentKind::Flow, json!({ "metadata": metadata })).unwrap()
+}
+
+fn cache() -> FlowCache {
     let cache = FlowCache::default();
-    cache.put_parent(Parent::read(ParentKind::Flow, json!({ "metadata": metadata })).unwrap());
+    cache.put_parent(parent());
     cache.take_dirty();
     cache
 }
@@ -25,7 +29,7 @@ fn owned() -> Value {
 }
 
 fn labelled() -> Value {
-    json!({"oarlock.dev/owner-uid": OWNER})
+    json!({"oarlock.dev/owner-uid": OWNER, "oarlock.dev/owner-kind": "JobFlow"})
 }
 
 /// Whether the flow became dirty, and of each of its children whether it is disowned and whether it is gone.
@@ -47,7 +51,7 @@ fn a_stripped_child_stays_with_its_owner_until_it_goes_label_or_not() {
         assert_eq!(seen(&cache), (true, vec![(true, false)]), "{labels}");
         cache.drop_child(job(5, json!([]), labels.clone()));
         assert_eq!(seen(&cache), (true, vec![(true, true)]), "{labels}");
-        cache.forget_gone(OWNER, &["u".to_owned()]);
+        cache.forget_gone(&parent(), &["u".to_owned()]);
         assert_eq!(seen(&cache), (false, vec![]));
     }
 }
@@ -99,4 +103,28 @@ fn a_template_names_its_jobs_and_those_that_changed_once_each() {
     assert_eq!((names(), cache.take_dirty().len()), (vec!["a".to_owned()], 1));
     cache.drop_child(made(6, "a", Some("ns.t")));
     assert_eq!((names(), cache.take_dirty().len()), (vec![], 1));
+}
+
+#[test]
+fn a_job_of_another_namespace_is_no_child_and_makes_no_round() {
+    for (owners, labels) in [(owned(), labelled()), (owned(), json!({})), (json!([]), labelled())] {
+        let cache = cache();
+        let elsewhere =
+            |version| ChildView { namespace: "other".to_owned(), ..job(version, owners.clone(), labels.clone()) };
+        cache.put_child(elsewhere(2));
+        assert_eq!(seen(&cache), (false, vec![]), "{owners} {labels}");
+        cache.drop_child(elsewhere(3));
+        assert_eq!(seen(&cache), (false, vec![]), "{owners} {labels}");
+        cache.reset_children(ChildKind::Job, vec![elsewhere(4)], 9);
+        cache.reply_child(elsewhere(5));
+        assert_eq!(seen(&cache), (false, vec![]), "{owners} {labels}");
+    }
+}
+
+#[test]
+fn a_job_that_names_another_kind_of_owner_with_the_same_uid_is_no_child() {
+    let cache = cache();
+    let daemon = json!([{"apiVersion": "api.practice.com/v1alpha1", "kind": "DaemonJob", "name": "f", "uid": OWNER}]);
+    cache.put_child(job(2, daemon, json!({})));
+    assert_eq!(seen(&cache).0, false);
 }

@@ -120,47 +120,52 @@ impl Places {
     }
 }
 
-/// The children of each owner, by their UIDs; those that are gone until a round has judged them.
+/// The children of each owner, by namespace and by their UIDs; those that are gone until a round has judged them. Anybody may write
+/// the UID of an owner elsewhere, so an owner has those of its own namespace.
 #[derive(Default)]
-pub(super) struct Families(HashMap<String, BTreeSet<ByUid>>);
+pub(super) struct Families(HashMap<String, HashMap<String, BTreeSet<ByUid>>>);
 
 impl Families {
     /// The children of an owner.
-    pub(super) fn of(&self, owner: &str) -> impl Iterator<Item = &Arc<ChildView>> {
-        self.0.get(owner).into_iter().flatten().map(|found| &found.0)
+    pub(super) fn of(&self, namespace: &str, owner: &str) -> impl Iterator<Item = &Arc<ChildView>> {
+        self.0.get(namespace).and_then(|owners| owners.get(owner)).into_iter().flatten().map(|found| &found.0)
     }
 
-    /// The child of this UID, if it is one of this owner.
-    pub(super) fn get(&self, owner: &str, uid: &str) -> Option<&Arc<ChildView>> {
-        self.0.get(owner)?.get(uid).map(|found| &found.0)
+    /// This child as it is in the family of its owner.
+    pub(super) fn get(&self, child: &ChildView) -> Option<&Arc<ChildView>> {
+        let family = self.0.get(&child.namespace)?.get(child.owner_uid.as_deref()?)?;
+        family.get(child.uid.as_str()).map(|found| &found.0)
     }
 
-    /// True where the owner has children.
-    pub(super) fn has(&self, owner: &str) -> bool {
-        self.0.contains_key(owner)
+    /// True where the owner of this child has children.
+    pub(super) fn has_owner(&self, child: &ChildView) -> bool {
+        let owners = self.0.get(&child.namespace);
+        owners.zip(child.owner_uid.as_ref()).is_some_and(|(owners, owner)| owners.contains_key(owner))
     }
 
     /// Adds a child to its owner's.
     pub(super) fn put(&mut self, child: Arc<ChildView>) {
         let Some(owner) = child.owner_uid.clone() else { return };
-        self.0.entry(owner).or_default().replace(ByUid(child));
+        let owners = self.0.entry(child.namespace.clone()).or_default();
+        owners.entry(owner).or_default().replace(ByUid(child));
     }
 
     /// Takes a child from its owner's.
-    pub(super) fn remove(&mut self, owner: &str, uid: &str) {
-        let Some(children) = self.0.get_mut(owner) else { return };
-        children.remove(uid);
-        if children.is_empty() {
-            self.0.remove(owner);
-        }
+    pub(super) fn remove(&mut self, child: &ChildView) {
+        let Some(owner) = &child.owner_uid else { return };
+        self.retain(&child.namespace, owner, |kept| kept.uid != child.uid);
     }
 
     /// Keeps those children of an owner.
-    pub(super) fn retain(&mut self, owner: &str, is_kept: impl Fn(&ChildView) -> bool) {
-        let Some(children) = self.0.get_mut(owner) else { return };
+    pub(super) fn retain(&mut self, namespace: &str, owner: &str, is_kept: impl Fn(&ChildView) -> bool) {
+        let Some(owners) = self.0.get_mut(namespace) else { return };
+        let Some(children) = owners.get_mut(owner) else { return };
         children.retain(|child| is_kept(&child.0));
         if children.is_empty() {
-            self.0.remove(owner);
+            owners.remove(owner);
+        }
+        if owners.is_empty() {
+            self.0.remove(namespace);
         }
     }
 }

@@ -7,7 +7,9 @@ use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::cluster::memory::{Shares, memory_of, no_room};
 use oarlock_core::flow::template::{StoredTemplate, of_annotation};
+use serde_json::Value;
 
 use crate::flows::children::{ByName, Families, Places};
 use crate::flows::key::FlowKey;
@@ -32,12 +34,18 @@ pub(super) struct Held {
     /// Those of them for whom such an object has changed.
     pub(super) healed: HashSet<FlowKey>,
     pub(super) dirty: HashSet<FlowKey>,
+    shares: Shares,
 }
 
 /// The names of the templates that a flow names.
 pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
     let steps = list(&parent.spec, "/flows").iter().chain(list(&parent.spec, "/finally"));
     steps.filter_map(|step| text(step, "/jobTemplateRef")).filter(|name| !name.is_empty()).collect()
+}
+
+/// The memory of what the owner of a parent wrote.
+fn bytes_of(parent: &Parent) -> usize {
+    memory_of(&parent.spec)
 }
 
 fn number(version: &str) -> u64 {
@@ -64,6 +72,7 @@ impl Held {
             }
             self.unname(&key);
         }
+        let parent = self.with_room(parent);
         for name in named_templates(&parent) {
             self.named_by.entry((parent.namespace.clone(), name.to_owned())).or_default().insert(key.clone());
         }
@@ -71,16 +80,31 @@ impl Held {
         let before = self.parents.insert(key.clone(), Arc::new(parent));
         if let Some(before) = before.filter(|before| self.parents.get(&key).is_none_or(|now| now.uid != before.uid)) {
             self.by_uid.remove(&before.uid);
-            self.forget_children(&before.uid);
+            self.forget_children(&before);
         }
         self.dirty.insert(key);
+    }
+
+    /// Counts the memory of a parent, which has no spec where there is no room for that.
+    fn with_room(&mut self, parent: Parent) -> Parent {
+        let before = self.parents.get(&FlowKey::of(&parent)).map_or(0, |before| bytes_of(before));
+        let has_room = self.shares.has_room(&parent.namespace, before, bytes_of(&parent));
+        let parent = if has_room {
+            parent
+        } else {
+            let why = no_room(&parent.namespace);
+            parent.without_spec(why)
+        };
+        self.shares.count(&parent.namespace, before, bytes_of(&parent));
+        parent
     }
 
     pub(super) fn drop_parent(&mut self, key: &FlowKey) {
         self.unname(key);
         if let Some(before) = self.parents.remove(key) {
+            self.shares.count(&before.namespace, bytes_of(&before), 0);
             self.by_uid.remove(&before.uid);
-            self.forget_children(&before.uid);
+            self.forget_children(&before);
         }
         self.healed.remove(key);
         self.awaited.retain(|_, waiting| {
@@ -91,8 +115,8 @@ impl Held {
     }
 
     /// Children that are gone are of no use without their owner.
-    fn forget_children(&mut self, owner: &str) {
-        self.families.retain(owner, |child| !child.gone);
+    fn forget_children(&mut self, owner: &Parent) {
+        self.families.retain(&owner.namespace, &owner.uid, |child| !child.gone);
     }
 
     fn unname(&mut self, key: &FlowKey) {
@@ -117,12 +141,22 @@ impl Held {
             return;
         }
         let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
+        let taken = before.map_or(0, |before| memory_of(&before.job));
+        let needed = memory_of(&template.job);
+        let template = if self.shares.has_room(&template.namespace, taken, needed) {
+            template
+        } else {
+            let why = no_room(&template.namespace);
+            StoredTemplate { job: Value::Null, unread: Some(why), ..template }
+        };
+        self.shares.count(&template.namespace, taken, memory_of(&template.job));
         self.templates.insert(key.clone(), Arc::new(template));
         self.soil_template(&key, !is_same);
     }
 
     pub(super) fn drop_template(&mut self, key: &(String, String)) {
-        if self.templates.remove(key).is_some() {
+        if let Some(before) = self.templates.remove(key) {
+            self.shares.count(&before.namespace, memory_of(&before.job), 0);
             self.soil_template(key, true);
         }
     }
@@ -139,9 +173,15 @@ impl Held {
         self.dirty.extend(daemons.cloned());
     }
 
+    /// The object that this child is of, in its namespace.
+    pub(super) fn owner_of(&self, child: &ChildView) -> Option<&FlowKey> {
+        let key = self.by_uid.get(child.owner_uid.as_ref()?)?;
+        self.parents.get(key).is_some_and(|parent| parent.owns(child)).then_some(key)
+    }
+
     fn soil_owner(&mut self, child: &ChildView) {
-        let owner = child.owner_uid.as_ref().and_then(|uid| self.by_uid.get(uid));
-        self.dirty.extend(owner.cloned());
+        let owner = self.owner_of(child).cloned();
+        self.dirty.extend(owner);
         let place = (child.kind, child.namespace.clone(), child.name.clone());
         for waiting in self.awaited.remove(&place).into_iter().flatten() {
             self.healed.insert(waiting.clone());
@@ -151,8 +191,7 @@ impl Held {
 
     pub(super) fn put_child(&mut self, child: ChildView) {
         let child = self.keep_owner(child);
-        let known = child.owner_uid.as_deref().and_then(|owner| self.families.get(owner, &child.uid));
-        if known.is_some_and(|known| known.gone || known.version >= child.version) {
+        if self.families.get(&child).is_some_and(|known| known.gone || known.version >= child.version) {
             return;
         }
         if let Some(other) = self.places.at(&child).filter(|other| other.uid != child.uid).cloned() {
@@ -182,8 +221,10 @@ impl Held {
     /// A child whose owner reference was taken off stays with its owner as one that is disowned, its label or not.
     fn keep_owner(&self, child: ChildView) -> ChildView {
         let before = self.places.at(&child).filter(|before| before.uid == child.uid && child.owner_uid.is_none());
-        let owner_uid = before.map_or_else(|| child.owner_uid.clone(), |before| before.owner_uid.clone());
-        ChildView { owner_uid, ..child }
+        let Some((kind, uid)) = before.map(|before| (before.owner_kind, before.owner_uid.clone())) else {
+            return child;
+        };
+        ChildView { owner_kind: kind, owner_uid: uid, ..child }
     }
 
     pub(super) fn drop_child(&mut self, last: ChildView) {
@@ -198,13 +239,12 @@ impl Held {
 
     /// A child that is its owner's no more stays there as gone, until a round has judged it.
     fn leave(&mut self, last: &ChildView) {
-        let Some(owner) = &last.owner_uid else { return };
-        let parent = self.by_uid.get(owner).cloned();
+        let parent = self.owner_of(last).cloned();
         let is_known = parent.is_some();
         self.dirty.extend(parent);
         if !is_known {
-            self.families.remove(owner, &last.uid);
-        } else if self.families.has(owner) {
+            self.families.remove(last);
+        } else if self.families.has_owner(last) {
             self.families.put(Arc::new(ChildView { gone: true, ..last.clone() }));
         }
     }

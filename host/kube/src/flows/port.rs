@@ -110,10 +110,9 @@ impl Flows {
 
     fn created(&self, parent: &Parent, create: &Create, reply: &Value) -> Result<(), CreateError> {
         let Some(child) = ChildView::read(create.kind, reply) else { return Ok(()) };
-        let is_same = child.unit.as_deref().is_none_or(|unit| unit == create.unit);
+        let is_same = child.unit.as_deref().is_none_or(|unit| unit == create.unit) && child.attempt == create.attempt;
         // Of several owners of these kinds, only the first counts.
-        let is_ours = child.owner_uid.as_ref() == Some(&parent.uid);
-        if !is_same || !is_ours {
+        if !is_same || child.disowned || !parent.owns(&child) {
             return Err(self.conflict(parent, create, reply));
         }
         self.cache.reply_child(child);

@@ -74,8 +74,7 @@ impl Flows {
             if parent.kind == ParentKind::Daemon && kind == ChildKind::Operation {
                 continue;
             }
-            let is_meant =
-                |child: &ChildView| child.owner_uid.as_ref() == Some(&parent.uid) && uids.contains(&*child.uid);
+            let is_meant = |child: &ChildView| parent.owns(child) && uids.contains(&*child.uid);
             let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
             if !self.list(transport, kinds::child(kind), (&parent.namespace, &label), (pick, 0)).await?.is_empty() {
                 return Ok(true);

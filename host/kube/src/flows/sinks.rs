@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use oarlock_core::child::build::refuse_large;
 use oarlock_core::child::fields::{number, text};
 use oarlock_core::child::node::{self, NodeView};
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView, FIELDS};
+use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::Value;
 
@@ -57,11 +59,17 @@ pub(crate) fn read_template(mut document: Value) -> Option<StoredTemplate> {
         uid: own("/metadata/uid")?,
         version: own("/metadata/resourceVersion").unwrap_or_default(),
         generation: number(&document, "/metadata/generation").unwrap_or(0),
+        unread: too_large(&document).map(too_large_words),
         job: Value::Null,
         status: Value::Null,
     };
     let mut take = |pointer: &str| document.pointer_mut(pointer).map_or(Value::Null, Value::take);
-    Some(StoredTemplate { job: take("/spec/jobTemplate"), status: take("/status"), ..template })
+    let template = StoredTemplate { job: take("/spec/jobTemplate"), status: take("/status"), ..template };
+    // It would be refused wherever it is named.
+    match refuse_large(&template.job) {
+        Err(cause) => Some(StoredTemplate { job: Value::Null, unread: Some(cause.message), ..template }),
+        Ok(()) => Some(template),
+    }
 }
 
 impl ItemSink for TemplateSink {

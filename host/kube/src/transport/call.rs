@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use crate::transport::clock::ServerClock;
 use crate::transport::requests::{RequestLabels, Requests};
 
-/// A reply: at most a page of a list, which is read whole.
+/// A reply that is read whole, or a piece of one: never a list.
 pub(crate) type Bytes = Vec<u8>;
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("oarlock/", env!("CARGO_PKG_VERSION")));
@@ -115,7 +115,7 @@ impl Transport {
         serde_json::from_slice(&reply).map_err(RequestError::Unreadable)
     }
 
-    /// Opens a watch. Only its beginning is bounded by the request timeout.
+    /// Opens a list or a watch, whose text is read while it arrives. Only its beginning is bounded by the request timeout.
     pub(crate) async fn open(
         &self,
         call: ApiCall<'_>,

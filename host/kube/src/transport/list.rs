@@ -1,22 +1,25 @@
 //! Lists, read page by page.
 //!
-//! Items are read from a page one at a time, so that a page of pods is never held as a whole tree. No resourceVersion is
-//! named, which makes each list consistent and keeps the API server's caches out of it.
+//! Items are read one at a time while their page arrives, so that no page is ever held, neither as a text nor as a tree. No
+//! resourceVersion is named, which makes each list consistent and keeps the API server's caches out of it.
 
-use std::fmt;
-
+use futures::StreamExt;
 use kube::core::params::ListParams;
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::Error as _;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::live_reads::refused;
 use crate::transport::call::{ApiCall, RequestError, Transport};
+use crate::transport::items::{ItemCutter, NoList};
 use crate::transport::path::{PathError, Resource};
 use crate::watch::projection::Projection;
 
 /// Items in a page: a page of pods is about 3 MB.
 const PAGE: u32 = 500;
+/// After a page of more bytes the next ones have half as many items, so that each arrives in time.
+const LARGE_PAGE: usize = 16 * 1024 * 1024;
 
 /// The objects to list.
 #[derive(Clone, Copy)]
@@ -110,10 +113,10 @@ impl Transport {
         let path = |source| ListError::Path { resource: resource.to_owned(), source };
         let collection = kube::core::Request::new(from.resource.collection(from.namespace).map_err(path)?);
         let mut listed = Listed { items: Vec::new(), version: String::new() };
-        let mut token = None;
+        let (mut token, mut limit) = (None, PAGE);
         loop {
             let params = ListParams {
-                limit: Some(PAGE),
+                limit: Some(limit),
                 continue_token: token,
                 label_selector: from.labels.map(str::to_owned),
                 field_selector: from.fields.map(str::to_owned),
@@ -121,22 +124,67 @@ impl Transport {
             };
             let failed = |source| ListError::List { resource: resource.to_owned(), source };
             let call = ApiCall { verb: "list", resource, request: collection.list(&params) };
-            let reply = match self.send(call).await {
+            let page = self.page(call, projection, |item| listed.items.extend(pick(item))).await;
+            let page = match page {
                 Err(error) if error.is(404) => return Err(ListError::Unknown { resource: resource.to_owned() }),
-                reply => reply.map_err(failed)?,
+                page => page.map_err(failed)?,
             };
-            let meta = page(&reply, projection, |item| listed.items.extend(pick(item)));
-            let meta = meta.map_err(RequestError::Unreadable).map_err(failed)?;
+            if page.bytes > LARGE_PAGE {
+                limit = (limit / 2).max(1);
+            }
             // The first page names the version; later ones continue it.
             if listed.version.is_empty() {
-                listed.version = meta.resource_version;
+                listed.version = page.meta.resource_version;
             }
-            match meta.next {
+            match page.meta.next {
                 Some(next) if !next.is_empty() && listed.items.len() <= most => token = Some(next),
                 _ => return Ok(listed),
             }
         }
     }
+
+    /// Reads one page as it arrives: each item is read once it is whole, and each piece is waited for as long as for a reply.
+    async fn page(
+        &self,
+        call: ApiCall<'_>,
+        projection: &Projection,
+        mut each: impl FnMut(Value),
+    ) -> Result<Page, RequestError> {
+        let mut pieces = self.open(call).await?;
+        let (mut cutter, mut bytes) = (ItemCutter::default(), 0_usize);
+        let mut item = |text: &[u8]| projection.read(text).map(&mut each).map_err(RequestError::Unreadable);
+        loop {
+            match timeout(self.timeout, pieces.next()).await {
+                Err(_) => return Err(RequestError::TimedOut(self.timeout)),
+                Ok(Some(Err(error))) => return Err(RequestError::Broken(Box::new(error))),
+                Ok(Some(Ok(piece))) => {
+                    bytes = bytes.saturating_add(piece.len());
+                    cutter.push(&piece, &mut item)?;
+                }
+                Ok(None) => break,
+            }
+        }
+        let PageRest { metadata: meta } = serde_json::from_slice(cutter.rest()).map_err(RequestError::Unreadable)?;
+        Ok(Page { meta, bytes })
+    }
+}
+
+impl From<NoList> for RequestError {
+    fn from(error: NoList) -> Self {
+        Self::Unreadable(serde_json::Error::custom(error))
+    }
+}
+
+/// A page without its items.
+struct Page {
+    meta: PageMeta,
+    bytes: usize,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PageRest {
+    metadata: PageMeta,
 }
 
 #[derive(Default, Deserialize)]
@@ -145,87 +193,4 @@ struct PageMeta {
     resource_version: String,
     #[serde(rename = "continue")]
     next: Option<String>,
-}
-
-fn page(reply: &[u8], projection: &Projection, mut each: impl FnMut(Value)) -> Result<PageMeta, serde_json::Error> {
-    let mut reader = serde_json::Deserializer::from_slice(reply);
-    let meta = Page(projection, &mut each).deserialize(&mut reader)?;
-    reader.end()?;
-    Ok(meta)
-}
-
-struct Page<'a>(&'a Projection, &'a mut dyn FnMut(Value));
-struct Items<'a>(&'a Projection, &'a mut dyn FnMut(Value));
-
-impl<'de> DeserializeSeed<'de> for Page<'_> {
-    type Value = PageMeta;
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<PageMeta, D::Error> {
-        reader.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Page<'_> {
-    type Value = PageMeta;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list with metadata and items")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PageMeta, A::Error> {
-        let mut meta = PageMeta::default();
-        while let Some(key) = map.next_key::<String>()? {
-            match key.as_str() {
-                "metadata" => meta = map.next_value()?,
-                "items" => map.next_value_seed(Items(self.0, &mut *self.1))?,
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(meta)
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
-        // An empty list of some servers is `null`.
-        reader.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = ();
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a sequence of objects")
-    }
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        while let Some(item) = seq.next_element_seed(self.0)? {
-            (self.1)(item);
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn items_are_picked_one_at_a_time_and_the_rest_is_skipped() {
-        let reply =
-            br#"{"kind":"PodList","items":[{"a":1},{"a":2}],"metadata":{"resourceVersion":"7","continue":"c"}}"#;
-        let mut seen = Vec::new();
-        let meta = page(reply, &Projection::everything(), |item| seen.push(item)).unwrap();
-        assert_eq!((meta.resource_version.as_str(), meta.next.as_deref(), seen.len()), ("7", Some("c"), 2));
-    }
-
-    #[test]
-    fn an_empty_list_may_be_null() {
-        assert_eq!(
-            page(br#"{"items":null,"metadata":{}}"#, &Projection::everything(), |_| panic!("no item")).unwrap().next,
-            None
-        );
-    }
 }

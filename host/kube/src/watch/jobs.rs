@@ -7,8 +7,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use oarlock_api::{OperationJob, OperationJobStatus};
+use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus};
+use oarlock_core::cluster::memory::{Shares, memory_of, no_room, text_len};
+use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::job::key::JobKey;
+use oarlock_core::job::spec::PARAMETERS_BYTES;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -32,6 +35,16 @@ pub(crate) struct Held {
     pub(crate) job: Arc<OperationJob>,
     /// The reason why it cannot be read as it is stored, where that is so.
     pub(crate) unreadable: Option<String>,
+    /// The memory that it takes.
+    pub(crate) bytes: usize,
+}
+
+impl Held {
+    /// Without its spec, for which there is no room: it is known, reported and deleted, and none of its targets start.
+    fn without_spec(self, why: String) -> Self {
+        let job = OperationJob { spec: None, ..(*self.job).clone() };
+        Self { job: Arc::new(job), unreadable: Some(why), bytes: 0, ..self }
+    }
 }
 
 /// The view of a job in the cache.
@@ -55,6 +68,7 @@ struct Cache {
     tombstones: VecDeque<String>,
     /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
     doubts: HashMap<JobKey, u64>,
+    shares: Shares,
 }
 
 impl Jobs {
@@ -145,10 +159,18 @@ impl Jobs {
 
     fn put(&self, held: Held) -> bool {
         let mut cache = self.held.lock();
-        let old = cache.jobs.get(&held.key).map_or(0, |held| held.version);
+        let (old, before) = cache.jobs.get(&held.key).map_or((0, 0), |held| (held.version, held.bytes));
         if cache.gone.contains(&held.uid) || (old >= held.version && held.version > 0) {
             return false;
         }
+        let namespace = &held.key.namespace;
+        let held = if cache.shares.has_room(namespace, before, held.bytes) {
+            held
+        } else {
+            let why = no_room(namespace);
+            held.without_spec(why)
+        };
+        cache.shares.count(&held.key.namespace, before, held.bytes);
         if let Some(why) = &held.unreadable {
             tracing::warn!(job = %held.key, why, "failed to read a stored job; none of its targets start until its spec is corrected");
         }
@@ -167,7 +189,8 @@ impl Jobs {
             cache.gone.remove(&oldest);
         }
         if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
-            cache.jobs.remove(&last.key);
+            let before = cache.jobs.remove(&last.key).map_or(0, |held| held.bytes);
+            cache.shares.count(&last.key.namespace, before, 0);
             cache.doubts.remove(&last.key);
             drop(cache);
             self.send(last.key.clone());
@@ -222,14 +245,26 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     let uid = text("uid")?;
     let version = text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
     let (mut job, unreadable) = match OperationJob::deserialize(document) {
-        Ok(job) => (job, None),
+        _ if let Some(bytes) = too_large(document) => (salvage(document), Some(too_large_words(bytes))),
+        Ok(job) => match refuse_parameters(job.spec.as_ref()) {
+            Some(why) => (OperationJob { spec: None, ..job }, Some(why)),
+            None => (job, None),
+        },
         Err(error) => (salvage(document), Some(error.to_string())),
     };
     job.metadata.managed_fields = None;
     if let Some(annotations) = job.metadata.annotations.as_mut() {
         annotations.remove(LAST_APPLIED);
     }
-    Some(Held { key, uid, version, job: Arc::new(job), unreadable })
+    let bytes = if job.spec.is_some() { memory_of(document) } else { 0 };
+    Some(Held { key, uid, version, job: Arc::new(job), unreadable, bytes })
+}
+
+/// Larger parameters are refused before they are held.
+fn refuse_parameters(spec: Option<&OperationJobSpec>) -> Option<String> {
+    let text = text_len(spec?.parameters.as_ref()?);
+    let (has, most) = (text.div_ceil(1_024), PARAMETERS_BYTES / 1_024);
+    (text > PARAMETERS_BYTES).then(|| format!("spec.parameters: at most {most} KiB, and has {has} KiB"))
 }
 
 /// The readable part of a job that cannot be read whole. Its spec is left out even if only its status is odd: without a

@@ -2,11 +2,15 @@
 //!
 //! All other fields are skipped without being held: most of a pod is `managedFields` and a spec that is not used.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
-use oarlock_core::cluster::object::{HOST_FIELDS, METADATA};
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use oarlock_core::cluster::memory::{ENTRY, VALUE};
+use oarlock_core::cluster::object::{HOST_FIELDS, METADATA, TOO_LARGE};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// The fields that are read, by name; all of them where none is named.
@@ -45,24 +49,116 @@ impl Projection {
         }
     }
 
-    /// Reads one document.
+    /// Reads one document. One that would take more than 16 MiB of memory is read without its spec, or for its identity alone
+    /// where that is still too much, and says so ([`oarlock_core::cluster::object::too_large`]).
     pub(crate) fn read(&self, text: &[u8]) -> Result<Value, serde_json::Error> {
-        let mut reader = serde_json::Deserializer::from_slice(text);
-        let value = self.deserialize(&mut reader)?;
-        reader.end()?;
-        Ok(value)
+        self.read_as(text, |seed, reader| seed.deserialize(reader))
+    }
+
+    /// Reads the document that `read` finds in a text, as [`Projection::read`] does.
+    pub(crate) fn read_as<T: Document>(
+        &self,
+        text: &[u8],
+        read: impl Fn(Bounded<'_>, &mut Reader<'_>) -> Result<T, serde_json::Error>,
+    ) -> Result<T, serde_json::Error> {
+        let spec = Some("spec");
+        let attempts = [
+            (self, MOST_BYTES, None),
+            (self, MOST_BYTES, spec),
+            (&*LIGHT, MOST_LIGHT_BYTES, None),
+            (&*BARE, usize::MAX, None),
+        ];
+        let mut over = false;
+        for (projection, most, skipped) in attempts {
+            let room = Cell::new(Some(most));
+            let mut reader = serde_json::Deserializer::from_slice(text);
+            let found = read(Bounded { projection, room: &room, skipped }, &mut reader);
+            match found.and_then(|found| reader.end().map(|()| found)) {
+                Err(_) if room.get().is_none() => over = true,
+                Err(error) => return Err(error),
+                Ok(mut found) => {
+                    mark(found.document(), over.then_some(text.len()));
+                    return Ok(found);
+                }
+            }
+        }
+        Err(serde_json::Error::custom("the name of the object is longer than memory"))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for &Projection {
+/// Most memory of one object that is read whole: twice what the largest job takes that names 10,000 targets.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
+/// Most memory of the metadata of a larger one.
+const MOST_LIGHT_BYTES: usize = 256 * 1024;
+
+fn of_fields(metadata: impl Iterator<Item = &'static str>) -> Projection {
+    let mut projection = Projection::default();
+    ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
+    metadata.for_each(|field| projection.add(["metadata", field].into_iter()));
+    projection
+}
+
+/// Metadata without annotations.
+static LIGHT: LazyLock<Projection> =
+    LazyLock::new(|| of_fields(METADATA.into_iter().filter(|field| *field != "annotations").chain(["generation"])));
+
+/// What nobody can write at length.
+static BARE: LazyLock<Projection> = LazyLock::new(|| {
+    let fields =
+        ["name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"];
+    of_fields(fields.into_iter())
+});
+
+/// Has a document say that it was too large, and nothing else that says so.
+fn mark(document: &mut Value, text: Option<usize>) {
+    let Some(fields) = document.as_object_mut() else { return };
+    match text {
+        Some(bytes) => drop(fields.insert(TOO_LARGE.to_owned(), bytes.into())),
+        None => drop(fields.swap_remove(TOO_LARGE)),
+    }
+}
+
+/// Something that was read and has a document in it.
+pub(crate) trait Document {
+    /// The document.
+    fn document(&mut self) -> &mut Value;
+}
+
+impl Document for Value {
+    fn document(&mut self) -> &mut Value {
+        self
+    }
+}
+
+/// A text that is read.
+pub(crate) type Reader<'a> = serde_json::Deserializer<serde_json::de::SliceRead<'a>>;
+
+/// Reads the fields of a projection into the room that is left; `None` once there was too little.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounded<'a> {
+    projection: &'a Projection,
+    room: &'a Cell<Option<usize>>,
+    /// A field of the document itself that is not read.
+    skipped: Option<&'static str>,
+}
+
+impl Bounded<'_> {
+    fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
+        let left = self.room.get().and_then(|room| room.checked_sub(bytes));
+        self.room.set(left);
+        left.map(drop).ok_or_else(|| E::custom("the document is larger than the host reads"))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Bounded<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        if self.fields.is_empty() { Value::deserialize(reader) } else { reader.deserialize_any(self) }
+        reader.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for &Projection {
+impl<'de> Visitor<'de> for Bounded<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,10 +167,14 @@ impl<'de> Visitor<'de> for &Projection {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut kept = Map::new();
-        while let Some(field) = map.next_key_seed(Field(self))? {
+        while let Some(field) = map.next_key_seed(Field(self.projection))? {
             match field {
-                Some((name, below)) => drop(kept.insert(name.clone(), map.next_value_seed(below)?)),
-                None => drop(map.next_value::<IgnoredAny>()?),
+                Some((name, projection)) if self.skipped != Some(&*name) => {
+                    self.take(ENTRY.saturating_add(name.len()))?;
+                    let below = Bounded { projection, skipped: None, ..self };
+                    drop(kept.insert(name.into_owned(), map.next_value_seed(below)?));
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
         Ok(Value::Object(kept))
@@ -83,7 +183,8 @@ impl<'de> Visitor<'de> for &Projection {
     /// A list is read whole: without its first items, an index would select another one.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
+        while let Some(item) = list.next_element_seed(Bounded { projection: &EVERYTHING, skipped: None, ..self })? {
+            self.take(VALUE)?;
             items.push(item);
         }
         Ok(Value::Array(items))
@@ -106,6 +207,7 @@ impl<'de> Visitor<'de> for &Projection {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        self.take(value.len())?;
         Ok(Value::String(value.to_owned()))
     }
 
@@ -114,11 +216,13 @@ impl<'de> Visitor<'de> for &Projection {
     }
 }
 
+static EVERYTHING: Projection = Projection::everything();
+
 /// The name of a field: finds it among those that are read.
 struct Field<'a>(&'a Projection);
 
 impl<'a, 'de> DeserializeSeed<'de> for Field<'a> {
-    type Value = Option<(&'a String, &'a Projection)>;
+    type Value = Option<(Cow<'a, str>, &'a Projection)>;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
         reader.deserialize_str(self)
@@ -126,20 +230,23 @@ impl<'a, 'de> DeserializeSeed<'de> for Field<'a> {
 }
 
 impl<'a> Visitor<'_> for Field<'a> {
-    type Value = Option<(&'a String, &'a Projection)>;
+    type Value = Option<(Cow<'a, str>, &'a Projection)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.fields.get_key_value(name))
+        if self.0.fields.is_empty() {
+            return Ok(Some((Cow::Owned(name.to_owned()), self.0)));
+        }
+        Ok(self.0.fields.get_key_value(name).map(|(name, below)| (Cow::Borrowed(name.as_str()), below)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::cluster::object::{Kind, Object};
+    use oarlock_core::cluster::object::{Kind, Object, too_large};
     use serde_json::json;
 
     use super::*;
@@ -178,6 +285,41 @@ mod tests {
     fn a_projection_that_names_nothing_reads_everything() {
         let text = serde_json::to_vec(&pod()).unwrap();
         assert_eq!(Projection::everything().read(&text).unwrap(), pod());
+    }
+
+    #[test]
+    fn an_object_that_takes_too_much_memory_is_read_without_its_spec_or_for_its_identity_alone() {
+        let mut large = pod();
+        large["spec"]["numbers"] = vec![0; MOST_BYTES / VALUE].into();
+        let text = serde_json::to_vec(&large).unwrap();
+        let whole = Projection::of_object(&["/status".to_owned()]).read(&text).unwrap();
+        assert_eq!((too_large(&whole), &whole["status"]["phase"]), (None, &json!("Running")));
+        for projection in [Projection::everything(), Projection::of_object(&["/spec".to_owned()])] {
+            let read = projection.read(&text).unwrap();
+            assert_eq!(too_large(&read), u64::try_from(text.len()).ok());
+            assert_eq!((read.get("spec"), &read["metadata"]["uid"]), (None, &json!("u")));
+            assert_eq!(&read["metadata"]["annotations"]["k"], "v", "all but the spec");
+        }
+        large["status"]["numbers"] = large["spec"]["numbers"].take();
+        let read = Projection::everything().read(&serde_json::to_vec(&large).unwrap()).unwrap();
+        assert_eq!((read.get("spec"), read.get("status"), &read["metadata"]["uid"]), (None, None, &json!("u")));
+        assert_eq!((&read["metadata"]["labels"]["l"], read["metadata"].get("annotations")), (&json!("é\n"), None));
+    }
+
+    #[test]
+    fn metadata_that_takes_too_much_memory_is_not_read() {
+        let mut large = pod();
+        large["status"]["text"] = "x".repeat(MOST_BYTES).into();
+        large["metadata"]["labels"] = (0..5_000).map(|n| (format!("label-{n}"), json!("x".repeat(60)))).collect();
+        let read = Projection::everything().read(&serde_json::to_vec(&large).unwrap()).unwrap();
+        assert!(too_large(&read).is_some());
+        assert_eq!((&read["metadata"]["name"], read["metadata"].get("labels")), (&json!("a"), None));
+    }
+
+    #[test]
+    fn no_object_says_of_itself_that_it_was_too_large() {
+        let text = format!(r#"{{"{TOO_LARGE}": 7, "metadata": {{"name": "a"}}}}"#);
+        assert_eq!(too_large(&Projection::everything().read(text.as_bytes()).unwrap()), None);
     }
 
     #[test]

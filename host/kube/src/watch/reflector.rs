@@ -20,7 +20,7 @@ use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::list::{Collection, ListError};
 use crate::watch::health::WatchHealth;
-use crate::watch::projection::Projection;
+use crate::watch::projection::{Bounded, Document, Projection};
 
 /// Time for which the server keeps a watch open. A dead connection is noticed a little after this.
 const WATCH_SECONDS: u32 = 55;
@@ -30,6 +30,8 @@ const WATCH_GIVEN_UP: Duration = Duration::from_secs(65);
 const GOOD_WATCH: Duration = Duration::from_secs(5);
 /// Time after which a kind that is not served is asked for again.
 const UNSERVED: Duration = Duration::from_secs(60);
+/// Longest part of a watch that is held until its line ends: far more than any object has.
+const MOST_PENDING: usize = 16 * 1024 * 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
@@ -85,8 +87,14 @@ struct Line {
     object: Value,
 }
 
+impl Document for Line {
+    fn document(&mut self) -> &mut Value {
+        &mut self.object
+    }
+}
+
 /// Reads one event and the kept part of its object.
-struct LineOf<'a>(&'a Projection);
+struct LineOf<'a>(Bounded<'a>);
 
 impl<'de> DeserializeSeed<'de> for LineOf<'_> {
     type Value = Line;
@@ -221,6 +229,9 @@ impl<S: ItemSink> Reflector<S> {
                 Err(error) => return Ok(Ended::Broken(sentence(&error))),
             }
             self.heard();
+            if pending.len() > MOST_PENDING {
+                return Err(ReflectError::Expired);
+            }
             let whole = pending.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
             let lines: Vec<u8> = pending.drain(..whole).collect();
             for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -231,9 +242,7 @@ impl<S: ItemSink> Reflector<S> {
     }
 
     fn take(&self, line: &[u8], projection: &Projection, version: &mut String) -> Result<(), ReflectError> {
-        let mut reader = serde_json::Deserializer::from_slice(line);
-        let read = LineOf(projection).deserialize(&mut reader);
-        let Line { event, object } = match read.and_then(|line| reader.end().map(|()| line)) {
+        let Line { event, object } = match projection.read_as(line, |seed, reader| LineOf(seed).deserialize(reader)) {
             Ok(line) => line,
             Err(error) => return Err(ReflectError::Watch(RequestError::Unreadable(error))),
         };

@@ -184,7 +184,8 @@ impl Stage {
 
     /// A JobTemplate of this JobSpec is there.
     pub(crate) fn add_template(&mut self, name: &str, version: &str, job: Value) {
-        self.templates.insert(name.to_owned(), Arc::new(TemplateView { version: version.to_owned(), job }));
+        self.templates
+            .insert(name.to_owned(), Arc::new(TemplateView { version: version.to_owned(), unread: None, job }));
     }
 
     /// A Ready node is there, with a new UID.

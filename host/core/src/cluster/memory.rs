@@ -1,0 +1,123 @@
+//! How much memory objects take, and how much of it one namespace may have.
+//!
+//! Whoever may write objects in a namespace decides how large they are. So each namespace has its share of the host's memory, and
+//! an object that goes over it is known by its identity alone. The figures are estimates of the heap, which leave out what an
+//! allocator adds.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// Memory of a JSON value beside what it points at.
+pub const VALUE: usize = size_of::<Value>();
+/// Memory of an entry of a JSON object beside its name and what its value points at.
+pub const ENTRY: usize = size_of::<(String, Value)>() + 2 * size_of::<usize>();
+
+/// The memory of a JSON value, in bytes.
+pub fn memory_of(value: &Value) -> usize {
+    let below = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(memory_of).fold(0, usize::saturating_add),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| memory_of(value).saturating_add(ENTRY - VALUE).saturating_add(name.len()))
+            .fold(0, usize::saturating_add),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    below.saturating_add(VALUE)
+}
+
+/// The length of a JSON value as text, in bytes, without the text.
+pub fn text_len(value: &Value) -> usize {
+    struct Counter(usize);
+    impl std::io::Write for Counter {
+        fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+            self.0 = self.0.saturating_add(piece.len());
+            Ok(piece.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // A counter takes everything.
+    serde_json::to_writer(&mut counter, value).map_or(usize::MAX, |()| counter.0)
+}
+
+/// Most memory that the objects of one namespace take in one cache.
+pub const OF_NAMESPACE: usize = 32 * 1024 * 1024;
+/// Above this much of all namespaces together, only those go on growing that have little.
+const OF_ALL: usize = 128 * 1024 * 1024;
+/// What a namespace has in any case.
+const LITTLE: usize = 1024 * 1024;
+
+/// The memory that the objects of a cache take, by namespace.
+#[derive(Debug, Default)]
+pub struct Shares {
+    of: HashMap<String, usize>,
+    all: usize,
+}
+
+impl Shares {
+    /// True if an object of `namespace` may take `bytes` in place of the `before` that it takes now. One that does not grow
+    /// always may.
+    pub fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(before);
+        let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
+        let all = self.all.saturating_add(more);
+        more == 0 || own <= OF_NAMESPACE && (all <= OF_ALL || own <= LITTLE)
+    }
+
+    /// Counts `bytes` of an object in place of the `before` that it took.
+    pub fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
+        self.all = self.all.saturating_sub(before).saturating_add(bytes);
+        let own = self.of.get(namespace).copied().unwrap_or(0).saturating_sub(before).saturating_add(bytes);
+        if own == 0 {
+            self.of.remove(namespace);
+        } else {
+            self.of.insert(namespace.to_owned(), own);
+        }
+    }
+}
+
+/// The sentence for an object that has no room.
+pub fn no_room(namespace: &str) -> String {
+    let most = OF_NAMESPACE / 1_048_576;
+    format!(
+        "the objects of namespace {namespace} take more than their share of the host's memory, {most} MiB: delete some, or make this one smaller"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_value_of_many_small_parts_takes_more_memory_than_its_text() {
+        let zeros: Value = vec![0; 1_000].into();
+        assert_eq!((text_len(&zeros), memory_of(&zeros)), (2_001, 1_001 * VALUE));
+        let nested = json!({"a": {"b": "cd"}, "e": [null, true, 1.5]});
+        assert_eq!(text_len(&nested), nested.to_string().len());
+        assert_eq!(memory_of(&nested), VALUE + 3 * ENTRY + "abe".len() + "cd".len() + 3 * VALUE);
+    }
+
+    #[test]
+    fn a_namespace_that_has_its_share_gets_no_more_and_others_do() {
+        let mut shares = Shares::default();
+        shares.count("a", 0, OF_NAMESPACE);
+        assert!(!shares.has_room("a", 0, 1) && shares.has_room("a", 10, 10) && shares.has_room("b", 0, OF_NAMESPACE));
+        shares.count("a", OF_NAMESPACE, 0);
+        assert!(shares.has_room("a", 0, OF_NAMESPACE) && shares.of.is_empty() && shares.all == 0);
+    }
+
+    #[test]
+    fn many_namespaces_that_have_much_leave_room_for_those_that_have_little() {
+        let mut shares = Shares::default();
+        for number in 0..4 {
+            shares.count(&number.to_string(), 0, OF_NAMESPACE);
+        }
+        assert!(!shares.has_room("more", 0, LITTLE + 1) && shares.has_room("more", 0, LITTLE));
+    }
+}
