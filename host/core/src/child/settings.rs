@@ -1,10 +1,12 @@
 //! The settings that JobFlow and DaemonJob share: retryPolicy, failurePolicy, cleanup. Source: docs/jobflow.md 1, 2.5.
 
+use oarlock_api::IntOrPercent;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::child::build::Cause;
-use crate::child::fields::{at, number, text};
-use crate::job::policy::Retry;
+use crate::child::fields::{at, text};
+use crate::job::policy::{self, Amount, Retry};
 
 /// What happens after a final failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,19 +127,66 @@ pub fn retry_by_hand(value: &str) -> (&str, Vec<&str>) {
     (token, units.split(',').map(str::trim).filter(|unit| !unit.is_empty()).collect())
 }
 
-/// The count or share of a field that takes either; `None` where there is none.
+/// The count or share of a field that takes either, by the rule of an OperationJob's; `None` where there is none.
 ///
 /// # Errors
-/// If it is neither a whole number >= 0 nor a percentage from 0% to 100%.
-pub fn amount(holder: &Value, field: &str, place: &str) -> Result<Option<crate::job::policy::Amount>, Cause> {
-    use crate::job::policy::Amount;
-    let Some(found) = at(holder, &format!("/{field}")) else { return Ok(None) };
-    let count = number(holder, &format!("/{field}")).and_then(|count| usize::try_from(count).ok());
-    let share =
-        found.as_str().and_then(|text| text.strip_suffix('%')?.parse::<usize>().ok()).filter(|share| *share <= 100);
-    match (count, share) {
-        (Some(count), _) => Ok(Some(Amount::Count(count))),
-        (_, Some(share)) => Ok(Some(Amount::Percent(share))),
-        _ => Err(invalid(&format!("{place}{field}"), "must be a whole number >= 0 or 0% to 100%")),
+/// If it is neither an integer >= 0 nor a percentage from 0% to 100%.
+pub fn amount(holder: &Value, field: &str, place: &str) -> Result<Option<Amount>, Cause> {
+    let stated = at(holder, &format!("/{field}")).map(|found| {
+        // What is neither a number nor a text is no percentage.
+        IntOrPercent::deserialize(found).unwrap_or_else(|_| IntOrPercent::Percent(found.to_string()))
+    });
+    policy::amount(stated.as_ref(), &format!("{place}{field}"), 0).map_err(|rule| Cause::new("InvalidValue", rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use oarlock_api::OperationJobSpec;
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::policy::Policy;
+
+    /// `"05%"` and `"+5%"` mean the same everywhere: nothing, as admission says (docs/operationjob.md 1.2, docs/jobflow.md 1).
+    #[test]
+    fn an_amount_means_the_same_in_an_operation_job_and_in_a_rollout() {
+        let cases = [
+            (json!(0), Some(Amount::Count(0))),
+            (json!(7), Some(Amount::Count(7))),
+            (json!("0%"), Some(Amount::Percent(0))),
+            (json!("5%"), Some(Amount::Percent(5))),
+            (json!("10%"), Some(Amount::Percent(10))),
+            (json!("100%"), Some(Amount::Percent(100))),
+            (json!("05%"), None),
+            (json!("00%"), None),
+            (json!("+5%"), None),
+            (json!("-5%"), None),
+            (json!(" 5%"), None),
+            (json!("5 %"), None),
+            (json!("5.0%"), None),
+            (json!("101%"), None),
+            (json!("0101%"), None),
+            (json!("\u{0665}%"), None),
+            (json!("99999999999999999999%"), None),
+            (json!("%"), None),
+            (json!(""), None),
+            (json!("5"), None),
+            (json!("5%%"), None),
+            (json!(-1), None),
+        ];
+        for (stated, meant) in cases {
+            let spec = json!({"failurePolicy": {"type": "Pause", "maxFailures": stated}});
+            let spec: OperationJobSpec = serde_json::from_value(spec).unwrap();
+            let of_job = Policy::read(&spec).map(|policy| policy.tolerated);
+            let rollout = json!({"maxFailures": stated});
+            let of_rollout = amount(&rollout, "maxFailures", "spec.failurePolicy.").map_err(|cause| cause.message);
+            assert_eq!(of_rollout, of_job, "{stated}");
+            assert_eq!(of_job.ok(), meant.map(Some), "{stated}");
+        }
+        // No OperationJob can be read with these.
+        for odd in [json!(1.5), json!(true), json!([5]), json!({"a": 5})] {
+            assert!(amount(&json!({"a": odd}), "a", "").is_err(), "{odd}");
+        }
+        assert_eq!(amount(&json!({"a": null}), "a", ""), Ok(None));
     }
 }

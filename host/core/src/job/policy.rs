@@ -164,8 +164,12 @@ impl Policy {
     }
 }
 
-/// The field's amount. The rule is admission's, in the same words.
-fn amount(field: Option<&IntOrPercent>, name: &str, least: i64) -> Result<Option<Amount>, String> {
+/// The count or share of a field that takes either, at least `least`. The rule is admission's, in the same words, for every kind.
+///
+/// # Errors
+///
+/// The field and the rule, where it says something else.
+pub fn amount(field: Option<&IntOrPercent>, name: &str, least: i64) -> Result<Option<Amount>, String> {
     let rule = || format!("{name}: must be an integer >= {least} or {least}% to 100%");
     let Some(field) = field else { return Ok(None) };
     match field {
