@@ -12,6 +12,7 @@
 
 /// Reads requests, and answers or refuses them as the real server does.
 mod server {
+    pub(crate) mod callers;
     pub(crate) mod cluster;
     pub(crate) mod decode;
     pub(crate) mod delays;

@@ -10,8 +10,13 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{net::TcpListener, task::JoinSet};
+use tower::Service as _;
 
-use crate::server::{cluster::Cluster, reply::ApiBody};
+use crate::server::{
+    callers,
+    cluster::Cluster,
+    reply::{self, ApiBody},
+};
 
 /// Serves a service, a [`Cluster::service`] with layers around it perhaps, until the listener fails or the future is
 /// dropped.
@@ -43,12 +48,23 @@ where
 }
 
 impl Cluster {
-    /// Serves the cluster over plain HTTP until the listener fails or the future is dropped.
+    /// Serves the cluster over plain HTTP, to programs of this machine and to no page of another site, until the listener fails or
+    /// the future is dropped.
     ///
     /// # Errors
     ///
     /// Fails when no further connection can be accepted.
     pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
-        serve(listener, self.service()).await
+        let (own, api) = (listener.local_addr()?, self.service());
+        let guarded = tower::service_fn(move |request: Request<Incoming>| {
+            let mut api = api.clone();
+            async move {
+                match callers::refusal(&request, own) {
+                    Some(refusal) => Ok(reply::refusal(&refusal)),
+                    None => api.call(request).await,
+                }
+            }
+        });
+        serve(listener, guarded).await
     }
 }

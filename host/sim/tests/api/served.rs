@@ -1,5 +1,7 @@
 //! The in-memory API on a port, in real time, as kubectl uses it.
 
+use std::net::SocketAddr;
+
 use futures::TryStreamExt;
 use http::Request;
 use k8s_openapi::api::core::v1::Pod;
@@ -9,6 +11,10 @@ use kube::{
 };
 use oarlock_sim::{Cluster, Options};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 
 /// A client on a port, and the server behind it, which ends with the test.
 async fn served() -> Client {
@@ -59,4 +65,52 @@ async fn discovery_is_there_in_both_forms() {
     assert!(apps["versions"][0]["resources"].as_array().unwrap().iter().any(|one| one["resource"] == "deployments"));
     let parts = get(&client, "/apis/apps/v1", "application/json").await;
     assert!(parts["resources"].as_array().unwrap().iter().any(|one| one["name"] == "deployments/scale"));
+}
+
+/// The answer to a request as its text, with these headers.
+async fn asked(address: SocketAddr, method: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request =
+        format!("{method} /api/v1/namespaces HTTP/1.1\r\n{headers}content-length: 0\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_is_refused_whatever_name_it_reaches_the_port_by() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let port = address.port();
+    let cluster = Cluster::new(Options::default());
+    tokio::spawn(async move { cluster.serve(listener).await });
+    let own_page = format!("host: localhost:{port}\r\norigin: http://localhost:{port}\r\n");
+    let with_port = ["localhost", "127.0.0.1", "[::1]", "LOCALHOST"].map(|host| format!("host: {host}:{port}\r\n"));
+    let without = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("host: {host}\r\n"));
+    for headers in with_port.iter().chain(&without).chain([&own_page]) {
+        let answer = asked(address, "GET", headers).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{headers}: {answer}");
+    }
+    let foreign = [
+        ("host: rebound.example\r\n", "rebound.example"),
+        ("host: rebound.example:80\r\n", "rebound.example"),
+        ("host: localhost.example\r\n", "localhost.example"),
+        ("host: localhost@rebound.example\r\n", "rebound.example"),
+        ("host: 127.0.0.1.example\r\n", "127.0.0.1.example"),
+        ("host: 203.0.113.9\r\n", "203.0.113.9"),
+        ("host: \r\n", "no address"),
+        ("host: localhost\r\nhost: rebound.example\r\n", "rebound.example"),
+        ("host: localhost\r\norigin: https://site.example\r\n", "site.example"),
+        ("host: localhost\r\norigin: http://localhost:1\r\n", "localhost:1"),
+        ("host: localhost\r\norigin: null\r\n", "null"),
+    ];
+    for (headers, named) in foreign {
+        for method in ["GET", "POST"] {
+            let answer = asked(address, method, headers).await;
+            assert!(answer.starts_with("HTTP/1.1 403"), "{headers}: {answer}");
+            let fix = format!("use http://127.0.0.1:{port}");
+            assert!(answer.contains(named) && answer.contains(&fix), "{headers}: {answer}");
+        }
+    }
 }

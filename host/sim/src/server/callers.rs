@@ -1,0 +1,41 @@
+//! Refuses requests that a web page makes through the browser of whoever serves the API on their own machine.
+//!
+//! The API does not authenticate there. A page of another site can reach it by a name of its own that it has resolved to this
+//! machine, which the `Host` shows, or without such a name, which the `Origin` shows.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::{HeaderMap, Request, header, uri::Authority};
+
+use crate::server::status::Refusal;
+
+/// The refusal of a request that is for another address than `own` and this machine's, or comes from a page of another one.
+pub(crate) fn refusal<B>(request: &Request<B>, own: SocketAddr) -> Option<Refusal> {
+    let named = texts(request.headers(), header::HOST);
+    let hosts: Vec<String> = request.uri().authority().map(Authority::to_string).into_iter().chain(named).collect();
+    let why = if hosts.is_empty() || !hosts.iter().all(|host| is_local(host, own.ip())) {
+        format!("it is for {:?}, which is no address of this machine", hosts.join(", "))
+    } else {
+        let origins = texts(request.headers(), header::ORIGIN);
+        let is_foreign = |origin: &String| {
+            let of_page = origin.strip_prefix("http://");
+            !of_page.is_some_and(|page| hosts.iter().all(|host| host.eq_ignore_ascii_case(page)))
+        };
+        format!("it comes from a page of {:?}", origins.into_iter().find(is_foreign)?)
+    };
+    let message = format!("this API serves its own machine, and refused the request: {why}; use http://{own}");
+    Some(Refusal::plain(403, "Forbidden", message))
+}
+
+/// All values of a header. A value that is no text is shown as none, and is nobody's address.
+fn texts(headers: &HeaderMap, name: header::HeaderName) -> Vec<String> {
+    headers.get_all(name).iter().map(|value| value.to_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// True for `localhost`, the loopback addresses and `own`, whatever the port.
+fn is_local(host: &str, own: IpAddr) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_own = |address: IpAddr| address.is_loopback() || address == own;
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_own)
+}
