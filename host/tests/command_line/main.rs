@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails loudly")]
 
 mod advice;
+mod confined;
 mod lonely;
 mod new_plugin;
 mod plans;
@@ -30,9 +31,14 @@ fn component(name: &str) -> String {
     components().join(name).display().to_string()
 }
 
-fn oarlock(arguments: &[&str]) -> Output {
+fn oarlock_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oarlock"));
-    command.args(arguments).env_remove("OARLOCK_LOG").env_remove("KUBECONFIG").output().unwrap()
+    command.args(arguments).env_remove("OARLOCK_LOG").env_remove("KUBECONFIG");
+    command
+}
+
+fn oarlock(arguments: &[&str]) -> Output {
+    oarlock_command(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

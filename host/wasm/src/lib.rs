@@ -32,6 +32,7 @@ mod load {
     pub(crate) mod annotate;
     pub(crate) mod cache;
     pub(crate) mod compile;
+    pub(crate) mod confine;
     pub(crate) mod directory;
     pub(crate) mod events;
     pub(crate) mod grants;
@@ -64,6 +65,7 @@ pub use dry_run::{VetReport, dry_run};
 pub use load::annotate::annotate;
 pub use load::cache::{CacheError, default_cache_dir};
 pub use load::compile::{CompileWorkerError, HelperTask, compile_worker};
+pub use load::confine::ConfineError;
 pub use load::grants::{GrantsError, parse_grants};
 pub use load::helper_process::CompileWith;
 pub use load::inspect::{Inspection, MANIFEST_SECTION, Section, digest, inspect};

@@ -4,9 +4,10 @@
 
 use std::io::{self, Read, Write};
 
-use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
+use crate::load::confine::{ConfineError, confine};
 use crate::load::inspect::manifest_missing;
 use crate::load::vet;
 use crate::rejection::{Rejection, causes};
@@ -55,6 +56,13 @@ pub enum CompileWorkerError {
         #[source]
         source: io::Error,
     },
+    /// It could not be kept from files and the network.
+    #[error("failed to confine the compiler")]
+    Confine {
+        /// The cause.
+        #[source]
+        source: ConfineError,
+    },
     /// The component could not be read from standard input.
     #[error("failed to read the component from standard input")]
     Read {
@@ -78,8 +86,8 @@ pub enum CompileWorkerError {
     },
 }
 
-/// Runs the helper process: limits itself, to so many bytes of memory where there is a limit, reads a component from
-/// standard input, and writes its reply to standard output.
+/// Runs the helper process: limits itself, to so many bytes of memory where there is a limit, gives up files and network, reads
+/// a component from standard input, and writes its reply to standard output.
 ///
 /// # Errors
 ///
@@ -94,6 +102,13 @@ pub fn compile_worker(task: HelperTask, memory: Option<u64>) -> Result<(), Compi
         (Resource::Core, 0),
     ];
     limit(&limits).map_err(|source| CompileWorkerError::Limit { source })?;
+    match confine() {
+        // The host logs what a helper says here.
+        Err(error @ ConfineError::Unsupported) => {
+            eprintln!("it runs with the files and the network of the host: {error}")
+        }
+        confined => confined.map_err(|source| CompileWorkerError::Confine { source })?,
+    }
     let mut bytes = Vec::new();
     let mut input = io::stdin().lock().take(vet::MAX_BYTES);
     input.read_to_end(&mut bytes).map_err(|source| CompileWorkerError::Read { source })?;
@@ -119,7 +134,9 @@ fn limit(limits: &[(Resource, u64)]) -> io::Result<()> {
         setrlimit(*resource, Rlimit { current: Some(*limit), maximum: Some(*limit) })?;
     }
     // A host that ends leaves nothing behind that computes.
-    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    Ok(())
 }
 
 /// Checks everything but the code. Returns the manifest as JSON.

@@ -90,7 +90,8 @@ impl CompileWith {
         command.args(arguments).arg(task.word());
         command.args(memory.helper().map(|bytes| bytes.to_string()));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // It reads a file that anybody may have dropped, and needs nothing else of the host's.
+        // It reads a file that anybody may have dropped, and needs nothing else of the host's: what this leaves it, files and
+        // network, it gives up itself, since only a process can take these from itself without unsafe code.
         command.env_clear().current_dir("/");
         let child = command.spawn().map_err(|error| {
             let sentence =
@@ -162,7 +163,12 @@ fn through(mut child: Child, bytes: &[u8], into: &mut (impl Write + Send), limit
             ))),
             (HelperReply::NotWritten(error), _) => Err(NoResult::Rejected(not_kept(&error))),
             (HelperReply::Rejected(rejection), _) => Err(NoResult::Rejected(rejection)),
-            (HelperReply::Done, Ok(status)) if status.success() && !late => Ok(()),
+            (HelperReply::Done, Ok(status)) if status.success() && !late => {
+                if !stderr.is_empty() {
+                    tracing::warn!(said = %reason_of(&stderr), "the helper that vets and compiles did so with a warning");
+                }
+                Ok(())
+            }
             (_, Ok(status)) if late || status.code().is_none() => Err(NoResult::Ended(status, stderr)),
             _ => Err(NoResult::Rejected(not_compiled(&reason_of(&stderr)))),
         }
