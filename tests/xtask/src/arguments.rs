@@ -31,8 +31,6 @@ pub(crate) enum Command {
     Bench(Bench),
     /// Check formatting and run clippy on all crates
     Lint,
-    /// Check licences and forbidden dependencies with cargo-deny
-    Deny,
     /// Build the WebAssembly components into target/wasm32-wasip2/release
     Plugins,
 }

@@ -26,7 +26,6 @@ fn main() -> ExitCode {
         Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
         Command::Lint => checks::lint(),
-        Command::Deny => checks::deny(),
         Command::Plugins => plugins::build(),
     };
     match outcome {

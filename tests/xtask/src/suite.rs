@@ -100,9 +100,4 @@ fn read(phases: &Phases) {
     // What the component does must not run natively; what it knows of itself may.
     phases.run("tests of the hostile plugin", || succeed(&mut cargo(&["test", "--quiet", "-p", WASM_ONLY, "--lib"])));
     phases.run("lint", || checks::lint().map(drop));
-    if checks::deny_is_installed() {
-        phases.run("licences and dependencies", || checks::deny().map(drop));
-    } else {
-        println!("==> licences and dependencies are not checked: cargo-deny is not installed");
-    }
 }
