@@ -4,8 +4,14 @@
 #   docker build -t oarlock .
 #   docker run --rm oarlock manifests --deployment oarlock --pin /plugins/replace.wasm | kubectl apply -f -
 
-# Alpine's own target links statically against musl. The compiler is the one that rust-toolchain.toml pins.
-FROM rust:1.95.0-alpine AS build
+# Alpine's own target links statically against musl. The compiler is the one that rust-toolchain.toml pins. Whoever may move that tag
+# decides what is built, so build a release on a digest:
+#
+#   docker buildx imagetools inspect rust:1.95.0-alpine --format '{{.Manifest.Digest}}'
+#   docker build -t oarlock --build-arg RUST_IMAGE=rust:1.95.0-alpine@sha256:... .
+ARG RUST_IMAGE=rust:1.95.0-alpine
+FROM ${RUST_IMAGE} AS build
+# Packages signed by Alpine, in the newest version of the image's release: they build, and nothing of them but musl gets into the image.
 RUN apk add --no-cache build-base && rustup target add wasm32-wasip2
 WORKDIR /src
 COPY . .

@@ -101,10 +101,22 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                  the image, which has it as /plugins/replace.wasm, or give grants of your own by `--grants FILE`"
             );
         }
+        if !names_content(image) {
+            eprintln!(
+                "warning: {image} has no digest, so whoever may push to its registry decides what runs as the host and, where grants \
+                 have tasks, as root on nodes: give IMAGE@sha256:..., as `docker buildx imagetools inspect {image}` prints it"
+            );
+        }
         let text = pin_all(text, &args.pin)?;
         printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref())?;
     }
     print_documents(&printed, args.output)
+}
+
+/// True for an image by digest, which names its content. A tag is moved by whoever may push.
+fn names_content(image: &str) -> bool {
+    let digest = image.rsplit_once("@sha256:").map(|(_, digest)| digest);
+    digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 /// The grants, each for the component in one of these files where it is for its plugin.

@@ -79,6 +79,28 @@ fn a_deployment_is_granted_its_own_replace_alone() {
 }
 
 #[test]
+fn a_deployment_of_an_image_by_tag_is_printed_with_a_warning_and_one_by_digest_without() {
+    let replace = component("replace.wasm");
+    let said = |image: &str| {
+        let ended = oarlock(&["manifests", "--deployment", image, "--pin", &replace, "-o", "json"]);
+        assert!(ended.status.success(), "{}", text(&ended.stderr));
+        let list: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+        assert!(list.to_string().contains(image), "{image} is not deployed");
+        text(&ended.stderr)
+    };
+    let digest = "0123456789abcdef".repeat(4);
+    for by_tag in
+        ["oarlock", "registry.example:5000/oarlock:0.1.0", "oarlock@sha256:0123", &format!("oarlock:{digest}")]
+    {
+        let warned = said(by_tag);
+        assert!(warned.starts_with("warning: ") && warned.contains(by_tag) && warned.contains("@sha256:"), "{warned}");
+    }
+    for by_digest in ["oarlock@sha256:", "registry.example:5000/oarlock:0.1.0@sha256:"] {
+        assert_eq!(said(&format!("{by_digest}{digest}")), "");
+    }
+}
+
+#[test]
 fn two_pins_of_one_plugin_are_refused_with_both_files() {
     let folder = empty_folder("two-pins");
     let (replace, copy) = (component("replace.wasm"), folder.join("other.wasm").display().to_string());

@@ -169,7 +169,9 @@ fn image_is_built_with_the_pinned_compiler_and_grants_its_own_plugins_alone() {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     let (docker, pinned) = (read("Dockerfile"), read("rust-toolchain.toml"));
     let version = pinned.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"').to_owned();
-    assert!(docker.contains(&format!("FROM rust:{version}-alpine AS build")), "{version} in\n{docker}");
+    assert!(docker.contains(&format!("\nARG RUST_IMAGE=rust:{version}-alpine\n")), "{version} in\n{docker}");
+    let bases: Vec<&str> = docker.lines().filter_map(|line| line.strip_prefix("FROM ")).collect();
+    assert_eq!(bases, ["${RUST_IMAGE} AS build", "scratch"], "each image is the one of that argument or empty");
     let copied = docker.lines().filter_map(|line| line.trim().strip_prefix("&& cp "));
     let elsewhere: Vec<&str> = copied.filter(|line| !line.starts_with("target/")).collect();
     assert!(elsewhere.is_empty(), "what is not built there may not be there: {elsewhere:?}");
