@@ -188,6 +188,7 @@ macro_rules! scenarios {
             many::three_hundred_targets_are_kept_in_records,
             selecting::what_a_selector_found_is_frozen_with_its_uids,
             selecting::three_hundred_pods_of_a_deployment_are_selected_once,
+            selecting::a_pod_that_was_made_anew_is_not_the_one_that_the_spec_names,
             selecting::a_selector_that_finds_nothing_waits_for_pods,
             panics::a_round_that_panics_is_made_again_and_no_other_job_notices,
             panics::a_reply_that_comes_after_a_panic_is_not_lost,

@@ -83,6 +83,9 @@ pub struct TargetRef {
     /// Name of the pod (or node).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// UID of the object that is meant; absent means whichever has the name when the target starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
     /// Names of containers; empty or absent means all regular ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub containers: Option<Vec<String>>,

@@ -52,6 +52,8 @@ pub async fn a_bad_spec_is_refused_in_words_that_name_field_and_rule(rig: &mut R
             "spec.targets[1].name: \"p4/status\" must be a DNS-1123 subdomain",
         ),
         (json!({"action": "Replace", "targets": [{}]}), "spec.targets[0].name: required"),
+        (json!({"action": "Replace", "targets": [{"name": "a"}, {"name": "b", "uid": "b/c"}]}), "spec.targets[1].uid"),
+        (json!({"action": "Replace", "targets": [{"name": "a", "uid": "u".repeat(64)}]}), "spec.targets[0].uid"),
         (with(json!({"partition": -1})), "spec.partition: must be >= 0, and is -1"),
         (with(json!({"activeDeadlineSeconds": 0})), "spec.activeDeadlineSeconds: must be > 0, and is 0"),
         (with(json!({"TTLSecondsAfterFinished": 0})), "spec.TTLSecondsAfterFinished: must be > 0, and is 0"),
@@ -89,8 +91,10 @@ pub async fn a_partition_is_never_lowered_nor_removed(rig: &mut Rig) -> anyhow::
 pub async fn action_targets_and_parameters_never_change(rig: &mut Rig) -> anyhow::Result<()> {
     rig.create_job("j", replace(&names(&["a", "b"]), json!({"parameters": {"minReadySeconds": 1}}))).await?;
     refused(rig.edit_job("j", json!({"action": "Restart"})).await, &["spec.action: immutable"])?;
-    let turned = json!({"targets": [{"name": "b"}, {"name": "a"}]});
-    refused(rig.edit_job("j", turned).await, &["spec.targets: immutable, order too"])?;
+    for targets in [json!([{"name": "b"}, {"name": "a"}]), json!([{"name": "a", "uid": "1"}, {"name": "b"}])] {
+        let edited = rig.edit_job("j", json!({ "targets": targets })).await;
+        refused(edited, &["spec.targets: immutable, order too"])?;
+    }
     refused(rig.edit_job("j", json!({"parameters": {"minReadySeconds": 2}})).await, &["spec.parameters: immutable"])?;
     refused(
         rig.edit_job("j", json!({"activeDeadlineSeconds": 0})).await,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use oarlock_sim::world::Effect;
@@ -49,6 +49,27 @@ pub async fn what_a_selector_found_is_frozen_with_its_uids(rig: &mut Rig) -> any
     let evicted = entries.iter().filter(|entry| entry.effect == Effect::PodEvicted).count();
     ensure!(evicted == 1, "{evicted} were evicted");
     rig.until_nothing_is_left().await
+}
+
+/// A68: of two pods that the spec names by their UIDs one is made anew before its turn.
+pub async fn a_pod_that_was_made_anew_is_not_the_one_that_the_spec_names(rig: &mut Rig) -> anyhow::Result<()> {
+    let set = rig.seedbed.stateful_set("web", 2).await?;
+    let pods = settled(rig, &set, "web").await?;
+    rig.start_host().await?;
+    let targets: Vec<Value> = pods.iter().map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
+    rig.create_job("u", json!({"action": "Replace", "targets": targets, "partition": 0})).await?;
+    rig.until("u", "its targets", |job| job.count("pending") == 2).await?;
+    let (name, uid) = pods.first().context("a pod")?;
+    let namesake = rig.world.recreate_same_name(&rig.namespace, name).await?;
+    rig.restart_host().await?;
+    rig.edit_job("u", json!({"partition": 2})).await?;
+    let job = rig.until_progress("u", "Failed").await?;
+    ensure!(job.target(name) == "Failed/PodNotFound" && job.count("succeeded") == 1, "{:?}", job.data);
+    let targets = job.targets();
+    let told = targets.get(name).and_then(|target| target.pointer("/error/message")?.as_str()).unwrap_or_default();
+    ensure!(told.contains(uid) && told.contains(&namesake), "{told}");
+    ensure!(rig.pods().get(name).await?.metadata.uid == Some(namesake), "the namesake stays");
+    all_replaced(rig, pods.get(1..).unwrap_or_default()).await
 }
 
 /// The pods of a Deployment, more than a status holds, and the host is killed before and after their list is the job's.

@@ -121,10 +121,17 @@ async fn what_would_go_wrong_is_in_the_plan_and_in_its_exit_code() -> anyhow::Re
         "{tried:#}"
     );
     let one = pods(&dev)?;
-    let both = json!({"selector": null, "targets": [{"name": "never-there"}, {"name": one[0]}]});
+    let both =
+        json!({"selector": null, "targets": [{"name": "never-there"}, {"name": one[0]}, {"name": one[1], "uid": "u"}]});
     let (missing, code) = plan(&dev, &[&job_file(&dev, "", &both)?, "--plugins", &plugins]).await?;
     ensure!(code == Some(4) && missing["targets"][0]["reason"] == "PodNotFound", "{missing:#}");
-    ensure!(missing["targets"][1]["outcome"] == "Changed" && missing["counts"]["failed"] == 1, "{missing:#}");
+    ensure!(missing["targets"][1]["outcome"] == "Changed" && missing["counts"]["failed"] == 2, "{missing:#}");
+    let other = &missing["targets"][2];
+    let words = other["message"].as_str().unwrap_or_default();
+    ensure!(
+        other["reason"] == "PodNotFound" && words.contains("UID u not found: another pod has its name"),
+        "{missing:#}"
+    );
     // A plugin that asks for what it was not granted, or traps, is no reason to make no plan.
     let hostile = dev.folder.join("hostile");
     std::fs::create_dir_all(&hostile)?;

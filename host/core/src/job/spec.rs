@@ -20,6 +20,8 @@ pub const PARAMETERS_BYTES: usize = 16 * 1024;
 pub const MOST_TARGETS: usize = 10_000;
 /// Longest name of a Kubernetes object.
 const NAME_BYTES: usize = 253;
+/// Longest UID of one: API servers make UUIDs, of 36 characters.
+const UID_BYTES: usize = 63;
 
 /// A spec that can be acted on, with defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -165,6 +167,11 @@ fn targets(targets: &[TargetRef], kind: TargetKind) -> Result<(), Invalid> {
         if !seen.insert(name) {
             return invalid("DuplicateTarget", format!("spec.targets[{index}].name: {name} is listed twice"));
         }
+        if target.uid.as_deref().is_some_and(|uid| !is_uid(uid)) {
+            let message =
+                format!("spec.targets[{index}].uid: must be a UID, of at most 63 characters of a-z, 0-9 and -");
+            return invalid("InvalidValue", message);
+        }
         if kind == TargetKind::Node && target.containers.is_some() {
             return invalid("InvalidValue", format!("spec.targets[{index}].containers: not for nodes"));
         }
@@ -182,6 +189,11 @@ pub fn is_object_name(name: &str) -> bool {
     let label =
         |part: &str| part.starts_with(edge) && part.ends_with(edge) && part.chars().all(|c| edge(c) || c == '-');
     name.len() <= NAME_BYTES && name.split('.').all(label)
+}
+
+/// True if `uid` may be the UID of an object, as the schema says it too: a DNS-1123 label.
+fn is_uid(uid: &str) -> bool {
+    uid.len() <= UID_BYTES && !uid.contains('.') && is_object_name(uid)
 }
 
 /// Digest over the immutable fields.
@@ -224,6 +236,16 @@ mod tests {
             ),
             (json!({"action": "Replace", "targets": [{"name": "p4/status"}]}), "InvalidValue", "p4/status"),
             (json!({"action": "Replace", "targets": [{}]}), "InvalidValue", "spec.targets[0].name"),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a", "uid": "1"}, {"name": "b", "uid": "x/y"}]}),
+                "InvalidValue",
+                "spec.targets[1].uid",
+            ),
+            (
+                json!({"action": "Replace", "targets": [{"name": "a", "uid": "u".repeat(64)}]}),
+                "InvalidValue",
+                "spec.targets[0].uid",
+            ),
             (
                 json!({"action": "Replace", "targets": [{"name": "a"}], "partition": -1}),
                 "InvalidValue",
@@ -272,8 +294,10 @@ mod tests {
     fn changing_the_targets_after_the_start_is_noticed() {
         let value = json!({"action": "Replace", "targets": [{"name": "a"}]});
         let frozen = Selection { digest: spec(value).unwrap().digest, ..Selection::default() };
-        let changed = serde_json::from_value(json!({"action": "Replace", "targets": [{"name": "b"}]})).unwrap();
-        assert_eq!(validate(Some(&changed), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+        for target in [json!({"name": "b"}), json!({"name": "a", "uid": "1"})] {
+            let changed = serde_json::from_value(json!({"action": "Replace", "targets": [target]})).unwrap();
+            assert_eq!(validate(Some(&changed), Some(&frozen)).unwrap_err().reason, "ImmutableFieldChanged");
+        }
     }
 
     #[test]

@@ -201,6 +201,7 @@ impl JobState {
             }
         }
         advance(&mut targets, &status, now);
+        name_objects(&mut targets, &names);
         let lost = match (selected, known) {
             (Some(_), _) => nameless(&missing, &names, &targets),
             (None, Some(_)) => BTreeSet::new(),
@@ -290,7 +291,9 @@ fn frozen(
         let stored = details.get(&index).map(|detail| detail.name.clone()).filter(|name| !name.is_empty());
         let listed = listed.get(index).or_else(|| remembered.get(index)).cloned().unwrap_or_default();
         match stored {
-            Some(name) if listed.name.as_deref() != Some(&name) => TargetRef { name: Some(name), containers: None },
+            Some(name) if listed.name.as_deref() != Some(&name) => {
+                TargetRef { name: Some(name), ..TargetRef::default() }
+            }
             _ => listed,
         }
     };
@@ -313,6 +316,14 @@ fn missing(
         detail.name.is_empty() || selected && waits && detail.uid.is_none()
     };
     (0..count).filter(|index| details.get(index).is_none_or(unnamed)).collect()
+}
+
+/// Gives each target that has not started the UID that the spec names, whatever the status says. From its start on the stored
+/// one counts.
+fn name_objects(targets: &mut [TargetState], names: &[TargetRef]) {
+    for (target, named) in targets.iter_mut().zip(names).filter(|(target, _)| !target.started()) {
+        target.uid = named.uid.clone().or_else(|| target.uid.take());
+    }
 }
 
 /// Those of the missing targets that may have been started: those in flight by the ranges and, if the ranges of ended

@@ -37,6 +37,18 @@ fn a_target_keeps_the_name_under_which_it_was_recorded() {
 }
 
 #[test]
+fn until_it_starts_a_target_has_the_uid_that_the_spec_names_and_then_the_stored_one() {
+    let targets: Vec<_> = ["a", "b", "c", "d", "e"].map(|name| json!({"name": name, "uid": "spec"})).into();
+    let details = json!([{"name": "a"}, {"name": "b", "uid": "stored"},
+        {"name": "c", "progress": "Processing", "uid": "stored"}, {"name": "d", "progress": "Failed"},
+        {"name": "other", "uid": "stored"}]);
+    let job = job(json!({"spec": {"targets": targets}, "status": {"targetDetails": details}}));
+    let state = JobState::read(&job, &[], Timestamp::UNIX_EPOCH, None);
+    let uids: Vec<_> = state.targets.iter().map(|target| target.uid.as_deref()).collect();
+    assert_eq!(uids, [Some("spec"), Some("spec"), Some("stored"), None, Some("stored")]);
+}
+
+#[test]
 fn of_record_and_ranges_the_more_advanced_wins() {
     let targets: Vec<_> = (0..300).map(|i| json!({"name": format!("p{i}")})).collect();
     let job = job(json!({"spec": {"targets": targets},

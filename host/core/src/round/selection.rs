@@ -145,7 +145,7 @@ fn list_lost() -> Invalid {
 impl JobMemory {
     /// Takes the list as the job's targets. The next record makes it durable.
     fn freeze(&mut self, found: Vec<FoundTarget>) {
-        let name = |found: &FoundTarget| TargetRef { name: Some(found.name.clone()), containers: None };
+        let name = |found: &FoundTarget| TargetRef { name: Some(found.name.clone()), ..TargetRef::default() };
         self.state.names = found.iter().map(name).collect();
         let dry_run = self.state.dry_run;
         let target =

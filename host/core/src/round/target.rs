@@ -127,7 +127,7 @@ impl Target<'_> {
             let message = "not started: more targets have failed than spec.failurePolicy.maxFailures tolerates";
             return self.never_start(error("Skipped", message));
         }
-        // One that a selector found has a UID from then on.
+        // One that a selector found, or whose UID the spec names, is that object and no other.
         let selected = self.stored.uid.as_ref();
         let there = round.sighting(&self.key).found();
         let Some(object) = there.filter(|object| selected.is_none_or(|uid| *uid == object.uid)) else {
@@ -174,13 +174,22 @@ impl Target<'_> {
 
     /// The error of a target whose object was not there when it was to start.
     fn never_there(&self) -> TargetError {
-        let kind = self.round.kind;
-        let which = self.stored.uid.as_ref().map_or_else(String::new, |uid| format!(" of UID {uid}"));
+        let (kind, name) = (self.round.kind, self.name);
         let place = match kind {
             TargetKind::Pod => format!(" in namespace {}", self.round.job.key.namespace),
             TargetKind::Node => String::new(),
         };
-        error(not_found(kind), format!("{} {}{which} not found{place}", kind.noun(), self.name))
+        let noun = kind.noun();
+        let namesake = self.round.sighting(&self.key).found();
+        let message = match (&self.stored.uid, namesake) {
+            // A message is cut, and the longest names would leave no room for the UIDs.
+            (Some(uid), Some(other)) => {
+                format!("UID {uid} not found: another {noun} has its name, of UID {}: {name}{place}", other.uid)
+            }
+            (Some(uid), None) => format!("{noun} {name} of UID {uid} not found{place}"),
+            (None, _) => format!("{noun} {name} not found{place}"),
+        };
+        error(not_found(kind), message)
     }
 
     /// The extras about the controller, stored because it may be gone later.

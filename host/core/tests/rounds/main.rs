@@ -23,6 +23,7 @@ mod edges;
 mod lifecycle;
 mod lost_replies;
 mod mishaps;
+mod namesakes;
 mod nodes;
 mod policies;
 mod restless;

@@ -161,6 +161,19 @@ fn a_node_that_was_made_anew_is_another_one_and_is_left_alone() {
     let mut bench = held(&json!({"activeDeadlineSeconds": 30}));
     bench.vanish_of(&key("n"));
     show(&mut bench, node("n", "another", true, &json!({"unschedulable": true})));
+#[test]
+fn a_node_of_another_uid_than_the_spec_names_is_left_alone() {
+    let mut bench = bench(&["n"], &[], &json!({"targets": [{"name": "n", "uid": "first"}]}));
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/NodeNotFound", CLEAN));
+    let told = &bench.status()["targetDetails"][0]["error"]["message"];
+    assert_eq!(told, "UID first not found: another node has its name, of UID n: n");
+    show(&mut bench, node("n", "first", true, &json!({})));
+    step(&mut bench, &mut works);
+    assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/NodeNotFound", CLEAN), "an end is final");
+}
+
     let mut seen = Vec::new();
     bench.settle(&mut |visit: &Visit| {
         seen.push(visit.target.object.is_some());

@@ -161,7 +161,7 @@ fn target(text: &str, kind: &str) -> anyhow::Result<TargetRef> {
         };
         bail!("--target {text}: this job is on targets of kind {kind}, and {word} is none; {instead}");
     }
-    Ok(TargetRef { name: Some(name.to_owned()), containers: None })
+    Ok(TargetRef { name: Some(name.to_owned()), ..TargetRef::default() })
 }
 
 /// The controller that a word in small letters names.
