@@ -224,6 +224,34 @@ async fn a_pipe_has_a_line_for_each_change_and_a_script_an_object_and_the_exit_c
 }
 
 #[tokio::test]
+async fn a_run_names_the_pods_that_are_there_by_their_uids_and_a_pod_made_anew_is_left_alone() -> anyhow::Result<()> {
+    let mut dev = Dev::start("uids")?;
+    dev.until_ready().await?;
+    let names = pods(&dev)?;
+    let uid = dev.kubectl(&["get", "pod", &names[0], "-o", "jsonpath={.metadata.uid}"])?;
+    let line = ["run", "Replace", "-t", &names[0], "never-there", "--name", "u", "--paused", "-o", "json"];
+    for more in [&["--print"][..], &[]] {
+        let job: Value = serde_json::from_str(&printed(&oarlock(&dev, &[&line[..], more].concat()).await?)?)?;
+        let named = serde_json::json!([{"name": names[0], "uid": uid}, {"name": "never-there"}]);
+        ensure!(job["spec"]["targets"] == named, "{job:#}");
+    }
+    dev.kubectl(&["delete", "pod", &names[0], "--wait=true"])?;
+    let anew = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": names[0]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let file = dev.folder.join("anew.json");
+    std::fs::write(&file, anew.to_string())?;
+    dev.kubectl(&["create", "-f", &file.display().to_string()])?;
+    dev.kubectl(&["patch", "opj", "u", "--type=merge", "-p", "{\"spec\":{\"paused\":false}}"])?;
+    let watched = oarlock(&dev, &["watch", "opj/u", "-o", "json"]).await?;
+    let lines = String::from_utf8_lossy(&watched.stdout).into_owned();
+    ensure!(
+        watched.status.code() == Some(1) && lines.contains(&format!("UID {uid} not found: another pod")),
+        "{lines}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn kubectl_finds_the_plugin_and_asks_it_for_completions() -> anyhow::Result<()> {
     let mut dev = Dev::start("plugin")?;
     dev.until_ready().await?;

@@ -3,6 +3,7 @@
 mod amount;
 mod job;
 mod label_selector;
+mod target_uids;
 
 use std::process::ExitCode;
 
@@ -12,6 +13,7 @@ use oarlock_api::OperationJob;
 use serde_json::Value;
 
 use self::job::JobArgs;
+use self::target_uids::name_objects;
 use super::jobs::watch::{WatchOutput, follow};
 use super::jobs::{JobClient, NamespaceArgs};
 use super::{json, print};
@@ -29,8 +31,9 @@ Examples:
   oarlock run Tag --selector app=web --param reason=audit --param count=3
       parameters of the plugin; each VALUE is read as YAML
   oarlock run Replace --selector app=web --print > job.yaml
-      the job itself, for kubectl create -f; nothing is sent
+      the job itself, for kubectl create -f; nothing is created
 
+Pods and nodes that --target names are looked up, and named with their UIDs: one that is made anew before its turn is left alone.
 Without --partition and --parallelism all targets start at once; only disruption budgets hold evictions back then.";
 
 /// Arguments of `oarlock run`.
@@ -76,6 +79,7 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let mut job = job.job()?;
     if only_print {
         job.metadata.namespace = place.named().map(str::to_owned);
+        name_objects(&JobClient::new(place).await, &mut job).await;
         return print(&shown(&job, output.unwrap_or(RunOutput::Yaml))?);
     }
     let format = match output {
@@ -84,7 +88,9 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         Some(_) if watch => bail!("--watch prints changes as text or as json: leave -o out, or write -o json"),
         Some(_) => None,
     };
-    let client = JobClient::new(place).await?;
+    let client = Ok(JobClient::new(place).await?);
+    name_objects(&client, &mut job).await;
+    let client = client?;
     let created = client.create(job).await?;
     let name = created.metadata.name.clone().unwrap_or_default();
     if watch {
