@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::JobRef;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
 use oarlock_kube::watch::watches::WatchEvent;
@@ -114,7 +114,11 @@ impl Controller {
                 Some(event) = self.events.recv() => lead.hear(event),
                 Some(result) = results.recv() => lead.take(result),
                 () = lead.round_ended() => {}
-                Ok(()) = plugins.changed() => lead.wake_all(|inbox| inbox.revisit = true),
+                Ok(()) = plugins.changed() => {
+                    lead.wake_all(|inbox| inbox.revisit = true);
+                    // Another kind may be listed now.
+                    lead.sweep_views();
+                }
                 () = sleep_until(due) => if Instant::now() >= resync {
                     resync = Instant::now() + self.resync;
                     lead.wake_all(|inbox| inbox.resync = true);
@@ -134,7 +138,7 @@ impl Controller {
         fence: &Fence,
         number: u64,
         stop: &CancellationToken,
-    ) -> Option<Vec<JobKey>> {
+    ) -> Option<Vec<JobRef>> {
         let ports = self.ports.clone();
         let ready = async {
             // Only a plugin's own jobs wait for the kinds that it declares.

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::cluster::store::Change;
 use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{EntryResult, Priority};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_core::round::fit::NODE_OPERATIONS;
+use oarlock_core::round::left_behind::left_behind;
 use oarlock_core::round::memory::JobMemory;
-use oarlock_core::shared::orphans::{Orphans, held_by};
+use oarlock_core::shared::cleanup::cleanup;
 use oarlock_core::shared::tables::lock;
 use oarlock_core::shared::wake_index::TargetId;
 use oarlock_kube::lease::Fence;
@@ -28,6 +29,7 @@ use crate::queue::{Inbox, Queue};
 use crate::round::{Next, RoundError, round};
 use crate::running::{Places, RunningRounds};
 use crate::term::Term;
+use crate::vanished::{Vanished, sweep, sweep_outputs, take_back, take_off};
 
 /// Longest time that rounds may take to finish after the term.
 const LAST_ROUNDS: Duration = Duration::from_millis(1_500);
@@ -52,7 +54,6 @@ pub(crate) struct Lead {
     rounds: JoinSet<Finished>,
     /// Those rounds' jobs, also for when one panics.
     running: RunningRounds,
-    orphans: Orphans,
     cleaning: JoinSet<()>,
 }
 
@@ -67,7 +68,6 @@ impl Lead {
             queue: Queue::default(),
             rounds: JoinSet::new(),
             running: RunningRounds::default(),
-            orphans: Orphans::default(),
             cleaning: JoinSet::new(),
         };
         (lead, returned)
@@ -75,8 +75,8 @@ impl Lead {
 
     /// Notes the existing jobs: each is read before claims are granted in its namespace. Until then its status says how
     /// many targets it has in flight.
-    pub(crate) fn expect(&mut self, jobs: Vec<JobKey>) {
-        for key in jobs.into_iter().chain(self.ports.cluster.jobs()) {
+    pub(crate) fn expect(&mut self, jobs: Vec<JobRef>) {
+        for key in jobs.into_iter().map(|job| job.key).chain(self.ports.cluster.jobs()) {
             let in_flight = self.ports.cluster.in_flight(&key);
             let on_pods = self.ports.cluster.target_kind(&key) == Some(TargetKind::Pod);
             let mut tables = lock(&self.term.tables);
@@ -104,40 +104,31 @@ impl Lead {
         places.has_room(key) && self.ports.has_place(key, &places.full_actions)
     }
 
-    /// Removes holds whose job is gone, in the background.
+    /// Removes what jobs that are gone have left, in the background. Outputs of tasks are looked for only where a plugin may have
+    /// tasks: elsewhere there is no right to.
     pub(crate) fn sweep(&mut self) {
-        let (store, jobs) = (self.ports.cluster.store(), self.ports.cluster.job_uids());
-        let mut writes = self.orphans.sweep(store, &jobs);
-        writes.extend(self.orphans.sweep_tasks(store, &jobs, &self.ports.cluster.tasks().namespace));
-        self.sweep_outputs();
-        if writes.is_empty() {
-            return;
+        self.sweep_views();
+        let pods = self.ports.plugins.declared().remove(&Kind::pod());
+        if pods.is_some_and(|pods| pods.indexed.labels.contains(JOB_UID)) {
+            self.cleaning.spawn(sweep_outputs(self.ports.clone(), self.term.clone()));
         }
-        tracing::warn!(objects = writes.len(), "removing holds of jobs that are gone");
-        let (ports, fence) = (self.ports.clone(), self.term.fence.clone());
-        self.cleaning.spawn(async move { ports.cluster.clean_up(writes, &fence).await });
     }
 
-    /// Removes outputs of tasks whose job is gone, in the background: only where a plugin may have tasks is there a right to
-    /// look for them.
-    fn sweep_outputs(&mut self) {
-        let pods = self.ports.plugins.declared().remove(&Kind::pod());
-        if !pods.is_some_and(|pods| pods.indexed.labels.contains(JOB_UID)) {
-            return;
-        }
-        let (ports, fence) = (self.ports.clone(), self.term.fence.clone());
-        self.cleaning.spawn(async move {
-            match ports.cluster.orphaned_outputs().await {
-                Ok(writes) => ports.cluster.clean_up(writes, &fence).await,
-                Err(error) => tracing::warn!(error, "failed to look for outputs of tasks whose job is gone"),
-            }
-        });
+    /// Removes what the views show of jobs that are gone, in the background.
+    pub(crate) fn sweep_views(&mut self) {
+        self.cleaning.spawn(sweep(self.ports.clone(), self.term.clone()));
     }
 
     /// Handles one event. One that breaks the host's own rules is lost, and nothing else.
     pub(crate) fn hear(&mut self, event: WatchEvent) {
         let heard = catch_unwind(AssertUnwindSafe(|| match event {
             WatchEvent::Job(key) => self.queue.enqueue(&key, |_| {}),
+            WatchEvent::JobGone(job) => {
+                self.queue.enqueue(&job.key, |_| {});
+                // Before its claims are forgotten.
+                let writes = cleanup(&job, self.ports.cluster.store(), &lock(&self.term.tables));
+                self.take_off(Vanished { job_uid: job.uid, writes, reads: Vec::new() });
+            }
             WatchEvent::Object { change, by } => self.hear_object(&change, by.as_ref()),
         }));
         if heard.is_err() {
@@ -202,19 +193,14 @@ impl Lead {
         let job = result.entry.job.clone();
         let there = self.ports.cluster.job_uid(&job.key).as_deref() == Some(&job.uid);
         if !there && !result.entry.dry_run {
-            self.let_go_of(&result);
+            self.cleaning.spawn(take_back(self.ports.clone(), self.term.clone(), result.clone()));
         }
         self.queue.enqueue(&job.key, |inbox| inbox.results.push(result));
     }
 
-    /// Removes the hold that a job may have left on the object if the job was deleted while its write was on the wire.
-    fn let_go_of(&mut self, result: &EntryResult) {
-        let objects: Vec<ObjectKey> = result.entry.writes.iter().map(|write| write.object().clone()).collect();
-        let (ports, fence, uid) = (self.ports.clone(), self.term.fence.clone(), result.entry.job.uid.clone());
-        self.cleaning.spawn(async move {
-            ports.cluster.read_anew(&objects).await;
-            ports.cluster.clean_up(held_by(ports.cluster.store(), &uid), &fence).await;
-        });
+    /// Takes off what a job that is gone had put on, in the background.
+    fn take_off(&mut self, vanished: Vanished) {
+        self.cleaning.spawn(take_off(self.ports.clone(), self.term.clone(), vanished));
     }
 
     pub(crate) fn wake_all(&mut self, with: impl Fn(&mut Inbox)) {
@@ -266,6 +252,7 @@ impl Lead {
         self.wake_waiting(std::mem::take(&mut memory.woken));
         match outcome {
             Ok(Next::Gone) => {
+                self.take_off_unseen(&key, &memory);
                 let woken = lock(&self.term.tables).forget(&key, self.ports.cluster.store());
                 self.ports.metrics.job_is(&key, None);
                 self.queue.gone(&key);
@@ -296,6 +283,15 @@ impl Lead {
                     tracing::warn!(job = %key, error, retry_ms, "the round failed and is repeated");
                 }
             }
+        }
+    }
+
+    /// Takes off what no view shows of a job that is gone, and its memory knows.
+    fn take_off_unseen(&mut self, key: &JobKey, memory: &JobMemory) {
+        let (store, tasks) = (self.ports.cluster.store(), self.ports.cluster.tasks());
+        let reads = left_behind(memory, key, store, &tasks.namespace);
+        if let Some(version) = memory.version.as_ref().filter(|_| !reads.is_empty()) {
+            self.take_off(Vanished { job_uid: version.uid.clone(), writes: Vec::new(), reads });
         }
     }
 

@@ -21,5 +21,6 @@ mod running;
 mod served_actions;
 pub mod telemetry;
 pub mod term;
+mod vanished;
 
 pub use manifests::manifests;

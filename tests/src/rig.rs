@@ -175,6 +175,16 @@ impl Rig {
         self.jobs().patch(job, &PatchParams::default(), &Patch::Merge(body)).await.map(drop)
     }
 
+    /// Takes the finalizers off a job and deletes it before the host puts its own on again: it is gone with all that it holds.
+    ///
+    /// # Errors
+    /// What the API server says, or if the job is still there when patience ends.
+    pub async fn vanish(&mut self, job: &str) -> anyhow::Result<()> {
+        self.strip(job).await?;
+        self.delete_job(job).await?;
+        self.until_gone(job).await
+    }
+
     /// Lets virtual time pass; of real time only a little is waited for.
     pub async fn pass(&self, time: Duration) {
         let most = if let Ground::Sim(_) = self.ground { Duration::MAX } else { MOST_REAL_TIME };

@@ -23,7 +23,6 @@ oarlock_tests::scenarios!(on_sim);
 // What takes too long where time is real.
 on_sim! {
     documented::the_documented_manifests_run_as_they_stand,
-    collaset::holds_of_a_job_that_vanished_are_let_go,
     collaset::the_sweep_for_a_job_that_vanished_holds_up_no_other,
     again::two_jobs_on_one_pod_leave_nothing_in_whatever_order_they_come_and_go,
     again::two_jobs_on_one_pod_end_in_whatever_order_they_begin,
@@ -32,9 +31,8 @@ on_sim! {
     hostile::a_plugin_whose_kinds_are_being_listed_keeps_no_other_job_waiting,
     hostile::a_plugin_that_never_converges_is_visited_less_and_less_often,
     lifecycle::what_a_lifecycle_waits_for_is_named,
-    releasing::a_job_whose_finalizer_was_taken_off_leaves_nothing,
+    releasing::a_mark_without_an_answer_that_arrives_late_is_taken_off,
     records::records_that_were_removed_or_stripped_are_written_anew,
-    nodes::a_cordon_of_a_job_that_vanished_is_taken_off,
     many::of_ten_thousand_targets_every_second_one_fails,
     retrying::targets_in_records_are_tried_again_too,
     many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,

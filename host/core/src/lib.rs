@@ -80,6 +80,7 @@ pub mod round {
     pub mod fit;
     mod held_back;
     pub mod judge;
+    pub mod left_behind;
     mod lifecycle;
     pub mod memory;
     mod mutations;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::{Entry, EntryResult, Recorded, Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::shared::write_queue::WriteQueue;
@@ -69,13 +69,16 @@ impl Cluster {
         Outbox { state, sender }
     }
 
-    /// Does writes that belong to no job that exists, in order. Their results are only logged.
-    pub async fn clean_up(&self, writes: Vec<Write>, fence: &Fence) {
+    /// Does writes that belong to no job that exists, in order. Yields the objects of those that failed.
+    pub async fn clean_up(&self, writes: Vec<Write>, fence: &Fence) -> Vec<ObjectKey> {
+        let mut failed = Vec::new();
         for write in writes {
             if let Err(why) = self.link.write(&write, fence).await {
-                tracing::debug!(object = ?write.object(), ?why, "failed to remove the hold of a job that is gone; the next sweep tries again");
+                tracing::debug!(object = ?write.object(), ?why, "failed to remove what a job that is gone had left; the next sweep tries again");
+                failed.push(write.object().clone());
             }
         }
+        failed
     }
 }
 

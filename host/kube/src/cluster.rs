@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use kube::Client;
 use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::{EventNote, Write};
 use oarlock_core::job::dry_run::is_dry_run;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::{MOST_TARGETS, asked_kind};
 use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_core::shared::orphans::SeenObjects;
 use parking_lot::RwLock;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -98,18 +99,17 @@ impl Cluster {
         self.watches.changes()
     }
 
-    /// Reads the keys of all jobs from the API server, past the cache.
+    /// Reads which jobs there are from the API server, past the cache.
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn list_jobs(&self) -> Result<Vec<JobKey>, String> {
+    pub async fn list_jobs(&self) -> Result<Vec<JobRef>, String> {
         self.link.list_jobs().await
     }
 
-    /// Reads these objects past the cache, and puts them there.
-    pub async fn read_anew(&self, objects: &[ObjectKey]) {
-        let reads: Vec<LiveRead> = objects.iter().cloned().map(LiveRead::Object).collect();
-        self.link.read_live(&reads).await;
+    /// Makes these reads past the cache, and puts what they show there. Yields the objects, also of kinds that are not watched.
+    pub async fn read_anew(&self, reads: &[LiveRead]) -> SeenObjects {
+        self.link.read_live(reads).await.objects
     }
 
     /// From now on the pods of tasks are made there, and of that image.

@@ -12,7 +12,7 @@ use oarlock_core::cluster::live_reads::{FoundTarget, LiveRead, LiveReads, ReadFa
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey, Owner};
 use oarlock_core::cluster::task_pod::{JOB_UID, TASK};
 use oarlock_core::cluster::writes::Write;
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::JobRef;
 use oarlock_core::job::selector::TargetQuery;
 use serde_json::Value;
 
@@ -177,12 +177,12 @@ impl Link {
         Ok(Some(Arc::new(object)))
     }
 
-    /// The keys of all jobs, as the API server has them now.
-    pub(crate) async fn list_jobs(&self) -> Result<Vec<JobKey>, String> {
+    /// All jobs, as the API server has them now.
+    pub(crate) async fn list_jobs(&self) -> Result<Vec<JobRef>, String> {
         let resource = self.resource(&Kind::job()).await.map_err(|failure| failure.message)?;
         let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
-        let key = |item: Value| read_job(&item).map(|held| held.key);
-        let listed = self.transport.list(from, &Projection::of_object(&[]), key).await;
+        let job = |item: Value| read_job(&item).map(|held| JobRef { key: held.key, uid: held.uid });
+        let listed = self.transport.list(from, &Projection::of_object(&[]), job).await;
         listed.map(|listed| listed.items).map_err(|error| sentence(&error))
     }
 
@@ -200,11 +200,7 @@ impl Link {
         if outputs.is_empty() {
             return Ok(Vec::new());
         }
-        let resource = self.resource(&Kind::job()).await.map_err(|failure| failure.message)?;
-        let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
-        let uid = |item: Value| Object::slim(&item, &Kind::job(), &[]).map(|job| job.uid);
-        let listed = self.transport.list(from, &Projection::of_object(&[]), uid).await;
-        let there: BTreeSet<String> = listed.map_err(|error| sentence(&error))?.items.into_iter().collect();
+        let there: BTreeSet<String> = self.list_jobs().await?.into_iter().map(|job| job.uid).collect();
         outputs.retain(|output| output.labels.get(JOB_UID).is_none_or(|uid| !there.contains(uid)));
         let delete = |Object { key: object, uid, .. }| Write::Delete {
             object,

@@ -9,6 +9,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams};
 use oarlock_bed::interception::Interceptor;
+use oarlock_core::job::key::JobKey;
 use oarlock_sim::world::Version;
 
 use super::{Rig, recorded_kinds};
@@ -84,6 +85,16 @@ impl Rig {
     /// If it is still there when patience ends.
     pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
         patiently("the job is gone", async || Ok(self.jobs().get_opt(name).await?.is_none())).await
+    }
+
+    /// Waits until the host has heard that there is no job of this name.
+    ///
+    /// # Errors
+    /// If it has not when patience ends.
+    pub async fn until_unknown(&self, name: &str) -> anyhow::Result<()> {
+        let key = JobKey { namespace: self.namespace.clone(), name: name.to_owned() };
+        patiently("the host knows of no such job", async || Ok(self.running()?.host.cluster.job_uid(&key).is_none()))
+            .await
     }
 
     /// Waits until the pod is as `which` wants it.

@@ -197,6 +197,22 @@ pub async fn a_job_that_is_deleted_at_any_stage_leaves_nothing_of_its_tasks(rig:
     until_outputs(rig, 0).await
 }
 
+/// A69: jobs vanish while a script runs, and once its output is kept.
+pub async fn a_job_that_vanishes_leaves_nothing_of_its_tasks(rig: &mut Rig) -> anyhow::Result<()> {
+    let (a, b) = (node(rig, "a", true).await?, node(rig, "b", true).await?);
+    begin(rig).await?;
+    create(rig, "ends", run("# sim: output done", &[&a], &json!({}))).await?;
+    rig.until_progress("ends", "Succeeded").await?;
+    until_outputs(rig, 1).await?;
+    create(rig, "runs", run(LONG, &[&b], &json!({}))).await?;
+    until_running(rig, "runs", &b).await?;
+    for name in ["ends", "runs"] {
+        rig.vanish(name).await?;
+    }
+    until_no_pods(rig).await?;
+    until_outputs(rig, 0).await
+}
+
 /// A host is killed before the pod starts, while the script runs and right after; the next one finds the task again.
 pub async fn a_task_goes_on_over_restarts_of_the_host_and_runs_once(rig: &mut Rig) -> anyhow::Result<()> {
     let a = node(rig, "a", true).await?;

@@ -57,7 +57,8 @@ impl TaskMemory {
     }
 }
 
-fn output_kind() -> Kind {
+/// The kind of the objects that keep outputs.
+pub(super) fn output_kind() -> Kind {
     Kind::new("v1", "ConfigMap")
 }
 

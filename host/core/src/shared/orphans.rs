@@ -1,19 +1,23 @@
-//! Holds and pods of tasks whose job is gone.
+//! Holds, pods and outputs of tasks whose job is gone.
 //!
-//! A hold counts as orphaned only if two sweeps in a row found no job for it: a cache may lag behind a new job, but not
-//! for the time between two sweeps. Source: docs/operationjob.md 3.7.
+//! A hold counts as orphaned only if two lists of jobs in a row lack its job, the first of which may be the cache, which may lag
+//! behind a new job. The second one was begun after the hold was seen: a job is stored before it holds anything, so one that
+//! is not stored then is gone. Source: docs/operationjob.md 3.7.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cluster::object::{Kind, Object};
+use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
-use crate::cluster::task_pod::JOB_UID;
+use crate::cluster::task_pod::{JOB_UID, TASK};
 use crate::cluster::writes::Write;
 use crate::plugin::manifest::TargetKind;
 use crate::shared::holds::let_go;
 
-/// The jobs, by UID, that have holds and that the last sweep did not find.
+/// Objects that were read live, by name.
+pub type SeenObjects = BTreeMap<ObjectKey, Option<Arc<Object>>>;
+
+/// The jobs, by UID, that have holds and that the last list of jobs did not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orphans {
     suspected: BTreeSet<String>,
@@ -22,6 +26,14 @@ pub struct Orphans {
 }
 
 impl Orphans {
+    /// Suspects the jobs that have something and are not among `jobs`, which may be an old view. True if there are any.
+    pub fn suspect(&mut self, store: &Store, jobs: &BTreeSet<String>, namespace: &str) -> bool {
+        *self = Self::default();
+        drop(self.sweep(store, jobs));
+        drop(self.sweep_tasks(store, jobs, namespace));
+        !(self.suspected.is_empty() && self.suspected_of_tasks.is_empty())
+    }
+
     /// The patches that remove orphaned holds. `jobs` are the UIDs of all jobs that exist.
     pub fn sweep(&mut self, store: &Store, jobs: &BTreeSet<String>) -> Vec<Write> {
         let holders: BTreeSet<String> = TargetKind::ALL.iter().flat_map(|kind| store.holders(&kind.kind())).collect();
@@ -38,14 +50,7 @@ impl Orphans {
         let of_job = |pod: &Object| pod.labels.get(JOB_UID).unwrap_or_default().to_owned();
         let missing: BTreeSet<String> = pods.iter().map(|pod| of_job(pod)).collect();
         let known = pods.iter().filter(|pod| !pod.terminating() && self.suspected_of_tasks.contains(&of_job(pod)));
-        let delete = |pod: &Arc<Object>| Write::Delete {
-            object: pod.key.clone(),
-            uid: pod.uid.clone(),
-            resource_version: None,
-            grace_seconds: None,
-            propagation: None,
-        };
-        let writes = known.map(delete).collect();
+        let writes = known.map(|pod| deletion(pod)).collect();
         self.suspected_of_tasks = missing;
         writes
     }
@@ -55,6 +60,32 @@ impl Orphans {
 pub fn held_by(store: &Store, job_uid: &str) -> Vec<Write> {
     let held = TargetKind::ALL.iter().flat_map(|kind| store.held_by(&kind.kind(), job_uid));
     held.filter_map(|object| Some(Write::patch(&object.key, let_go(&object, job_uid)?))).collect()
+}
+
+/// The writes that remove what a job that is gone has beside the holds that the views show: pods of its tasks in their namespace,
+/// and of what was read live, holds on objects of which no view is kept, and outputs of tasks.
+pub fn beside_holds(job_uid: &str, store: &Store, tasks: &str, seen: &SeenObjects) -> Vec<Write> {
+    let pods = store.labelled(&Kind::pod(), tasks, JOB_UID, job_uid);
+    let pods = pods.iter().filter(|pod| pod.task.is_some() && !pod.terminating()).map(|pod| deletion(pod));
+    let unwatched = seen.values().flatten().filter(|object| !store.keeps(&object.key.kind) && !object.terminating());
+    let unwatched = unwatched.filter_map(|object| {
+        let is_of_tasks = object.key.namespace.as_deref() == Some(tasks) && object.labels.get(TASK).is_some();
+        if is_of_tasks {
+            return (object.labels.get(JOB_UID) == Some(job_uid)).then(|| deletion(object));
+        }
+        Some(Write::patch(&object.key, let_go(object, job_uid)?))
+    });
+    pods.chain(unwatched).collect()
+}
+
+fn deletion(object: &Object) -> Write {
+    Write::Delete {
+        object: object.key.clone(),
+        uid: object.uid.clone(),
+        resource_version: None,
+        grace_seconds: None,
+        propagation: None,
+    }
 }
 
 #[cfg(test)]

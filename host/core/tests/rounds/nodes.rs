@@ -1,17 +1,22 @@
 //! Jobs whose targets are nodes: which node a target is, what a plugin may do to it, and what is left of that.
 
+use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::writes::Write;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, State, TaintChange};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::round::left_behind::left_behind;
+use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_core::round::unlisted::wait_for_kinds;
+use oarlock_core::shared::orphans::beside_holds;
 use oarlock_core::shared::tables::lock;
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report, unavailable, waiting};
 use crate::bench::patch::merge;
 use crate::bench::plugin::{node_plugin, plugin};
-use crate::bench::{Bench, START};
+use crate::bench::{Bench, JOB_UID, START};
 
 /// A node with these fields of its `spec`, and whether it is Ready.
 fn node(name: &str, uid: &str, ready: bool, spec: &Value) -> Value {
@@ -157,11 +162,6 @@ fn a_node_that_does_not_exist_is_not_found_and_a_pod_of_its_name_is_not_taken_fo
 }
 
 #[test]
-fn a_node_that_was_made_anew_is_another_one_and_is_left_alone() {
-    let mut bench = held(&json!({"activeDeadlineSeconds": 30}));
-    bench.vanish_of(&key("n"));
-    show(&mut bench, node("n", "another", true, &json!({"unschedulable": true})));
-#[test]
 fn a_node_of_another_uid_than_the_spec_names_is_left_alone() {
     let mut bench = bench(&["n"], &[], &json!({"targets": [{"name": "n", "uid": "first"}]}));
     bench.settle(&mut works);
@@ -174,6 +174,11 @@ fn a_node_of_another_uid_than_the_spec_names_is_left_alone() {
     assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/NodeNotFound", CLEAN), "an end is final");
 }
 
+#[test]
+fn a_node_that_was_made_anew_is_another_one_and_is_left_alone() {
+    let mut bench = held(&json!({"activeDeadlineSeconds": 30}));
+    bench.vanish_of(&key("n"));
+    show(&mut bench, node("n", "another", true, &json!({"unschedulable": true})));
     let mut seen = Vec::new();
     bench.settle(&mut |visit: &Visit| {
         seen.push(visit.target.object.is_some());
@@ -418,6 +423,22 @@ fn a_node_is_let_go_by_live_reads_after_its_plugin_is_gone_and_nodes_are_watched
     let held = bench.unwatched.get(&key("n")).unwrap().clone();
     assert!(held.annotations.is_empty() && !held.node.as_ref().unwrap().cordoned, "{held:?}");
     assert!(bench.job_is_gone);
+}
+
+#[test]
+fn a_node_of_a_job_that_vanished_is_read_live_where_nodes_are_watched_no_more() {
+    let bench = held(&json!({}));
+    let left = || left_behind(&bench.memory, &Bench::key(), &bench.store, TASKS_NAMESPACE);
+    assert_eq!(left(), [], "the watch shows it");
+    let object = bench.store.get(&key("n")).unwrap();
+    bench.store.forget(&Kind::node());
+    assert_eq!(left(), [LiveRead::Object(key("n"))]);
+    let seen = [(key("n"), Some(object))].into();
+    let writes = beside_holds(JOB_UID, &bench.store, TASKS_NAMESPACE, &seen);
+    let [Write::Patch { object, body, .. }] = writes.as_slice() else { panic!("{writes:?}") };
+    assert_eq!((object, &body["spec"]["unschedulable"]), (&key("n"), &Value::Null));
+    assert!(body.to_string().contains("hold.oarlock.dev/job-uid\":null"), "{body}");
+    assert!(beside_holds("another", &bench.store, TASKS_NAMESPACE, &seen).is_empty());
 }
 
 #[test]

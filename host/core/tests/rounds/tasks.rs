@@ -4,13 +4,15 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
 use oarlock_core::cluster::store::{Indexed, Store};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::plugin::proposal::{Mutation, PluginError, Proposal, State, TaskRequest};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
+use oarlock_core::round::left_behind::left_behind;
 use oarlock_core::round::task_settings::{TASKS_NAMESPACE, TaskSettings};
-use oarlock_core::shared::orphans::Orphans;
+use oarlock_core::shared::orphans::{Orphans, SeenObjects, beside_holds};
 use serde_json::{Value, json};
 
 use crate::answers::{proposing, report};
@@ -658,6 +660,35 @@ fn a_task_beside_an_end_or_in_a_release_is_denied() {
     }
     assert_eq!((bench.word(0).as_str(), pod(&bench).is_some()), ("Failed/MutationDenied", false));
     assert!(bench.told.contains(&"ReleaseTargetFailed".to_owned()) && bench.memory.at_rest());
+}
+
+#[test]
+fn outputs_of_a_job_that_vanished_are_looked_for_and_those_of_one_that_was_let_go_are_not() {
+    let mut bench = begun(&json!({}));
+    kubelet(&mut bench, &good());
+    (0..4).for_each(|_| step(&mut bench));
+    let left = |bench: &Bench| left_behind(&bench.memory, &Bench::key(), &bench.store, TASKS_NAMESPACE);
+    let (namespace, label) = (TASKS_NAMESPACE.to_owned(), "oarlock.dev/job-uid".to_owned());
+    let kind = Kind::new("v1", "ConfigMap");
+    assert_eq!(left(&bench), [LiveRead::Labelled { kind, namespace, label, value: JOB_UID.to_owned() }]);
+    let seen = bench.unwatched.iter().map(|(key, object)| (key.clone(), Some(object.clone()))).collect();
+    let writes = beside_holds(JOB_UID, &bench.store, TASKS_NAMESPACE, &seen);
+    assert!(
+        matches!(writes.as_slice(), [Write::Delete { object, .. }] if object.kind.kind == "ConfigMap"),
+        "{writes:?}"
+    );
+    bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+    (0..4).for_each(|_| step(&mut bench));
+    assert!(bench.job_is_gone && left(&bench).is_empty());
+}
+
+#[test]
+fn a_pod_of_a_task_goes_as_its_job_vanishes() {
+    let bench = begun(&json!({}));
+    let writes = |uid: &str| beside_holds(uid, &bench.store, TASKS_NAMESPACE, &SeenObjects::new());
+    let of_job = writes(JOB_UID);
+    assert!(matches!(of_job.as_slice(), [Write::Delete { object, .. }] if object.kind == Kind::pod()), "{of_job:?}");
+    assert!(writes("another").is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus};
 use oarlock_core::cluster::memory::{Shares, memory_of, no_room, text_len};
 use oarlock_core::cluster::object::{too_large, too_large_words};
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -69,6 +69,22 @@ struct Cache {
     /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
     doubts: HashMap<JobKey, u64>,
     shares: Shares,
+}
+
+impl Cache {
+    /// Notes that a job is gone. True if that was not known.
+    fn bury(&mut self, uid: &str) -> bool {
+        let is_news = self.gone.insert(uid.to_owned());
+        if is_news {
+            self.tombstones.push_back(uid.to_owned());
+        }
+        if self.tombstones.len() > TOMBSTONES
+            && let Some(oldest) = self.tombstones.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+        is_news
+    }
 }
 
 impl Jobs {
@@ -147,7 +163,7 @@ impl Jobs {
         };
         let foreign = self.peek(&key).is_none_or(|old| edited(&old));
         if self.put(held) && foreign {
-            self.send(key);
+            self.send(WatchEvent::Job(key));
         }
     }
 
@@ -174,32 +190,32 @@ impl Jobs {
         if let Some(why) = &held.unreadable {
             tracing::warn!(job = %held.key, why, "failed to read a stored job; none of its targets start until its spec is corrected");
         }
-        cache.jobs.insert(held.key.clone(), held);
+        let (key, uid) = (held.key.clone(), held.uid.clone());
+        let before = cache.jobs.insert(key.clone(), held).filter(|before| before.uid != uid);
+        // The name is free only once the job that had it is gone.
+        if let Some(uid) = before.map(|before| before.uid).filter(|uid| cache.bury(uid)) {
+            self.send(WatchEvent::JobGone(JobRef { key, uid }));
+        }
         true
     }
 
     fn remove(&self, last: &Held) {
         let mut cache = self.held.lock();
-        if cache.gone.insert(last.uid.clone()) {
-            cache.tombstones.push_back(last.uid.clone());
-        }
-        if cache.tombstones.len() > TOMBSTONES
-            && let Some(oldest) = cache.tombstones.pop_front()
-        {
-            cache.gone.remove(&oldest);
-        }
+        let is_news = cache.bury(&last.uid);
         if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
             let before = cache.jobs.remove(&last.key).map_or(0, |held| held.bytes);
             cache.shares.count(&last.key.namespace, before, 0);
             cache.doubts.remove(&last.key);
-            drop(cache);
-            self.send(last.key.clone());
+        }
+        drop(cache);
+        if is_news {
+            self.send(WatchEvent::JobGone(JobRef { key: last.key.clone(), uid: last.uid.clone() }));
         }
     }
 
-    fn send(&self, key: JobKey) {
+    fn send(&self, event: WatchEvent) {
         // The receiver is gone only while the host stops.
-        let _stopping = self.events.send(WatchEvent::Job(key)).is_err();
+        let _stopping = self.events.send(event).is_err();
     }
 }
 
@@ -228,7 +244,7 @@ impl ItemSink for Arc<Jobs> {
     fn changed(&self, held: Held) {
         let key = held.key.clone();
         if self.put(held) {
-            self.send(key);
+            self.send(WatchEvent::Job(key));
         }
     }
 
@@ -376,6 +392,27 @@ mod tests {
         jobs.deleted(held("a", 9));
         jobs.reply(held("a", 8));
         assert!(jobs.peek(&key("a")).is_none());
+    }
+
+    #[test]
+    fn a_job_that_is_gone_is_told_of_once_by_its_uid_also_where_another_one_has_its_name() {
+        let (jobs, mut heard) = jobs();
+        let gone = |heard: &mut UnboundedReceiver<WatchEvent>| {
+            let told = std::iter::from_fn(|| heard.try_recv().ok());
+            let uid = |event| if let WatchEvent::JobGone(job) = event { Some((job.key, job.uid)) } else { None };
+            told.filter_map(uid).collect::<Vec<_>>()
+        };
+        jobs.changed(held("a", 5));
+        assert_eq!(gone(&mut heard), []);
+        let mut anew = document("a", 9);
+        anew["metadata"]["uid"] = json!("anew");
+        // Its own end is heard later than that.
+        jobs.confirm(&key("a"), read_job(&anew));
+        assert_eq!(gone(&mut heard), [(key("a"), "a".to_owned())]);
+        jobs.deleted(held("a", 8));
+        assert_eq!((gone(&mut heard), jobs.uid(&key("a"))), (vec![], Some("anew".to_owned())));
+        jobs.listed(vec![], 10);
+        assert_eq!(gone(&mut heard), [(key("a"), "anew".to_owned())]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
 use oarlock_core::cluster::task_pod::{JOB_UID, TASK_FIELDS};
-use oarlock_core::job::key::JobKey;
+use oarlock_core::job::key::{JobKey, JobRef};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
@@ -25,8 +25,10 @@ use crate::watch::reflector::{ItemSink, Reflector};
 /// A change of a job or of a watched object.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// A job was made, changed or is gone.
+    /// A job was made or changed.
     Job(JobKey),
+    /// The API server has said that the job of this UID is gone: it never comes back.
+    JobGone(JobRef),
     /// A watched object was made, changed or is gone. `by` is the target whose write made the change, where this process made it.
     Object {
         /// The object before and after.

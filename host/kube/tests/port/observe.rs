@@ -74,10 +74,11 @@ async fn a_job_that_the_watch_does_not_show_is_listed() {
     let scene = Scene::bare().await;
     scene.faults.plan(Method::GET, "watch=true", (1_000, Then::Hang));
     scene.declare(pods(&[])).await;
-    scene.job("unseen").await;
+    let stored = scene.job("unseen").await;
     assert!(scene.cluster.jobs().is_empty());
     // A term that counted the jobs by its cache would grant what this one has claimed.
-    assert_eq!(scene.cluster.list_jobs().await, Ok(vec![job("unseen")]));
+    let listed = JobRef { key: job("unseen"), uid: stored["metadata"]["uid"].as_str().unwrap().to_owned() };
+    assert_eq!(scene.cluster.list_jobs().await, Ok(vec![listed]));
 }
 
 #[tokio::test(start_paused = true)]
