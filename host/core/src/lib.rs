@@ -21,6 +21,7 @@ pub mod job {
 
 /// Objects, the cache of them, and the requests to a cluster.
 pub mod cluster {
+    pub mod adopt;
     mod compact;
     mod kind_cache;
     pub mod lifecycle;

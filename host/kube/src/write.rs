@@ -5,8 +5,8 @@
 
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
+use oarlock_core::cluster::adopt::why_foreign;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
-use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
@@ -98,12 +98,8 @@ impl Link {
         permit.leave(reply.as_ref().is_err_and(busy));
         match reply {
             Ok(reply) => Ok(self.reply_of(object, purpose, &reply).map_err(RequestError::Unreadable)?),
-            Err(error) => match write {
-                Write::Create { object, owner_uid, .. } if already_exists(&error) => {
-                    self.ours(object, owner_uid, error).await
-                }
-                _ => Err(WriteFailure::ApiCall(error)),
-            },
+            Err(error) if already_exists(&error) => self.ours(write, error).await,
+            Err(error) => Err(WriteFailure::ApiCall(error)),
         }
     }
 
@@ -115,18 +111,14 @@ impl Link {
         self.objects.projection(&object.kind).read(reply)
     }
 
-    /// An object that exists under the name of a create counts as created where it is of the same job.
-    async fn ours(&self, object: &ObjectKey, owner_uid: &str, error: RequestError) -> Result<Value, WriteFailure> {
+    /// An object that exists under the name of a create counts as created where it is what that would have made.
+    async fn ours(&self, write: &Write, error: RequestError) -> Result<Value, WriteFailure> {
+        let Write::Create { object, body, owner_uid } = write else { return Err(error.into()) };
         let document = self.read(object).await.map_err(|failure| WriteFailure::NotSent(failure.message))??;
-        let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
-        // An object in another namespace than its job's has no owner there, and says by its label whose it is.
-        let labelled = document.pointer("/metadata/labels").and_then(|labels| labels.get(JOB_UID));
-        if owners.is_some_and(|owners| owners.iter().any(ours)) || labelled.and_then(Value::as_str) == Some(owner_uid) {
-            return Ok(document);
+        match why_foreign(body, &document, owner_uid) {
+            None => Ok(document),
+            Some(why) => Err(WriteFailure::NotSent(format!("{}: {why}", sentence(&error)))),
         }
-        let message = format!("{}: the object has another owner; remove or rename it", sentence(&error));
-        Err(WriteFailure::NotSent(message))
     }
 
     fn remember(&self, write: &Write, reply: &Value, author: Option<&Author>) {

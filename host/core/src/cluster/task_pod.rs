@@ -12,11 +12,15 @@ pub const TARGET_INDEX: &str = "oarlock.dev/target-index";
 /// The label with the UID of the job.
 pub const JOB_UID: &str = "oarlock.dev/job-uid";
 
+/// The annotation that a kubelet puts on the pods that it makes of files on its node.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// The name of the container that does the task.
 pub const CONTAINER: &str = "task";
 
 /// The fields of a pod that are read for this.
-pub const TASK_FIELDS: [&str; 6] = [
+pub const TASK_FIELDS: [&str; 7] = [
+    "/spec/nodeName",
     "/spec/activeDeadlineSeconds",
     "/status/phase",
     "/status/reason",
@@ -30,11 +34,15 @@ pub const TASK_FIELDS: [&str; 6] = [
 pub struct TaskPod {
     /// `status.phase`.
     pub phase: String,
+    /// `spec.nodeName`, empty until it is scheduled.
+    pub node: String,
+    /// A kubelet made it of a file on its node, by a name and labels of its choice.
+    pub is_mirror: bool,
     /// `spec.activeDeadlineSeconds`: time after its start at which the kubelet ends it.
     pub deadline_seconds: i64,
-    /// Its container has run.
+    /// Its container has run. Nothing has on no node.
     pub started: bool,
-    /// How its container ended.
+    /// How its container ended on its node.
     pub ended: Option<ContainerEnd>,
     /// Why it does not run, or was ended.
     pub why: String,
@@ -98,7 +106,8 @@ impl TaskPod {
             one.get("type").is_some_and(|kind| kind == "PodScheduled")
                 && one.get("status").is_some_and(|word| word == "False")
         });
-        let ended = container.get("terminated").map(|end| ContainerEnd {
+        let node = text(document, "/spec/nodeName").unwrap_or_default();
+        let ended = container.get("terminated").filter(|_| !node.is_empty()).map(|end| ContainerEnd {
             exit_code: end
                 .get("exitCode")
                 .and_then(Value::as_i64)
@@ -119,17 +128,39 @@ impl TaskPod {
         Some(Self {
             deadline_seconds: deadline.unwrap_or(LONGEST_SECONDS.into()),
             phase: text(status, "/phase").unwrap_or_default(),
-            started: container.get("running").is_some() || ended.is_some(),
+            started: !node.is_empty() && container.get("running").is_some() || ended.is_some(),
+            node,
+            is_mirror: is_mirror(document),
             ended,
             why: why.unwrap_or_default(),
             hindrance,
         })
     }
 
+    /// True if it can be the pod of a task on this node. A kubelet writes the status of every pod that is bound to its own node,
+    /// and makes mirror pods there by any name: what one says of another node is not believed.
+    pub fn is_for(&self, node: &str) -> bool {
+        !self.is_mirror && (self.node.is_empty() || self.node == node)
+    }
+
     /// True if nothing more happens in it.
     pub fn is_over(&self) -> bool {
         self.ended.is_some() || matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
+}
+
+/// The node on which a pod of the host's template runs, as its document asks for it.
+pub fn asked_node(document: &Value) -> Option<&str> {
+    const BY_SCHEDULER: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
+                                /nodeSelectorTerms/0/matchFields/0/values/0";
+    ["/spec/nodeName", BY_SCHEDULER].iter().find_map(|at| document.pointer(at)?.as_str())
+}
+
+fn is_mirror(document: &Value) -> bool {
+    let owners = document.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    let annotations = document.pointer("/metadata/annotations");
+    annotations.is_some_and(|all| all.get(MIRROR).is_some())
+        || owners.into_iter().any(|owner| owner.get("kind").is_some_and(|kind| kind == "Node"))
 }
 
 #[cfg(test)]
@@ -139,7 +170,30 @@ mod tests {
     use super::*;
 
     fn read(status: &Value) -> TaskPod {
-        TaskPod::read(&json!({"metadata": {"labels": {TASK: "a"}}, "status": status})).unwrap()
+        let metadata = json!({"labels": {TASK: "a"}});
+        TaskPod::read(&json!({"metadata": metadata, "spec": {"nodeName": "n"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn a_pod_of_another_node_or_of_a_kubelet_is_for_no_task_here() {
+        let of = |metadata: Value, spec: Value| {
+            let mut metadata = metadata;
+            metadata["labels"] = json!({TASK: "a"});
+            TaskPod::read(&json!({"metadata": metadata, "spec": spec})).unwrap().is_for("n")
+        };
+        assert!(of(json!({}), json!({"nodeName": "n"})) && of(json!({}), json!({})));
+        assert!(!of(json!({}), json!({"nodeName": "m"})));
+        assert!(!of(json!({"annotations": {MIRROR: "x"}}), json!({"nodeName": "n"})));
+        let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}]);
+        assert!(!of(json!({"ownerReferences": owner}), json!({"nodeName": "n"})));
+    }
+
+    #[test]
+    fn what_is_on_no_node_has_run_nothing() {
+        let state = json!({"terminated": {"exitCode": 0, "message": "passed"}});
+        let status = json!({"phase": "Succeeded", "containerStatuses": [{"name": CONTAINER, "state": state}]});
+        let seen = TaskPod::read(&json!({"metadata": {"labels": {TASK: "a"}}, "status": status})).unwrap();
+        assert_eq!((seen.started, seen.ended.clone(), seen.is_over()), (false, None, true));
     }
 
     #[test]

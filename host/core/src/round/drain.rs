@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::object::Object;
-use crate::cluster::task_pod::JOB_UID;
+use crate::cluster::task_pod::{JOB_UID, MIRROR};
 use crate::cluster::writes::{EntryResult, Stopped, Write};
 use crate::job::state::{TargetState, cut, extras};
 use crate::job::time::after;
@@ -23,8 +23,6 @@ use crate::round::target_memory::TargetMemory;
 
 /// Annotation of pods that names the local volumes whose loss they bear, as cluster autoscalers read it.
 const EXPENDABLE: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
-/// The annotation of a pod that the kubelet made from a file: evicted, it is shown again.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// First wait after an eviction that was refused, in seconds; doubles up to a minute.
 const REFUSED_WAIT: i64 = 5;
 const LONGEST_WAIT: i64 = 60;
@@ -191,6 +189,7 @@ fn fate(pod: &Object, request: &DrainRequest, tried: Option<&Evicted>, round: &R
     let of_task =
         pod.key.namespace.as_deref() == Some(round.tasks.namespace.as_str()) && pod.labels.contains_key(JOB_UID);
     let ended = document.pointer("/status/phase").is_some_and(|phase| phase == "Succeeded" || phase == "Failed");
+    // The kubelet shows a mirror pod again that was evicted.
     if of_daemon_set || of_task || ended || pod.annotations.contains_key(MIRROR) {
         return Fate::Stays;
     }

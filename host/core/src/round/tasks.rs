@@ -92,10 +92,20 @@ impl Target<'_> {
         tasks.map(|(name, _)| self.task_object(Kind::pod(), &name)).collect()
     }
 
-    /// The pod of a task, if it is there.
+    /// The pod of a task, if it is there. One of its name that another node shows, or that a kubelet made, is not it, whatever
+    /// its labels say.
     fn task_pod(&self, task: &str) -> Option<Arc<Object>> {
         let found = self.round.sighting(&self.task_object(Kind::pod(), task)).found();
-        found.filter(|pod| pod.task.is_some() && pod.labels.get(JOB_UID) == Some(self.round.job.uid.as_str()))
+        found.filter(|pod| {
+            let labels = [(JOB_UID, self.round.job.uid.as_str()), (TASK, task)];
+            pod.task.as_ref().is_some_and(|seen| seen.is_for(self.name))
+                && labels.iter().all(|(key, value)| pod.labels.get(key) == Some(*value))
+        })
+    }
+
+    /// The same, once its UID is stored only the pod of that UID: no other one has its result.
+    fn known_pod(&self, name: &str, task: &StoredTask) -> Option<Arc<Object>> {
+        self.task_pod(name).filter(|pod| task.pod.as_ref().is_none_or(|uid| *uid == pod.uid))
     }
 
     /// The write that begins a task; `None` if it was begun, or may have been.
@@ -129,8 +139,7 @@ impl Target<'_> {
     pub(super) fn with_tasks(&self, mut state: TargetState, known: &mut TargetMemory) -> (TargetState, Vec<LiveRead>) {
         let mut reads = Vec::new();
         for (name, task) in unfinished(&state) {
-            let pod = self.task_pod(&name).filter(|pod| task.pod.as_ref().is_none_or(|uid| *uid == pod.uid));
-            let Some(pod) = pod else {
+            let Some(pod) = self.known_pod(&name, &task) else {
                 let was_there = task.pod.is_some() || known.tasks.begun.contains(&name);
                 let read = LiveRead::Object(self.task_object(Kind::pod(), &name));
                 if was_there && self.round.live.has(&read) {
@@ -168,7 +177,7 @@ impl Target<'_> {
     pub(super) fn with_tasks_ended(&self, state: TargetState) -> TargetState {
         let mut next = state;
         for (name, task) in unfinished(&next) {
-            let pod = self.task_pod(&name);
+            let pod = self.known_pod(&name, &task);
             let seen = pod.as_ref().and_then(|pod| Some(progressed(&task, pod, pod.task.as_deref()?)));
             let ended = seen.unwrap_or(task);
             let ended = match ended.state.terminal() {
@@ -195,7 +204,8 @@ impl Target<'_> {
                 propagation: None,
             };
             if task.state.terminal() {
-                let output = seen.and_then(|seen| output(&pod, seen)).filter(|output| !output.is_empty());
+                let output = seen.filter(|_| task.pod.as_ref() == Some(&pod.uid)).and_then(|seen| output(&pod, seen));
+                let output = output.filter(|output| !output.is_empty());
                 let kept = output.filter(|_| !known.tasks.outputs_refused && !self.round.deleting());
                 writes.extend(kept.map(|output| Write::Create {
                     object: self.task_object(output_kind(), name),

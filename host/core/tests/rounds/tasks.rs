@@ -43,10 +43,15 @@ fn script() -> Mutation {
 
 /// Runs a script, and ends as it ended.
 fn runs(visit: &Visit) -> Answer {
+    does(script(), visit)
+}
+
+/// Does a task, and ends as it ended.
+fn does(task: Mutation, visit: &Visit) -> Answer {
     let seen = visit.target.tasks.get("run");
     match (visit.call, seen.map(|task| task.state)) {
         (Call::Release, _) => Answer::Proposed(Proposal::default()),
-        (Call::OperateThenProgress, None) => proposing(vec![script()]),
+        (Call::OperateThenProgress, None) => proposing(vec![task]),
         (_, Some("Succeeded")) => report(State::Succeeded),
         (_, Some("Failed")) => {
             let message = seen.map(|task| task.message.clone()).unwrap_or_default();
@@ -96,7 +101,7 @@ fn shown(bench: &Bench, status: &Value) -> Value {
     let seen = pod(bench).unwrap();
     json!({"metadata": {"name": seen.key.name, "namespace": TASKS_NAMESPACE, "uid": seen.uid,
         "labels": seen.labels, "creationTimestamp": seen.created.unwrap().to_string()},
-        "spec": {"activeDeadlineSeconds": 660}, "status": status})
+        "spec": {"nodeName": "n", "activeDeadlineSeconds": 660}, "status": status})
 }
 
 pub(crate) fn running() -> Value {
@@ -404,6 +409,83 @@ fn a_crash_after_any_round_begins_no_second_pod_and_finds_the_first() {
     }
 }
 
+/// A pod with the name and the labels of the task's own, as another kubelet or account may show one, that has ended well.
+fn forged(name: &str, labels: &Value, fields: &Value) -> Value {
+    let mut pod = json!({"metadata": {"name": name, "namespace": TASKS_NAMESPACE, "uid": "forged", "labels": labels,
+        "creationTimestamp": START}, "spec": {"nodeName": "n"}});
+    merge(&mut pod, fields);
+    merge(&mut pod, &json!({"status": good()}));
+    pod
+}
+
+#[test]
+fn a_pod_on_another_node_or_of_a_kubelet_is_no_result_of_a_task_whatever_its_name_and_labels_are() {
+    let own = pod(&begun(&json!({}))).unwrap();
+    let labels = |changed: Value| {
+        let mut labels: Value = own.labels.iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+        merge(&mut labels, &changed);
+        labels
+    };
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"}]);
+    for (forgery, own_labels, fields) in [
+        ("on another node", json!({}), json!({"spec": {"nodeName": "m"}})),
+        ("on no node", json!({}), json!({"spec": {"nodeName": null}})),
+        ("a mirror pod", json!({}), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})),
+        ("of a node", json!({}), json!({"metadata": {"ownerReferences": owner}})),
+        ("of another task", json!({"oarlock.dev/task": "other"}), json!({})),
+        ("of another job", json!({"oarlock.dev/job-uid": "other"}), json!({})),
+    ] {
+        let mut reboots = |visit: &Visit| does(task("run-on-node", json!({"builtin": "reboot"})), visit);
+        let mut steps = |bench: &mut Bench, count: usize| {
+            for _ in 0..count {
+                bench.later(2);
+                bench.settle(&mut reboots);
+            }
+        };
+        // It is there before the host asks for its own.
+        let mut bench = bench(&json!({}));
+        bench.show(forged(&own.key.name, &labels(own_labels.clone()), &fields));
+        let message = format!("pods {:?} already exists", own.key.name);
+        bench.refuse.insert("create", Stopped::Refused { message: message.clone() });
+        steps(&mut bench, 60);
+        if forgery == "on no node" {
+            // It may be the host's own, and nothing ran on no node.
+            assert!(error(&bench).contains("lost"), "{forgery}: {}", error(&bench));
+            continue;
+        }
+        let tries = bench.sent.iter().filter(|sent| sent.starts_with("create oarlock-run-")).count();
+        assert_eq!(
+            (bench.word(0).as_str(), stored(&bench)),
+            ("Processing/UpdateObjectFailed", json!({"state": "Waiting"})),
+            "{forgery}"
+        );
+        assert_eq!(error(&bench), format!("UpdateObjectFailed: {message}"), "{forgery}");
+        assert!((3..=9).contains(&tries), "{forgery}: {tries} tries");
+        // Once it is gone, the task is begun, on its own node.
+        bench.vanish_of(&own.key);
+        bench.refuse.clear();
+        bench.later(70);
+        steps(&mut bench, 2);
+        kubelet(&mut bench, &good());
+        steps(&mut bench, 3);
+        assert_eq!(bench.word(0), "Succeeded", "{forgery}");
+    }
+}
+
+#[test]
+fn a_pod_that_takes_the_place_of_a_tasks_own_has_no_result_and_no_output() {
+    let mut bench = begun(&json!({}));
+    let own = pod(&bench).unwrap();
+    kubelet(&mut bench, &running());
+    step(&mut bench);
+    let labels: Value = own.labels.iter().map(|(key, value)| (key.to_owned(), json!(value))).collect();
+    bench.vanish_of(&own.key);
+    bench.show(forged(&own.key.name, &labels, &json!({})));
+    (0..4).for_each(|_| step(&mut bench));
+    assert!(error(&bench).contains("gone without a result"), "{}", error(&bench));
+    assert_eq!((outputs(&bench), pod(&bench).is_some()), (0, false));
+}
+
 #[test]
 fn a_job_that_is_deleted_at_any_stage_leaves_no_pod_and_no_output() {
     for stage in 0..5 {
@@ -445,7 +527,7 @@ fn a_pod_that_an_earlier_term_asked_for_late_is_still_found_by_the_job_that_is_d
     assert!(!bench.job_is_gone && bench.word(0) == "Processing");
     bench.show(
         json!({"metadata": {"name": late.key.name, "namespace": TASKS_NAMESPACE, "uid": "late", "labels": late.labels},
-        "status": {"phase": "Pending"}}),
+        "spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}),
     );
     (0..30).for_each(|_| step(&mut bench));
     assert!(bench.job_is_gone && pod(&bench).is_none());
@@ -460,7 +542,7 @@ fn a_pod_whose_request_arrives_after_the_end_of_its_target_goes_in_the_next_resy
     assert_eq!((bench.word(0).as_str(), pod(&bench).is_some(), bench.memory.at_rest()), ("Succeeded", false, true));
     bench.show(
         json!({"metadata": {"name": late.key.name, "namespace": TASKS_NAMESPACE, "uid": "late", "labels": late.labels},
-        "status": {"phase": "Pending"}}),
+        "spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}),
     );
     bench.memory.resync();
     (0..4).for_each(|_| step(&mut bench));

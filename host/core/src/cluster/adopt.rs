@@ -1,0 +1,85 @@
+//! Whether an object that is there already is what a create would have made: then it counts as created.
+//!
+//! An object in the job's own namespace has the job as owner. One in another namespace has none there, and its labels say
+//! whose it is; what else of it must be so depends on who may make one.
+
+use serde_json::Value;
+
+use crate::cluster::task_pod::{JOB_UID, TASK, TaskPod, asked_node};
+
+/// Why `there` is not what the create of `body` would have made for this owner; `None` if it is.
+pub fn why_foreign(body: &Value, there: &Value, owner_uid: &str) -> Option<String> {
+    if TaskPod::read(body).is_some() {
+        return pod_of_task(body, there);
+    }
+    let owners = there.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let owns = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
+    // A label alone says so only of what could have no owner.
+    let by_label = body.pointer("/metadata/ownerReferences").is_none() && label(there, JOB_UID) == Some(owner_uid);
+    let is_own = by_label || owners.is_some_and(|owners| owners.iter().any(owns));
+    (!is_own).then(|| "the object has another owner; remove or rename it".to_owned())
+}
+
+/// A kubelet can make a pod of any name and labels, as a mirror pod on its own node.
+fn pod_of_task(body: &Value, there: &Value) -> Option<String> {
+    let is_for = |node| TaskPod::read(there).is_some_and(|seen| seen.is_for(node));
+    let is_same = [JOB_UID, TASK].iter().all(|key| label(there, key) == label(body, key));
+    if is_same && asked_node(body).is_some_and(is_for) {
+        return None;
+    }
+    Some("that pod is not the task's: it is of another job or node, or a kubelet made it; remove it".to_owned())
+}
+
+fn label<'a>(document: &'a Value, key: &str) -> Option<&'a str> {
+    document.pointer("/metadata/labels")?.get(key)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn labelled(labels: Value) -> Value {
+        json!({"kind": "ConfigMap", "metadata": {"labels": labels}})
+    }
+
+    #[test]
+    fn an_object_is_the_jobs_own_by_its_owner_and_by_its_label_where_it_can_have_no_owner() {
+        let owned = json!({"metadata": {"ownerReferences": [{"uid": "other"}, {"uid": "job"}]}});
+        let of_job = labelled(json!({JOB_UID: "job"}));
+        for (body, there, is_own) in [
+            (&owned, &owned, true),
+            (&owned, &of_job, false),
+            (&of_job, &of_job, true),
+            (&of_job, &owned, true),
+            (&of_job, &labelled(json!({JOB_UID: "other"})), false),
+            (&of_job, &json!({"metadata": {"ownerReferences": [{"uid": "other"}]}}), false),
+        ] {
+            assert_eq!(why_foreign(body, there, "job").is_none(), is_own, "{body} {there}");
+        }
+    }
+
+    #[test]
+    fn the_pod_of_a_task_is_the_jobs_own_only_on_its_node_and_where_no_kubelet_made_it() {
+        let pod = |labels: &Value, annotations: Value, spec: Value| json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": spec});
+        let own = json!({JOB_UID: "job", TASK: "run"});
+        let values = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]);
+        let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": values}});
+        let on = |node: &str| json!({"nodeName": node});
+        for body in [pod(&own, json!({}), on("n")), pod(&own, json!({}), json!({"affinity": {"nodeAffinity": terms}}))]
+        {
+            for (there, is_own) in [
+                (pod(&own, json!({}), on("n")), true),
+                (pod(&own, json!({}), json!({})), true),
+                (pod(&own, json!({}), on("m")), false),
+                (pod(&own, json!({"kubernetes.io/config.mirror": "x"}), on("n")), false),
+                (pod(&json!({JOB_UID: "other", TASK: "run"}), json!({}), on("n")), false),
+                (pod(&json!({JOB_UID: "job", TASK: "other"}), json!({}), on("n")), false),
+                (pod(&json!({JOB_UID: "job"}), json!({}), on("n")), false),
+            ] {
+                assert_eq!(why_foreign(&body, &there, "job").is_none(), is_own, "{body} {there}");
+            }
+        }
+    }
+}
