@@ -402,13 +402,31 @@ fn a_check_sees_no_directory_of_its_node_that_is_not_asked_for_and_granted() {
         let rules = (&rule(asked), &rule(granted));
         ask_tasks(rules, &ObjectKey::node("n"), &[("a", "check-pod", arguments)])
     };
-    for place in ["/sysroot", "/var/roothome", "/var/lib/rancher", "/var/lib/docker", "/var/log/pods", "/data"] {
+    for place in ["/opt/checks", "/var/log", "/var/lib/node_exporter", "/data"] {
         refused(ask(&["/"], &[], place), &format!("`{{name: check-pod, hostPaths: [{place:?}]}}` is not granted"));
         refused(ask(&[], &[place], place), "does not ask for `{name: check-pod, hostPaths: ");
         assert_eq!(ask(&["/"], &[place], &format!("{place}/a")), Ok(()));
     }
-    // Whatever is granted, as above.
-    for path in ["/etc/ssl", "/sys", "/var/lib", "/var/lib/oarlock", "/var/lib/oarlock/commands", "/", "/data/../etc"] {
-        refused(ask(&["/"], &["/", "/var/lib/oarlock", "/sys"], path), "no check may see");
+    // Whatever is granted.
+    for path in
+        ["/etc/ssl", "/sys", "/var/lib", "/var/lib/oarlock/commands", "/var/log/pods", "/sysroot", "/", "/data/../etc"]
+    {
+        refused(ask(&["/"], &["/", "/var/log", "/sys"], path), "no check may see");
     }
+}
+
+#[test]
+fn a_check_has_no_capability_that_is_not_asked_for_and_granted_by_name() {
+    let rule = |capabilities: &[&str]| json!([{"name": "check-pod", "capabilities": capabilities}]);
+    let ask = |asked: &[&str], granted: &[&str], named: &[&str]| {
+        let arguments = json!({"image": "i", "capabilities": named});
+        ask_tasks((&rule(asked), &rule(granted)), &ObjectKey::node("n"), &[("a", "check-pod", arguments)])
+    };
+    const READS: &[&str] = &["DAC_READ_SEARCH"];
+    assert_eq!(ask(READS, READS, READS), Ok(()));
+    assert_eq!(ask(&[], &[], &[]), Ok(()));
+    let line = "{name: check-pod, capabilities: [\"DAC_READ_SEARCH\"]}";
+    refused(ask(READS, &[], READS), &format!("`{line}` is not granted"));
+    refused(ask(&[], READS, READS), &format!("does not ask for `{line}`"));
+    refused(ask(READS, READS, &["SYS_ADMIN"]), "no check may have the capability");
 }

@@ -262,7 +262,7 @@ impl Grant {
         });
         let tasks = self.tasks.iter().flat_map(|rule| rule.builtins.iter().chain([&rule.name]));
         let mut patterns = reads.chain(writes).chain(tasks).chain(&self.namespaces);
-        self.tasks.iter().try_for_each(TaskRule::check_host_paths)?;
+        self.tasks.iter().try_for_each(TaskRule::check_granted)?;
         match patterns.find(|pattern| pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**")) {
             Some(pattern) => Err(format!("`{pattern}`: a pattern may have one `*`, at its end")),
             None => Ok(()),

@@ -90,7 +90,6 @@ fn a_directory_of_a_node_is_granted_with_what_lies_below_it_and_nothing_beside_i
     };
     for asked in ["/opt/checks", "/opt/checks/gpu", "/opt/checks/gpu/a"] {
         assert_eq!(lacks(json!([asked]), json!(["/data", "/opt/checks"])), None, "{asked}");
-        assert_eq!(lacks(json!([asked]), json!(["/"])), None, "{asked}");
     }
     for asked in ["/opt", "/opt/check", "/opt/checks2", "/opt/checks2/gpu", "/var/opt/checks"] {
         let line = format!("{{name: check-pod, hostPaths: [{asked:?}]}}");
@@ -98,6 +97,34 @@ fn a_directory_of_a_node_is_granted_with_what_lies_below_it_and_nothing_beside_i
     }
     assert_eq!(lacks(json!(["/"]), json!([])), None, "which directories, the grant says");
     assert_eq!(lacks(json!(["/", "/data"]), json!([])).as_deref(), Some("{name: check-pod, hostPaths: [\"/data\"]}"));
+}
+
+#[test]
+fn a_grant_lists_no_directory_that_holds_or_lies_in_what_gives_the_node_away() {
+    let granted = |path: &str| {
+        let spec = json!({"tasks": [{"name": "check-*", "hostPaths": [path]}]});
+        Grant::parse(&json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "x"}, "spec": spec}))
+    };
+    for path in ["/", "/var", "/var/lib", "/usr/local", "/var/snap", "/var/lib/docker", "/home", "/var/log/pods/a"] {
+        let refused = crate::causes::causes(&granted(path).unwrap_err());
+        assert!(refused.contains(&format!("{path:?}")), "{refused}");
+    }
+    for path in ["/opt", "/var/log", "/data/sets"] {
+        assert!(granted(path).is_ok(), "{path}");
+    }
+}
+
+#[test]
+fn a_capability_is_granted_by_its_name() {
+    let lacks = |granted: Value| {
+        let asked: TaskRule =
+            serde_json::from_value(json!({"name": "check-pod", "capabilities": ["DAC_READ_SEARCH"]})).unwrap();
+        let granted = grant(json!({"tasks": [{"name": "check-*", "capabilities": granted}]}));
+        asked.lacking(&granted.tasks).map(|lacking| lacking.to_string())
+    };
+    assert_eq!(lacks(json!(["DAC_READ_SEARCH"])), None);
+    let line = "{name: check-pod, capabilities: [\"DAC_READ_SEARCH\"]}";
+    assert_eq!(lacks(json!([])).as_deref(), Some(line));
 }
 
 #[test]
@@ -129,6 +156,8 @@ fn what_nobody_understands_is_refused() {
         json!({"tasks": [{"name": "check-pod", "hostPaths": ["/opt/"]}]}),
         json!({"tasks": [{"name": "check-pod", "hostPaths": ["/opt/../etc"]}]}),
         json!({"tasks": [{"name": "check-pod", "hostPaths": ["/opt*"]}]}),
+        json!({"tasks": [{"name": "check-pod", "capabilities": ["SYS_ADMIN"]}]}),
+        json!({"tasks": [{"name": "check-pod", "capabilities": ["*"]}]}),
     ] {
         assert!(Grant::parse(&document(spec)).is_err());
     }

@@ -4,12 +4,13 @@
 
 use crate::names::is_plain;
 
-/// In a manifest: those directories that the grant names. In a grant: every one that a check may see.
+/// In a manifest: those directories that the grant names. No document of a grant may list it.
 pub const ANY_HOST_PATH: &str = "/";
 
-/// Directories that no check may see, whatever is granted, and all below them: what they hold gives the node away, or the
-/// host's own markers.
-const DENIED: [&str; 12] = [
+/// Directories that no check may see, whatever is granted, and all below them. What they hold gives the node away, or the
+/// cluster: credentials, sockets of what runs as root, the files of other pods, devices, the host's own markers.
+const DENIED: &[&str] = &[
+    // The system's own.
     "/etc",
     "/proc",
     "/sys",
@@ -17,12 +18,73 @@ const DENIED: [&str; 12] = [
     "/run",
     "/var/run",
     "/boot",
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "/usr/local/etc",
+    // The whole system once more, where it is deployed as an image.
+    "/sysroot",
+    "/ostree",
+    "/system",
+    // People.
     "/root",
+    "/home",
+    "/var/home",
+    "/var/roothome",
+    "/tmp",
+    "/var/tmp",
+    "/var/spool",
+    "/var/mail",
+    "/var/backups",
+    // Kubernetes.
     "/var/lib/kubelet",
+    "/var/lib/kubernetes",
+    "/var/lib/kube-proxy",
+    "/var/lib/kube-router",
     "/var/lib/etcd",
+    "/var/lib/rancher",
+    "/var/lib/k0s",
+    "/var/lib/k3s",
+    "/var/lib/microk8s",
+    "/var/lib/minikube",
+    "/var/lib/cni",
+    "/var/lib/cilium",
+    "/var/lib/calico",
+    // Runtimes of containers and of virtual machines.
     "/var/lib/containerd",
+    "/var/lib/docker",
+    "/var/lib/dockershim",
+    "/var/lib/cri-dockerd",
+    "/var/lib/containers",
+    "/var/lib/crio",
+    "/var/lib/buildkit",
+    "/var/lib/nerdctl",
+    "/var/lib/lxc",
+    "/var/lib/lxcfs",
+    "/var/lib/lxd",
+    "/var/lib/incus",
+    "/var/lib/libvirt",
+    "/var/lib/machines",
+    "/var/lib/portables",
+    "/var/lib/snapd",
+    "/var/snap",
+    "/snap",
+    // What a cloud and the system's services keep for themselves.
+    "/var/lib/cloud",
+    "/var/lib/waagent",
+    "/var/lib/amazon",
+    "/var/lib/google",
+    "/var/lib/systemd",
+    "/var/lib/private",
+    "/var/lib/sss",
+    "/var/lib/NetworkManager",
+    "/var/lib/ceph",
+    "/var/vcap",
     "/var/lib/oarlock",
 ];
+
+/// Directories that no check may see either, and that are empty for one that may see what is above them: the logs of other
+/// pods.
+const COVERED: [&str; 2] = ["/var/log/pods", "/var/log/containers"];
 
 /// True for the absolute path of a directory, in its shortest form, other than the root.
 pub(crate) fn is_directory(path: &str) -> bool {
@@ -34,16 +96,106 @@ pub(crate) fn is_directory(path: &str) -> bool {
 
 /// True if `path` is `directory` or lies below it.
 pub(crate) fn is_in(directory: &str, path: &str) -> bool {
-    directory == ANY_HOST_PATH
-        || path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// True for a directory of which no check may see anything.
-pub(crate) fn is_denied(path: &str) -> bool {
-    DENIED.iter().any(|place| is_in(place, path))
-}
-
-/// True if a check may see a directory with all below it.
+/// True if a check may see a directory with all below it: nothing in it is denied, but for what is covered.
 pub(crate) fn may_be_seen(path: &str) -> bool {
-    is_directory(path) && !is_denied(path) && !DENIED.iter().any(|place| is_in(path, place))
+    let holds_denied = DENIED.iter().any(|place| is_in(place, path) || is_in(path, place));
+    is_directory(path) && !holds_denied && !COVERED.iter().any(|place| is_in(place, path))
+}
+
+/// The directories in `path` that have to be covered for a check that sees it.
+pub fn covered_in(path: &str) -> impl Iterator<Item = &'static str> {
+    COVERED.into_iter().filter(move |place| is_in(path, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_holds_or_lies_in_what_gives_the_node_away() {
+        for path in [
+            "/",
+            "",
+            "etc",
+            "/etc",
+            "/etc/ssl",
+            "/var",
+            "/var/lib",
+            "/usr",
+            "/usr/local",
+            "/usr/local/bin",
+            "/opt/../etc",
+            "/opt//x",
+            "/opt/",
+            "/opt/.",
+            "/opt/*",
+            "/opt:ro",
+            "/run/containerd",
+            "/var/run/docker.sock",
+            "/dev/mem",
+            "/boot",
+            "/root/.ssh",
+            "/home",
+            "/home/core",
+            "/var/home/core",
+            "/var/roothome",
+            "/sysroot/ostree",
+            "/tmp",
+            "/var/tmp/x",
+            "/var/lib/docker/volumes",
+            "/var/lib/containers",
+            "/var/lib/rancher/k3s",
+            "/var/lib/k0s/pki",
+            "/var/lib/crio",
+            "/var/lib/cloud/instance",
+            "/var/lib/kubelet/pki",
+            "/var/lib/etcd/member",
+            "/var/lib/oarlock",
+            "/var/snap",
+            "/var/snap/microk8s/common/run",
+            "/var/lib/snapd",
+            "/var/log/pods",
+            "/var/log/pods/a",
+            "/var/log/containers",
+            "/var/lib/systemd",
+            "/var/spool/cron",
+            "/proc/1/root",
+            "/sys/fs/cgroup",
+        ] {
+            assert!(!may_be_seen(path), "{path}");
+        }
+        for path in [
+            "/opt",
+            "/opt/tools",
+            "/data",
+            "/etcetera",
+            "/mnt/disk",
+            "/srv",
+            "/usr/share",
+            "/usr/local/share",
+            "/lib/modules",
+            "/var/log",
+            "/var/log/journal",
+            "/var/log/podsandmore",
+            "/var/lib/node_exporter",
+            "/var/lib/kubelet2",
+        ] {
+            assert!(may_be_seen(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn every_path_that_is_denied_is_a_directory_in_its_shortest_form() {
+        assert!(DENIED.iter().chain(&COVERED).all(|path| is_directory(path)));
+    }
+
+    #[test]
+    fn the_logs_of_other_pods_are_covered_where_the_path_holds_them() {
+        let covered = |path: &str| covered_in(path).collect::<Vec<_>>();
+        assert_eq!(covered("/var/log"), ["/var/log/pods", "/var/log/containers"]);
+        assert_eq!((covered("/var/log/journal"), covered("/opt")), (vec![], vec![]));
+    }
 }

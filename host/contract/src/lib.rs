@@ -8,7 +8,7 @@ pub mod causes;
 pub mod convert;
 pub mod extras;
 pub mod grant;
-mod host_path;
+pub mod host_path;
 pub mod limits;
 pub mod manifest;
 pub mod marks;

@@ -170,6 +170,9 @@ fn each_bad_field_is_named_with_its_fix() {
         (with("tasks", task("check-pod", json!({"hostPaths": ["/data/../etc"]}))), "is no directory of a node"),
         (with("tasks", task("check-pod", json!({"hostPaths": ["/data/*"]}))), "is no directory of a node"),
         (with("tasks", task("check-pod", json!({"hostPaths": ["/sys/class"]}))), "no check may see \"/sys/class\""),
+        (with("tasks", task("check-pod", json!({"hostPaths": ["/", "/var"]}))), "no check may see \"/var\""),
+        (with("tasks", task("check-pod", json!({"capabilities": ["SYS_ADMIN"]}))), "the capability \"SYS_ADMIN\""),
+        (with("tasks", task("run-on-node", json!({"scripts": true, "capabilities": ["X"]}))), "belong to check-pod"),
         (json!([1]), "not a JSON object"),
     ];
     for (document, expected) in cases {
@@ -209,7 +212,8 @@ fn every_field() -> Value {
                 "finalizers": ["a"], "reason": "r"},
             {"verb": "patch", "apiVersion": "v1", "kind": "Pod", "subresources": ["status"], "reason": "r"}],
         "tasks": [{"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
-            {"name": "check-pod", "hostPaths": ["/data", "/"], "reason": "r"}], "parameters": {"type": "object"}, "config": {"type": "object"},
+            {"name": "check-pod", "hostPaths": ["/data", "/"], "capabilities": ["DAC_READ_SEARCH"],
+                "reason": "r"}], "parameters": {"type": "object"}, "config": {"type": "object"},
         "limits": {"callMilliseconds": 1, "memoryMiB": 1, "outputBytes": 1, "logBytes": 1, "hostCalls": 1, "targetsInFlight": 1}})
 }
 

@@ -66,6 +66,32 @@ pub fn is_quantity(text: &str) -> bool {
         && (units.contains(&suffix) || suffix.strip_prefix(['e', 'E']).is_some_and(is_exponent))
 }
 
+/// The MiB that a quantity of memory comes to, rounded up; none where it is no quantity.
+pub fn mebibytes(text: &str) -> Option<u64> {
+    const UNITS: [(&str, f64); 15] = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("Ei", 1_152_921_504_606_846_976.0),
+        ("n", 1e-9),
+        ("u", 1e-6),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("E", 1e18),
+    ];
+    let text = Some(text).filter(|text| is_quantity(text))?;
+    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1.0));
+    let bytes = number.parse::<f64>().ok()? * factor;
+    Some((bytes / 1_048_576.0).ceil() as u64)
+}
+
 /// A text on one line, which is shown as it is written: without control characters, and without those that turn the order
 /// of others.
 pub fn is_plain(text: &str) -> bool {
@@ -87,6 +113,10 @@ mod tests {
         for text in ["0", "1", "1.5", ".5", "5.", "500m", "256Mi", "1e3", "1E-3", "2E", "100n", "1Ki", "+1"] {
             assert!(is_quantity(text), "{text}");
         }
+        for (text, size) in [("1Gi", 1024), ("1.5Gi", 1536), ("1", 1), ("1e9", 954), ("2M", 2), ("500m", 1), ("0", 0)] {
+            assert_eq!(mebibytes(text), Some(size), "{text}");
+        }
+        assert_eq!(mebibytes("much"), None);
         for text in ["", ".", "-1", "1.2.3", "much", "1 Gi", "1GB", "1mi", "1KI", "1e", "e3", "1e+", "m"] {
             assert!(!is_quantity(text), "{text}");
         }

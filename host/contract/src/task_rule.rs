@@ -8,9 +8,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::grant::{covers, list};
-use crate::host_path::{ANY_HOST_PATH, is_denied, is_directory, is_in};
+use crate::host_path::{ANY_HOST_PATH, is_directory, is_in, may_be_seen};
 use crate::names::is_dns_label;
-use crate::task::{CHECK_POD, RUN_ON_NODE, Task};
+use crate::task::{CAPABILITIES, CHECK_POD, RUN_ON_NODE, Task};
 
 /// A kind of task, and what of it. What a rule does not name it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct TaskRule {
     /// it to the grant which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_paths: Vec<String>,
+    /// Capabilities that it may have, for `check-pod`: of [`CAPABILITIES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
     /// The plugin's reason; a grant needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -48,7 +51,9 @@ impl TaskRule {
                 scripts: run.script.is_some(),
                 ..bare
             },
-            Task::CheckPod(check) => Self { host_paths: check.host_paths.clone(), ..bare },
+            Task::CheckPod(check) => {
+                Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
+            }
         }
     }
 
@@ -56,12 +61,15 @@ impl TaskRule {
     pub(crate) fn lacking(&self, rules: &[Self]) -> Option<Self> {
         let rules: Vec<&Self> = rules.iter().filter(|rule| covers(&rule.name, &self.name)).collect();
         let has = |builtin: &String| rules.iter().any(|rule| rule.builtins.iter().any(|own| covers(own, builtin)));
-        let may_read = |path: &str| rules.iter().any(|rule| rule.host_paths.iter().any(|own| is_in(own, path)));
+        let holds = |own: &str, path: &str| own == ANY_HOST_PATH || is_in(own, path);
+        let may_read = |path: &str| rules.iter().any(|rule| rule.host_paths.iter().any(|own| holds(own, path)));
         let unread = |path: &&String| *path != ANY_HOST_PATH && !may_read(path);
+        let may_have = |capability: &&String| rules.iter().any(|rule| rule.capabilities.contains(capability));
         let lack = Self {
             builtins: self.builtins.iter().filter(|builtin| !has(builtin)).cloned().collect(),
             scripts: self.scripts && !rules.iter().any(|rule| rule.scripts),
             host_paths: self.host_paths.iter().filter(unread).cloned().collect(),
+            capabilities: self.capabilities.iter().filter(|one| !may_have(one)).cloned().collect(),
             ..Self::bare(&self.name)
         };
         (rules.is_empty() || lack != Self::bare(&self.name)).then_some(lack)
@@ -82,31 +90,47 @@ impl TaskRule {
             false if runs => return Err(format!("`builtins` and `scripts` belong to {RUN_ON_NODE}")),
             _ => {}
         }
-        if self.name != CHECK_POD && !self.host_paths.is_empty() {
-            return Err(format!("`hostPaths` belong to {CHECK_POD}"));
+        if self.name != CHECK_POD && !(self.host_paths.is_empty() && self.capabilities.is_empty()) {
+            return Err(format!("`hostPaths` and `capabilities` belong to {CHECK_POD}"));
         }
         if let Some(builtin) = self.builtins.iter().find(|builtin| !is_dns_label(builtin)) {
             return Err(format!("{builtin:?} is no name of a command"));
         }
-        self.check_host_paths()?;
-        match self.host_paths.iter().find(|path| is_denied(path)) {
-            Some(path) => Err(format!("no check may see {path:?} of a node, whatever is granted")),
-            None => Ok(()),
-        }
+        let named: Vec<&String> = self.host_paths.iter().filter(|path| *path != ANY_HOST_PATH).collect();
+        self.check_named(&named)
     }
 
-    /// Checks the form of the directories, of a manifest or a grant.
+    /// Checks the directories and capabilities of a rule of a grant.
     ///
     /// # Errors
     ///
-    /// The one that is none, and the fix.
-    pub(crate) fn check_host_paths(&self) -> Result<(), String> {
-        let is_path = |path: &&String| *path == ANY_HOST_PATH || is_directory(path);
-        match self.host_paths.iter().find(|path| !is_path(path)) {
-            Some(path) => Err(format!(
+    /// The one that no check may have, and the fix.
+    pub(crate) fn check_granted(&self) -> Result<(), String> {
+        if self.host_paths.iter().any(|path| path == ANY_HOST_PATH) {
+            return Err(format!(
+                "`hostPaths` {ANY_HOST_PATH:?} is every directory of a node: name those that a check may see"
+            ));
+        }
+        self.check_named(&self.host_paths.iter().collect::<Vec<_>>())
+    }
+
+    fn check_named(&self, paths: &[&String]) -> Result<(), String> {
+        if let Some(path) = paths.iter().find(|path| !is_directory(path)) {
+            return Err(format!(
                 "{path:?} is no directory of a node: write an absolute path without `..`, `*` and a `/` at its end; it \
                  stands for all below it too"
-            )),
+            ));
+        }
+        if let Some(path) = paths.iter().find(|path| !may_be_seen(path)) {
+            return Err(format!(
+                "no check may see {path:?} of a node, whatever is granted: name a directory that neither lies in one with \
+                 credentials, sockets or files of other pods nor contains one"
+            ));
+        }
+        match self.capabilities.iter().find(|one| !CAPABILITIES.contains(&one.as_str())) {
+            Some(one) => {
+                Err(format!("no check may have the capability {one:?}; it may have {}", CAPABILITIES.join(", ")))
+            }
             None => Ok(()),
         }
     }
@@ -117,6 +141,7 @@ impl fmt::Display for TaskRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scripts = if self.scripts { ", scripts: true" } else { "" };
         let (builtins, paths) = (list("builtins", &self.builtins), list("hostPaths", &self.host_paths));
-        write!(f, "{{name: {}{builtins}{scripts}{paths}}}", self.name)
+        let capabilities = list("capabilities", &self.capabilities);
+        write!(f, "{{name: {}{builtins}{scripts}{paths}{capabilities}}}", self.name)
     }
 }

@@ -36,7 +36,7 @@ pub mod cluster {
 
 /// A plugin's requests, grants and answers.
 pub mod plugin {
-    pub use oarlock_contract::{authorize, grant, manifest, names, proposal, schema, task};
+    pub use oarlock_contract::{authorize, grant, host_path, manifest, names, proposal, schema, task};
 
     pub mod lookup;
     pub mod visit;

@@ -249,7 +249,8 @@ fn task_text(rule: &TaskRule) -> String {
         ANY_HOST_PATH => "; hostPaths that the grant names".to_owned(),
         path => format!("; hostPath {path}"),
     });
-    format!("task {}{}", rule.name, builtins.chain(scripts).chain(paths).collect::<String>())
+    let capabilities = rule.capabilities.iter().map(|name| format!("; capability {name}"));
+    format!("task {}{}", rule.name, builtins.chain(scripts).chain(paths).chain(capabilities).collect::<String>())
 }
 
 /// What its jobs may set in `spec.parameters`, and an admin in `config` of its grant: each setting with its description.
@@ -312,13 +313,13 @@ mod tests {
         let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"], "tasks": [
             {"name": "run-on-node", "builtins": ["reboot"], "reason": "a"},
             {"name": "run-on-node", "scripts": true, "reason": "b"},
-            {"name": "check-pod", "hostPaths": ["/data", "/"], "reason": "c"},
+            {"name": "check-pod", "hostPaths": ["/data", "/"], "capabilities": ["DAC_READ_SEARCH"], "reason": "c"},
             {"name": "copy-image", "reason": "d"}]}"#;
         let text = requests_text(&Manifest::parse(manifest).unwrap());
         let lines = [
             "task run-on-node; builtin reboot",
             "task run-on-node; scripts of any text",
-            "task check-pod; hostPath /data; hostPaths that the grant names",
+            "task check-pod; hostPath /data; hostPaths that the grant names; capability DAC_READ_SEARCH",
             "task copy-image",
         ];
         let told: Vec<&str> = text.lines().step_by(2).map(str::trim).collect();

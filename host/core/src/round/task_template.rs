@@ -1,12 +1,17 @@
 //! The pods and ConfigMaps of tasks, as documents.
 //!
 //! Takes a task and its target; yields the pod that does it, from the host's own template. What a plugin gives is data in it:
-//! a script is a file in the pod, and never an argument. May not decide whether the pod is made.
+//! a script is a file in the pod, from a ConfigMap (`cluster::scripts`), and never an argument. May not decide whether the pod
+//! is made.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::cluster::task_pod::{CONTAINER, JOB_UID, TARGET_INDEX, TASK, TASK_KIND};
+use crate::plugin::host_path::covered_in;
+use crate::plugin::names::mebibytes;
 use crate::plugin::task::{CheckPod, RunOnNode, TASK_DIRECTORY, Task, TaskRequest};
 use crate::round::context::Target;
 
@@ -21,6 +26,11 @@ pub(super) const JOB: &str = "oarlock.dev/job";
 const GRACE_SECONDS: u32 = 10;
 /// Time beyond its own that a pod may take before the kubelet ends it: the command on the node ends itself before.
 const SLACK_SECONDS: u32 = 60;
+
+/// What a check requests of its node where its `resources` do not name it, and what it may use of that: no check takes a node
+/// from the pods that run there.
+const REQUESTS: [(&str, &str); 3] = [("cpu", "100m"), ("memory", "64Mi"), ("ephemeral-storage", "64Mi")];
+const LIMITS: [(&str, &str); 3] = [("cpu", "1"), ("memory", "512Mi"), ("ephemeral-storage", "1Gi")];
 
 /// The name of a task's pod, and the id of its command on the node: the same for ever for one job, target and name.
 pub(super) fn pod_name(job_uid: &str, target: &str, task: &str) -> String {
@@ -123,9 +133,10 @@ impl Target<'_> {
             None => check.command.clone(),
         };
         let mut container = json!({"name": CONTAINER, "image": check.image, "env": env,
-            "resources": {"requests": check.resources, "limits": check.resources},
+            "resources": {"requests": amounts(check, REQUESTS), "limits": amounts(check, LIMITS)},
             "terminationMessagePolicy": "FallbackToLogsOnError",
-            "securityContext": {"privileged": false, "allowPrivilegeEscalation": false}});
+            "securityContext": {"privileged": false, "allowPrivilegeEscalation": false,
+                "capabilities": {"drop": ["ALL"], "add": check.capabilities}}});
         if let Some(fields) = container.as_object_mut() {
             for (field, words) in [("command", &command), ("args", &check.args)] {
                 if !words.is_empty() {
@@ -142,16 +153,7 @@ impl Target<'_> {
         if let (true, Some(fields)) = (check.tolerate_all, spec.as_object_mut()) {
             fields.insert("tolerations".to_owned(), json!([{"operator": "Exists"}]));
         }
-        let shared = check.shared_memory.iter().map(|size| {
-            let mount = json!({"mountPath": "/dev/shm", "readOnly": false});
-            (mount, json!({"emptyDir": {"medium": "Memory", "sizeLimit": size}}))
-        });
-        let paths = check.host_paths.iter().map(|path| {
-            // Else what is mounted below it on the node could be written to.
-            let mount = json!({"mountPath": path, "readOnly": true, "recursiveReadOnly": "IfPossible"});
-            (mount, json!({"hostPath": {"path": path, "type": "Directory"}}))
-        });
-        for (number, (mut mount, mut volume)) in shared.chain(paths).enumerate() {
+        for (number, (mut mount, mut volume)) in volumes(check).enumerate() {
             for fields in [&mut mount, &mut volume].into_iter().filter_map(Value::as_object_mut) {
                 fields.insert("name".to_owned(), json!(format!("volume-{number}")));
             }
@@ -160,6 +162,35 @@ impl Target<'_> {
         }
         spec
     }
+}
+
+/// The amounts of a check: those that it names, and of the others these. What it has as `/dev/shm` is memory too.
+fn amounts(check: &CheckPod, others: [(&str, &str); 3]) -> BTreeMap<String, String> {
+    let shared = check.shared_memory.as_deref().and_then(mebibytes).unwrap_or(0);
+    let with_shared = |name: &str, amount: &str| match mebibytes(amount).filter(|_| name == "memory" && shared > 0) {
+        Some(own) => format!("{}Mi", own.saturating_add(shared)),
+        None => amount.to_owned(),
+    };
+    let others = others.into_iter().map(|(name, amount)| (name.to_owned(), with_shared(name, amount)));
+    others.chain(check.resources.clone()).collect()
+}
+
+/// The volumes of a check beside its script, each with its mount: both without their name.
+fn volumes(check: &CheckPod) -> impl Iterator<Item = (Value, Value)> {
+    let shared = check.shared_memory.iter().map(|size| {
+        let mount = json!({"mountPath": "/dev/shm", "readOnly": false});
+        (mount, json!({"emptyDir": {"medium": "Memory", "sizeLimit": size}}))
+    });
+    let paths = check.host_paths.iter().map(|path| {
+        // Else what is mounted below it on the node could be written to.
+        let mount = json!({"mountPath": path, "readOnly": true, "recursiveReadOnly": "IfPossible"});
+        (mount, json!({"hostPath": {"path": path, "type": "Directory"}}))
+    });
+    let covered: BTreeSet<&str> = check.host_paths.iter().flat_map(|path| covered_in(path)).collect();
+    let covers = covered
+        .into_iter()
+        .map(|path| (json!({"mountPath": path, "readOnly": true}), json!({"emptyDir": {"sizeLimit": "1Mi"}})));
+    shared.chain(paths).chain(covers)
 }
 
 /// Adds an item to the list at a pointer, whose parent is there.

@@ -199,10 +199,8 @@ fn the_pod_is_the_hosts_own_and_has_the_script_as_a_file() {
     assert_eq!(container["volumeMounts"][0]["mountPath"], "/task");
 }
 
-#[test]
-fn a_check_has_no_rights_and_reads_what_it_names() {
-    let arguments = json!({"image": "gpu:1", "script": "check", "args": ["-v"], "hostPaths": ["/opt/x"], "sharedMemory": "1Gi",
-        "resources": {"nvidia.com/gpu": "1"}, "env": {"A": "b", "OARLOCK_NODE_NAME": "lie"}, "tolerateAll": true});
+/// The pod of a check with these arguments.
+fn check_pod(arguments: &Value) -> Value {
     let mut bench = bench(&json!({}));
     bench.wire = 0;
     bench.settle(&mut |visit| match visit.target.tasks.is_empty() {
@@ -210,13 +208,26 @@ fn a_check_has_no_rights_and_reads_what_it_names() {
         false => report(State::Processing),
     });
     let entry = bench.queue.take_next(|_| true).unwrap();
-    let Some(Write::Create { body, .. }) = entry.writes.first() else { panic!("{entry:?}") };
+    let body = |write: &Write| match write {
+        Write::Create { object, body, .. } if object.kind == Kind::pod() => Some(body.clone()),
+        _ => None,
+    };
+    entry.writes.iter().find_map(body).unwrap_or_else(|| panic!("{entry:?}"))
+}
+
+#[test]
+fn a_check_has_no_rights_and_reads_what_it_names() {
+    let arguments = json!({"image": "gpu:1", "script": "check", "args": ["-v"], "hostPaths": ["/opt/x"], "sharedMemory": "1Gi",
+        "resources": {"nvidia.com/gpu": "1"}, "env": {"A": "b", "OARLOCK_NODE_NAME": "lie"}, "tolerateAll": true});
+    let body = check_pod(&arguments);
     let (spec, container) = (&body["spec"], &body["spec"]["containers"][0]);
     assert_eq!(
         (&spec["nodeName"], &spec["hostPID"], &spec["restartPolicy"]),
         (&Value::Null, &Value::Null, &json!("Never"))
     );
-    assert_eq!(container["securityContext"], json!({"privileged": false, "allowPrivilegeEscalation": false}));
+    let none =
+        json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": []}});
+    assert_eq!(container["securityContext"], none);
     let mounts = json!([{"name": "volume-0", "mountPath": "/dev/shm", "readOnly": false},
         {"name": "volume-1", "mountPath": "/opt/x", "readOnly": true, "recursiveReadOnly": "IfPossible"}, {"name": "script", "mountPath": "/task", "readOnly": true}]);
     assert_eq!(container["volumeMounts"], mounts);
@@ -224,9 +235,57 @@ fn a_check_has_no_rights_and_reads_what_it_names() {
     assert_eq!(named, ["A", "OARLOCK_NODE_NAME", "OARLOCK_JOB_ID", "OARLOCK_NODE_INDEX", "OARLOCK_NODE_COUNT"]);
     assert_eq!(container["env"][1]["value"], "n");
     assert_eq!(
-        (&container["resources"]["limits"], &spec["tolerations"]),
-        (&json!({"nvidia.com/gpu": "1"}), &json!([{"operator": "Exists"}]))
+        (&container["resources"]["limits"]["nvidia.com/gpu"], &spec["tolerations"]),
+        (&json!("1"), &json!([{"operator": "Exists"}]))
     );
+}
+
+#[test]
+fn a_check_that_may_see_logs_sees_empty_directories_where_those_of_other_pods_are() {
+    let body = check_pod(&json!({"image": "i", "hostPaths": ["/var/log", "/var/log/journal"]}));
+    let (volumes, mounts) = (&body["spec"]["volumes"], &body["spec"]["containers"][0]["volumeMounts"]);
+    let of_node = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true, "recursiveReadOnly": "IfPossible"});
+    let cover = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
+    let expected = json!([
+        of_node("volume-0", "/var/log"),
+        of_node("volume-1", "/var/log/journal"),
+        cover("volume-2", "/var/log/containers"),
+        cover("volume-3", "/var/log/pods")
+    ]);
+    assert_eq!(*mounts, expected);
+    for at in [2, 3] {
+        assert_eq!(volumes[at]["emptyDir"], json!({"sizeLimit": "1Mi"}));
+    }
+    let beside = check_pod(&json!({"image": "i", "hostPaths": ["/var/log/journal"]}));
+    assert_eq!(beside["spec"]["volumes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_check_has_the_capabilities_that_it_names_and_none_else() {
+    let body = check_pod(&json!({"image": "i", "capabilities": ["DAC_READ_SEARCH"]}));
+    let capabilities = &body["spec"]["containers"][0]["securityContext"]["capabilities"];
+    assert_eq!(*capabilities, json!({"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}));
+}
+
+#[test]
+fn a_check_requests_little_and_may_use_little_of_what_it_does_not_name() {
+    let of = |arguments: Value| {
+        let mut arguments = arguments;
+        arguments["image"] = json!("i");
+        check_pod(&arguments)["spec"]["containers"][0]["resources"].clone()
+    };
+    let few = json!({"cpu": "100m", "memory": "64Mi", "ephemeral-storage": "64Mi"});
+    let most = json!({"cpu": "1", "memory": "512Mi", "ephemeral-storage": "1Gi"});
+    assert_eq!(of(json!({})), json!({"requests": few, "limits": most}));
+    let named = of(json!({"resources": {"memory": "2Gi", "nvidia.com/gpu": "1"}}));
+    let few = json!({"cpu": "100m", "memory": "2Gi", "ephemeral-storage": "64Mi", "nvidia.com/gpu": "1"});
+    let most = json!({"cpu": "1", "memory": "2Gi", "ephemeral-storage": "1Gi", "nvidia.com/gpu": "1"});
+    assert_eq!(named, json!({"requests": few, "limits": most}));
+    // Its /dev/shm is memory, which it requests too.
+    let shared = of(json!({"sharedMemory": "1Gi"}));
+    assert_eq!((&shared["requests"]["memory"], &shared["limits"]["memory"]), (&json!("1088Mi"), &json!("1536Mi")));
+    let both = of(json!({"sharedMemory": "1Gi", "resources": {"memory": "4Gi"}}));
+    assert_eq!(both["limits"]["memory"], "4Gi");
 }
 
 #[test]

@@ -84,14 +84,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_has_the_commands_scripts_and_directories_that_are_asked_for_and_none_that_are_left_to_the_admin() {
+    fn a_grant_has_the_commands_scripts_directories_and_capabilities_that_are_asked_for_and_none_that_are_left_to_the_admin()
+     {
         let manifest = br#"{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", "target": ["Pod"], "tasks": [
             {"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
-            {"name": "check-pod", "hostPaths": ["/data", "/"], "reason": "s"}]}"#;
+            {"name": "check-pod", "hostPaths": ["/data", "/"], "capabilities": ["DAC_READ_SEARCH"], "reason": "s"}]}"#;
         let text = document(&named(&Manifest::parse(manifest).unwrap())).unwrap();
         let read: Value = serde_saphyr::from_str(text.trim_start_matches("---\n")).unwrap();
         let tasks = json!([{"name": "run-on-node", "builtins": ["reboot"], "scripts": true, "reason": "r"},
-            {"name": "check-pod", "hostPaths": ["/data"], "reason": "s"}]);
+            {"name": "check-pod", "hostPaths": ["/data"], "capabilities": ["DAC_READ_SEARCH"], "reason": "s"}]);
         assert_eq!(read["spec"]["tasks"], tasks, "{text}");
     }
 }

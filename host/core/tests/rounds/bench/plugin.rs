@@ -89,7 +89,8 @@ pub(crate) fn task_plugin() -> PluginLookup {
     let PluginLookup::Serving(info) = node_plugin() else { panic!("it serves") };
     let mut info = PluginInfo::clone(&info);
     let rule = |name: &str| TaskRule { name: name.into(), reason: "r".into(), ..TaskRule::default() };
-    let check = TaskRule { host_paths: vec!["/opt".into()], ..rule("check-pod") };
+    let (host_paths, capabilities) = (vec!["/opt".into(), "/var/log".into()], vec!["DAC_READ_SEARCH".into()]);
+    let check = TaskRule { host_paths, capabilities, ..rule("check-pod") };
     let (builtins, scripts) = (vec!["reboot".into()], true);
     let tasks = [TaskRule { builtins, scripts, ..rule("run-on-node") }, check];
     info.manifest.tasks = tasks.to_vec();
