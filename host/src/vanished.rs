@@ -96,4 +96,7 @@ pub(crate) async fn sweep_outputs(ports: Arc<Ports>, term: Arc<Term>) {
         Ok(writes) => drop(ports.cluster.clean_up(writes, &term.fence).await),
         Err(error) => tracing::warn!(error, "failed to look for outputs of tasks whose job is gone"),
     }
+    if let Err(error) = ports.cluster.remove_idle_scripts(&term.fence).await {
+        tracing::warn!(error, "failed to look for scripts that nothing uses");
+    }
 }

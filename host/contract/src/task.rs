@@ -21,7 +21,7 @@ pub const MAX_TASKS: usize = 8;
 pub const LONGEST_SECONDS: u32 = 3600;
 /// Time of a task that names none, in seconds.
 const DEFAULT_SECONDS: u32 = 600;
-/// Longest script; it travels in an annotation of its pod, and those have 256 KiB together.
+/// Longest script.
 const MAX_SCRIPT_BYTES: usize = 64 * 1024;
 /// The capabilities that a check may be granted; it has none else. With this one, root reads every file of the file systems of
 /// what it sees, whoever that belongs to, and by handle also what lies outside.

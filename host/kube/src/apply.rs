@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::scripts::Scripts;
 use oarlock_core::cluster::writes::{Entry, EntryResult, Recorded, Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use oarlock_core::shared::write_queue::WriteQueue;
@@ -55,6 +56,7 @@ impl Cluster {
     /// The outbox of a term, which sends until it is closed or dropped. Results go to `results`.
     pub fn outbox(&self, fence: &Fence, results: UnboundedSender<EntryResult>) -> Outbox {
         let (link, fence) = (self.link.clone(), fence.clone());
+        *link.scripts.lock() = Scripts::default();
         let state = Arc::new(OutboxState {
             link,
             fence,

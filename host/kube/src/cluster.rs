@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use kube::Client;
 use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::Kind;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::scripts::Scripts;
 use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::{EventNote, Write};
 use oarlock_core::job::dry_run::is_dry_run;
@@ -15,7 +16,7 @@ use oarlock_core::job::spec::{MOST_TARGETS, asked_kind};
 use oarlock_core::plugin::manifest::TargetKind;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_core::shared::orphans::SeenObjects;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::events::{EventCounts, Events};
@@ -61,6 +62,8 @@ pub(crate) struct Link {
     pub(crate) record_limiter: Arc<WriteLimiter>,
     /// Where the pods of tasks are made.
     pub(crate) tasks: Arc<RwLock<Arc<TaskSettings>>>,
+    /// The scripts that this term knows to be there.
+    pub(crate) scripts: Arc<Mutex<Scripts>>,
 }
 
 impl Cluster {
@@ -78,6 +81,7 @@ impl Cluster {
             limiter: Arc::default(),
             record_limiter: Arc::default(),
             tasks: Arc::default(),
+            scripts: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
         (Self { link, watches: Arc::default(), events }, received)

@@ -38,6 +38,7 @@ mod live_reads;
 pub mod observe;
 mod outcome;
 pub mod record;
+mod scripts;
 mod selection;
 pub mod snapshot;
 mod write;

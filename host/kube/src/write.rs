@@ -7,6 +7,7 @@ use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Precondit
 use kube::core::response::reason;
 use oarlock_core::cluster::adopt::why_foreign;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::scripts::made_by;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
@@ -57,6 +58,11 @@ impl Link {
         check: impl FnOnce() -> Result<(), Stopped>,
         purpose: Purpose<'_>,
     ) -> Result<Value, Stopped> {
+        if !purpose.dry_run
+            && let Some(known) = self.without_request(write)
+        {
+            return known;
+        }
         let object = write.object();
         let shown = self.objects.store.get(object).map(|object| object.uid.clone());
         let sent = self.request((write, purpose), permit, check).await;
@@ -65,6 +71,7 @@ impl Link {
             Ok(reply) if purpose.dry_run => Ok(reply),
             Ok(reply) => {
                 tracing::debug!(object = ?write.object(), verb = write.verb(), "written");
+                made_by(write).into_iter().for_each(|name| self.scripts.lock().made(name));
                 self.remember(write, &reply, purpose.author);
                 Ok(reply)
             }

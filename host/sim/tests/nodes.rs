@@ -59,8 +59,8 @@ impl Stage {
     /// A pod that does a check for a second.
     async fn check(&self, name: &str) {
         let labels = json!({"oarlock.dev/task": "check", "oarlock.dev/task-kind": "check-pod"});
-        let metadata = json!({"name": name, "labels": labels, "annotations": {"oarlock.dev/script": "# sim: sleep 1"}});
-        let pod = json!({"metadata": metadata, "spec": {"containers": [{"name": "task", "image": "i"}]}});
+        let container = json!({"name": "task", "image": "i", "command": ["# sim: sleep 1"]});
+        let pod = json!({"metadata": {"name": name, "labels": labels}, "spec": {"containers": [container]}});
         self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 

@@ -5,12 +5,16 @@
 
 use serde_json::Value;
 
+use crate::cluster::scripts::is_script;
 use crate::cluster::task_pod::{JOB_UID, TASK, TaskPod, asked_node};
 
 /// Why `there` is not what the create of `body` would have made for this owner; `None` if it is.
 pub fn why_foreign(body: &Value, there: &Value, owner_uid: &str) -> Option<String> {
     if TaskPod::read(body).is_some() {
         return pod_of_task(body, there);
+    }
+    if is_script(body) {
+        return script(body, there);
     }
     let owners = there.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let owns = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(owner_uid);
@@ -30,6 +34,15 @@ fn pod_of_task(body: &Value, there: &Value) -> Option<String> {
     Some("that pod is not the task's: it is of another job or node, or a kubelet made it; remove it".to_owned())
 }
 
+/// A script is any job's that runs the same text. Who may write in its namespace could have made another one by its name.
+fn script(body: &Value, there: &Value) -> Option<String> {
+    if there.pointer("/metadata/deletionTimestamp").is_some() {
+        return Some("that script is being removed".to_owned());
+    }
+    let is_same = ["data", "binaryData", "immutable"].iter().all(|field| there.get(field) == body.get(field));
+    (!is_same).then(|| "it has another text than its name says, or can be changed; remove it".to_owned())
+}
+
 fn label<'a>(document: &'a Value, key: &str) -> Option<&'a str> {
     document.pointer("/metadata/labels")?.get(key)?.as_str()
 }
@@ -39,6 +52,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::scripts;
+    use crate::cluster::writes::Write;
 
     fn labelled(labels: Value) -> Value {
         json!({"kind": "ConfigMap", "metadata": {"labels": labels}})
@@ -81,5 +96,20 @@ mod tests {
                 assert_eq!(why_foreign(&body, &there, "job").is_none(), is_own, "{body} {there}");
             }
         }
+    }
+
+    #[test]
+    fn a_script_is_right_only_with_its_text_whoever_made_it() {
+        let Write::Create { body, .. } = scripts::create("true", "t", "job") else { panic!("it is a create") };
+        let with = |field: &str, value: Value| {
+            let mut there = body.clone();
+            there[field] = value;
+            why_foreign(&body, &there, "job").is_none()
+        };
+        assert!(with("metadata", json!({"labels": {}, "uid": "u"})));
+        assert!(!with("data", json!({"script": "reboot"})) && !with("data", Value::Null));
+        assert!(!with("data", json!({"script": "true", "more": ""})));
+        assert!(!with("immutable", json!(false)) && !with("binaryData", json!({"script": ""})));
+        assert!(!with("metadata", json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})));
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::cluster::live_reads::LiveRead;
+use crate::cluster::scripts::made_by;
 use crate::plugin::proposal::PluginEvent;
 use crate::round::context::Round;
 use crate::round::judge::Verdict;
@@ -17,11 +18,15 @@ fn payer(round: &Round<'_>, memory: &JobMemory) -> Option<String> {
     serving.or(memory.state.plugin.as_ref().map(|plugin| &plugin.name)).cloned()
 }
 
-/// Charges the writes whose results came back, and notes until when the plugin is in debt.
+/// Charges the writes whose results came back, and notes until when the plugin is in debt. Scripts are the host's own: each is
+/// made once, however many tasks run it.
 pub(super) fn charge_writes(round: &Round<'_>, memory: &mut JobMemory, tables: &mut Tables) {
     let Some(plugin) = payer(round, memory) else { return };
     let results = memory.results.iter().filter(|result| result.sent.is_some() && result.entry.index.is_some());
-    let sent = results.map(|result| result.done.saturating_add(usize::from(result.stopped.is_some())));
+    let sent = results.map(|result| {
+        let sent = result.done.saturating_add(usize::from(result.stopped.is_some()));
+        result.entry.writes.iter().take(sent).filter(|write| made_by(write).is_none()).count()
+    });
     let sent = sent.fold(0, usize::saturating_add);
     tables.budgets.pay(&plugin, Limited::Writes, sent, round.now);
     memory.debt = tables.budgets.in_debt_until(&plugin, round.now);

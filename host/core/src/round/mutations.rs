@@ -21,7 +21,14 @@ impl Target<'_> {
     /// The writes that make the mutations of a proposal.
     pub(crate) fn writes(&self, planned: &PlannedVisit, proposal: &Proposal) -> Vec<Write> {
         let mut origin = self.origin(planned);
-        let mut writes: Vec<Write> = proposal.mutations.iter().filter_map(|mutation| origin.write(mutation)).collect();
+        let mut writes = Vec::new();
+        for mutation in &proposal.mutations {
+            let Some(write) = origin.write(mutation) else { continue };
+            if let Mutation::Task(task) = mutation {
+                writes.extend(self.make_script(task));
+            }
+            writes.push(write);
+        }
         writes.extend(origin.without_lost_marks());
         writes
     }

@@ -9,19 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::cluster::scripts::{self, SCRIPT, sha256};
 use crate::cluster::task_pod::{CONTAINER, JOB_UID, TARGET_INDEX, TASK, TASK_KIND};
 use crate::plugin::host_path::covered_in;
 use crate::plugin::names::mebibytes;
 use crate::plugin::task::{CheckPod, RunOnNode, TASK_DIRECTORY, Task, TaskRequest};
 use crate::round::context::Target;
 
-/// The annotation of a pod that has the script of its task. The kubelet shows it as a file.
-pub(super) const SCRIPT: &str = "oarlock.dev/script";
 /// The annotation of a pod that has the word of a command of the host.
 pub(super) const BUILTIN: &str = "oarlock.dev/builtin";
 /// The annotation that names the job, for people.
 pub(super) const JOB: &str = "oarlock.dev/job";
 
+/// The file of a script in its directory.
+const SCRIPT_FILE: &str = "script";
 /// Time that a command has to end once it is asked to.
 const GRACE_SECONDS: u32 = 10;
 /// Time beyond its own that a pod may take before the kubelet ends it: the command on the node ends itself before.
@@ -40,7 +41,15 @@ pub(super) fn pod_name(job_uid: &str, target: &str, task: &str) -> String {
 }
 
 fn script_path() -> String {
-    format!("{TASK_DIRECTORY}/script")
+    format!("{TASK_DIRECTORY}/{SCRIPT_FILE}")
+}
+
+/// The text of a task's script.
+pub(super) fn script_of(task: &Task) -> Option<&str> {
+    match task {
+        Task::RunOnNode(run) => run.script.as_ref().map(|script| script.text.as_str()),
+        Task::CheckPod(check) => check.script.as_deref(),
+    }
 }
 
 impl Target<'_> {
@@ -50,19 +59,14 @@ impl Target<'_> {
             Task::RunOnNode(run) => self.run_on_node(request, run),
             Task::CheckPod(check) => self.check_pod(check, count),
         };
-        let script = match task {
-            Task::RunOnNode(run) => run.script.as_ref().map(|script| &script.text),
-            Task::CheckPod(check) => check.script.as_ref(),
-        };
+        let script = script_of(task).map(scripts::name_of);
         let mut annotations = Map::from_iter([(JOB.to_owned(), json!(self.round.job.key.to_string()))]);
-        annotations.extend(script.map(|text| (SCRIPT.to_owned(), json!(text))));
         if let Task::RunOnNode(RunOnNode { builtin: Some(builtin), .. }) = task {
             annotations.insert(BUILTIN.to_owned(), json!(builtin.word()));
         }
-        if script.is_some() {
-            let volume = json!({"name": "script", "downwardAPI": {"items": [
-                {"path": "script", "fieldRef": {"fieldPath": format!("metadata.annotations['{SCRIPT}']")}}]}});
-            push(&mut spec, "/volumes", volume);
+        if let Some(name) = &script {
+            let source = json!({"name": name, "items": [{"key": scripts::TEXT, "path": SCRIPT_FILE}]});
+            push(&mut spec, "/volumes", json!({"name": "script", "configMap": source}));
             push(
                 &mut spec,
                 "/containers/0/volumeMounts",
@@ -75,6 +79,7 @@ impl Target<'_> {
         }
         if let Some(labels) = metadata.pointer_mut("/labels").and_then(Value::as_object_mut) {
             labels.insert(TASK_KIND.to_owned(), json!(request.kind));
+            labels.extend(script.map(|name| (SCRIPT.to_owned(), json!(name))));
         }
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     }
@@ -99,10 +104,8 @@ impl Target<'_> {
             command.extend(["--expect-boot-id".to_owned(), boot_id.clone()]);
         }
         if let Some(script) = &run.script {
-            let digest: String =
-                Sha256::digest(script.text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
             command.extend(["--script".to_owned(), script_path(), "--sha256".to_owned()]);
-            command.extend([digest, "--interpreter".to_owned(), script.interpreter.clone()]);
+            command.extend([sha256(&script.text), "--interpreter".to_owned(), script.interpreter.clone()]);
         }
         if let Some(builtin) = run.builtin {
             command.extend(["--builtin".to_owned(), builtin.word().to_owned()]);

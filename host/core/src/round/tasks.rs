@@ -11,6 +11,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::cluster::live_reads::{LiveRead, Sighting};
 use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::cluster::scripts;
 use crate::cluster::task_pod::{JOB_UID, TASK, TASK_KIND, TaskPod};
 use crate::cluster::writes::{EntryResult, Stopped, Write};
 use crate::job::state::{TargetState, extras};
@@ -22,7 +23,7 @@ use crate::plugin::visit::TaskStatus;
 use crate::round::context::Target;
 use crate::round::target_memory::TargetMemory;
 use crate::round::task_result::{STARTS_WITHIN, given_up, gone, must_have_ended, not_started, output, progressed};
-use crate::round::task_template::pod_name;
+use crate::round::task_template::{pod_name, script_of};
 
 /// The message of a task that went on when its target ended.
 const CANCELLED: &str = "cancelled: its target ended before it did";
@@ -120,6 +121,12 @@ impl Target<'_> {
         let body = self.task_document(request, &task, self.round.target_count);
         let object = self.task_object(Kind::pod(), &request.name);
         Some(Write::Create { object, body, owner_uid: self.round.job.uid.clone() })
+    }
+
+    /// The write that makes the script of a task, which is there before the pod that mounts it.
+    pub(super) fn make_script(&self, request: &TaskRequest) -> Option<Write> {
+        let task = request.task().ok()?;
+        Some(scripts::create(script_of(&task)?, &self.round.tasks.namespace, &self.round.job.uid))
     }
 
     /// Why this host carries out no proposal of a plugin that has commands run on nodes. It is said before the first of its

@@ -124,7 +124,7 @@ pub(crate) fn stored(bench: &Bench) -> Value {
 }
 
 fn outputs(bench: &Bench) -> usize {
-    bench.unwatched.keys().filter(|key| key.kind.kind == "ConfigMap").count()
+    bench.unwatched.keys().filter(|key| key.kind.kind == "ConfigMap" && key.name.starts_with("oarlock-run-")).count()
 }
 
 fn error(bench: &Bench) -> String {
@@ -179,7 +179,9 @@ fn the_pod_is_the_hosts_own_and_has_the_script_as_a_file() {
     bench.wire = 0;
     bench.settle(&mut runs);
     let entry = bench.queue.take_next(|_| true).unwrap();
-    let Some(Write::Create { object, body, .. }) = entry.writes.first() else { panic!("{entry:?}") };
+    let [Write::Create { object: made, body: map, .. }, Write::Create { object, body, .. }] = &entry.writes[..] else {
+        panic!("{entry:?}")
+    };
     assert_eq!((object.name.len(), object.namespace.as_deref()), ("oarlock-run-".len() + 20, Some(TASKS_NAMESPACE)));
     let labels = &body["metadata"]["labels"];
     assert_eq!(
@@ -187,7 +189,12 @@ fn the_pod_is_the_hosts_own_and_has_the_script_as_a_file() {
         (&json!(JOB_UID), &json!("0"), &json!("run"))
     );
     assert_eq!(body["metadata"]["ownerReferences"], Value::Null);
-    assert_eq!(body["metadata"]["annotations"]["oarlock.dev/script"], "echo hello");
+    // The script is an object of its own, which is made first.
+    assert_eq!((&map["data"], &map["immutable"]), (&json!({"script": "echo hello"}), &json!(true)));
+    let source =
+        json!([{"name": "script", "configMap": {"name": made.name, "items": [{"key": "script", "path": "script"}]}}]);
+    assert_eq!((&body["spec"]["volumes"], &labels["oarlock.dev/script"]), (&source, &json!(made.name)));
+    assert!(!body.to_string().contains("echo hello"), "{body}");
     let (spec, container) = (&body["spec"], &body["spec"]["containers"][0]);
     assert_eq!(
         (&spec["nodeName"], &spec["hostPID"], &spec["automountServiceAccountToken"]),
@@ -720,7 +727,7 @@ fn a_namespace_that_refuses_the_pod_is_shown_and_tried_again_with_growing_waits(
     bench.refuse.insert("create", Stopped::Refused { message: message.clone() });
     bench.settle(&mut runs);
     (0..60).for_each(|_| step(&mut bench));
-    let tries = bench.sent.iter().filter(|sent| sent.starts_with("create oarlock-run-")).count();
+    let tries = bench.sent.iter().filter(|sent| sent.starts_with("create oarlock-script-")).count();
     assert!((3..=9).contains(&tries), "{tries}");
     assert_eq!(error(&bench), format!("UpdateObjectFailed: {message}"));
     bench.refuse.clear();

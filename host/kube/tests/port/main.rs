@@ -25,4 +25,5 @@ mod places;
 mod record;
 mod scene;
 mod selecting;
+mod tasks;
 mod watches;

@@ -43,8 +43,6 @@ pub const TASK: &str = "oarlock.dev/task";
 pub const TASK_KIND: &str = "oarlock.dev/task-kind";
 /// The kind of a task that runs a command on its node, once.
 pub const RUN_ON_NODE: &str = "run-on-node";
-/// On the pod of a task: the script.
-pub(crate) const TASK_SCRIPT: &str = "oarlock.dev/script";
 /// On the pod of a task: a command of the host.
 pub(crate) const TASK_BUILTIN: &str = "oarlock.dev/builtin";
 /// On the pod of a task: namespace and name of its job.

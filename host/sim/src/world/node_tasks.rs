@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use kube::Api;
 use kube::api::{Patch, PatchParams};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -59,15 +60,21 @@ impl Ailments {
     }
 }
 
-fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
-    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+/// The scripts of tasks that nodes have mounted, by namespace and name. Their text never changes.
+#[derive(Default)]
+pub(crate) struct Scripts {
+    texts: Mutex<HashMap<(String, String), String>>,
 }
 
-fn deed(pod: &Pod) -> Deed {
-    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
-    let words = || container.map(|one| [one.command.iter().flatten(), one.args.iter().flatten()]);
-    let words = || words().into_iter().flatten().flatten().cloned().collect::<Vec<_>>().join("\n");
-    Deed::read(&annotation(pod, labels::TASK_SCRIPT).map_or_else(words, str::to_owned))
+/// Namespace and name of the script that the pod of a task mounts.
+fn script_of(pod: &Pod) -> Option<(String, String)> {
+    let volumes = pod.spec.as_ref()?.volumes.as_ref()?;
+    let name = volumes.iter().find_map(|volume| Some(volume.config_map.as_ref()?.name.clone()))?;
+    Some((pod.pod_namespace().to_owned(), name))
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 /// The containers of a pod.
@@ -82,13 +89,34 @@ fn endings(pod: &Pod) -> Vec<(Deed, bool)> {
 }
 
 impl Rounds {
+    /// What the pod of a task does: its script, else its command, says so.
+    fn deed(&self, pod: &Pod) -> Deed {
+        let script = script_of(pod).and_then(|place| self.scripts.texts.lock().get(&place).cloned());
+        let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+        let words = || container.map(|one| [one.command.iter().flatten(), one.args.iter().flatten()]);
+        let words = || words().into_iter().flatten().flatten().cloned().collect::<Vec<_>>().join("\n");
+        Deed::read(&script.unwrap_or_else(words))
+    }
+
+    /// Mounts the script of a task. A pod whose script is not there does not start.
+    async fn mount_script(&self, pod: &Pod) -> Result<(), WriteFailed> {
+        let Some(place) = script_of(pod).filter(|place| !self.scripts.texts.lock().contains_key(place)) else {
+            return Ok(());
+        };
+        let maps: Api<ConfigMap> = Api::namespaced(self.writer.client.clone(), &place.0);
+        let map = self.writer.within_bound(maps.get(&place.1)).await.map_err(|source| advance_failed(pod, source))?;
+        let text = map.data.unwrap_or_default().remove("script").unwrap_or_default();
+        self.scripts.texts.lock().insert(place, text);
+        Ok(())
+    }
+
     /// Time that the command of a pod takes; none if its containers do not end by themselves, or it is not at that.
     pub(crate) fn task_time(&self, pod: &Pod, stage: Stage) -> Option<Duration> {
         if pod.phase() != "Running" || pod.is_terminating() || stage == Stage::Starting {
             return None;
         }
         if pod.bears(labels::TASK) {
-            return Some(deed(pod).sleep);
+            return Some(self.deed(pod).sleep);
         }
         let longest = || endings(pod).iter().map(|(deed, _)| deed.sleep).max().unwrap_or_default();
         let waits = ending::crash_back_off(ending::restarts(pod));
@@ -100,6 +128,9 @@ impl Rounds {
         let is_task = pod.bears(labels::TASK);
         if !is_task && !ending::ends_by_itself(pod) {
             return None;
+        }
+        if let Err(failed) = self.mount_script(pod).await {
+            return Some(Err(failed));
         }
         let on_node = is_task && pod.label(labels::TASK_KIND) == Some(labels::RUN_ON_NODE);
         if on_node && !self.markers.make(pod.node().unwrap_or_default(), pod.pod_name(), pod.uid()) {
@@ -120,7 +151,7 @@ impl Rounds {
             let ended = ended.collect::<Vec<_>>();
             return self.end_containers(pod, &ended).await;
         }
-        let deed = deed(pod);
+        let deed = self.deed(pod);
         if pod.label(labels::TASK_KIND) != Some(labels::RUN_ON_NODE) {
             let exit = self.ailments.of(pod.node().unwrap_or_default()).unwrap_or(deed.exit);
             let deed = Deed { exit, ..deed };

@@ -23,7 +23,7 @@ use super::deciders::lifecycle::StepKind;
 use super::deciders::replicas::{replica_set, stateful_set};
 use super::jobs::Jobs;
 use super::labels;
-use super::node_tasks::{Ailments, Markers};
+use super::node_tasks::{Ailments, Markers, Scripts};
 use super::operation_timings::OperationTimings;
 use super::pauses::{Pause, Pauses};
 use super::pod_facts::PodFacts;
@@ -67,6 +67,7 @@ pub(crate) struct Rounds {
     /// The commands that were begun on nodes.
     pub(crate) markers: Markers,
     pub(crate) ailments: Ailments,
+    pub(crate) scripts: Scripts,
     pub(crate) requests: RecreateRequests,
     pub(crate) reboots: Reboots,
     /// Steps of requests that are possible, by their place and uid.
@@ -107,6 +108,7 @@ impl Rounds {
             lifecycle_since: Since::default(),
             markers: Markers::default(),
             ailments: Ailments::default(),
+            scripts: Scripts::default(),
             requests: RecreateRequests::default(),
             reboots: Reboots::default(),
             recreate_since: Since::default(),

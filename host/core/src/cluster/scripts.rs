@@ -1,0 +1,180 @@
+//! Scripts of tasks: each is one immutable ConfigMap beside the pods of tasks, for all nodes and jobs that run that text.
+//!
+//! Its name follows from the SHA-256 of the text. A script is made before the first pod that mounts it, and removed once no pod
+//! does and none was begun for some sweeps. No other namespace's object can own it. Source: docs/operationjob.md 3.17.3.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::cluster::object::{Kind, ObjectKey};
+use crate::cluster::writes::Write;
+
+/// The label of a script, and of the pods that mount one: the name of the script.
+pub const SCRIPT: &str = "oarlock.dev/script";
+/// The key of its text.
+pub const TEXT: &str = "script";
+
+/// Sweeps without use after which a script goes. They are as far apart as resyncs, and a pod follows its script much sooner.
+const IDLE_SWEEPS: u8 = 3;
+
+/// The SHA-256 of a text, in hexadecimal digits.
+pub fn sha256(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name of the script with this text: 160 bits of its digest.
+pub fn name_of(text: &str) -> String {
+    format!("oarlock-script-{}", sha256(text).get(..40).unwrap_or_default())
+}
+
+/// The write that makes a script, for the job of this UID.
+pub fn create(text: &str, namespace: &str, job_uid: &str) -> Write {
+    let name = name_of(text);
+    let object = ObjectKey { kind: Kind::new("v1", "ConfigMap"), namespace: Some(namespace.to_owned()), name };
+    let metadata = json!({"name": object.name, "namespace": namespace,
+        "labels": {"app.kubernetes.io/name": "oarlock", SCRIPT: object.name}});
+    let body =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": true, "data": {TEXT: text}});
+    Write::Create { object, body, owner_uid: job_uid.to_owned() }
+}
+
+/// The name of the script that a write makes.
+pub fn made_by(write: &Write) -> Option<&str> {
+    match write {
+        Write::Create { object, body, .. } if is_script(body) => Some(&object.name),
+        _ => None,
+    }
+}
+
+/// True of the document of a script.
+pub(super) fn is_script(document: &Value) -> bool {
+    document.get("kind").is_some_and(|kind| kind == "ConfigMap")
+        && document.pointer("/metadata/labels").is_some_and(|labels| labels.get(SCRIPT).is_some())
+}
+
+/// What has to be done before a pod can mount a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptStep {
+    /// It is to be made.
+    Make,
+    /// It is there.
+    Nothing,
+    /// It is being removed, and can be made after that.
+    Wait,
+}
+
+/// The scripts that one term knows of, by name.
+#[derive(Debug, Default)]
+pub struct Scripts {
+    known: BTreeMap<String, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// This term made it, or found its text to be right.
+    is_there: bool,
+    is_going: bool,
+    /// Sweeps since it was last used.
+    idle: u8,
+}
+
+impl Scripts {
+    /// A pod is about to be made that mounts this script.
+    pub fn wanted(&mut self, name: &str) -> ScriptStep {
+        let known = self.known.entry(name.to_owned()).or_default();
+        if known.is_going {
+            return ScriptStep::Wait;
+        }
+        known.idle = 0;
+        if known.is_there { ScriptStep::Nothing } else { ScriptStep::Make }
+    }
+
+    /// It is there, and has its text.
+    pub fn made(&mut self, name: &str) {
+        self.known.entry(name.to_owned()).or_default().is_there = true;
+    }
+
+    /// It was removed, or nobody knows.
+    pub fn forget(&mut self, name: &str) {
+        self.known.remove(name);
+    }
+
+    /// The deletions of what nothing has used for long, of all the scripts there are, each by key and UID. `mounted` are the
+    /// names of those that pods mount.
+    pub fn sweep(&mut self, all: &[(ObjectKey, String)], mounted: &BTreeSet<String>) -> Vec<Write> {
+        let names: BTreeSet<&String> = all.iter().map(|(key, _)| &key.name).collect();
+        // One that somebody else has removed is made anew.
+        self.known.retain(|name, _| names.contains(name));
+        let mut writes = Vec::new();
+        for (object, uid) in all {
+            let known = self.known.entry(object.name.clone()).or_default();
+            known.idle = if mounted.contains(&object.name) { 0 } else { known.idle.saturating_add(1) };
+            known.is_going = known.idle >= IDLE_SWEEPS;
+            if known.is_going {
+                let (resource_version, grace_seconds, propagation) = (None, None, None);
+                let (object, uid) = (object.clone(), uid.clone());
+                writes.push(Write::Delete { object, uid, resource_version, grace_seconds, propagation });
+            }
+        }
+        writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(text: &str) -> Vec<(ObjectKey, String)> {
+        vec![(create(text, "t", "job").object().clone(), "uid".to_owned())]
+    }
+
+    #[test]
+    fn one_text_is_one_object_that_nobody_changes() {
+        let (one, same, other) = (create("a", "t", "1"), create("a", "t", "2"), create("b", "t", "1"));
+        assert_eq!(one.object(), same.object());
+        assert_ne!(one.object(), other.object());
+        let Write::Create { body, .. } = &one else { panic!("it is a create") };
+        assert_eq!((&body["immutable"], &body["data"]), (&json!(true), &json!({"script": "a"})));
+        let name = "oarlock-script-ca978112ca1bbdcafac231b39a23dc4da786eff8";
+        assert_eq!((one.object().name.as_str(), body["metadata"]["labels"][SCRIPT].as_str()), (name, Some(name)));
+    }
+
+    #[test]
+    fn a_script_is_made_once_however_many_pods_mount_it() {
+        let mut scripts = Scripts::default();
+        // Until a reply has come, whoever wants it makes it.
+        assert_eq!([scripts.wanted("a"), scripts.wanted("a")], [ScriptStep::Make, ScriptStep::Make]);
+        scripts.made("a");
+        assert_eq!([scripts.wanted("a"), scripts.wanted("b")], [ScriptStep::Nothing, ScriptStep::Make]);
+    }
+
+    #[test]
+    fn a_script_goes_once_no_pod_mounts_it_and_none_was_begun_for_some_sweeps() {
+        let (mut scripts, all, none) = (Scripts::default(), listed("a"), BTreeSet::new());
+        let name = name_of("a");
+        let quiet = |scripts: &mut Scripts| scripts.sweep(&all, &none).is_empty();
+        assert!(quiet(&mut scripts) && quiet(&mut scripts));
+        // A pod is begun right before it would go.
+        assert_eq!(scripts.wanted(&name), ScriptStep::Make);
+        scripts.made(&name);
+        assert!(quiet(&mut scripts) && quiet(&mut scripts));
+        assert!(scripts.sweep(&all, &[name.clone()].into()).is_empty(), "a pod mounts it");
+        assert!(quiet(&mut scripts) && quiet(&mut scripts));
+        let writes = scripts.sweep(&all, &none);
+        assert!(matches!(&writes[..], [Write::Delete { object, uid, .. }] if object.name == name && uid == "uid"));
+        // While its deletion is under way, no pod is made that would miss it.
+        assert_eq!(scripts.wanted(&name), ScriptStep::Wait);
+        scripts.forget(&name);
+        assert_eq!(scripts.wanted(&name), ScriptStep::Make);
+    }
+
+    #[test]
+    fn a_script_that_somebody_else_removed_is_made_anew() {
+        let mut scripts = Scripts::default();
+        scripts.made("a");
+        assert!(scripts.sweep(&[], &BTreeSet::new()).is_empty());
+        assert_eq!(scripts.wanted("a"), ScriptStep::Make);
+    }
+}
