@@ -96,24 +96,46 @@ impl Authority<'_> {
             Mutation::Metadata(change) => self.metadata(change),
             Mutation::Create(document) => self.create(document),
             Mutation::Patch { object, subresource, patch } => self.patch(object, subresource.as_deref(), patch),
-            Mutation::Evict { pod, .. } => {
+            Mutation::Evict { pod, grace_seconds } => {
                 if pod.key.kind != Kind::pod() {
                     return denied(format!("evict of {}: only pods can be evicted", show(&pod.key)));
                 }
-                self.object(Verb::Evict, pod)
+                self.object(Verb::Evict, pod)?;
+                self.grace(Verb::Evict, &pod.key, *grace_seconds)
             }
-            Mutation::Delete { object, propagation, .. } => {
+            Mutation::Delete { object, propagation, grace_seconds } => {
                 let words = [None, Some("Background"), Some("Foreground"), Some("Orphan")];
                 if !words.contains(&propagation.as_deref()) {
                     return denied(format!("delete of {}: unknown propagation", show(&object.key)));
                 }
-                self.object(Verb::Delete, object)
+                self.object(Verb::Delete, object)?;
+                let of_pod = grace_seconds.filter(|_| object.key.kind == Kind::pod());
+                self.grace(Verb::Delete, &object.key, of_pod)
             }
             Mutation::Schedulable { node, .. } => self.node(Verb::Schedulable, node),
             Mutation::Taint(taint) => self.taint(taint),
-            Mutation::Drain(drain) => self.node(Verb::Drain, &drain.node),
+            Mutation::Drain(drain) => {
+                self.node(Verb::Drain, &drain.node)?;
+                self.grace(Verb::Drain, self.target, drain.grace_seconds)
+            }
             Mutation::Task(task) => self.task(task),
             Mutation::Other { verb } => denied(format!("this host does not carry out `{}`", printable(verb))),
+        }
+    }
+
+    /// Allows no shorter grace period of pods than the grant does: with none, another pod of the same name may run beside one
+    /// whose processes have not ended.
+    fn grace(&self, verb: Verb, key: &ObjectKey, seconds: Option<u32>) -> Result<(), Denied> {
+        let least = self.grant.least_grace_seconds();
+        match seconds.filter(|seconds| *seconds < least) {
+            Some(seconds) => denied(format!(
+                "{} of {}: a grace period of {seconds} s is shorter than the {least} s that are granted to plugin {}; ask for \
+                 more, or lower `minGracePeriodSeconds` of its grant",
+                verb.word(),
+                show(key),
+                self.manifest.name
+            )),
+            None => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::proposal::PluginEvent;
+use crate::proposal::{DrainRequest, PluginEvent};
 
 fn manifest() -> Manifest {
     let rule =
@@ -429,4 +429,47 @@ fn a_check_has_no_capability_that_is_not_asked_for_and_granted_by_name() {
     refused(ask(READS, &[], READS), &format!("`{line}` is not granted"));
     refused(ask(&[], READS, READS), &format!("does not ask for `{line}`"));
     refused(ask(READS, READS, &["SYS_ADMIN"]), "no check may have the capability");
+}
+
+#[test]
+fn a_pod_is_given_no_shorter_grace_period_than_is_granted() {
+    let (pod, node) = (ObjectKey::pod("team-a", "p1"), ObjectKey::node("n"));
+    let object = |key: &ObjectKey| ObjectRef { key: key.clone(), uid: None };
+    let evict = |grace_seconds| Mutation::Evict { pod: object(&pod), grace_seconds };
+    let delete = |grace_seconds| Mutation::Delete { object: object(&pod), grace_seconds, propagation: None };
+    let drain = |grace_seconds| {
+        let (delete_empty_dir_data, force) = (false, false);
+        Mutation::Drain(DrainRequest { node: "n".into(), grace_seconds, delete_empty_dir_data, force })
+    };
+    let rule = |verb: &str, kind: &str| json!({"verb": verb, "apiVersion": "v1", "kind": kind, "reason": "r"});
+    let fields = crate::manifest::DRAIN_READS;
+    let reads = json!([{"apiVersion": "v1", "kind": "Node", "reason": "r"},
+        {"apiVersion": "v1", "kind": "Pod", "fields": fields, "reason": "r"}]);
+    let writes = json!([rule("evict", "Pod"), rule("delete", "Pod"), rule("drain", "Node")]);
+    let document = json!({"schema": 1, "name": "p", "version": "1.0.0", "action": "P", "target": ["Pod", "Node"],
+        "reads": reads, "writes": writes});
+    let manifest = Manifest::parse(document.to_string().as_bytes()).unwrap();
+    let ask = |least: Option<u32>, mutation: Mutation| {
+        let grant = Grant { min_grace_period_seconds: least, ..Grant::of_all(&manifest) };
+        let target = if matches!(mutation, Mutation::Drain(_)) { &node } else { &pod };
+        let authority = Authority {
+            manifest: &manifest,
+            grant: &grant,
+            namespace: "team-a",
+            job_uid: "j",
+            target,
+            target_uid: Some("u"),
+            extras: &BTreeMap::new(),
+            seen: &|_| Sighting::Unread,
+        };
+        let proposal = Proposal { mutations: vec![mutation], ..Proposal::default() };
+        authorize(&proposal, &authority).map_err(|denied| denied.sentence)
+    };
+    let all: [&dyn Fn(Option<u32>) -> Mutation; 3] = [&evict, &delete, &drain];
+    for mutation in all {
+        refused(ask(None, mutation(Some(0))), "`minGracePeriodSeconds`");
+        assert_eq!(ask(Some(0), mutation(Some(0))), Ok(()));
+        assert_eq!((ask(None, mutation(None)), ask(None, mutation(Some(1)))), (Ok(()), Ok(())));
+        refused(ask(Some(30), mutation(Some(29))), "29 s is shorter than the 30 s");
+    }
 }

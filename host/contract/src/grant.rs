@@ -169,6 +169,10 @@ pub struct Grant {
     pub tasks: Vec<TaskRule>,
     /// Limits other than the host's defaults.
     pub limits: Limits,
+    /// The least grace period that it may give a pod which it evicts, drains or deletes, in seconds; 1 where absent. With 0 a
+    /// pod is taken off the API server before its processes have ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_grace_period_seconds: Option<u32>,
     /// The configuration given to the plugin, a JSON object.
     pub config: Option<Value>,
 }
@@ -272,6 +276,11 @@ impl Grant {
     /// True if a job of `namespace` may use the plugin.
     pub fn allows_namespace(&self, namespace: &str) -> bool {
         self.namespaces.iter().any(|pattern| matches(pattern, namespace))
+    }
+
+    /// The least grace period that it may give a pod, in seconds.
+    pub fn least_grace_seconds(&self) -> u32 {
+        self.min_grace_period_seconds.unwrap_or(1)
     }
 
     /// The configuration, `{}` if absent.
