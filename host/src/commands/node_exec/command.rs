@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use oarlock_core::job::task::NodeResult;
@@ -93,12 +93,7 @@ impl NodeCommand {
         if let Some(expected) = self.expect_boot_id.as_ref().filter(|expected| **expected != boot_id) {
             return Err(NoResult::OtherBootId { found: boot_id, expected: expected.clone() }.into());
         }
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "the age of a file's last change is known by the wall clock alone"
-        )]
-        let now = SystemTime::now();
-        marker::remove_old(&place.markers, now);
+        marker::remove_oldest(&place.markers, marker::KEPT);
         let marker = marker::make(&place.markers, &self.id)?;
         let script = marker.join("script");
         std::fs::write(&script, &self.text).context("cannot write the script")?;

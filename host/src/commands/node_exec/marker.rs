@@ -1,17 +1,20 @@
 //! The markers of commands on a node: a command whose marker is there is not begun.
+//!
+//! They are numbered in the order in which they are made, and no clock says when one goes: that of a node may jump.
 
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 
 use super::command::NoResult;
 
-/// How long a marker stays: longer than any job.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How many markers stay, the newest: more commands than a node runs in the time in which one may be asked for once more.
+pub(super) const KEPT: usize = 4096;
+/// The file in a marker with its number.
+const NUMBER: &str = "number";
 
 /// Makes the marker of a command, a folder of its own. It is on the disk when this returns.
 ///
@@ -29,19 +32,30 @@ pub(super) fn make(markers: &Path, id: &str) -> anyhow::Result<PathBuf> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(NoResult::BegunBefore.into()),
         Err(error) => return Err(error).with_context(cannot),
     }
+    let next = numbered(markers).into_iter().filter_map(|(number, _)| number).max().unwrap_or(0).saturating_add(1);
+    std::fs::write(marker.join(NUMBER), next.to_string()).with_context(cannot)?;
     // The command may reboot the node.
     File::open(markers).and_then(|folder| folder.sync_all()).with_context(cannot)?;
     Ok(marker)
 }
 
-/// Removes old markers, as far as that goes.
-pub(super) fn remove_old(markers: &Path, now: SystemTime) {
-    let Ok(entries) = std::fs::read_dir(markers) else { return };
-    for entry in entries.flatten() {
-        let made = entry.metadata().and_then(|meta| meta.modified());
-        let is_old = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age > KEPT));
-        if is_old && let Err(error) = std::fs::remove_dir_all(entry.path()) {
-            tracing::warn!(%error, marker = %entry.path().display(), "failed to remove an old marker");
+/// Removes the oldest markers where there are more than `most`, as far as that goes. One without a number is being made now, or
+/// was made by a host that gave none: it stays.
+pub(super) fn remove_oldest(markers: &Path, most: usize) {
+    let mut all: Vec<(u64, PathBuf)> =
+        numbered(markers).into_iter().filter_map(|(number, path)| Some((number?, path))).collect();
+    all.sort();
+    let surplus = all.len().saturating_sub(most);
+    for (_, marker) in all.into_iter().take(surplus) {
+        if let Err(error) = std::fs::remove_dir_all(&marker) {
+            tracing::warn!(%error, marker = %marker.display(), "failed to remove an old marker");
         }
     }
+}
+
+/// The markers that are there, each with its number.
+fn numbered(markers: &Path) -> Vec<(Option<u64>, PathBuf)> {
+    let entries = std::fs::read_dir(markers).into_iter().flatten().flatten();
+    let number = |path: &Path| std::fs::read_to_string(path.join(NUMBER)).ok()?.trim().parse().ok();
+    entries.map(|entry| (number(&entry.path()), entry.path())).collect()
 }

@@ -176,16 +176,29 @@ async fn an_interpreter_that_is_not_there_is_named_and_the_command_is_not_tried_
 }
 
 #[test]
-fn markers_go_after_a_month_and_an_id_is_no_path() {
+fn the_newest_markers_stay_whatever_the_clock_of_the_node_says_and_an_id_is_no_path() {
     let folder = Folder::new("markers");
     let markers = folder.0.join("commands");
-    let marker = marker::make(&markers, "oarlock-run-0").unwrap();
-    let made = std::fs::metadata(&marker).unwrap().modified().unwrap();
-    let days = |days: u64| made + Duration::from_secs(days * 24 * 3600);
-    marker::remove_old(&markers, days(29));
-    assert!(marker.exists());
-    marker::remove_old(&markers, days(31));
-    assert!(!marker.exists());
+    let id = |number: usize| format!("oarlock-run-{number}");
+    for number in 0..6 {
+        let marker = marker::make(&markers, &id(number)).unwrap();
+        // The clock is at its beginning, then years ahead, then right.
+        let seconds = [0, 4_000_000_000, 1_800_000_000][number % 3];
+        let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::File::open(marker).unwrap().set_modified(time).unwrap();
+    }
+    marker::remove_oldest(&markers, 6);
+    assert!((0..6).all(|number| marker::make(&markers, &id(number)).is_err()), "each was begun before");
+    // One that another command makes at this moment has no number yet.
+    fs::create_dir(markers.join("oarlock-run-now")).unwrap();
+    marker::remove_oldest(&markers, 2);
+    let kept: Vec<bool> = (0..6).map(|number| markers.join(id(number)).exists()).collect();
+    assert_eq!(kept, [false, false, false, false, true, true]);
+    assert!(markers.join("oarlock-run-now").exists());
+    // Numbers go on from those that are left.
+    marker::make(&markers, &id(9)).unwrap();
+    marker::remove_oldest(&markers, 1);
+    assert!(markers.join(id(9)).exists() && !markers.join(id(5)).exists());
     for id in ["", "..", "a/b", "../x"] {
         assert!(marker::make(&markers, id).is_err(), "{id:?}");
     }
