@@ -90,7 +90,7 @@ pub(crate) async fn sweep(ports: Arc<Ports>, term: Arc<Term>) {
     }
 }
 
-/// Removes outputs of tasks whose job is gone.
+/// Removes outputs of tasks whose job is gone, and idle scripts.
 pub(crate) async fn sweep_outputs(ports: Arc<Ports>, term: Arc<Term>) {
     match ports.cluster.orphaned_outputs().await {
         Ok(writes) => drop(ports.cluster.clean_up(writes, &term.fence).await),

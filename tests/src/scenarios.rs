@@ -68,6 +68,7 @@ macro_rules! scenarios {
             flows::a_job_that_expires_at_once_is_recorded_and_runs_once,
             flows::a_running_job_that_is_deleted_has_failed,
             flows::a_foreign_job_is_never_touched,
+            flows::a_forged_job_decides_no_step,
             flows::a_step_is_retried_as_often_as_it_may,
             flows::a_flow_whose_time_is_over_still_runs_its_last_steps,
             flows::an_operation_is_a_step_like_another,

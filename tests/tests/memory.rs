@@ -1,6 +1,9 @@
 //! The memory of a host process with a limit of 256 MiB and of its helper, while costly files are vetted and compiled, and
 //! while plugins that take all the memory they get are run.
 
+#[path = "memory/tenant.rs"]
+mod tenant;
+
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;

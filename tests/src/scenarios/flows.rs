@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use oarlock_sim::world::Seedbed;
 use serde_json::{Value, json};
 
 use crate::flows::{begin, is_true, prepare, step, unit, work};
@@ -144,6 +145,61 @@ pub async fn a_foreign_job_is_never_touched(rig: &mut Rig) -> anyhow::Result<()>
     // The flow takes the name at once.
     rig.batch_jobs().delete("f-a", &DeleteParams::background()).await?;
     rig.until_state(FLOW, "f", "Succeed").await?;
+    Ok(())
+}
+
+/// Jobs that name the flow as their owner decide nothing: one of another namespace, and one of an attempt that nobody made.
+pub async fn a_forged_job_decides_no_step(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let elsewhere = format!("{}-forger", rig.namespace);
+    Seedbed::namespace(rig.client.clone(), &elsewhere).await?;
+    let flow = rig.create_flow(FLOW, "f", json!({"flows": [step("a", "sleep 20", &[]), step("b", "true", &["a"])]})).await?;
+    rig.until_flow((FLOW, "f"), "a runs", |flow| unit(flow, "a") == "Running").await?;
+    let owner = json!({"apiVersion": "api.practice.com/v1alpha1", "kind": FLOW, "name": "f", "uid": flow.metadata.uid});
+    let mut forged = Vec::new();
+    for (namespace, name, attempt) in [
+        (&elsewhere, "f-b", "0"),
+        (&elsewhere, "f-a-r1", "4294967295"),
+        (&rig.namespace, "mine", "0"),
+        (&rig.namespace, "f-b-r7", "7"),
+        (&rig.namespace, "f-b-r4294967295", "4294967295"),
+    ] {
+        let mut spec = work("true");
+        spec["completions"] = json!(0);
+        spec["template"]["spec"]["restartPolicy"] = json!("Never");
+        let step = if name == "f-a-r1" { "a" } else { "b" };
+        let metadata = json!({"name": name, "ownerReferences": [owner], "finalizers": ["scenarios.test/keep"],
+            "labels": {"oarlock.dev/attempt": attempt, "oarlock.dev/owner-uid": flow.metadata.uid},
+            "annotations": {"oarlock.dev/step": step}});
+        let job: Job = serde_json::from_value(json!({ "metadata": metadata, "spec": spec }))?;
+        let jobs = kube::Api::<Job>::namespaced(rig.client.clone(), namespace);
+        jobs.create(&PostParams::default(), &job).await?;
+        forged.push((jobs, name));
+    }
+    for (jobs, name) in &forged {
+        patiently("the forged Job has ended, or goes", async || {
+            let job = jobs.get(name).await?;
+            let has_ended = job.status.is_some_and(|status| status.completion_time.is_some());
+            Ok(has_ended || job.metadata.deletion_timestamp.is_some())
+        })
+        .await?;
+    }
+    let flow = rig.until_state(FLOW, "f", "Succeed").await?;
+    let (a, b) = (rig.batch_jobs().get("f-a").await?, rig.batch_jobs().get("f-b").await?);
+    let done = a.status.as_ref().and_then(|status| status.completion_time.as_ref()).map(|time| time.0.to_string());
+    ensure!(created(&b) >= done, "b came at {:?}, and a ended at {done:?}", created(&b));
+    for (step, job) in [("a", &a), ("b", &b)] {
+        let steps = flow.pointer("/status/steps").and_then(Value::as_array).into_iter().flatten();
+        let named = steps.into_iter().find(|one| one["name"] == step).map(|one| one["jobUID"].clone());
+        ensure!(named == job.metadata.uid.clone().map(Value::from), "{step} is decided by its own Job: {flow:#}");
+    }
+    for (jobs, name) in forged {
+        jobs.patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}}))).await?;
+        jobs.delete(name, &DeleteParams::background()).await.map(drop).or_else(|error| match error {
+            kube::Error::Api(status) if status.code == 404 => Ok(()),
+            error => Err(error),
+        })?;
+    }
     Ok(())
 }
 

@@ -1,0 +1,198 @@
+//! What a tenant with `edit` in one namespace may store, and a neighbour's job meanwhile: the host stays within its shipped limit.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::ApiResource;
+use oarlock_bed::accounts::Account;
+use oarlock_bed::children::Child;
+use oarlock_bed::control_plane;
+use oarlock_sim::world::Seedbed;
+use oarlock_tests::components::{GRANTS, component};
+use oarlock_tests::crash::process::host_binary;
+use oarlock_tests::jobs::{replace, resource};
+use oarlock_tests::rig::{Rig, patiently, real_plane};
+use serde_json::{Value, json};
+
+use crate::{Peaks, figures};
+
+/// The limit of the Deployment that `oarlock manifests` prints.
+const LIMIT: u64 = 512 << 20;
+const TENANT: &str = "tenant";
+
+/// How much is stored: a soak stores what the issue of every tenant is measured by.
+struct Load {
+    jobs_of_large_parameters: usize,
+    steps: usize,
+    annotated_pods: usize,
+    small_jobs: usize,
+}
+
+impl Load {
+    fn of_this_run() -> Self {
+        if std::env::var_os("OARLOCK_SOAK").is_some() {
+            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 2_000, small_jobs: 10_000 }
+        } else {
+            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 300, small_jobs: 500 }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_who_stores_what_he_may_ends_no_host_and_holds_up_no_neighbour() -> anyhow::Result<()> {
+    let plane = real_plane(control_plane::Options::default()).await?;
+    let rig = Rig::real(plane.clone(), "neighbour").await?;
+    Seedbed::namespace(rig.client.clone(), TENANT).await?;
+    let folder = plane.folder().join("tenant");
+    let plugins = folder.join("plugins");
+    std::fs::create_dir_all(&plugins)?;
+    std::fs::write(plugins.join("replace.wasm"), component("replace")?)?;
+    std::fs::write(folder.join("grants.yaml"), GRANTS)?;
+    let mut command = std::process::Command::new(host_binary()?);
+    command.args(["host", "--identity", "tenant", "--listen", "127.0.0.1:0", "--memory-limit", "512Mi"]);
+    command.arg("--plugins").arg(&plugins).arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
+    command.env("XDG_CACHE_HOME", folder.join("cache"));
+    let log = folder.join("host.log");
+    let start = move || {
+        let mut again = std::process::Command::new(command.get_program());
+        again.args(command.get_args()).env("XDG_CACHE_HOME", folder.join("cache"));
+        Child::spawn("oarlock", again, log.clone())
+    };
+    let mut host = start()?;
+    let set = rig.seedbed.deployment("web", 6).await?;
+    rig.world.settled(&set, Duration::from_secs(180)).await?;
+    let alone = neighbour(&rig, "alone").await.with_context(|| host.tail(20))?;
+    let peaks = Arc::<Peaks>::default();
+    let (watching, id) = (peaks.clone(), host.id());
+    let (stop, stopped) = mpsc::channel();
+    let watcher = std::thread::spawn(move || watching.watch(id, &stopped));
+
+    let load = Load::of_this_run();
+    large_parameters(&rig.client, load.jobs_of_large_parameters).await?;
+    println!("{} jobs of 1.4 MB parameters: {}", load.jobs_of_large_parameters, figures(&peaks));
+    large_template(&rig.client, load.steps).await?;
+    println!("a template of 1 MB in {} steps: {}", load.steps, figures(&peaks));
+    annotated_pods(&rig.client, load.annotated_pods).await?;
+    println!("{} pods of 256 KiB annotations: {}", load.annotated_pods, figures(&peaks));
+    small_jobs(&rig.client, load.small_jobs).await?;
+    println!("{} jobs: {}", load.small_jobs, figures(&peaks));
+    let beside = neighbour(&rig, "beside").await.with_context(|| host.tail(20))?;
+    println!(
+        "the neighbour's job: {alone:?} alone, {beside:?} beside all this, {:.2} times",
+        beside.as_secs_f64() / alone.as_secs_f64()
+    );
+    is_told(&rig.client).await?;
+    ensure!(host.ended()?.is_none(), "the host ended:\n{}", host.tail(20));
+    drop(stop);
+    ensure!(watcher.join().is_ok(), "nobody looked on");
+    let first = peaks.both.load(Ordering::Relaxed);
+
+    // Each start lists all of it.
+    drop(host);
+    let mut host = start()?;
+    let peaks = Arc::<Peaks>::default();
+    let (watching, id) = (peaks.clone(), host.id());
+    let (stop, stopped) = mpsc::channel();
+    let watcher = std::thread::spawn(move || watching.watch(id, &stopped));
+    let again = neighbour(&rig, "again").await.with_context(|| host.tail(20))?;
+    println!("after a restart: {again:?}, {}", figures(&peaks));
+    ensure!(host.ended()?.is_none(), "the host ended:\n{}", host.tail(20));
+    drop(stop);
+    ensure!(watcher.join().is_ok(), "nobody looked on");
+    let second = peaks.both.load(Ordering::Relaxed);
+    ensure!(first <= LIMIT && second <= LIMIT, "the host had {} and {} MiB", first >> 20, second >> 20);
+    Ok(())
+}
+
+/// How long a neighbour's job takes.
+async fn neighbour(rig: &Rig, name: &str) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    rig.create_job(name, replace(&rig.pod_names("web").await?, json!({}))).await?;
+    rig.until_progress(name, "Succeeded").await?;
+    Ok(begun.elapsed())
+}
+
+fn kind(kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: "api.practice.com".into(),
+        version: "v1alpha1".into(),
+        api_version: "api.practice.com/v1alpha1".into(),
+        kind: kind.into(),
+        plural: plural.into(),
+    }
+}
+
+async fn create(client: &Client, resource: &ApiResource, name: &str, spec: Value) -> anyhow::Result<()> {
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), TENANT, resource);
+    let object = DynamicObject::new(name, resource).data(json!({ "spec": spec }));
+    objects.create(&PostParams::default(), &object).await.with_context(|| name.to_owned())?;
+    Ok(())
+}
+
+/// Paused jobs, whose parameters are a list of zeros.
+async fn large_parameters(client: &Client, count: usize) -> anyhow::Result<()> {
+    let parameters = json!({ "a": vec![0; 700_000] });
+    for number in 0..count {
+        let targets = json!([{"name": "missing"}]);
+        let spec = json!({"action": "Replace", "targets": targets, "paused": true, "parameters": parameters});
+        create(client, &resource(), &format!("large-{number}"), spec).await?;
+    }
+    Ok(())
+}
+
+/// A flow whose steps all start from one template.
+async fn large_template(client: &Client, steps: usize) -> anyhow::Result<()> {
+    let container = json!({"name": "c", "image": "i", "args": ["x".repeat(1_000_000)]});
+    let job = json!({"template": {"spec": {"containers": [container]}}});
+    create(client, &kind("JobTemplate", "jobtemplates"), "large", json!({ "jobTemplate": job })).await?;
+    let steps: Vec<Value> =
+        (0..steps).map(|number| json!({"name": format!("s{number}"), "jobTemplateRef": "large"})).collect();
+    create(client, &kind("JobFlow", "jobflows"), "large", json!({ "flows": steps })).await
+}
+
+async fn annotated_pods(client: &Client, count: usize) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), TENANT);
+    let text = "x".repeat(250_000);
+    let made = futures::stream::iter(0..count).map(|number| {
+        let metadata = json!({"name": format!("p-{number}"), "annotations": {"a": text}});
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": "never/comes"}]});
+        let pod = serde_json::from_value(json!({ "metadata": metadata, "spec": spec }));
+        let pods = pods.clone();
+        async move { anyhow::Ok(pods.create(&PostParams::default(), &pod?).await.map(drop)?) }
+    });
+    made.buffer_unordered(8).try_collect::<Vec<()>>().await.map(drop)
+}
+
+async fn small_jobs(client: &Client, count: usize) -> anyhow::Result<()> {
+    let made = futures::stream::iter(0..count).map(|number| async move {
+        let spec = json!({"action": "Replace", "targets": [{"name": "missing"}], "paused": true});
+        create(client, &resource(), &format!("small-{number}"), spec).await
+    });
+    made.buffer_unordered(8).try_collect::<Vec<()>>().await.map(drop)
+}
+
+/// The tenant reads on his objects why they are refused.
+async fn is_told(client: &Client) -> anyhow::Result<()> {
+    let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), TENANT, &resource());
+    let templates: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), TENANT, &kind("JobTemplate", "jobtemplates"));
+    for (objects, name) in [(&jobs, "large-0"), (&templates, "large")] {
+        patiently("the owner is told", async || {
+            let object = objects.get(name).await?;
+            let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
+            let mut conditions = conditions.unwrap_or_default().into_iter();
+            let valid = conditions.find(|one| one["type"] == "Valid" && one["status"] == "False");
+            Ok(valid.is_some_and(|valid| valid["message"].as_str().is_some_and(|message| message.contains("KiB"))))
+        })
+        .await
+        .with_context(|| name.to_owned())?;
+    }
+    Ok(())
+}
