@@ -3,6 +3,7 @@
 //! Alive means that the controller goes round its loop; ready means that every part named at the start has reported ready,
 //! but for optional ones. Nothing here uses the cluster.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::io::ErrorKind;
@@ -16,17 +17,20 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::metrics::{MEDIA_TYPE, Metrics};
 
-/// Clients that are answered at once: a kubelet, a few scrapers, an admin.
+/// Open connections: a kubelet, a few scrapers, an admin. One more closes the oldest, so that whoever holds connections keeps
+/// no probe waiting.
 const MOST_CONNECTIONS: usize = 64;
 
+/// Time that a client has for the head of its one request.
+const HEAD_TIME: Duration = Duration::from_secs(2);
 /// Time that a client has for its one request and the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Wait before connections are taken again after the system refused one, such as for want of file descriptors.
@@ -163,6 +167,29 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, HealthError> {
     bound.map_err(|cause| HealthError::Listen { address, cause })
 }
 
+/// The open connections.
+#[derive(Default)]
+struct Connections {
+    answers: JoinSet<()>,
+    oldest_first: VecDeque<AbortHandle>,
+}
+
+impl Connections {
+    /// Answers one more client, in place of the oldest one where there are too many.
+    fn take(&mut self, answer: impl Future<Output = ()> + Send + 'static) {
+        self.oldest_first.retain(|answer| !answer.is_finished());
+        if self.oldest_first.len() >= MOST_CONNECTIONS
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            oldest.abort();
+            tracing::debug!(
+                "there are too many clients of /livez, /readyz and /metrics; the oldest connection is closed"
+            );
+        }
+        self.oldest_first.push_back(self.answers.spawn(answer));
+    }
+}
+
 /// Answers on `listener` until `stop` ends: one request for each connection, a bounded number at once.
 pub async fn serve(
     listener: TcpListener,
@@ -184,15 +211,18 @@ pub async fn serve(
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving /livez, /readyz and /metrics");
     }
-    let mut answers = JoinSet::new();
+    let mut connections = Connections::default();
     tokio::pin!(stop);
     loop {
-        let has_place = answers.len() < MOST_CONNECTIONS;
         tokio::select! {
             () = &mut stop => break,
-            Some(_ended) = answers.join_next() => {}
-            accepted = listener.accept(), if has_place => match accepted {
-                Ok((stream, _)) => drop(answers.spawn(answer(stream, routes.clone()))),
+            Some(_ended) = connections.answers.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.take(answer(stream, routes.clone()));
+                    // It has its turn before the next one is taken, which may close it.
+                    yield_now().await;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "failed to take a connection to /livez, /readyz or /metrics; trying again");
                     sleep(ACCEPT_AGAIN).await;
@@ -200,13 +230,15 @@ pub async fn serve(
             },
         }
     }
-    let all = async { while answers.join_next().await.is_some() {} };
+    let all = async { while connections.answers.join_next().await.is_some() {} };
     let _late = timeout(LAST_ANSWERS, all).await.is_err();
 }
 
 /// Answers one request. A client that is too slow is let go.
 async fn answer(stream: TcpStream, routes: Router) {
     let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     match timeout(ANSWER_TIME, connection).await {
@@ -321,24 +353,44 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_sends_half_a_request_is_let_go() {
-        let mut stream = half_a_request(serving().await).await;
-        let mut answer = Vec::new();
-        let ended = timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
-        assert!(ended.is_ok(), "it may stay for ever");
+    async fn a_client_that_sends_half_a_request_or_nothing_is_let_go_soon() {
+        let address = serving().await;
+        let nothing = tokio::net::TcpStream::connect(address).await.unwrap();
+        for mut stream in [half_a_request(address).await, nothing] {
+            let mut answer = Vec::new();
+            let ended = timeout(HEAD_TIME + Duration::from_secs(1), stream.read_to_end(&mut answer)).await;
+            assert!(ended.is_ok(), "it may stay for ever");
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn clients_that_hold_every_connection_keep_the_others_waiting_and_cost_no_more() {
+    async fn clients_that_hold_connections_keep_no_probe_waiting_however_many_they_are() {
         let address = serving().await;
         let mut held = Vec::new();
-        for _ in 0..MOST_CONNECTIONS {
+        for held_in_all in [MOST_CONNECTIONS, 1_000] {
+            while held.len() < held_in_all {
+                held.push(half_a_request(address).await);
+            }
+            for path in ["/livez", "/readyz", "/metrics"] {
+                let answer = timeout(Duration::from_secs(1), ask(address, path)).await;
+                assert!(answer.unwrap_or_default().starts_with("HTTP/1.1 200"), "{path} beside {held_in_all}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_connection_too_many_closes_the_oldest_and_no_other() {
+        let address = serving().await;
+        let mut held = Vec::new();
+        for _ in 0..=MOST_CONNECTIONS {
             held.push(half_a_request(address).await);
         }
-        let one_more = ask(address, "/livez");
-        tokio::pin!(one_more);
-        assert!(timeout(Duration::from_secs(1), &mut one_more).await.is_err(), "there is a bound");
-        assert!(one_more.await.starts_with("HTTP/1.1 200"), "the others were let go");
+        let mut closed = Vec::new();
+        for (number, stream) in held.iter_mut().enumerate() {
+            let ended = timeout(Duration::from_millis(1), stream.read_u8()).await;
+            closed.extend(ended.is_ok().then_some(number));
+        }
+        assert_eq!(closed, [0]);
     }
 
     #[tokio::test]
