@@ -39,11 +39,11 @@ use crate::metrics::process::Process;
 /// The media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Distinct words that one label takes from plugins and users. Plugins choose their reasons and users the actions, and
-/// each new word would be a series that stays for ever.
+/// Distinct words that one label takes from plugins. They choose their reasons, and each new word would be a series that stays
+/// for ever.
 const WORDS_OF_A_LABEL: usize = 64;
 
-/// Stands for each further word.
+/// Stands for each further word, and for each action that no plugin has served: users make those up.
 const OTHER: &str = "Other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -137,6 +137,7 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 struct Known {
     jobs: HashMap<JobKey, JobFigures>,
+    /// Those that a plugin has served.
     actions: BTreeSet<String>,
     reasons: BTreeSet<String>,
     plugins: BTreeSet<String>,
@@ -240,11 +241,16 @@ impl Metrics {
         text
     }
 
+    /// Counts this action by its name from now on, since a plugin serves it.
+    pub fn action_is_served(&self, action: &str) {
+        let _word = few(&mut self.known().actions, action);
+    }
+
     /// Replaces the part of `job` in the gauges; `None` once it is gone.
     pub fn job_is(&self, job: &JobKey, figures: Option<JobFigures>) {
         let mut known = self.known();
         let figures = figures.map(|mut figures| {
-            figures.action = few(&mut known.actions, &figures.action);
+            figures.action = known.action(&figures.action);
             figures
         });
         let previous = match figures.clone() {
@@ -285,7 +291,7 @@ impl Metrics {
     pub fn target_ended(&self, target: &EndedTarget<'_>) {
         let mut known = self.known();
         let labels = TargetLabels {
-            action: few(&mut known.actions, target.action),
+            action: known.action(target.action),
             outcome: target.outcome.to_owned(),
             reason: few(&mut known.reasons, target.reason),
         };
@@ -380,6 +386,13 @@ impl Metrics {
     fn known(&self) -> MutexGuard<'_, Known> {
         // A thread that panicked while counting does not stop the others.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// `action`, if a plugin has served it, else `OTHER`.
+    fn action(&self, action: &str) -> String {
+        if self.actions.contains(action) { action.to_owned() } else { OTHER.to_owned() }
     }
 }
 

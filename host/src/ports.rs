@@ -121,6 +121,7 @@ impl Ports {
         let loading = *self.plugins.first_scan().borrow() < FirstScan::Done;
         match self.plugins.find(action(job), bound) {
             PluginLookup::Serving(plugin) if !loading || bound.is_none_or(|bound| bound == plugin.digest) => {
+                self.metrics.action_is_served(action(job));
                 self.usable(plugin)
             }
             _ if loading => None,

@@ -22,6 +22,7 @@ fn figures(progress: &str, in_flight: usize) -> JobFigures {
 #[test]
 fn the_gauges_are_the_sum_of_the_jobs_as_last_seen() {
     let metrics = Metrics::new(&Arc::default());
+    metrics.action_is_served("Replace");
     metrics.job_is(&key("a"), Some(figures("Processing", 3)));
     metrics.job_is(&key("b"), Some(figures("Processing", 2)));
     metrics.job_is(&key("a"), Some(figures("Succeeded", 0)));
@@ -56,6 +57,26 @@ fn a_plugin_that_invents_reasons_makes_no_series_without_end() {
     let series = text.lines().filter(|line| line.starts_with("oarlock_operationjob_targets_total{"));
     assert_eq!(series.count(), 65, "{text}");
     assert!(text.contains(r#"reason="Other"} 9936"#), "{text}");
+}
+
+#[test]
+fn actions_that_users_make_up_are_one_word_and_take_no_place_of_one_that_a_plugin_serves() {
+    let metrics = Metrics::new(&Arc::default());
+    let ends = |action: &str| {
+        metrics.job_is(&key(action), Some(JobFigures { action: action.to_owned(), ..figures("Failed", 0) }));
+        metrics.target_ended(&EndedTarget { action, outcome: "Failed", reason: "", took: None });
+    };
+    (0..65).for_each(|number| ends(&format!("MadeUp{number}")));
+    metrics.action_is_served("Replace");
+    ends("Replace");
+    let text = metrics.text();
+    for (name, count) in [("Other", 65), ("Replace", 1)] {
+        let jobs = format!(r#"oarlock_operationjob_jobs{{action="{name}",progress="Failed"}} {count}"#);
+        let targets =
+            format!(r#"oarlock_operationjob_targets_total{{action="{name}",outcome="Failed",reason=""}} {count}"#);
+        assert!(text.contains(&jobs) && text.contains(&targets), "{jobs}\n{targets}\nin\n{text}");
+    }
+    assert!(!text.contains("MadeUp"), "{text}");
 }
 
 #[test]
