@@ -4,10 +4,13 @@
 //! the term must still lead, the job must be there, and the newest known view of the object must be the one that was
 //! decided on. May not send anything twice.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::scripts::Scripts;
@@ -19,12 +22,12 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
 use crate::transport::limiter::WritePermit;
-use crate::transport::shares::Shares;
+use crate::transport::shares::Owner;
 use crate::watch::watches::Author;
 use crate::write::Purpose;
 
@@ -41,8 +44,8 @@ struct OutboxState {
     link: Link,
     fence: Fence,
     queue: Mutex<WriteQueue>,
-    /// Taken after the queue where both are.
-    shares: Mutex<Shares>,
+    /// The namespaces of which there may be something new to send.
+    stirred: Mutex<BTreeSet<String>>,
     /// Entries that left the queue and have no result yet. Raised under the lock of the queue.
     on_the_wire: AtomicUsize,
     /// Wakes the sender: an entry came, or a target is no longer busy.
@@ -61,7 +64,7 @@ impl Cluster {
             link,
             fence,
             queue: Mutex::default(),
-            shares: Mutex::default(),
+            stirred: Mutex::default(),
             on_the_wire: AtomicUsize::new(0),
             changed: Notify::new(),
             returned: Notify::new(),
@@ -87,9 +90,12 @@ impl Cluster {
 impl Outbox {
     /// Puts in the entries of a round.
     pub fn apply(&self, recorded: Recorded) {
+        let namespaces = recorded.entries.iter().map(|entry| entry.job.key.namespace.clone());
+        let namespaces: BTreeSet<String> = namespaces.collect();
         let mut queue = self.state.queue.lock();
         recorded.entries.into_iter().for_each(|entry| queue.push(entry));
         drop(queue);
+        self.state.stirred.lock().extend(namespaces);
         self.state.changed.notify_one();
     }
 
@@ -101,7 +107,9 @@ impl Outbox {
     /// The memory of the job has this result: its target is no longer busy. Before that, a round could decide the target
     /// anew without knowing the result.
     pub fn taken(&self, result: &EntryResult) {
-        self.state.queue.lock().finished(&result.entry.job.uid, result.entry.index);
+        let job = &result.entry.job;
+        self.state.queue.lock().finished(&job.uid, result.entry.index);
+        self.state.stirred.lock().insert(job.key.namespace.clone());
         self.state.changed.notify_one();
     }
 
@@ -130,38 +138,41 @@ impl Drop for Outbox {
     }
 }
 
-/// Sends entries as long as there are any, each in a task of its own, as many at once as the limiter and the shares of
-/// their namespaces let through.
+/// Sends entries as long as there are any, each in a task of its own. For each namespace that has one, a place on the wire is
+/// asked for, one at a time: which entry takes it is decided once it is there.
 async fn send_all(state: Arc<OutboxState>) {
-    let mut sending = JoinSet::new();
+    let (mut sending, mut asking, mut asked) = (JoinSet::new(), FuturesUnordered::new(), BTreeSet::new());
     loop {
-        while let Some(ended) = sending.try_join_next() {
-            log_panic(ended);
-        }
-        if !state.has_next() {
-            tokio::select! {
-                () = state.changed.notified() => {}
-                Some(ended) = sending.join_next() => log_panic(ended),
+        let stirred = std::mem::take(&mut *state.stirred.lock());
+        for namespace in stirred {
+            if !asked.contains(&namespace) && state.has_next(&namespace) {
+                asked.insert(namespace.clone());
+                let limiter = &state.link.limiter;
+                asking.push(async move { (limiter.enter(Owner::Namespace(namespace.clone())).await, namespace) });
             }
-            continue;
         }
-        let permit = state.link.limiter.enter().await;
-        if let Some(entry) = state.next() {
-            sending.spawn(Sending::new(state.clone(), entry).run(permit));
+        tokio::select! {
+            () = state.changed.notified() => {}
+            Some((permit, namespace)) = asking.next() => {
+                asked.remove(&namespace);
+                if let Some(entry) = state.next(&namespace) {
+                    sending.spawn(Sending::new(state.clone(), entry).run(permit));
+                    state.stirred.lock().insert(namespace);
+                }
+            }
+            Some(ended) = sending.join_next() => log_panic(ended),
         }
     }
 }
 
 impl OutboxState {
-    fn has_next(&self) -> bool {
-        let (queue, shares) = (self.queue.lock(), self.shares.lock());
-        queue.has_next(|namespace| shares.has_room(namespace))
+    fn has_next(&self, namespace: &str) -> bool {
+        self.queue.lock().has_next(|other| other == namespace)
     }
 
-    fn next(&self) -> Option<Entry> {
-        let (mut queue, mut shares) = (self.queue.lock(), self.shares.lock());
-        let next = queue.take_next(|namespace| shares.has_room(namespace))?;
-        shares.enter(&next.job.key.namespace);
+    fn next(&self, namespace: &str) -> Option<Entry> {
+        let mut queue = self.queue.lock();
+        let next = queue.take_next(|other| other == namespace)?;
         self.on_the_wire.fetch_add(1, Ordering::Release);
         Some(next)
     }
@@ -209,11 +220,12 @@ impl Sending {
     }
 
     async fn run(mut self, permit: WritePermit) {
+        let owner = self.entry.as_ref().map_or(Owner::Host, |entry| Owner::of_job(&entry.job.key));
         let mut permit = Some(permit);
         while let Some(write) = self.entry.as_ref().and_then(|entry| entry.writes.get(self.done)).cloned() {
             let permit = match permit.take() {
                 Some(permit) => permit,
-                None => self.state.link.limiter.enter().await,
+                None => self.state.link.limiter.enter(owner.clone()).await,
             };
             match self.send(&write, permit).await {
                 Ok(reply) => self.made(&reply),
@@ -238,24 +250,17 @@ impl Sending {
     async fn send(&mut self, write: &Write, permit: WritePermit) -> Result<Value, Stopped> {
         let Self { state, entry, author, sent, .. } = self;
         let dry_run = entry.as_ref().is_some_and(|entry| entry.dry_run);
-        let mut begun = None;
         let check = || {
             state.may_send(entry.as_ref(), write)?;
             sent.get_or_insert_with(|| state.link.transport.clock.now());
-            begun = Some(Instant::now());
             Ok(())
         };
         let purpose = Purpose { author: author.as_ref(), dry_run, ..Purpose::default() };
-        let outcome = state.link.write_with(write, permit, check, purpose).await;
-        if let (Some(begun), Some(entry)) = (begun, entry) {
-            state.shares.lock().replied(&entry.job.key.namespace, begun.elapsed());
-        }
-        outcome
+        state.link.write_with(write, permit, check, purpose).await
     }
 
     fn finish(&mut self, stopped: Option<Stopped>) {
         let Some(entry) = self.entry.take() else { return };
-        self.state.shares.lock().leave(&entry.job.key.namespace);
         let at = self.state.link.transport.clock.now();
         // The receiver is gone only while a term ends.
         let result = EntryResult { entry, sent: self.sent, at, done: self.done, stopped };

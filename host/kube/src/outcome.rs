@@ -105,7 +105,7 @@ mod tests {
     fn answer(code: u16, details: Value, message: &str) -> Stopped {
         let status = json!({"kind": "Status", "code": code, "message": message, "details": details});
         let status = serde_json::from_value(status).unwrap();
-        stopped(&RequestError::Refused(Box::new(Refusal { code, status, retry_after: None })))
+        stopped(&RequestError::Refused(Box::new(Refusal { code, status, is_status: true, retry_after: None })))
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         let answer = |details: Value| {
             let status = json!({"kind": "Status", "code": 422, "message": "no", "details": details});
             let status = serde_json::from_value(status).unwrap();
-            tested(&RequestError::Refused(Box::new(Refusal { code: 422, status, retry_after: None })))
+            tested(&RequestError::Refused(Box::new(Refusal { code: 422, status, is_status: true, retry_after: None })))
         };
         assert_eq!(answer(json!({})), Stopped::Conflict);
         let field = json!({"causes": [{"field": "metadata.finalizers", "reason": "FieldValueForbidden"}]});

@@ -5,21 +5,25 @@
 
 use kube::core::params::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::response::reason;
+use oarlock_core::child::parent::ParentKind;
 use oarlock_core::cluster::adopt::why_foreign;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::scripts::made_by;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::job::key::JobKey;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::cluster::Link;
+use crate::flows::kinds;
 use crate::lease::Fence;
 use crate::live_reads::absent;
 use crate::outcome::{sentence, stopped, tested};
 use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
-use crate::transport::limiter::WritePermit;
+use crate::transport::limiter::{Busy, WritePermit};
 use crate::transport::path::Resource;
+use crate::transport::shares::Owner;
 use crate::watch::jobs::read_job;
 use crate::watch::projection::Projection;
 use crate::watch::watches::Author;
@@ -43,9 +47,8 @@ type Request = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 impl Link {
     /// Does one write that no queue holds, once the limiter lets it through.
     pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
-        let of_record = [Kind::job(), Kind::record()].contains(&write.object().kind);
-        let limiter = if of_record { &self.record_limiter } else { &self.limiter };
-        let permit = limiter.enter().await;
+        let limiter = if is_record(write) { &self.record_limiter } else { &self.limiter };
+        let permit = limiter.enter(Owner::of_object(write.object())).await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
         self.write_with(write, permit, check, Purpose { whole_reply: true, ..Purpose::default() }).await
     }
@@ -101,8 +104,9 @@ impl Link {
         let resource = self.discovery.resource(&self.transport, &object.kind).await?;
         let (label, request) = built((write, purpose), &resource)?;
         check().map_err(WriteFailure::Checked)?;
+        let begun = Instant::now();
         let reply = self.transport.send(ApiCall { verb: verb(write), resource: &label, request }).await;
-        permit.leave(reply.as_ref().is_err_and(busy));
+        permit.leave(begun.elapsed(), reply.as_ref().err().map_or(Busy::Nobody, busy));
         match reply {
             Ok(reply) => Ok(self.reply_of(object, purpose, &reply).map_err(RequestError::Unreadable)?),
             Err(error) if already_exists(&error) => self.ours(write, error).await,
@@ -273,8 +277,25 @@ fn verb(write: &Write) -> &'static str {
     }
 }
 
-fn busy(error: &RequestError) -> bool {
-    matches!(stopped(error), Stopped::Throttled { .. })
+/// Who was too busy for a write. Where the server refuses for load, it has not come to read the request, and answers with a
+/// text; a webhook's answer comes as a Status.
+fn busy(error: &RequestError) -> Busy {
+    match (stopped(error), error) {
+        (Stopped::Throttled { .. }, RequestError::Refused(refusal)) if refusal.is_status => Busy::Owner,
+        (Stopped::Throttled { .. }, _) => Busy::Server,
+        _ => Busy::Nobody,
+    }
+}
+
+/// True for what says what became of a job or a flow: it has places of its own. A job that a flow makes is none.
+fn is_record(write: &Write) -> bool {
+    let kind = &write.object().kind;
+    let is_flow =
+        [kinds::parent(ParentKind::Flow), kinds::parent(ParentKind::Daemon), kinds::template()].contains(kind);
+    match write {
+        Write::Create { .. } => *kind == Kind::record() || *kind == kinds::record(),
+        _ => is_flow || [Kind::job(), Kind::record(), kinds::record()].contains(kind),
+    }
 }
 
 pub(crate) fn already_exists(error: &RequestError) -> bool {

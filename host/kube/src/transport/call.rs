@@ -49,6 +49,8 @@ pub(crate) struct Refusal {
     pub(crate) code: u16,
     /// The Status object of the reply, or its text as the message.
     pub(crate) status: Status,
+    /// The reply is a Status object.
+    pub(crate) is_status: bool,
     /// `Retry-After`, in seconds.
     pub(crate) retry_after: Option<u32>,
 }
@@ -181,12 +183,14 @@ fn judge(code: u16, headers: &HeaderMap, body: Bytes) -> Result<Bytes, RequestEr
     if code < 400 {
         return Ok(body);
     }
-    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+    let status = serde_json::from_slice::<Status>(&body);
+    let is_status = status.as_ref().is_ok_and(|status| status.code != 0);
+    let status = status.unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(&body);
         Status::failure(text.trim().chars().take(256).collect::<String>().as_str(), "")
     });
     let retry_after = headers.get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-    Err(RequestError::Refused(Box::new(Refusal { code, status, retry_after })))
+    Err(RequestError::Refused(Box::new(Refusal { code, status, is_status, retry_after })))
 }
 
 #[cfg(test)]
@@ -197,7 +201,7 @@ mod tests {
     fn a_refusal_is_told_without_repetition_and_missing_credentials_with_what_to_look_at() {
         let refusal = |code, reason: &str, message: &str| {
             let status = Status { reason: reason.to_owned(), message: message.to_owned(), ..Status::default() };
-            RequestError::Refused(Box::new(Refusal { code, status, retry_after: None })).to_string()
+            RequestError::Refused(Box::new(Refusal { code, status, is_status: true, retry_after: None })).to_string()
         };
         assert_eq!(refusal(404, "NotFound", "no p"), "the API server answered 404 NotFound: no p");
         let unauthorized = refusal(401, "Unauthorized", "Unauthorized");

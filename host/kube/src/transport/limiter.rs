@@ -1,79 +1,159 @@
-//! The limit on writes in flight: 32, and fewer while the API server refuses for load.
+//! Admission of writes to the wire: 32 at once, and fewer while the API server refuses for load.
 //!
-//! Beyond about 32 only latency grows. Reads are not limited. Slow replies are the matter of their namespace
-//! (`crate::transport::shares`).
+//! Beyond about 32 only latency grows. Reads are not limited. Owners that wait have their turns one after the other, as far as
+//! their shares go: slow replies are the matter of their owner (`crate::transport::shares`). A write that takes long gives its
+//! place to another: what it waits for, such as a webhook, costs the API server nothing.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use crate::transport::shares::{Owner, Shares};
 
 /// Source: docs/operationjob.md 10.
 const MOST: usize = 32;
-/// The limit falls at most once in this time: replies to writes that were already in flight say nothing new.
+/// The same, those that take long included.
+const IN_ALL: usize = 2 * MOST;
+/// After this time a write keeps no place any more.
+const LONG: Duration = Duration::from_secs(1);
+/// How often who waits looks whether a write gave up its place.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// A limit falls at most once in this time: replies to writes that were already in flight say nothing new.
 pub(crate) const SETTLING: Duration = Duration::from_secs(1);
 
-/// Lets writes through, in the order in which they came.
+/// Who was too busy for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// Nobody.
+    Nobody,
+    /// A webhook, which sees the writes of its owner.
+    Owner,
+    /// The API server itself.
+    Server,
+}
+
+/// Lets writes through.
+#[derive(Default)]
 pub(crate) struct WriteLimiter {
-    places: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
+type Place = oneshot::Sender<WritePermit>;
+
 struct State {
     limit: f64,
-    /// Places that the limit no longer allows but that are still taken.
-    owed: usize,
     lowered: Option<Instant>,
+    /// The writes on the wire, by number, and since when each is.
+    on_the_wire: BTreeMap<u64, Instant>,
+    number: u64,
+    shares: Shares,
+    /// The writes that wait, in the order in which they came.
+    lines: HashMap<Owner, VecDeque<Place>>,
+    /// The owners of those, in turn.
+    turns: VecDeque<Owner>,
 }
 
-/// One write in flight, until it is dropped.
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            limit: MOST as f64,
+            lowered: None,
+            on_the_wire: BTreeMap::new(),
+            number: 0,
+            shares: Shares::default(),
+            lines: HashMap::new(),
+            turns: VecDeque::new(),
+        }
+    }
+}
+
+/// One write on the wire, until it is dropped.
 pub(crate) struct WritePermit {
     limiter: Arc<WriteLimiter>,
-    place: Option<OwnedSemaphorePermit>,
-}
-
-impl Default for WriteLimiter {
-    fn default() -> Self {
-        let state = State { limit: MOST as f64, owed: 0, lowered: None };
-        Self { places: Arc::new(Semaphore::new(MOST)), state: Mutex::new(state) }
-    }
+    owner: Owner,
+    number: u64,
 }
 
 impl WriteLimiter {
-    /// Waits until one more write may go.
-    pub(crate) async fn enter(self: &Arc<Self>) -> WritePermit {
-        // The semaphore is never closed.
-        let place = self.places.clone().acquire_owned().await.ok();
-        WritePermit { limiter: self.clone(), place }
+    /// Waits until one more write of this owner may go.
+    pub(crate) async fn enter(self: &Arc<Self>, owner: Owner) -> WritePermit {
+        let (place, mut granted) = oneshot::channel();
+        self.state.lock().wait(owner, place);
+        loop {
+            self.let_in();
+            match timeout(LOOK_AGAIN, &mut granted).await {
+                Ok(Ok(permit)) => return permit,
+                // Nobody is struck from a line but those who do not wait any more.
+                Ok(Err(_)) => std::future::pending().await,
+                Err(_) => {}
+            }
+        }
     }
 
-    /// The number that may be in flight now.
+    /// The number that may be on the wire now.
     pub(crate) fn limit(&self) -> usize {
         whole(self.state.lock().limit)
     }
 
-    fn learn(&self, busy: bool) {
-        let mut state = self.state.lock();
-        let before = whole(state.limit);
-        if !busy {
-            state.limit = (state.limit + 1.0 / state.limit).min(MOST as f64);
-        } else if state.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
-            state.limit = (state.limit * 0.5).max(1.0);
-            state.lowered = Some(Instant::now());
+    fn let_in(self: &Arc<Self>) {
+        while let Some((owner, number, place)) = self.next() {
+            // Whoever stopped waiting just now gives the place back.
+            let _gone = place.send(WritePermit { limiter: self.clone(), owner, number }).is_err();
         }
-        self.resize(&mut state, before);
     }
 
-    fn resize(&self, state: &mut State, before: usize) {
-        let after = whole(state.limit);
-        let more = after.saturating_sub(before);
-        let redeemed = more.min(state.owed);
-        state.owed -= redeemed;
-        self.places.add_permits(more - redeemed);
-        let fewer = before.saturating_sub(after);
-        state.owed += fewer - self.places.forget_permits(fewer);
+    fn next(&self) -> Option<(Owner, u64, Place)> {
+        self.state.lock().take_next()
+    }
+}
+
+impl State {
+    fn wait(&mut self, owner: Owner, place: Place) {
+        let line = self.lines.entry(owner.clone()).or_default();
+        if line.is_empty() {
+            self.turns.push_back(owner);
+        }
+        line.push_back(place);
+    }
+
+    /// Takes the first of the line of the next owner that has room; it is on the wire from now on.
+    fn take_next(&mut self) -> Option<(Owner, u64, Place)> {
+        let now = Instant::now();
+        let keeps_place = |since: &&Instant| now.duration_since(**since) < LONG;
+        // They stand in the order of their times.
+        let short = self.on_the_wire.values().rev().take_while(keeps_place).count();
+        let free = whole(self.limit).saturating_sub(short).min(IN_ALL.saturating_sub(self.on_the_wire.len()));
+        loop {
+            // Those without room keep their turn.
+            let at = self.turns.iter().position(|owner| self.shares.has_room(owner, free))?;
+            let owner = self.turns.remove(at)?;
+            let line = self.lines.get_mut(&owner)?;
+            let next = std::iter::from_fn(|| line.pop_front()).find(|place| !place.is_closed());
+            if line.is_empty() {
+                self.lines.remove(&owner);
+            } else {
+                self.turns.push_back(owner.clone());
+            }
+            if let Some(place) = next {
+                self.number = self.number.wrapping_add(1);
+                self.on_the_wire.insert(self.number, now);
+                self.shares.enter(&owner);
+                return Some((owner, self.number, place));
+            }
+        }
+    }
+
+    fn learn(&mut self, busy: Busy) {
+        if busy != Busy::Server {
+            self.limit = (self.limit + 1.0 / self.limit).min(MOST as f64);
+        } else if self.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
+            self.limit = (self.limit * 0.5).max(1.0);
+            self.lowered = Some(Instant::now());
+        }
     }
 }
 
@@ -83,21 +163,21 @@ pub(crate) fn whole(limit: f64) -> usize {
 }
 
 impl WritePermit {
-    /// The reply came. `busy`: the API server refused for load.
-    pub(crate) fn leave(self, busy: bool) {
-        self.limiter.learn(busy);
+    /// The request ended after `took`.
+    pub(crate) fn leave(self, took: Duration, busy: Busy) {
+        let mut state = self.limiter.state.lock();
+        state.learn(busy);
+        state.shares.replied(&self.owner, took, busy);
     }
 }
 
 impl Drop for WritePermit {
     fn drop(&mut self) {
         let mut state = self.limiter.state.lock();
-        if state.owed > 0
-            && let Some(place) = self.place.take()
-        {
-            state.owed -= 1;
-            place.forget();
-        }
+        state.on_the_wire.remove(&self.number);
+        state.shares.leave(&self.owner);
+        drop(state);
+        self.limiter.let_in();
     }
 }
 
@@ -105,46 +185,116 @@ impl Drop for WritePermit {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn at_most_thirty_two_writes_are_in_flight() {
-        let limiter = Arc::new(WriteLimiter::default());
+    const FAST: Duration = Duration::from_millis(5);
+
+    fn owner(number: usize) -> Owner {
+        Owner::Namespace(number.to_string())
+    }
+
+    /// A place for this owner, if there is one now.
+    async fn place(limiter: &Arc<WriteLimiter>, owner: Owner) -> Option<WritePermit> {
+        tokio::time::timeout(Duration::from_millis(1), limiter.enter(owner)).await.ok()
+    }
+
+    /// All places that owners get who had none.
+    async fn fill(limiter: &Arc<WriteLimiter>) -> Vec<WritePermit> {
         let mut inside = Vec::new();
-        for _ in 0..32 {
-            inside.push(limiter.enter().await);
+        while let Some(permit) = place(limiter, owner(inside.len())).await {
+            inside.push(permit);
         }
-        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.enter()).await.is_err());
+        inside
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_most_thirty_two_writes_are_on_the_wire() {
+        let limiter = Arc::new(WriteLimiter::default());
+        let mut inside = fill(&limiter).await;
+        assert_eq!(inside.len(), 32);
         inside.pop();
-        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.enter()).await.is_ok());
+        assert!(place(&limiter, owner(99)).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_take_long_give_their_places_to_others_up_to_an_end() {
+        let limiter = Arc::new(WriteLimiter::default());
+        let mut inside = fill(&limiter).await;
+        let (waiting, begun) = (limiter.enter(owner(99)), Instant::now());
+        inside.push(waiting.await);
+        assert!(begun.elapsed() <= LONG + LOOK_AGAIN, "it waits for none of the replies");
+        tokio::time::advance(LONG).await;
+        inside.extend(fill(&limiter).await);
+        tokio::time::advance(LONG).await;
+        inside.extend(fill(&limiter).await);
+        assert_eq!(inside.len(), IN_ALL);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_busy_server_gets_fewer_writes_and_more_again_later() {
         let limiter = Arc::new(WriteLimiter::default());
-        limiter.enter().await.leave(true);
-        limiter.enter().await.leave(true);
+        limiter.enter(Owner::Host).await.leave(FAST, Busy::Server);
+        limiter.enter(Owner::Host).await.leave(FAST, Busy::Server);
         assert_eq!(limiter.limit(), 16, "the limit falls once per settling time");
         for _ in 0..1_000 {
-            limiter.enter().await.leave(false);
+            limiter.enter(Owner::Host).await.leave(FAST, Busy::Nobody);
         }
         assert_eq!(limiter.limit(), 32);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn writes_in_flight_when_the_limit_falls_leave_no_place_behind() {
+    async fn a_busy_webhook_of_one_owner_leaves_the_limit_of_all_as_it_is() {
         let limiter = Arc::new(WriteLimiter::default());
-        let mut inside = Vec::new();
-        for _ in 0..32 {
-            inside.push(limiter.enter().await);
+        for _ in 0..10 {
+            limiter.enter(owner(0)).await.leave(FAST, Busy::Owner);
+            tokio::time::advance(SETTLING).await;
         }
-        inside.pop().unwrap().leave(true);
-        for passage in inside.drain(..) {
-            passage.leave(false);
+        assert_eq!(limiter.limit(), 32);
+        let (_one, another) = (limiter.enter(owner(0)).await, place(&limiter, owner(0)).await);
+        assert!(another.is_none(), "its own share is down to one");
+        assert!(place(&limiter, owner(1)).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_on_the_wire_when_the_limit_falls_leave_no_place_behind() {
+        let limiter = Arc::new(WriteLimiter::default());
+        let mut inside = fill(&limiter).await;
+        inside.pop().unwrap().leave(FAST, Busy::Server);
+        inside.drain(..).for_each(|permit| permit.leave(FAST, Busy::Nobody));
+        assert_eq!(fill(&limiter).await.len(), limiter.limit());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owners_that_wait_have_their_turns_one_after_the_other() {
+        let limiter = Arc::new(WriteLimiter::default());
+        let inside = fill(&limiter).await;
+        let (told, mut entered) = tokio::sync::mpsc::unbounded_channel();
+        for (number, writes) in [(100, 3), (101, 1), (102, 2)] {
+            for _ in 0..writes {
+                let (limiter, told) = (limiter.clone(), told.clone());
+                tokio::spawn(async move {
+                    let permit = limiter.enter(owner(number)).await;
+                    told.send(number).unwrap();
+                    // It stays until the test ends.
+                    std::mem::forget(permit);
+                });
+                tokio::task::yield_now().await;
+            }
         }
-        let mut places = 0;
-        while let Ok(passage) = tokio::time::timeout(Duration::from_millis(1), limiter.enter()).await {
-            inside.push(passage);
-            places += 1;
+        drop((inside, told));
+        let mut order = Vec::new();
+        while let Some(number) = entered.recv().await {
+            order.push(number);
         }
-        assert_eq!(places, limiter.limit());
+        assert_eq!(order, [100, 101, 102, 100, 102, 100]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_stops_waiting_takes_no_place() {
+        let limiter = Arc::new(WriteLimiter::default());
+        let inside = fill(&limiter).await;
+        for _ in 0..100 {
+            assert!(place(&limiter, owner(0)).await.is_none());
+        }
+        drop(inside);
+        assert_eq!(fill(&limiter).await.len(), 32);
     }
 }

@@ -1,37 +1,62 @@
-//! The share of each namespace in the places on the wire: at most three quarters of them, and fewer while its replies are
-//! slow or do not come.
+//! The share of each owner of writes in the places on the wire: at most three quarters of what the others leave, and fewer
+//! while its replies are slow or do not come, or a webhook of its own answers that it is busy.
 //!
 //! A webhook that hangs in one namespace costs that namespace its pace, and no other one.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::job::key::JobKey;
 use tokio::time::Instant;
 
 use crate::cluster::REQUEST_TIMEOUT;
-use crate::transport::limiter::{SETTLING, whole};
+use crate::transport::limiter::{Busy, SETTLING, whole};
 
 /// Source: docs/operationjob.md 3.15.3.
 const MOST_OF_ONE: usize = 24;
+/// An owner has at most so many places for each that is free.
+const FOR_EACH_FREE: usize = 3;
 /// Slow replies leave at least so many: the server may just share a busy machine.
 const FEW: f64 = 8.0;
 /// Replies this much slower than usual mean that a queue has formed.
 const SLOWER: f64 = 4.0;
 /// Below this a reply is fast, whatever is usual.
 const FAST_SECONDS: f64 = 0.1;
-/// After this time without writes a namespace is forgotten, and what was learnt of it.
+/// After this time without writes an owner is forgotten, and what was learnt of it.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// The entries on the wire, by namespace.
+/// Who pays with his share for a write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    /// The users of a namespace.
+    Namespace(String),
+    /// The host: the write is for an object without a namespace, and for no job that exists.
+    Host,
+}
+
+impl Owner {
+    /// The owner of the writes for a job.
+    pub(crate) fn of_job(job: &JobKey) -> Self {
+        Self::Namespace(job.namespace.clone())
+    }
+
+    /// The owner of a write that is for no job in particular.
+    pub(crate) fn of_object(object: &ObjectKey) -> Self {
+        object.namespace.clone().map_or(Self::Host, Self::Namespace)
+    }
+}
+
+/// The writes on the wire, by owner.
 pub(crate) struct Shares {
-    namespaces: HashMap<String, Share>,
+    owners: HashMap<Owner, Share>,
     /// When the forgotten ones were last swept out.
     swept: Instant,
 }
 
 impl Default for Shares {
     fn default() -> Self {
-        Self { namespaces: HashMap::new(), swept: Instant::now() }
+        Self { owners: HashMap::new(), swept: Instant::now() }
     }
 }
 
@@ -61,47 +86,49 @@ impl Default for Share {
 }
 
 impl Shares {
-    /// True if one more entry of the namespace may go on the wire.
-    pub(crate) fn has_room(&self, namespace: &str) -> bool {
-        self.namespaces.get(namespace).is_none_or(|share| share.on_the_wire < whole(share.limit))
+    /// True if one more write of the owner may go on the wire while so many places are free.
+    pub(crate) fn has_room(&self, owner: &Owner, free: usize) -> bool {
+        let (on_the_wire, limit) =
+            self.owners.get(owner).map_or((0, MOST_OF_ONE), |share| (share.on_the_wire, whole(share.limit)));
+        on_the_wire < limit.min(free.saturating_mul(FOR_EACH_FREE))
     }
 
-    /// An entry of the namespace goes on the wire.
-    pub(crate) fn enter(&mut self, namespace: &str) {
-        let share = self.namespaces.entry(namespace.to_owned()).or_default();
+    /// A write of the owner goes on the wire.
+    pub(crate) fn enter(&mut self, owner: &Owner) {
+        let share = self.owners.entry(owner.clone()).or_default();
         share.on_the_wire = share.on_the_wire.saturating_add(1);
     }
 
-    /// A request of an entry on the wire ended after `took`.
-    pub(crate) fn replied(&mut self, namespace: &str, took: Duration) {
-        self.namespaces.entry(namespace.to_owned()).or_default().learn(took);
+    /// A request of the owner ended after `took`.
+    pub(crate) fn replied(&mut self, owner: &Owner, took: Duration, busy: Busy) {
+        self.owners.entry(owner.clone()).or_default().learn(took, busy);
     }
 
-    /// An entry of the namespace has its result.
-    pub(crate) fn leave(&mut self, namespace: &str) {
-        let Some(share) = self.namespaces.get_mut(namespace) else { return };
+    /// A write of the owner is on the wire no more.
+    pub(crate) fn leave(&mut self, owner: &Owner) {
+        let Some(share) = self.owners.get_mut(owner) else { return };
         share.on_the_wire = share.on_the_wire.saturating_sub(1);
         if self.swept.elapsed() >= REMEMBERED {
             self.swept = Instant::now();
             let recent = |share: &Share| share.replied.is_some_and(|at| at.elapsed() < REMEMBERED);
-            self.namespaces.retain(|_, share| share.on_the_wire > 0 || recent(share));
+            self.owners.retain(|_, share| share.on_the_wire > 0 || recent(share));
         }
     }
 }
 
 impl Share {
-    fn learn(&mut self, took: Duration) {
+    fn learn(&mut self, took: Duration, busy: Busy) {
         self.replied = Some(Instant::now());
         let seconds = took.as_secs_f64();
         self.latency = self.latency * 0.9 + seconds * 0.1;
         self.usual = seconds.min(self.usual * 1.001).max(0.001);
-        let timed_out = took >= REQUEST_TIMEOUT;
+        let refuses = took >= REQUEST_TIMEOUT || busy == Busy::Owner;
         let queued = self.latency > FAST_SECONDS && self.latency > self.usual * SLOWER;
-        if !timed_out && !queued {
+        if !refuses && !queued {
             self.limit = (self.limit + 1.0 / self.limit).min(MOST_OF_ONE as f64);
         } else if self.lowered.is_none_or(|at| at.elapsed() >= SETTLING) {
             self.limit =
-                if timed_out { (self.limit * 0.5).max(1.0) } else { (self.limit * 0.8).max(FEW.min(self.limit)) };
+                if refuses { (self.limit * 0.5).max(1.0) } else { (self.limit * 0.8).max(FEW.min(self.limit)) };
             self.lowered = Some(Instant::now());
         }
     }
@@ -111,64 +138,83 @@ impl Share {
 mod tests {
     use super::*;
 
-    /// The entries of the namespace that go on the wire until it has no room.
-    fn fill(shares: &mut Shares, namespace: &str) -> usize {
+    const PLACES: usize = 32;
+
+    fn owner(namespace: &str) -> Owner {
+        Owner::Namespace(namespace.to_owned())
+    }
+
+    /// The writes of the owner that go on the wire until it has no room, where so many are there already.
+    fn fill(shares: &mut Shares, namespace: &str, taken: usize) -> usize {
         let mut entered = 0;
-        while shares.has_room(namespace) {
-            shares.enter(namespace);
+        while shares.has_room(&owner(namespace), PLACES - taken - entered) {
+            shares.enter(&owner(namespace));
             entered += 1;
         }
         entered
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_namespace_takes_three_quarters_of_the_places() {
+    async fn one_owner_takes_three_quarters_of_what_the_others_leave() {
         let mut shares = Shares::default();
-        assert_eq!((fill(&mut shares, "a"), fill(&mut shares, "b")), (24, 24));
-        shares.leave("a");
-        assert!(shares.has_room("a") && !shares.has_room("b"));
+        assert_eq!(fill(&mut shares, "a", 0), 24);
+        assert_eq!(fill(&mut shares, "b", 24), 6, "however many hang, there is room for the next one");
+        assert_eq!(fill(&mut shares, "c", 30), 2);
+        shares.leave(&owner("a"));
+        assert!(!shares.has_room(&owner("a"), 1), "it has more than its part");
+        assert!(shares.has_room(&owner("c"), 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_whose_requests_time_out_gets_fewer_places_and_more_again_later() {
+    async fn an_owner_whose_requests_time_out_gets_fewer_places_and_more_again_later() {
         let mut shares = Shares::default();
         for _ in 0..10 {
-            shares.enter("a");
+            shares.enter(&owner("a"));
             tokio::time::advance(REQUEST_TIMEOUT).await;
-            shares.replied("a", REQUEST_TIMEOUT);
-            shares.leave("a");
+            shares.replied(&owner("a"), REQUEST_TIMEOUT, Busy::Nobody);
+            shares.leave(&owner("a"));
         }
-        assert_eq!((fill(&mut shares, "a"), fill(&mut shares, "b")), (1, 24));
+        assert_eq!((fill(&mut shares, "a", 0), fill(&mut shares, "b", 0)), (1, 24));
         for _ in 0..1_000 {
-            shares.replied("a", Duration::from_millis(5));
+            shares.replied(&owner("a"), Duration::from_millis(5), Busy::Nobody);
         }
-        assert_eq!(fill(&mut shares, "a"), 23);
+        assert_eq!(fill(&mut shares, "a", 1), 23);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_whose_webhook_is_busy_gets_fewer_places() {
+        let mut shares = Shares::default();
+        for _ in 0..10 {
+            tokio::time::advance(SETTLING).await;
+            shares.replied(&owner("a"), Duration::from_millis(5), Busy::Owner);
+        }
+        assert_eq!((fill(&mut shares, "a", 0), fill(&mut shares, "b", 0)), (1, 24));
     }
 
     #[tokio::test(start_paused = true)]
     async fn slow_replies_leave_a_few_places() {
         let mut shares = Shares::default();
         for _ in 0..100 {
-            shares.enter("a");
+            shares.enter(&owner("a"));
             tokio::time::advance(Duration::from_secs(2)).await;
-            shares.replied("a", Duration::from_secs(2));
-            shares.leave("a");
+            shares.replied(&owner("a"), Duration::from_secs(2), Busy::Nobody);
+            shares.leave(&owner("a"));
         }
-        let few = fill(&mut shares, "a");
+        let few = fill(&mut shares, "a", 0);
         assert!((8..24).contains(&few), "{few}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_namespace_without_writes_is_forgotten() {
+    async fn an_owner_without_writes_is_forgotten() {
         let mut shares = Shares::default();
         for number in 0..1_000 {
-            shares.enter(&number.to_string());
-            shares.replied(&number.to_string(), REQUEST_TIMEOUT);
-            shares.leave(&number.to_string());
+            shares.enter(&owner(&number.to_string()));
+            shares.replied(&owner(&number.to_string()), REQUEST_TIMEOUT, Busy::Nobody);
+            shares.leave(&owner(&number.to_string()));
         }
         tokio::time::advance(REMEMBERED).await;
-        shares.enter("a");
-        shares.leave("a");
-        assert!(shares.namespaces.is_empty());
+        shares.enter(&owner("a"));
+        shares.leave(&owner("a"));
+        assert!(shares.owners.is_empty());
     }
 }

@@ -200,10 +200,23 @@ async fn a_job_that_was_edited_meanwhile_is_not_deleted() {
 async fn a_busy_server_is_given_fewer_writes() {
     let scene = Scene::with_job().await;
     let stored = scene.pod("a").await;
-    let mut busy = status(429, "TooManyRequests", "slow down");
+    // As a real one says it: a text, where everything else that it says is a Status.
+    let busy = json!("Too many requests, please try again later.");
+    scene.faults.plan(Method::PATCH, "/pods/a", (1, Then::Answer(429, busy)));
+    let results = scene.apply(vec![label("a", &meta(&stored, "uid"))], &Fence::open()).await;
+    assert_eq!(stopped(&results), Some(Stopped::Throttled { retry_after: None }));
+    assert_eq!(scene.cluster.writes_allowed(), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_answers_that_it_is_busy_takes_no_place_of_others() {
+    let scene = Scene::with_job().await;
+    let stored = scene.pod("a").await;
+    let message = "admission webhook \"w.example.com\" denied the request: Too many requests, please try again later.";
+    let mut busy = status(429, "TooManyRequests", message);
     busy["details"] = json!({"retryAfterSeconds": 1});
     scene.faults.plan(Method::PATCH, "/pods/a", (1, Then::Answer(429, busy)));
     let results = scene.apply(vec![label("a", &meta(&stored, "uid"))], &Fence::open()).await;
     assert_eq!(stopped(&results), Some(Stopped::Throttled { retry_after: Some(1) }));
-    assert_eq!(scene.cluster.writes_allowed(), 16);
+    assert_eq!(scene.cluster.writes_allowed(), 32);
 }

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use http::Method;
+use oarlock_core::child::parent::{Parent, ParentKind};
+use oarlock_core::child::plan::Create;
+use oarlock_core::child::view::ChildKind;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::{Entry, Record, Write};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_kube::apply::Outbox;
+use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::Fence;
 use serde_json::json;
 use tokio::time::Instant;
@@ -63,15 +67,55 @@ async fn writes_that_hang_in_one_namespace_leave_places_to_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_more_than_thirty_two_writes_of_all_namespaces_are_on_the_wire() {
+async fn never_more_than_thirty_two_writes_of_all_namespaces_begin_at_once_and_some_places_are_left_to_the_next_one() {
     let scene = Scene::with_job().await;
     let entry = elsewhere(&scene).await;
     scene.faults.plan(Method::PATCH, "/namespaces/other/pods/b", (10_000, Then::Hang));
     let (outbox, _results) = hanging(&scene).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let more = (0..40).map(|index| Entry { index: Some(index), ..entry.clone() }).collect();
     outbox.apply(scene.recorded(more, &Fence::open()).await);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(scene.faults.most_writes_in_flight(), 32);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(scene.faults.most_writes_in_flight(), 24 + 6);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        scene.faults.most_writes_in_flight(),
+        24 + 24,
+        "those that take long keep no place, but their own share"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn creates_of_flows_that_hang_in_one_namespace_leave_places_to_writes_in_another() {
+    let scene = Scene::with_job().await;
+    for crd in oarlock_api::FLOW_CRDS {
+        scene.install(crd).await;
+    }
+    let flows = Flows::watch(scene.cluster.clone());
+    flows.synced().await;
+    let flow = json!({"metadata": {"name": "f", "namespace": "default", "uid": "u", "resourceVersion": "1"}});
+    let parent = Parent::read(ParentKind::Flow, flow).unwrap();
+    scene.faults.plan(Method::POST, "/namespaces/default/jobs", (10_000, Then::Hang));
+    // As many as the rounds of 64 flows make at once.
+    for number in 0..2_000 {
+        let (flows, parent, name) = (flows.clone(), parent.clone(), format!("f-{number}"));
+        let object =
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "default"}});
+        let (unit, revision) = (name.clone(), String::new());
+        let create = Create { unit, kind: ChildKind::Job, name, attempt: 0, revision, follows: false, object };
+        tokio::spawn(async move { flows.create(&parent, &create, &Fence::open()).await });
+    }
+    let entry = elsewhere(&scene).await;
+    let (outbox, mut results) = scene.outbox(Vec::new(), &Fence::open()).await;
+    for wait in [1, 15, 60] {
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+        let begun = Instant::now();
+        outbox.apply(scene.recorded(vec![entry.clone()], &Fence::open()).await);
+        let result = results.next(1).await.remove(0);
+        assert_eq!(result.stopped, None);
+        assert!(begun.elapsed() < Duration::from_secs(1), "made after {:?}, {wait} s later", begun.elapsed());
+        outbox.taken(&result);
+    }
 }
 
 #[tokio::test(start_paused = true)]
