@@ -9,7 +9,6 @@ mod round;
 mod template;
 mod trouble;
 
-use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -29,9 +28,7 @@ use crate::flows::trouble::RoundTrouble;
 use crate::metrics::Metrics;
 use crate::metrics::flows::ShownFlows;
 use crate::queue::{LONGEST_WAIT, Queue};
-
-/// Most rounds at once: they wait for replies most of the time, and the limiter of the port bounds those.
-const ROUNDS: usize = 64;
+use crate::running::{Places, RoundBounds, RunningRounds};
 
 /// Longest wait for a newer view: once it is there, the round goes on soon.
 const OLD_VIEW: Duration = Duration::from_secs(1);
@@ -59,7 +56,7 @@ pub(crate) async fn lead_flows(flows: Flows, fence: Fence, metrics: Arc<Metrics>
     let shown = ShownFlows::begin(metrics.clone());
     let began = flows.cluster().clock().now();
     let term = FlowTerm { flows, fence, metrics, together: Together::default(), began };
-    let (queue, rounds, running) = (Queue::default(), JoinSet::new(), HashMap::new());
+    let (queue, rounds, running) = (Queue::default(), JoinSet::new(), RunningRounds::within(RoundBounds::FLOWS));
     let mut lead = FlowLead { term, queue, rounds, running, shown };
     let mut resync = Instant::now();
     loop {
@@ -69,11 +66,11 @@ pub(crate) async fn lead_flows(flows: Flows, fence: Fence, metrics: Arc<Metrics>
         }
         lead.term.flows.cache().take_dirty().iter().for_each(|key| lead.queue.enqueue(key, |_| {}));
         lead.start_due();
-        let due = lead.queue.next(|_| lead.rounds.len() < ROUNDS).unwrap_or(resync).min(resync);
+        let due = lead.next_due().unwrap_or(resync).min(resync);
         tokio::select! {
             () = lead.term.flows.cache().dirtied() => {}
             Some(ended) = lead.rounds.join_next_with_id() => lead.finish(ended),
-            () = sleep_until(due), if lead.rounds.len() < ROUNDS => {}
+            () = sleep_until(due) => {}
         }
     }
 }
@@ -82,14 +79,27 @@ struct FlowLead {
     term: FlowTerm,
     queue: Queue<FlowKey, FlowMemory, Option<Instant>>,
     rounds: JoinSet<Finished>,
-    running: HashMap<Id, FlowKey>,
+    running: RunningRounds<FlowKey>,
     shown: ShownFlows,
 }
 
 impl FlowLead {
+    fn places(&self) -> Places {
+        self.running.places(Instant::now(), |_| false)
+    }
+
+    /// The due time of the next round that may begin, or the time at which a round that runs gives up its place.
+    fn next_due(&self) -> Option<Instant> {
+        let places = self.places();
+        let due = if places.is_full { None } else { self.queue.next(|key| places.has_room(key)) };
+        due.into_iter().chain(places.next).min()
+    }
+
     fn start_due(&mut self) {
-        while self.rounds.len() < ROUNDS {
-            let Some((key, mut memory, since)) = self.queue.take(Instant::now(), |_| true) else { break };
+        loop {
+            let places = self.places();
+            let next = self.queue.take(Instant::now(), |key| places.has_room(key));
+            let Some((key, mut memory, since)) = next else { break };
             memory.since = since;
             let (term, of) = (self.term.clone(), key.clone());
             let span = tracing::info_span!("round", of = %key);
@@ -112,7 +122,7 @@ impl FlowLead {
                 }
                 .instrument(span),
             );
-            self.running.insert(started.id(), of);
+            self.running.begin(started.id(), of, None);
         }
     }
 
@@ -121,7 +131,7 @@ impl FlowLead {
             Ok((id, finished)) => (id, Some(finished)),
             Err(error) => (error.id(), None),
         };
-        let Some(of) = self.running.remove(&id) else { return };
+        let Some(of) = self.running.end(id) else { return };
         let Some(Finished { key, mut memory, outcome }) = finished else {
             self.queue.failed(&of, Box::default(), None);
             return;

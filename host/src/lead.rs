@@ -27,7 +27,7 @@ use tracing::Instrument;
 use crate::ports::{Ports, error_chain};
 use crate::queue::{Inbox, Queue};
 use crate::round::{Next, RoundError, round};
-use crate::running::{Places, RunningRounds};
+use crate::running::{Places, RoundBounds, RunningRounds};
 use crate::term::Term;
 use crate::vanished::{Vanished, sweep, sweep_outputs, take_back, take_off};
 
@@ -53,7 +53,7 @@ pub(crate) struct Lead {
     queue: Queue,
     rounds: JoinSet<Finished>,
     /// Those rounds' jobs, also for when one panics.
-    running: RunningRounds,
+    running: RunningRounds<JobKey>,
     cleaning: JoinSet<()>,
 }
 
@@ -67,7 +67,7 @@ impl Lead {
             term,
             queue: Queue::default(),
             rounds: JoinSet::new(),
-            running: RunningRounds::default(),
+            running: RunningRounds::within(RoundBounds::JOBS),
             cleaning: JoinSet::new(),
         };
         (lead, returned)
@@ -94,7 +94,7 @@ impl Lead {
 
     /// The due time of the next round that may begin, or the time at which a round that runs gives up its place.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let places = self.running.places(Instant::now(), &self.ports.calling);
+        let places = self.running.places(Instant::now(), |job| self.ports.calling.includes(job));
         let next = || self.queue.next(|key| self.has_place(&places, key));
         let due = if places.is_full { None } else { next() };
         due.into_iter().chain(places.next).min()
@@ -212,7 +212,7 @@ impl Lead {
     /// Starts the rounds that are due.
     pub(crate) fn start_due(&mut self) {
         loop {
-            let places = self.running.places(Instant::now(), &self.ports.calling);
+            let places = self.running.places(Instant::now(), |job| self.ports.calling.includes(job));
             if places.is_full {
                 break;
             }

@@ -1,14 +1,16 @@
 //! The jobs that are due for a round, and their due times.
 //!
-//! One job never has two rounds at once: changes that come meanwhile wait in its inbox.
+//! One job never has two rounds at once: changes that come meanwhile wait in its inbox. Namespaces with jobs that are due have
+//! their turns one after the other.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::writes::EntryResult;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
+use oarlock_kube::flows::FlowKey;
 use tokio::time::{Duration, Instant};
 
 /// First wait after a failed round; doubles.
@@ -57,6 +59,26 @@ impl Inbox {
     }
 }
 
+/// What has rounds.
+pub trait HasRounds: Clone + Ord + Hash {
+    /// The namespace that it is in.
+    fn namespace(&self) -> &str;
+}
+
+impl HasRounds for JobKey {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+}
+
+impl HasRounds for FlowKey {
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Parent(_, namespace, _) | Self::Template(namespace, _) => namespace,
+        }
+    }
+}
+
 /// What waits for a round.
 pub trait Waiting: Default {
     /// Notes the time of the first thing that came.
@@ -94,18 +116,29 @@ struct Slot<M, I> {
 #[derive(Debug)]
 pub struct Queue<K = JobKey, M = JobMemory, I = Inbox> {
     slots: HashMap<K, Slot<M, I>>,
+    /// Those with a due time to come, or that has come since the last look.
     due: BTreeSet<(Instant, K)>,
+    /// Those whose time has come, by namespace.
+    ready: BTreeMap<String, BTreeSet<(Instant, K)>>,
+    /// The namespaces of those, in turn.
+    turns: VecDeque<String>,
     /// Jobs that became due while their round runs: due again once it ends.
     missed: BTreeSet<K>,
 }
 
 impl<K, M, I> Default for Queue<K, M, I> {
     fn default() -> Self {
-        Self { slots: HashMap::new(), due: BTreeSet::new(), missed: BTreeSet::new() }
+        Self {
+            slots: HashMap::new(),
+            due: BTreeSet::new(),
+            ready: BTreeMap::new(),
+            turns: VecDeque::new(),
+            missed: BTreeSet::new(),
+        }
     }
 }
 
-impl<K: Clone + Ord + Hash, M: Default, I: Waiting> Queue<K, M, I> {
+impl<K: HasRounds, M: Default, I: Waiting> Queue<K, M, I> {
     /// Notes a change in a job's inbox, and makes the job due.
     pub fn enqueue(&mut self, key: &K, note: impl FnOnce(&mut I)) {
         self.note(key, note);
@@ -133,19 +166,10 @@ impl<K: Clone + Ord + Hash, M: Default, I: Waiting> Queue<K, M, I> {
         self.slots.keys().cloned().collect()
     }
 
-    /// The number of jobs that have a due time.
-    pub fn len(&self) -> usize {
-        self.due.len()
-    }
-
     /// The number of jobs that are due at `now`.
     pub fn due(&self, now: Instant) -> usize {
-        self.due.iter().take_while(|(time, _)| *time <= now).count()
-    }
-
-    /// True if no job has a due time.
-    pub fn is_empty(&self) -> bool {
-        self.due.is_empty()
+        let ready: usize = self.ready.values().map(BTreeSet::len).sum();
+        ready + self.due.iter().take_while(|(time, _)| *time <= now).count()
     }
 
     /// Makes the job due at `time`, or before.
@@ -160,23 +184,66 @@ impl<K: Clone + Ord + Hash, M: Default, I: Waiting> Queue<K, M, I> {
             return;
         }
         if let Some(due) = slot.due.replace(time) {
-            self.due.remove(&(due, key.clone()));
+            self.take_back(due, key);
         }
         self.due.insert((time, key.clone()));
+    }
+
+    /// Takes back that the job is due at this time.
+    fn take_back(&mut self, due: Instant, key: &K) {
+        let entry = (due, key.clone());
+        if self.due.remove(&entry) {
+            return;
+        }
+        let namespace = key.namespace();
+        if let Some(ready) = self.ready.get_mut(namespace)
+            && ready.remove(&entry)
+            && ready.is_empty()
+        {
+            self.ready.remove(namespace);
+            self.turns.retain(|turn| turn != namespace);
+        }
+    }
+
+    /// Moves those whose time has come to their namespaces.
+    fn look(&mut self, now: Instant) {
+        while let Some(entry) = self.due.pop_first() {
+            if entry.0 > now {
+                self.due.insert(entry);
+                break;
+            }
+            let namespace = entry.1.namespace();
+            if !self.ready.contains_key(namespace) {
+                self.turns.push_back(namespace.to_owned());
+            }
+            self.ready.entry(namespace.to_owned()).or_default().insert(entry);
+        }
     }
 
     /// The due time of the next job: of those that are due now, one that may have a round.
     pub fn next(&self, may: impl Fn(&K) -> bool) -> Option<Instant> {
         let now = Instant::now();
-        self.due.iter().find(|(time, key)| *time > now || may(key)).map(|(time, _)| *time)
+        let ready = self.ready.values().flatten().find(|(_, key)| may(key));
+        let next = ready.or_else(|| self.due.iter().find(|(time, key)| *time > now || may(key)));
+        next.map(|(time, _)| *time)
     }
 
-    /// Takes the next job that is due and may have a round, with its memory and its inbox.
+    /// Takes the next job that is due and may have a round, with its memory and its inbox. Namespaces without one keep their
+    /// turn.
     pub fn take(&mut self, now: Instant, may: impl Fn(&K) -> bool) -> Option<(K, Box<M>, I)> {
-        let mut due = self.due.iter().take_while(|(time, _)| *time <= now);
-        let next = due.find(|(_, key)| may(key))?.clone();
-        self.due.remove(&next);
-        let (_, key) = next;
+        self.look(now);
+        let first = |namespace: &String| self.ready.get(namespace)?.iter().find(|(_, key)| may(key)).cloned();
+        let (turn, entry) =
+            self.turns.iter().enumerate().find_map(|(turn, namespace)| Some((turn, first(namespace)?)))?;
+        let namespace = self.turns.remove(turn)?;
+        let ready = self.ready.get_mut(&namespace)?;
+        ready.remove(&entry);
+        if ready.is_empty() {
+            self.ready.remove(&namespace);
+        } else {
+            self.turns.push_back(namespace);
+        }
+        let (_, key) = entry;
         let slot = self.slots.get_mut(&key)?;
         slot.due = None;
         slot.began = Some(now);
@@ -243,7 +310,7 @@ impl<K: Clone + Ord + Hash, M: Default, I: Waiting> Queue<K, M, I> {
         if let Some(slot) = self.slots.remove(key)
             && let Some(due) = slot.due
         {
-            self.due.remove(&(due, key.clone()));
+            self.take_back(due, key);
         }
         if self.missed.remove(key) {
             self.enqueue(key, |_| {});
@@ -380,6 +447,26 @@ mod tests {
         assert_eq!(queue.take(Instant::now(), mays).unwrap().0, other);
         assert_eq!((queue.next(mays), queue.take(Instant::now(), mays).is_none()), (None, true));
         assert_eq!(queue.take(Instant::now(), any).unwrap().0, key(), "it has kept its place");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn namespaces_have_their_rounds_in_turn_however_many_of_one_are_due() {
+        let mut queue: Queue = Queue::default();
+        let of = |namespace: &str, name: usize| JobKey { namespace: namespace.into(), name: name.to_string() };
+        for number in 0..100 {
+            queue.enqueue(&of("crowded", number), |_| {});
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        queue.enqueue(&of("small", 0), |_| {});
+        queue.enqueue(&of("full", 0), |_| {});
+        queue.enqueue(&of("small", 1), |_| {});
+        queue.gone(&of("crowded", 2));
+        let mays = |key: &JobKey| key.namespace != "full";
+        let taken: Vec<String> =
+            std::iter::from_fn(|| queue.take(Instant::now(), mays)).take(5).map(|(key, ..)| key.to_string()).collect();
+        assert_eq!(taken, ["crowded/0", "small/0", "crowded/1", "small/1", "crowded/10"]);
+        assert_eq!(queue.take(Instant::now(), any).unwrap().0, of("full", 0), "it has kept its turn");
+        assert_eq!(queue.due(Instant::now()), 96);
     }
 
     #[tokio::test(start_paused = true)]

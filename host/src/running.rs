@@ -1,4 +1,4 @@
-//! The rounds that run, and whose next round may begin.
+//! The rounds that run, of jobs or of flows, and whose next round may begin.
 //!
 //! Takes what began and what ended; yields the places that are free. A round that takes long gives its place to another: what
 //! it waits for, such as a webhook that hangs on the statuses of one namespace, is nobody else's concern.
@@ -10,22 +10,40 @@ use parking_lot::Mutex;
 use tokio::task::Id;
 use tokio::time::{Duration, Instant};
 
-/// Jobs whose rounds run at once. Rounds are short, and writes are bounded elsewhere.
-const AT_ONCE: usize = 8;
-/// Of these, rounds of jobs of one action: a slow plugin leaves the others their places.
-const OF_AN_ACTION: usize = AT_ONCE / 2;
+use crate::queue::HasRounds;
+
+/// How many rounds may run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundBounds {
+    /// At once, but for those that take long.
+    at_once: usize,
+    /// Of these, of jobs of one action: a slow plugin leaves the others their places.
+    of_an_action: usize,
+    /// Of these, in one namespace.
+    of_a_namespace: usize,
+    /// That take long, in one namespace: while so many do, no other of that namespace begins.
+    long_of_a_namespace: usize,
+    /// All of them, those that take long included.
+    in_all: usize,
+}
+
+impl RoundBounds {
+    /// Of jobs. Their rounds are short, and writes are bounded elsewhere.
+    pub(crate) const JOBS: Self =
+        Self { at_once: 8, of_an_action: 4, of_a_namespace: 8, long_of_a_namespace: 4, in_all: 32 };
+    /// Of flows. Their rounds wait for replies most of the time.
+    pub(crate) const FLOWS: Self =
+        Self { at_once: 32, of_an_action: 32, of_a_namespace: 24, long_of_a_namespace: 8, in_all: 96 };
+}
+
 /// After this time a round keeps no place any more, unless it still calls its plugin: it waits for the API server.
 const LONG: Duration = Duration::from_secs(1);
 /// How soon a round that takes long and calls its plugin is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// Rounds that take long, in one namespace: while so many do, no other of that namespace begins.
-const LONG_OF_A_NAMESPACE: usize = 4;
-/// All rounds, those that take long included.
-const IN_ALL: usize = 32;
 
 #[derive(Debug)]
-struct Running {
-    key: JobKey,
+struct Running<K> {
+    key: K,
     action: Option<String>,
     began: Instant,
 }
@@ -61,9 +79,10 @@ impl Drop for CallsEnd<'_> {
 }
 
 /// The rounds that run.
-#[derive(Debug, Default)]
-pub(crate) struct RunningRounds {
-    rounds: HashMap<Id, Running>,
+#[derive(Debug)]
+pub(crate) struct RunningRounds<K> {
+    bounds: RoundBounds,
+    rounds: HashMap<Id, Running<K>>,
 }
 
 /// Who may have a round.
@@ -71,79 +90,101 @@ pub(crate) struct RunningRounds {
 pub(crate) struct Places {
     /// Actions of which no further job may have one now.
     pub(crate) full_actions: Vec<String>,
-    full_namespaces: Vec<String>,
-    /// No job may have one.
+    full_namespaces: BTreeSet<String>,
+    /// Nothing may have one.
     pub(crate) is_full: bool,
     /// When the next round that runs gives up its place.
     pub(crate) next: Option<Instant>,
 }
 
 impl Places {
-    /// True if a job of this namespace may have a round, as far as its action allows.
-    pub(crate) fn has_room(&self, key: &JobKey) -> bool {
-        !self.is_full && !self.full_namespaces.contains(&key.namespace)
+    /// True if something in the namespace of `key` may have a round, as far as its action allows.
+    pub(crate) fn has_room(&self, key: &impl HasRounds) -> bool {
+        !self.is_full && !self.full_namespaces.contains(key.namespace())
     }
 }
 
-impl RunningRounds {
+impl<K: HasRounds> RunningRounds<K> {
+    /// None yet, and at most these.
+    pub(crate) fn within(bounds: RoundBounds) -> Self {
+        Self { bounds, rounds: HashMap::new() }
+    }
+
     /// The number of all that run.
     pub(crate) fn len(&self) -> usize {
         self.rounds.len()
     }
 
-    /// A round of this job has begun.
-    pub(crate) fn begin(&mut self, id: Id, key: JobKey, action: Option<String>) {
+    /// A round has begun.
+    pub(crate) fn begin(&mut self, id: Id, key: K, action: Option<String>) {
         self.rounds.insert(id, Running { key, action, began: Instant::now() });
     }
 
-    /// A round has ended. Yields its job.
-    pub(crate) fn end(&mut self, id: Id) -> Option<JobKey> {
+    /// A round has ended. Yields what it was of.
+    pub(crate) fn end(&mut self, id: Id) -> Option<K> {
         self.rounds.remove(&id).map(|running| running.key)
     }
 
-    /// The places that are free at `now`.
-    pub(crate) fn places(&self, now: Instant, calling: &Calling) -> Places {
-        let (mut actions, mut namespaces) = (HashMap::<&str, usize>::new(), HashMap::<&str, usize>::new());
+    /// The places that are free at `now`. `calls` says whose round calls its plugin just now.
+    pub(crate) fn places(&self, now: Instant, calls: impl Fn(&K) -> bool) -> Places {
+        let (mut actions, mut short_ones, mut long_ones) = (Counts::new(), Counts::new(), Counts::new());
         let (mut short, mut next) = (0_usize, None::<Instant>);
         for running in self.rounds.values() {
             let long_at = running.began.checked_add(LONG).unwrap_or(now);
-            let gives_up = match now.checked_add(LOOK_AGAIN).filter(|_| calling.includes(&running.key)) {
+            let gives_up = match now.checked_add(LOOK_AGAIN).filter(|_| calls(&running.key)) {
                 Some(look) => long_at.max(look),
                 None => long_at,
             };
-            let count = if gives_up <= now {
-                Some(namespaces.entry(&running.key.namespace).or_default())
-            } else {
-                short = short.saturating_add(1);
-                next = Some(next.map_or(gives_up, |earliest| earliest.min(gives_up)));
-                running.action.as_deref().map(|action| actions.entry(action).or_default())
-            };
-            if let Some(count) = count {
-                *count = count.saturating_add(1);
+            let namespace = running.key.namespace();
+            if gives_up <= now {
+                count(&mut long_ones, namespace);
+                continue;
             }
+            short = short.saturating_add(1);
+            next = Some(next.map_or(gives_up, |earliest| earliest.min(gives_up)));
+            count(&mut short_ones, namespace);
+            running.action.iter().for_each(|action| count(&mut actions, action));
         }
-        let full = |counts: HashMap<&str, usize>, most: usize| {
-            counts.into_iter().filter(|(_, count)| *count >= most).map(|(word, _)| word.to_owned()).collect()
-        };
+        let RoundBounds { at_once, of_an_action, of_a_namespace, long_of_a_namespace, in_all } = self.bounds;
+        let full_namespaces = full(short_ones, of_a_namespace).chain(full(long_ones, long_of_a_namespace)).collect();
         Places {
-            full_actions: full(actions, OF_AN_ACTION),
-            full_namespaces: full(namespaces, LONG_OF_A_NAMESPACE),
-            is_full: short >= AT_ONCE || self.rounds.len() >= IN_ALL,
+            full_actions: full(actions, of_an_action).collect(),
+            full_namespaces,
+            is_full: short >= at_once || self.rounds.len() >= in_all,
             next,
         }
     }
+}
+
+type Counts<'a> = HashMap<&'a str, usize>;
+
+fn count<'a>(counts: &mut Counts<'a>, word: &'a str) {
+    let count = counts.entry(word).or_default();
+    *count = count.saturating_add(1);
+}
+
+/// The words with so many rounds or more.
+fn full(counts: Counts<'_>, most: usize) -> impl Iterator<Item = String> {
+    counts.into_iter().filter(move |(_, count)| *count >= most).map(|(word, _)| word.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const AT_ONCE: usize = RoundBounds::JOBS.at_once;
+    const OF_AN_ACTION: usize = RoundBounds::JOBS.of_an_action;
+
+    fn none(_: &JobKey) -> bool {
+        false
+    }
+
     fn job(namespace: &str, name: usize) -> JobKey {
         JobKey { namespace: namespace.into(), name: name.to_string() }
     }
 
     /// So many rounds of a namespace, each of an action of its own.
-    fn begin(rounds: &mut RunningRounds, namespace: &str, count: usize) {
+    fn begin(rounds: &mut RunningRounds<JobKey>, namespace: &str, count: usize) {
         for number in 0..count {
             // Only a task has an id, and it need not do anything.
             let id = tokio::spawn(async {}).id();
@@ -153,48 +194,56 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_that_takes_long_gives_its_place_to_another_namespace() {
-        let mut rounds = RunningRounds::default();
+        let mut rounds = RunningRounds::within(RoundBounds::JOBS);
         begin(&mut rounds, "hung", AT_ONCE);
-        let places = rounds.places(Instant::now(), &Calling::default());
+        let places = rounds.places(Instant::now(), none);
         assert!(places.is_full && places.next == Some(Instant::now() + LONG));
         tokio::time::advance(LONG).await;
-        let places = rounds.places(Instant::now(), &Calling::default());
+        let places = rounds.places(Instant::now(), none);
         assert!(places.has_room(&job("other", 0)) && !places.has_room(&job("hung", 99)));
         for number in 0..10 {
             begin(&mut rounds, &format!("hung-{number}"), AT_ONCE);
             tokio::time::advance(LONG).await;
         }
-        assert!(rounds.places(Instant::now(), &Calling::default()).is_full, "there is an end to it");
+        assert!(rounds.places(Instant::now(), none).is_full, "there is an end to it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_action_keeps_its_bound_while_its_rounds_are_short() {
-        let mut rounds = RunningRounds::default();
+        let mut rounds = RunningRounds::within(RoundBounds::JOBS);
         for number in 0..OF_AN_ACTION {
             let id = tokio::spawn(async {}).id();
             rounds.begin(id, job("a", number), Some("Slow".into()));
         }
-        assert_eq!(rounds.places(Instant::now(), &Calling::default()).full_actions, ["Slow"]);
-        assert!(!rounds.places(Instant::now(), &Calling::default()).is_full);
+        assert_eq!(rounds.places(Instant::now(), none).full_actions, ["Slow"]);
+        assert!(!rounds.places(Instant::now(), none).is_full);
         tokio::time::advance(LONG).await;
-        assert!(rounds.places(Instant::now(), &Calling::default()).full_actions.is_empty());
+        assert!(rounds.places(Instant::now(), none).full_actions.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_round_that_calls_its_plugin_keeps_its_place_however_long_that_takes() {
-        let (mut rounds, calling) = (RunningRounds::default(), Calling::default());
+        let (mut rounds, calling) = (RunningRounds::within(RoundBounds::JOBS), Calling::default());
         let ends: Vec<_> = (0..OF_AN_ACTION).map(|number| calling.begin(&job("a", number))).collect();
         for number in 0..OF_AN_ACTION {
             let id = tokio::spawn(async {}).id();
             rounds.begin(id, job("a", number), Some("Slow".into()));
         }
         tokio::time::advance(5 * LONG).await;
-        let places = rounds.places(Instant::now(), &calling);
+        let places = rounds.places(Instant::now(), |job| calling.includes(job));
         assert_eq!(places.full_actions, ["Slow"]);
         assert!(places.has_room(&job("a", 99)), "another action's job of the namespace goes on");
         assert!(places.next.is_some_and(|next| next > Instant::now()), "it is looked at again");
         drop(ends);
-        let places = rounds.places(Instant::now(), &calling);
+        let places = rounds.places(Instant::now(), |job| calling.includes(job));
         assert!(places.full_actions.is_empty() && !places.has_room(&job("a", 99)), "now it waits for the API server");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_namespace_leaves_places_for_rounds_of_flows_to_the_others() {
+        let mut rounds = RunningRounds::within(RoundBounds::FLOWS);
+        begin(&mut rounds, "crowded", RoundBounds::FLOWS.of_a_namespace);
+        let places = rounds.places(Instant::now(), none);
+        assert!(places.has_room(&job("other", 0)) && !places.has_room(&job("crowded", 99)));
     }
 }
