@@ -145,6 +145,9 @@ pub struct Limits {
     /// Targets in `Processing` at once, over all jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub targets_in_flight: Option<u32>,
+    /// The longest time that a target has, in seconds. Only a grant may say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_deadline_seconds: Option<u32>,
 }
 
 /// The grant of one plugin: the `spec` of an `ActionPlugin`, and its name.
@@ -258,6 +261,9 @@ impl Grant {
         }
         if self.config.as_ref().is_some_and(|config| !config.is_object()) {
             return Err("`config` must be an object".to_owned());
+        }
+        if self.limits.max_deadline_seconds == Some(0) {
+            return Err("`limits.maxDeadlineSeconds` must be at least 1".to_owned());
         }
         let reads = self.reads.iter().flat_map(|rule| rule.fields.iter().chain([&rule.api_version, &rule.kind]));
         let writes = self.writes.iter().flat_map(|rule| {

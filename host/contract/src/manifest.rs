@@ -240,6 +240,9 @@ impl Manifest {
         if self.target.is_empty() {
             return Err(refused("target", "it is empty; name `Pod`, `Node` or both".to_owned()));
         }
+        if self.limits.max_deadline_seconds.is_some() {
+            return Err(refused("limits.maxDeadlineSeconds", "only a grant says so; leave it out".to_owned()));
+        }
         if self.drains()
             && let Some(field) = DRAIN_READS.iter().find(|field| !self.declares_read(&Kind::pod(), field))
         {

@@ -246,6 +246,7 @@ fn the_schema_for_editors_has_the_fields_of_a_manifest_and_accepts_what_is_one()
         assert!(Manifest::parse(manifest.to_string().as_bytes()).is_err(), "{manifest}");
     };
     refused(|manifest| manifest["colour"] = json!(1));
+    refused(|manifest| manifest["limits"] = json!({"maxDeadlineSeconds": 60}));
     refused(|manifest| manifest["target"] = json!([]));
     refused(|manifest| manifest["reads"][0]["reason"] = json!(""));
     refused(|manifest| manifest["writes"][0]["lables"] = json!([]));

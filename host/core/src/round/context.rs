@@ -174,7 +174,13 @@ impl<'a> Round<'a> {
 
     /// The deadline of a target.
     pub fn deadline(&self, target: &TargetState) -> Option<Timestamp> {
-        target.start.map(|start| after_seconds(start, deadline_seconds(self.object.spec.as_ref())))
+        target.start.map(|start| after_seconds(start, self.deadline_seconds()))
+    }
+
+    /// Seconds that each target has: as many as the spec says, and no more than the grant allows.
+    pub(super) fn deadline_seconds(&self) -> i64 {
+        let granted = self.serving().and_then(|plugin| plugin.grant.limits.max_deadline_seconds);
+        deadline_seconds(self.object.spec.as_ref()).min(granted.map_or(i64::MAX, i64::from))
     }
 
     /// True if a further attempt of a target may begin once its time has come.
@@ -190,7 +196,7 @@ impl<'a> Round<'a> {
     /// Says that no target can begin before its deadline, where the spec asks for that.
     pub fn endless_delay(&self) -> Option<String> {
         let delay = self.valid()?.delay_seconds;
-        let too_long = delay >= deadline_seconds(self.object.spec.as_ref());
+        let too_long = delay >= self.deadline_seconds();
         too_long.then(|| format!(" (operationDelaySeconds, {delay} s, is no shorter)"))
     }
 

@@ -51,7 +51,7 @@ impl Target<'_> {
         if known.failure.is_some() || deadline.is_none_or(|deadline| deadline > self.round.now) {
             return;
         }
-        let seconds = crate::job::spec::deadline_seconds(self.round.object.spec.as_ref());
+        let seconds = self.round.deadline_seconds();
         let trouble = known
             .trouble
             .as_ref()

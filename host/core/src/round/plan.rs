@@ -55,6 +55,8 @@ pub struct Plan {
     pub rests: bool,
     /// Targets that wait because their plugin is in debt.
     pub in_debt: usize,
+    /// Targets would start if other jobs of the plugin had fewer in flight.
+    pub lacks_room: bool,
     /// No target may be visited in this round.
     pub shut: bool,
     /// Time of the next round if nothing changes before.
@@ -155,7 +157,7 @@ fn start_gate(round: &Round<'_>, memory: &JobMemory, tables: &mut Tables) -> Sta
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
     // What is done to no pod uses up no limit that jobs share.
     let shared = if round.dry_run { usize::MAX } else { plugin.targets_in_flight() };
-    let of_all = shared.saturating_sub(own).saturating_sub(elsewhere);
+    let of_all = elsewhere.room(own, shared);
     let of_job = plugin.targets_of_one_job().min(spec.policy.most_in_flight(memory.state.targets.len()));
     let of_job = of_job.saturating_sub(own);
     StartGate::Open(of_all.min(of_job), of_all < of_job)
@@ -206,6 +208,12 @@ pub fn prepare(
         let starts = plan.visits.iter().filter(|(index, _)| memory.latest.pending.contains(index)).count();
         let in_flight = if round.dry_run { 0 } else { memory.in_flight().saturating_add(starts) };
         tables.note_in_flight(plugin, &round.job.key, in_flight);
+        if plan.lacks_room {
+            tables.waits_for_room(plugin, &round.job.key);
+        }
+    }
+    if !plan.lacks_room && !plan.rests {
+        tables.needs_no_room(&round.job.key);
     }
     (plan, new_events(events, memory))
 }
@@ -344,6 +352,7 @@ fn startable(round: &Round<'_>, memory: &JobMemory, gate: StartGate, queue: &Wri
     }
     if found.len() > most && by_others {
         // Of an own end the job hears.
+        plan.lacks_room = true;
         plan.come_back(after(round.now, FULL_AGAIN));
     }
     found.into_iter().take(most.min(ranges_room(memory))).collect()

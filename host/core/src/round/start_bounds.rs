@@ -68,6 +68,6 @@ fn in_flight_bound(round: &Round<'_>, memory: &JobMemory, tables: &Tables) -> Op
         return Some(StartBound::Parallelism);
     }
     let elsewhere = tables.in_flight_elsewhere(&plugin.manifest.name, &round.job.key);
-    let full = own >= plugin.targets_of_one_job() || own.saturating_add(elsewhere) >= plugin.targets_in_flight();
+    let full = own >= plugin.targets_of_one_job() || elsewhere.room(own, plugin.targets_in_flight()) == 0;
     full.then_some(StartBound::TargetsInFlight)
 }

@@ -1,7 +1,7 @@
-//! How much a plugin may make the host do: events, live reads and writes, over all its jobs.
+//! How much a plugin may make the host do in a namespace: events, live reads and writes, over all its jobs there.
 //!
 //! One bucket of tokens for each. What was done is paid afterwards, so that no answer of a plugin is half carried out; a
-//! plugin in debt waits until that is paid off. Source: docs/operationjob.md 3.4.5.
+//! plugin in debt waits until that is paid off, in that namespace. Source: docs/operationjob.md 3.4.5.
 
 use std::collections::BTreeMap;
 
@@ -41,44 +41,66 @@ impl Limited {
     }
 }
 
-/// Tokens of one plugin for one thing, in thousandths.
+/// Payers above whose number those are forgotten whose buckets are full.
+const MANY: usize = 100;
+
+/// Who pays: a plugin, for its jobs in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Payer {
+    /// The name of the plugin.
+    pub plugin: String,
+    /// The namespace of the jobs.
+    pub namespace: String,
+}
+
+/// Tokens of one payer for one thing, in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Bucket {
     left: i64,
     at: Timestamp,
 }
 
-/// The budgets of all plugins, by name.
+impl Bucket {
+    /// What is left, with the tokens that came by `now`.
+    fn with_tokens_until(&self, now: Timestamp, what: Limited) -> i64 {
+        let (per_second, most) = what.rate();
+        let passed = now.duration_since(self.at).as_millis().max(0);
+        let came = i64::try_from(passed).unwrap_or(i64::MAX).saturating_mul(per_second);
+        self.left.saturating_add(came).min(most.saturating_mul(1_000))
+    }
+}
+
+/// The budgets of all plugins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budgets {
-    buckets: BTreeMap<String, BTreeMap<Limited, Bucket>>,
-    /// What had to wait or was left out since it was last counted.
+    buckets: BTreeMap<Payer, BTreeMap<Limited, Bucket>>,
+    /// What had to wait or was left out since it was last counted, by plugin.
     limited: BTreeMap<(String, Limited), u64>,
 }
 
 impl Budgets {
     /// Pays for what was done, into debt if need be.
-    pub fn pay(&mut self, plugin: &str, what: Limited, count: usize, now: Timestamp) {
+    pub fn pay(&mut self, payer: &Payer, what: Limited, count: usize, now: Timestamp) {
         if count > 0 {
-            let bucket = self.bucket(plugin, what, now);
+            let bucket = self.bucket(payer, what, now);
             let cost = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(1_000);
             bucket.left = bucket.left.saturating_sub(cost);
         }
     }
 
     /// Pays for as many of `count` as there are tokens, and returns their number.
-    pub fn pay_for_some(&mut self, plugin: &str, what: Limited, count: usize, now: Timestamp) -> usize {
-        let left = usize::try_from(self.bucket(plugin, what, now).left / 1_000).unwrap_or(0);
+    pub fn pay_for_some(&mut self, payer: &Payer, what: Limited, count: usize, now: Timestamp) -> usize {
+        let left = usize::try_from(self.bucket(payer, what, now).left / 1_000).unwrap_or(0);
         let paid = count.min(left);
-        self.pay(plugin, what, paid, now);
-        self.note_limited(plugin, what, count.saturating_sub(paid));
+        self.pay(payer, what, paid, now);
+        self.note_limited(payer, what, count.saturating_sub(paid));
         paid
     }
 
     /// The time at which the plugin has no debt of writes or live reads any more, and which of them it is.
-    pub fn in_debt_until(&mut self, plugin: &str, now: Timestamp) -> Option<(Timestamp, Limited)> {
+    pub fn in_debt_until(&mut self, payer: &Payer, now: Timestamp) -> Option<(Timestamp, Limited)> {
         let debts = [Limited::Reads, Limited::Writes].into_iter().filter_map(|what| {
-            let debt = self.bucket(plugin, what, now).left.checked_neg().filter(|debt| *debt > 0)?;
+            let debt = self.bucket(payer, what, now).left.checked_neg().filter(|debt| *debt > 0)?;
             let (per_second, _) = what.rate();
             Some((after_millis(now, debt.checked_div(per_second)?.saturating_add(1)), what))
         });
@@ -86,9 +108,9 @@ impl Budgets {
     }
 
     /// Notes what had to wait, or was left out.
-    pub fn note_limited(&mut self, plugin: &str, what: Limited, count: usize) {
+    pub fn note_limited(&mut self, payer: &Payer, what: Limited, count: usize) {
         if count > 0 {
-            let noted = self.limited.entry((plugin.to_owned(), what)).or_default();
+            let noted = self.limited.entry((payer.plugin.clone(), what)).or_default();
             *noted = noted.saturating_add(count as u64);
         }
     }
@@ -99,18 +121,27 @@ impl Budgets {
     }
 
     /// The bucket, with the tokens that came by now.
-    fn bucket(&mut self, plugin: &str, what: Limited, now: Timestamp) -> &mut Bucket {
-        let (per_second, most) = what.rate();
-        if !self.buckets.contains_key(plugin) {
-            self.buckets.insert(plugin.to_owned(), BTreeMap::new());
+    fn bucket(&mut self, payer: &Payer, what: Limited, now: Timestamp) -> &mut Bucket {
+        let (_, most) = what.rate();
+        if !self.buckets.contains_key(payer) {
+            self.forget_full(now);
         }
-        let of_plugin = self.buckets.entry(plugin.to_owned()).or_default();
-        let bucket = of_plugin.entry(what).or_insert(Bucket { left: most.saturating_mul(1_000), at: now });
-        let passed = now.duration_since(bucket.at).as_millis().max(0);
-        let came = i64::try_from(passed).unwrap_or(i64::MAX).saturating_mul(per_second);
-        bucket.left = bucket.left.saturating_add(came).min(most.saturating_mul(1_000));
+        let of_payer = self.buckets.entry(payer.clone()).or_default();
+        let bucket = of_payer.entry(what).or_insert(Bucket { left: most.saturating_mul(1_000), at: now });
+        bucket.left = bucket.with_tokens_until(now, what);
         bucket.at = now;
         bucket
+    }
+
+    /// Forgets those who have what anybody has who comes anew, once there are many.
+    fn forget_full(&mut self, now: Timestamp) {
+        if self.buckets.len() >= MANY {
+            let is_full = |(what, bucket): (&Limited, &Bucket)| {
+                let (_, most) = what.rate();
+                bucket.with_tokens_until(now, *what) >= most.saturating_mul(1_000)
+            };
+            self.buckets.retain(|_, buckets| !buckets.iter().all(is_full));
+        }
     }
 }
 
@@ -122,13 +153,17 @@ mod tests {
         Timestamp::from_millisecond(milliseconds).unwrap()
     }
 
+    fn payer(plugin: &str) -> Payer {
+        Payer { plugin: plugin.into(), namespace: "d".into() }
+    }
+
     #[test]
     fn a_job_of_ten_thousand_targets_at_full_rate_is_never_held_up() {
         let mut budgets = Budgets::default();
         for second in 0..50 {
-            assert_eq!(budgets.in_debt_until("replace", at(second * 1_000)), None);
-            budgets.pay("replace", Limited::Writes, 600, at(second * 1_000));
-            assert_eq!(budgets.pay_for_some("replace", Limited::Events, 600, at(second * 1_000)), 600);
+            assert_eq!(budgets.in_debt_until(&payer("replace"), at(second * 1_000)), None);
+            budgets.pay(&payer("replace"), Limited::Writes, 600, at(second * 1_000));
+            assert_eq!(budgets.pay_for_some(&payer("replace"), Limited::Events, 600, at(second * 1_000)), 600);
         }
         assert!(budgets.take_limited().is_empty());
     }
@@ -136,18 +171,18 @@ mod tests {
     #[test]
     fn a_debt_is_over_once_as_many_tokens_have_come() {
         let mut budgets = Budgets::default();
-        budgets.pay("p", Limited::Writes, 6_000 + 1_200, at(0));
-        let (until, what) = budgets.in_debt_until("p", at(0)).unwrap();
+        budgets.pay(&payer("p"), Limited::Writes, 6_000 + 1_200, at(0));
+        let (until, what) = budgets.in_debt_until(&payer("p"), at(0)).unwrap();
         assert_eq!((until, what), (at(2_001), Limited::Writes));
-        assert_eq!(budgets.in_debt_until("p", until), None);
-        assert_eq!(budgets.in_debt_until("another", at(0)), None, "each plugin has its own");
+        assert_eq!(budgets.in_debt_until(&payer("p"), until), None);
+        assert_eq!(budgets.in_debt_until(&payer("another"), at(0)), None, "each plugin has its own");
     }
 
     #[test]
     fn what_there_is_no_token_for_is_left_out_and_counted() {
         let mut budgets = Budgets::default();
-        assert_eq!(budgets.pay_for_some("p", Limited::Events, 7_000, at(0)), 6_000);
-        assert_eq!(budgets.pay_for_some("p", Limited::Events, 10, at(5)), 3);
+        assert_eq!(budgets.pay_for_some(&payer("p"), Limited::Events, 7_000, at(0)), 6_000);
+        assert_eq!(budgets.pay_for_some(&payer("p"), Limited::Events, 10, at(5)), 3);
         assert_eq!(budgets.take_limited(), [(("p".to_owned(), Limited::Events), 1_007)].into());
         assert!(budgets.take_limited().is_empty());
     }
@@ -155,8 +190,30 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_neither_fills_a_bucket_twice_nor_empties_it() {
         let mut budgets = Budgets::default();
-        budgets.pay("p", Limited::Reads, 4_000, at(10_000));
-        assert_eq!(budgets.pay_for_some("p", Limited::Reads, 1, at(0)), 0);
-        assert_eq!(budgets.pay_for_some("p", Limited::Reads, 9_999, Timestamp::MAX), 4_000);
+        budgets.pay(&payer("p"), Limited::Reads, 4_000, at(10_000));
+        assert_eq!(budgets.pay_for_some(&payer("p"), Limited::Reads, 1, at(0)), 0);
+        assert_eq!(budgets.pay_for_some(&payer("p"), Limited::Reads, 9_999, Timestamp::MAX), 4_000);
+    }
+
+    #[test]
+    fn the_debt_of_one_namespace_is_no_debt_of_another() {
+        let mut budgets = Budgets::default();
+        budgets.pay(&payer("p"), Limited::Writes, 60_000, at(0));
+        let elsewhere = Payer { namespace: "e".into(), ..payer("p") };
+        assert_eq!(budgets.in_debt_until(&elsewhere, at(0)), None);
+        assert!(budgets.in_debt_until(&payer("p"), at(0)).is_some());
+    }
+
+    #[test]
+    fn who_owes_nothing_is_forgotten_once_there_are_many() {
+        let mut budgets = Budgets::default();
+        budgets.pay(&payer("p"), Limited::Writes, 60_000, at(0));
+        for number in 0..1_000 {
+            let payer = Payer { namespace: number.to_string(), ..payer("q") };
+            budgets.pay(&payer, Limited::Writes, 1, at(number * 100));
+        }
+        assert!(budgets.buckets.len() <= MANY, "{}", budgets.buckets.len());
+        budgets.pay(&payer("p"), Limited::Writes, 60_000, at(0));
+        assert!(budgets.in_debt_until(&payer("p"), at(0)).is_some());
     }
 }

@@ -35,6 +35,32 @@ pub struct Tables {
     /// How fast all jobs together write records that nothing waits for.
     pub record_pace: RecordPace,
     in_flight: BTreeMap<String, BTreeMap<JobKey, usize>>,
+    /// The jobs with targets that would start if other jobs of their plugin had fewer in flight.
+    waiting: BTreeMap<String, BTreeSet<JobKey>>,
+}
+
+/// What the other jobs of a plugin have in flight, as one of them sees it that wants to start targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InFlightElsewhere {
+    /// The targets of all of them.
+    pub of_all: usize,
+    /// Of these, the targets of jobs of the same namespace.
+    pub beside: usize,
+    /// A job of another namespace waits for room.
+    pub others_wait: bool,
+}
+
+impl InFlightElsewhere {
+    /// The number of targets that a job with `own` in flight may start, where all jobs together may have `most`. Its namespace
+    /// has at most three quarters of what the others leave, so that there is room for the next one however long these take, and
+    /// no more than half while another one waits. Source: docs/operationjob.md 3.4.3.
+    pub fn room(&self, own: usize, most: usize) -> usize {
+        let here = self.beside.saturating_add(own);
+        let free = most.saturating_sub(own).saturating_sub(self.of_all);
+        let share = free.saturating_mul(3).saturating_sub(here).div_ceil(4);
+        let half = if self.others_wait { most.div_ceil(2).saturating_sub(here) } else { usize::MAX };
+        share.min(half).min(free)
+    }
 }
 
 /// The tables of one term, for all its rounds.
@@ -105,10 +131,31 @@ impl Tables {
         self.wake.of_object(object).filter(|(other, _)| other.key != *job).cloned().collect()
     }
 
-    /// The number of targets of other jobs that are in flight on a plugin.
-    pub fn in_flight_elsewhere(&self, plugin: &str, job: &JobKey) -> usize {
-        let jobs = self.in_flight.get(plugin).into_iter().flatten();
-        jobs.filter(|(other, _)| *other != job).map(|(_, count)| count).sum()
+    /// What other jobs have in flight on a plugin.
+    pub fn in_flight_elsewhere(&self, plugin: &str, job: &JobKey) -> InFlightElsewhere {
+        let is_beside = |other: &JobKey| other.namespace == job.namespace;
+        let mut waiting = self.waiting.get(plugin).into_iter().flatten();
+        let others_wait = waiting.any(|other| !is_beside(other));
+        let mut elsewhere = InFlightElsewhere { others_wait, ..InFlightElsewhere::default() };
+        for (other, count) in self.in_flight.get(plugin).into_iter().flatten().filter(|(other, _)| *other != job) {
+            elsewhere.of_all = elsewhere.of_all.saturating_add(*count);
+            let beside = if is_beside(other) { *count } else { 0 };
+            elsewhere.beside = elsewhere.beside.saturating_add(beside);
+        }
+        elsewhere
+    }
+
+    /// Notes that targets of a job wait until other jobs of their plugin have fewer in flight.
+    pub fn waits_for_room(&mut self, plugin: &str, job: &JobKey) {
+        self.waiting.entry(plugin.to_owned()).or_default().insert(job.clone());
+    }
+
+    /// Notes that nothing of a job waits for other jobs of its plugin.
+    pub fn needs_no_room(&mut self, job: &JobKey) {
+        self.waiting.retain(|_, jobs| {
+            jobs.remove(job);
+            !jobs.is_empty()
+        });
     }
 
     /// Forgets a deleted job. Returns the targets of others that wait for what it had.
@@ -125,6 +172,7 @@ impl Tables {
         for jobs in self.in_flight.values_mut() {
             jobs.remove(job);
         }
+        self.needs_no_room(job);
         let mut woken = self.exclusive.forget(job);
         woken.extend(self.forget_disrupted(job));
         woken
@@ -138,5 +186,53 @@ impl Tables {
         }
         self.disrupted.doubt(&woken);
         woken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(namespace: &str) -> JobKey {
+        JobKey { namespace: namespace.into(), name: "j".into() }
+    }
+
+    /// What a job may start in all of these namespaces one after the other, where nothing ends.
+    fn started(tables: &mut Tables, namespaces: &[&str], most: usize) -> Vec<usize> {
+        let start = |namespace: &&str| {
+            let room = tables.in_flight_elsewhere("p", &job(namespace)).room(0, most);
+            tables.note_in_flight("p", &job(namespace), room);
+            room
+        };
+        namespaces.iter().map(start).collect()
+    }
+
+    #[test]
+    fn a_namespace_whose_targets_never_end_leaves_room_for_the_next_one() {
+        assert_eq!(started(&mut Tables::default(), &["a", "b", "c"], 20), [15, 4, 1]);
+        assert_eq!(started(&mut Tables::default(), &["a", "b"], 4), [3, 1]);
+        assert_eq!(started(&mut Tables::default(), &["a", "b"], 1), [1, 0], "there is no half of one");
+        assert!(started(&mut Tables::default(), &["a"], usize::MAX)[0] > 1_000_000);
+    }
+
+    #[test]
+    fn a_namespace_over_its_half_starts_nothing_while_another_one_waits() {
+        let mut tables = Tables::default();
+        tables.note_in_flight("p", &job("a"), 12);
+        let room = |tables: &Tables, namespace| tables.in_flight_elsewhere("p", &job(namespace)).room(0, 20);
+        let other = JobKey { name: "other".into(), ..job("a") };
+        assert_eq!(tables.in_flight_elsewhere("p", &other).room(0, 20), 3, "nobody waits");
+        tables.waits_for_room("p", &other);
+        assert_eq!(
+            tables.in_flight_elsewhere("p", &other).room(0, 20),
+            3,
+            "another job of the namespace counts for nothing"
+        );
+        tables.waits_for_room("p", &job("b"));
+        assert_eq!((tables.in_flight_elsewhere("p", &other).room(0, 20), room(&tables, "b")), (0, 6));
+        tables.note_in_flight("p", &job("a"), 8);
+        assert_eq!(tables.in_flight_elsewhere("p", &other).room(0, 20), 2, "it is under its half");
+        tables.needs_no_room(&job("b"));
+        assert_eq!(tables.in_flight_elsewhere("p", &other).room(0, 20), 7);
     }
 }

@@ -3,7 +3,7 @@
 use oarlock_core::job::time::{after_millis, after_seconds};
 use oarlock_core::plugin::proposal::{PluginEvent, Proposal, Report, State};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
-use oarlock_core::shared::budgets::Limited;
+use oarlock_core::shared::budgets::{Limited, Payer};
 use oarlock_core::shared::tables::lock;
 use serde_json::json;
 
@@ -29,6 +29,11 @@ fn run(bench: &mut Bench, seconds: i64, answer: &mut dyn FnMut(&Visit) -> Answer
         bench.round(answer);
     }
     bench.now = end;
+}
+
+/// Who pays for the job.
+fn payer() -> Payer {
+    Payer { plugin: "replace".into(), namespace: "d".into() }
 }
 
 fn limited(bench: &Bench, what: Limited) -> u64 {
@@ -58,7 +63,7 @@ fn events_of_a_plugin_that_never_stops_telling_are_bounded_and_those_left_out_ar
 fn a_plugin_in_debt_starts_and_visits_nothing_and_goes_on_after_that() {
     for what in [Limited::Writes, Limited::Reads] {
         let mut bench = bench(&json!({}));
-        lock(&bench.tables).budgets.pay("replace", what, 10_000, bench.now);
+        lock(&bench.tables).budgets.pay(&payer(), what, 10_000, bench.now);
         bench.next = Some(bench.now);
         let mut visits = 0;
         run(&mut bench, 4, &mut |_| {
@@ -80,7 +85,7 @@ fn a_debt_delays_no_deadline_and_no_release() {
     let mut bench = bench(&json!({"activeDeadlineSeconds": 10}));
     bench.next = Some(bench.now);
     run(&mut bench, 5, &mut evict_and_wait);
-    lock(&bench.tables).budgets.pay("replace", Limited::Writes, 1_000_000, bench.now);
+    lock(&bench.tables).budgets.pay(&payer(), Limited::Writes, 1_000_000, bench.now);
     run(&mut bench, 8, &mut evict_and_wait);
     assert_eq!(bench.status()["failedPodCount"].as_u64(), Some(250), "{}", bench.status());
     let released = |detail: &serde_json::Value| detail["extraInfo"]["Released"] == json!("true");
@@ -123,6 +128,6 @@ fn writes_are_paid_for_when_they_were_sent() {
     bench.settle(&mut evict_and_wait);
     let sent = bench.sent.iter().filter(|sent| sent.starts_with("evict")).count();
     assert_eq!(sent, 250);
-    let left = lock(&bench.tables).budgets.pay_for_some("replace", Limited::Writes, 10_000, bench.now);
+    let left = lock(&bench.tables).budgets.pay_for_some(&payer(), Limited::Writes, 10_000, bench.now);
     assert_eq!(left, 5_750);
 }

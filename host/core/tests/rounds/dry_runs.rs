@@ -385,7 +385,7 @@ fn no_other_job_notices_a_dry_run_in_flight() {
         assert_eq!(bench.word(0), "Processing");
         let other = JobKey { namespace: "d".into(), name: "other".into() };
         let tables = &mut *lock(&bench.tables);
-        let in_flight = tables.in_flight_elsewhere("replace", &other);
+        let in_flight = tables.in_flight_elsewhere("replace", &other).of_all;
         (
             in_flight,
             tables.disrupted.elsewhere(&other, &ObjectKey::pod("d", "a")),

@@ -31,5 +31,6 @@ mod selecting;
 mod slow;
 mod start_bounds;
 mod tasks;
+mod tenants;
 mod unavailable;
 mod unwatched;
