@@ -1,7 +1,7 @@
 //! Events of events.k8s.io/v1, created in the background and best effort.
 //!
-//! Names are deterministic: a repetition meets AlreadyExists, which is success. The queue is bounded and nothing waits
-//! for it; an event that does not fit or fails three times is counted and dropped. While the server is busy, events wait for
+//! Names are deterministic: a repetition meets AlreadyExists, which is success. The queue is bounded
+//! (`crate::event_queue`) and nothing waits for it; an event that does not fit or fails three times is counted and dropped. While the server is busy, events wait for
 //! longer than they take, so that they leave it to what is done.
 
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::params::PostParams;
 use oarlock_core::child::parent::ParentKind;
@@ -16,11 +17,12 @@ use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::writes::{EventNote, Stopped};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::Link;
+use crate::event_queue::{EventQueue, Waiting};
 use crate::flows::kinds;
 use crate::outcome::{sentence, stopped};
 use crate::transport::call::{ApiCall, RequestError, Transport};
@@ -33,10 +35,6 @@ const OF_JOBS: &str = "operationjob-controller";
 const OF_FLOWS: &str = "jobflow-controller";
 /// Component of the events on DaemonJobs.
 const OF_DAEMONS: &str = "daemonjob-controller";
-/// A wave of targets fits; 10,000 jobs that fail at once do not, and need not.
-const QUEUE: usize = 4_096;
-/// Few, so that events never crowd out other requests.
-const AT_ONCE: usize = 4;
 /// How much longer than an event took its place stays empty.
 const REST: u32 = 2;
 /// The most that counts of that time.
@@ -54,13 +52,12 @@ pub struct EventCounts {
     pub emitted: u64,
     /// Refused, or tried in vain three times.
     pub failed: u64,
-    /// Not queued, for the queue was full or closed.
+    /// Not queued, or taken out of the queue again, for that was full or closed.
     pub dropped: u64,
 }
 
 /// Emits events.
 pub(crate) struct Events {
-    queue: Mutex<Option<Sender<(EventNote, Timestamp)>>>,
     worker: Mutex<Option<JoinHandle<()>>>,
     tally: Arc<Tally>,
     transport: Transport,
@@ -68,38 +65,37 @@ pub(crate) struct Events {
 
 #[derive(Default)]
 struct Tally {
+    queue: Mutex<EventQueue>,
+    /// Wakes the worker: an event came, or none will any more.
+    changed: Notify,
     emitted: AtomicU64,
     failed: AtomicU64,
     dropped: AtomicU64,
-    /// The host is about to end: nothing rests any more.
-    hurries: AtomicBool,
+    /// The host is about to end: nothing is queued and nothing rests any more.
+    ends: AtomicBool,
 }
 
 impl Events {
     /// Starts the worker; must be called within a tokio runtime.
     pub(crate) fn start(link: &Link, identity: String) -> Self {
-        let (queue, waiting) = channel(QUEUE);
         let tally = Arc::new(Tally::default());
         let emitter = Emitter { transport: link.transport.clone(), instance: cut(identity, INSTANCE_BYTES) };
-        let worker = tokio::spawn(work(emitter, waiting, tally.clone()));
-        Self {
-            queue: Mutex::new(Some(queue)),
-            worker: Mutex::new(Some(worker)),
-            tally,
-            transport: link.transport.clone(),
-        }
+        let worker = tokio::spawn(work(emitter, tally.clone()));
+        Self { worker: Mutex::new(Some(worker)), tally, transport: link.transport.clone() }
     }
 
     /// Queues events, each with the time of now.
     pub(crate) fn emit(&self, notes: Vec<EventNote>) {
-        let queue = self.queue.lock();
         let now = self.transport.clock.now();
+        let mut queue = self.tally.queue.lock();
         for note in notes {
-            let queued = queue.as_ref().is_some_and(|queue| queue.try_send((note, now)).is_ok());
-            if !queued {
+            let namespace = namespace(&note).to_owned();
+            if self.tally.ends.load(Ordering::Relaxed) || !queue.push(&namespace, (note, now)) {
                 self.tally.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+        drop(queue);
+        self.tally.changed.notify_one();
     }
 
     pub(crate) fn counts(&self) -> EventCounts {
@@ -113,8 +109,8 @@ impl Events {
 
     /// Takes no more events, and waits at most `bound` for those that are queued.
     pub(crate) async fn drain(&self, bound: Duration) {
-        self.tally.hurries.store(true, Ordering::Relaxed);
-        self.queue.lock().take();
+        self.tally.ends.store(true, Ordering::Relaxed);
+        self.tally.changed.notify_one();
         let worker = self.worker.lock().take();
         if let Some(mut worker) = worker
             && timeout(bound, &mut worker).await.is_err()
@@ -124,25 +120,41 @@ impl Events {
     }
 }
 
-async fn work(emitter: Emitter, mut waiting: Receiver<(EventNote, Timestamp)>, tally: Arc<Tally>) {
-    let notes = futures::stream::poll_fn(move |context| waiting.poll_recv(context));
+async fn work(emitter: Emitter, tally: Arc<Tally>) {
     let (emitter, tally) = (&emitter, &tally);
-    notes
-        .for_each_concurrent(AT_ONCE, |(note, at)| async move {
-            let began = Instant::now();
-            let count = match emitter.create(&note, at).await {
-                Ok(()) => &tally.emitted,
-                Err(error) => {
-                    tracing::debug!(event = %note.name, error, "failed to create an event; it is dropped");
-                    &tally.failed
-                }
-            };
-            count.fetch_add(1, Ordering::Relaxed);
-            if !tally.hurries.load(Ordering::Relaxed) {
-                sleep(began.elapsed().min(LONGEST_COUNTED) * REST).await;
-            }
-        })
-        .await;
+    let mut sending = FuturesUnordered::new();
+    loop {
+        // Whoever sends locks the queue as well.
+        let next = || tally.queue.lock().take();
+        while let Some((namespace, event)) = next() {
+            sending.push(async move {
+                send(emitter, event, tally).await;
+                tally.queue.lock().done(&namespace);
+            });
+        }
+        let ends = tally.ends.load(Ordering::Relaxed);
+        tokio::select! {
+            Some(()) = sending.next() => {}
+            () = tally.changed.notified(), if !ends => {}
+            else => return,
+        }
+    }
+}
+
+/// Sends an event, and rests.
+async fn send(emitter: &Emitter, (note, at): Waiting, tally: &Tally) {
+    let began = Instant::now();
+    let count = match emitter.create(&note, at).await {
+        Ok(()) => &tally.emitted,
+        Err(error) => {
+            tracing::debug!(event = %note.name, error, "failed to create an event; it is dropped");
+            &tally.failed
+        }
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+    if !tally.ends.load(Ordering::Relaxed) {
+        sleep(began.elapsed().min(LONGEST_COUNTED) * REST).await;
+    }
 }
 
 struct Emitter {

@@ -29,7 +29,8 @@ pub mod watch {
 
 pub mod apply;
 pub mod cluster;
-pub mod events;
+pub mod event_queue;
+mod events;
 pub mod flows;
 pub mod lease;
 mod lease_holder;
