@@ -31,6 +31,8 @@ pub const DEPENDENCY_NOT_MET: &str = "DependencyNotMet";
 pub const FLOW_FAILED: &str = "FlowFailed";
 /// The reason of a step that has no run because what it is there for did not happen.
 pub const NOT_NEEDED: &str = "NotNeeded";
+/// Attempts of a unit before its latest whose children are kept: each was told of when it failed.
+const KEPT_ATTEMPTS: u32 = 3;
 /// Longest annotation that is kept in the status as it is; of a longer one its digest is.
 const TOKEN_BYTES: usize = 128;
 
@@ -253,6 +255,7 @@ fn settle_earlier(
         // What it says may still be asked for.
         _ if child.progress.ended.is_none() || !unit.has_child() && !unit.state.is_terminal() => None,
         KeptJobs::DeleteAll => Some(ChildChange::Delete(child.clone())),
+        _ if unit.attempt.saturating_sub(child.attempt) > KEPT_ATTEMPTS => Some(ChildChange::Delete(child.clone())),
         _ => child.withheld_ttl.map(|ttl| ChildChange::SetTtl(child.clone(), ttl)),
     }
 }

@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use crate::child::children::Children;
-use crate::child::fields::{at, object};
+use crate::child::fields::{at, list, object};
 use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::plan::ParentPlan;
 use crate::child::progress::of_job;
+use crate::child::settings::{MOST_ATTEMPTS, asks_too_often};
 use crate::child::unit::{Unit, UnitState};
 
 /// Stands for the UID of a Job that only the original's status tells of.
@@ -24,6 +25,12 @@ pub fn take_up(parent: &Parent, plan: &mut ParentPlan, ignored: Option<String>) 
     plan.ignored.extend(ignored);
     if at(&parent.spec, "/errorHandler").is_some() {
         plan.ignored.push("spec.errorHandler is no field of this kind; write its steps into spec.finally".to_owned());
+    }
+    let steps = ["/flows", "/finally"].into_iter().flat_map(|field| list(&parent.spec, field));
+    if asks_too_often(steps.chain(at(&parent.spec, "/rollout"))) {
+        plan.ignored.push(format!(
+            "a retryPolicy asks for more than {MOST_ATTEMPTS} further attempts, and gets {MOST_ATTEMPTS}"
+        ));
     }
 }
 

@@ -52,6 +52,14 @@ pub struct UnitRetry {
     pub pod_backoff_limit: i64,
 }
 
+/// Most further attempts of a unit. Each is an object, which the host makes as long as it is asked to.
+/// Source: docs/jobflow.md 1.3.
+pub const MOST_ATTEMPTS: u32 = 100;
+/// The shortest wait before a further attempt, in seconds.
+const LEAST_BACKOFF: i64 = 1;
+/// Waits double at least up to this one, in seconds.
+const LEAST_LONGEST: i64 = 10;
+
 fn invalid(place: &str, rule: &str) -> Cause {
     Cause::new("InvalidValue", format!("{place}: {rule}"))
 }
@@ -81,16 +89,25 @@ pub fn retry_policy(holder: &Value, place: &str) -> Result<UnitRetry, Cause> {
     };
     let place = format!("{place}retryPolicy.");
     let count = |field: &str, usual: u32| -> Result<u32, Cause> {
-        Ok(whole(policy, field, &place, 0)?.map_or(usual, |count| u32::try_from(count).unwrap_or(u32::MAX)))
+        let count = whole(policy, field, &place, 0)?;
+        Ok(count.map_or(usual, |count| u32::try_from(count).unwrap_or(u32::MAX).min(MOST_ATTEMPTS)))
     };
     let usual = Retry::default();
-    let backoff = whole(policy, "backoffSeconds", &place, 0)?.unwrap_or(usual.backoff);
-    let longest = whole(policy, "maxBackoffSeconds", &place, 0)?.unwrap_or(usual.longest);
+    let backoff = whole(policy, "backoffSeconds", &place, 0)?.unwrap_or(usual.backoff).max(LEAST_BACKOFF);
+    let longest = whole(policy, "maxBackoffSeconds", &place, 0)?.unwrap_or(usual.longest).max(LEAST_LONGEST);
     Ok(UnitRetry {
         own: Retry { limit: count("limit", 0)?, backoff, longest },
         infra: Retry { limit: count("infraLimit", 5)?, backoff, longest },
         pod_backoff_limit: whole(policy, "podBackoffLimit", &place, 0)?.unwrap_or(0),
     })
+}
+
+/// True if the `retryPolicy` below one of these asks for more further attempts than there are.
+pub fn asks_too_often<'a>(mut holders: impl Iterator<Item = &'a Value>) -> bool {
+    let asks = |holder: &Value, limit: &str| {
+        number(holder, &format!("/retryPolicy/{limit}")).is_some_and(|count| count > i64::from(MOST_ATTEMPTS))
+    };
+    holders.any(|holder| asks(holder, "limit") || asks(holder, "infraLimit"))
 }
 
 /// Reads `failurePolicy.type` below `holder`.

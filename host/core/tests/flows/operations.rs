@@ -114,6 +114,7 @@ fn a_create_that_was_lost_asks_for_the_same_targets_again() {
         asked.extend(creates.into_iter().map(|create| create.object["spec"]["targets"].clone()));
         stage.carry_out(&first, None);
         stage.restart();
+        stage.now = after_seconds(stage.now, 1);
         first = stage.plan();
     }
     assert!(asked.iter().all(|targets| *targets == json!([{"name": "n2"}])) && asked.len() == 2, "{asked:?}");
@@ -151,6 +152,7 @@ fn an_operation_that_is_out_of_time_is_deleted_before_another_attempt() {
     assert_eq!(stage.state_of("a"), UnitState::Pending);
     stage.wake();
     assert_eq!(stage.changed, [("delete", "f-a".to_owned())]);
+    stage.wake();
     assert_eq!(stage.names(), ["f-a", "f-a-r1"]);
     stage.pass(30);
     assert_eq!((stage.end_of("a").as_str(), stage.objects.len()), ("Failed/DeadlineExceeded", 0));

@@ -46,6 +46,54 @@ fn a_token_is_carried_out_once_also_across_a_restart() {
     assert!(stage.parent.status["retryToken"].as_str().unwrap().len() < 128);
 }
 
+/// A flow of so many steps that all fail at once, each retried as often and as soon as its author may ask for.
+fn restless(steps: usize) -> Stage {
+    let policy = json!({"retryPolicy": {"limit": 2_147_483_647, "backoffSeconds": 0, "maxBackoffSeconds": 0},
+        "continueOnFailure": true});
+    let steps = (0..steps).map(|number| step(&format!("s{number}"), &[], policy.clone()));
+    Stage::flow(flow(steps, json!({})))
+}
+
+#[test]
+fn five_hundred_steps_that_fail_at_once_make_so_many_jobs_a_minute_and_keep_the_last_few() {
+    const STEPS: usize = 500;
+    let mut stage = restless(STEPS);
+    stage.settle();
+    let (mut most_a_minute, mut most_kept) = (0, 0);
+    // The first waits are 1, 2, 4 and 8 seconds; from then on they are all alike.
+    for _minute in 0..2 {
+        let before = stage.created.len();
+        for _second in 0..60 {
+            for unit in (0..STEPS).map(|number| format!("s{number}")) {
+                if stage.state_of(&unit) == UnitState::Pending {
+                    stage.end(&unit, false);
+                }
+            }
+            stage.pass(1);
+            most_kept = most_kept.max(stage.objects.len());
+        }
+        most_a_minute = most_a_minute.max(stage.created.len() - before);
+    }
+    // Five attempts in the first 15 seconds, and one in ten from then on.
+    assert!((STEPS..=STEPS * 10).contains(&most_a_minute), "{most_a_minute} creates in a minute");
+    assert!(most_kept <= STEPS * 4, "{most_kept} Jobs are kept");
+    assert_eq!(stage.events("IgnoredField"), 1, "{:?}", stage.told);
+}
+
+#[test]
+fn no_unit_has_more_than_a_hundred_further_attempts_whatever_is_asked() {
+    let mut stage = restless(1);
+    stage.settle();
+    while stage.state_of("s0") != UnitState::Failed {
+        stage.fail("s0");
+        if stage.state_of("s0") == UnitState::Retrying {
+            stage.wake();
+        }
+    }
+    assert_eq!((stage.created.len(), stage.objects.len()), (101, 4));
+    assert_eq!(stage.names()[100], "f-s0-r100");
+}
+
 #[test]
 fn a_retry_counts_anew() {
     let mut stage = Stage::flow(flow([step("a", &[], json!({"retryPolicy": {"limit": 1}}))], json!({})));
