@@ -1,6 +1,6 @@
 //! Tasks on nodes: a script runs there once, and what is left of that is what its job says.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, EvictParams, ListParams, PostParams};
@@ -109,6 +109,11 @@ pub async fn a_script_runs_once_on_each_node_and_its_outputs_go_with_the_job(rig
     }
     until_no_pods(rig).await?;
     until_outputs(rig, 3).await?;
+    // All of them mounted one object, which stays for whoever runs that text next.
+    let scripts = outputs(rig).list(&ListParams::default().labels("oarlock.dev/script")).await?.items;
+    let [map] = &scripts[..] else { bail!("one script: {scripts:?}") };
+    let text = map.data.as_ref().and_then(|data| data.get("script"));
+    ensure!(map.immutable == Some(true) && text.is_some_and(|text| text == script), "{map:?}");
     let kept = outputs(rig).list(&ListParams::default().labels("oarlock.dev/target-index=1")).await?;
     let text = kept.items.first().and_then(|map| map.data.as_ref()?.get("output"));
     ensure!(text.is_some_and(|text| text == "done here\n"), "{kept:?}");
