@@ -18,6 +18,8 @@ pub use roles::{GrantedAccess, RoleError};
 /// The namespace that the manifests make, and the default of `oarlock host --namespace`.
 pub const HOST_NAMESPACE: &str = "oarlock-system";
 
+/// The ServiceAccount that the manifests make.
+const HOST_ACCOUNT: &str = "oarlock";
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const USERS: &str = include_str!("../manifests/users.yaml");
@@ -86,9 +88,23 @@ pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<S
     let fixed = [NAMESPACE, job, record, oarlock_api::JOB_ADMISSION, ROLES, USERS];
     let granted = granted.iter().map(String::as_str);
     // Last, since a host that runs already is to have the rights that they ask for.
-    let policies = (policies == PodPolicies::Printed).then_some(oarlock_api::POD_ADMISSION);
+    let policies = (policies == PodPolicies::Printed).then(|| of_pods(access)).transpose()?;
     let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
-    Ok(join(&fixed.into_iter().chain(granted).chain(policies).chain(of_nodes).collect::<Vec<_>>()))
+    Ok(join(&fixed.into_iter().chain(granted).chain(policies.as_deref()).chain(of_nodes).collect::<Vec<_>>()))
+}
+
+/// The policies of pods. The one of the account's own patches is evaluated for everybody's, so only where the account may make some.
+fn of_pods(access: &GrantedAccess) -> Result<String, ManifestsError> {
+    let one = |operator: &str, names: Value| json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": operator, "values": names}]});
+    let selector = match access.patched_namespaces().map_err(ManifestsError::Roles)? {
+        None => json!({}),
+        // Every namespace has the label.
+        Some(names) if names.is_empty() => one("DoesNotExist", json!([])),
+        Some(names) => one("In", json!(names)),
+    };
+    let account = format!("{HOST_NAMESPACE}:{HOST_ACCOUNT}");
+    let policies = oarlock_api::POD_ADMISSION.replace("OARLOCK_NAMESPACE:OARLOCK_ACCOUNT", &account);
+    Ok(policies.replace("OARLOCK_GRANTED", &selector.to_string()))
 }
 
 fn yaml(document: &RoleDocument) -> Result<String, ManifestsError> {
@@ -243,6 +259,29 @@ mod tests {
         let of_nodes = ["oarlock-plugin-x-cluster-writes", "node-holds.oarlock.dev"];
         assert_eq!(delete("Node"), of_nodes);
         assert_eq!(with("tasks", json!({"name": "check-pod"})), of_nodes);
+    }
+
+    #[test]
+    fn the_policy_of_the_accounts_own_patches_is_bound_to_the_namespaces_where_it_may_make_some() {
+        let bound_to = |namespaces: Value, kind: &str| {
+            let spec =
+                json!({"namespaces": namespaces, "writes": [{"verb": "delete", "apiVersion": "v1", "kind": kind}]});
+            let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
+            let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
+            let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: vec!["b-1".into()] };
+            let documents = parsed(&manifests_with(&access, PodPolicies::Printed).unwrap());
+            let of = |name: &str, kind: &str| {
+                documents.iter().find(|one| one["metadata"]["name"] == name && one["kind"] == kind).unwrap().clone()
+            };
+            let policy = of("pod-metadata.oarlock.dev", "ValidatingAdmissionPolicy");
+            let condition = &policy["spec"]["matchConditions"][0]["expression"];
+            assert_eq!(condition, "request.userInfo.username == 'system:serviceaccount:oarlock-system:oarlock'");
+            let binding = of("pod-metadata.oarlock.dev", "ValidatingAdmissionPolicyBinding");
+            binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"][0].clone()
+        };
+        assert_eq!(bound_to(json!(["b-1", "*"]), "Pod"), Value::Null);
+        assert_eq!(bound_to(json!(["a", "b-*"]), "Pod")["values"], json!(["a", "b-1"]));
+        assert_eq!(bound_to(json!(["b-1"]), "Node")["operator"], "DoesNotExist", "it may patch pods nowhere");
     }
 
     #[test]

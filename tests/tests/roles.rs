@@ -25,6 +25,9 @@ use oarlock_tests::jobs::{Told, replace};
 use oarlock_tests::rig::{Rig, patiently};
 use serde_json::{Value, json};
 
+#[path = "roles/forged_holds.rs"]
+mod forged_holds;
+
 /// The namespace of the grants, and one without any.
 const NAMESPACES: [&str; 2] = ["granted", "other"];
 /// Adds what roles labelled so allow to the roles that everybody knows.
@@ -379,6 +382,13 @@ fn hold(list: &str) -> Value {
     json!({"metadata": {"annotations": {"hold.oarlock.dev/00000000-0000-0000-0000-000000000000": list}}})
 }
 
+/// A hold on a pod that says it is held.
+fn labelled(list: &str) -> Value {
+    let mut body = hold(list);
+    body["metadata"]["labels"] = json!({"oarlock.dev/held": "true"});
+    body
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_hold() -> anyhow::Result<()> {
     let plane = plane().await?;
@@ -392,8 +402,9 @@ async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_
     .await?;
     let by = async |account: Account, body: Value| patched(&plane, account, "a", body).await;
     let deadline = |seconds: i64| json!({"spec": {"activeDeadlineSeconds": seconds}});
+    let label = json!({"metadata": {"labels": {"oarlock.dev/held": "true"}}});
     patiently("both policies are in force", async || {
-        let (host, visitor) = (by(Account::Host, deadline(9_000)).await?, by(Account::Visitor, hold("[]")).await?);
+        let (host, visitor) = (by(Account::Host, deadline(9_000)).await?, by(Account::Visitor, labelled("[]")).await?);
         Ok(host.is_some() && visitor.is_some())
     })
     .await?;
@@ -403,13 +414,17 @@ async fn the_host_changes_no_more_of_a_pod_than_metadata_and_nobody_else_adds_a_
     let refused = by(Account::Host, json!({"metadata": {"ownerReferences": owned}})).await?.unwrap_or_default();
     ensure!(refused.contains("only labels, annotations and finalizers of pods"), "{refused}");
     ensure!(by(Account::Visitor, deadline(8_000)).await?.is_none(), "others change what they may");
-    ensure!(by(Account::Host, hold("[\"label:a\"]")).await?.is_none(), "the host holds a pod");
+    let without = json!({"metadata": {"labels": {"oarlock.dev/held": null}, "annotations": null}});
+    ensure!(by(Account::Visitor, without.clone()).await?.is_none(), "what an early request left is removed");
+    ensure!(by(Account::Visitor, hold("[\"finalizer:x\"]")).await?.is_none(), "without the label it is no hold");
+    let refused = by(Account::Visitor, label.clone()).await?.unwrap_or_default();
+    ensure!(refused.contains("only the host of OperationJobs adds the label oarlock.dev/held"), "{refused}");
+    ensure!(by(Account::Host, labelled("[\"label:a\"]")).await?.is_none(), "the host holds a pod");
     let refused = by(Account::Visitor, hold("[\"finalizer:x\"]")).await?.unwrap_or_default();
-    ensure!(refused.contains("only the host of OperationJobs adds or changes hold.oarlock.dev/*"), "{refused}");
+    ensure!(refused.contains("only the host of OperationJobs adds the label oarlock.dev/held"), "{refused}");
     ensure!(by(Account::Visitor, json!({"metadata": {"labels": {"a": "b"}}})).await?.is_none(), "a held pod is edited");
-    let gone = json!({"metadata": {"annotations": null}});
-    ensure!(by(Account::Visitor, gone).await?.is_none(), "and a hold is taken off");
-    ensure!(by(Account::Admin, hold("[]")).await?.is_none(), "an admin may do everything");
+    ensure!(by(Account::Visitor, without).await?.is_none(), "and a hold is taken off");
+    ensure!(by(Account::Admin, labelled("[]")).await?.is_none(), "an admin may do everything");
     rig.finish().await
 }
 

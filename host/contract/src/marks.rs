@@ -10,6 +10,11 @@ use serde_json::json;
 
 /// What the annotations begin with that are holds.
 pub const HOLD: &str = "hold.oarlock.dev/";
+/// The label of a pod that is held. Where a pod lacks it, no annotation of it is a hold, so that the API server need look at no other
+/// pod when it judges who writes one.
+pub const HELD: &str = "oarlock.dev/held";
+/// The value of that label.
+pub const IS_HELD: &str = "true";
 /// The mark of a node that was cordoned.
 pub const CORDON: &str = "cordon";
 

@@ -132,6 +132,18 @@ impl GrantedAccess {
         self.grants.iter().filter(|grant| !grant.namespaces.is_empty()).any(reaches_nodes)
     }
 
+    /// The namespaces in which the host may patch pods; `None` for all of them.
+    pub(crate) fn patched_namespaces(&self) -> Result<Option<BTreeSet<&str>>, RoleError> {
+        let mut all = BTreeSet::new();
+        for grant in self.grants.iter().filter(|grant| patches_pods(grant)) {
+            match self.namespaces(grant)? {
+                None => return Ok(None),
+                Some(names) => all.extend(names),
+            }
+        }
+        Ok(Some(all))
+    }
+
     fn of_plugin(&self, grant: &Grant) -> Result<Vec<RoleDocument>, RoleError> {
         let plugin = &grant.name;
         let mut reads = Rules::new();
@@ -179,7 +191,7 @@ impl GrantedAccess {
             outside.entry((String::new(), "nodes".to_owned())).or_default().insert("patch");
             outside.entry((OARLOCK_GROUP.to_owned(), NODE_HOLDS.to_owned())).or_default().insert("update");
         }
-        if !reaches_nodes(grant) || grant.writes.iter().any(|rule| !is_of_node(rule)) {
+        if patches_pods(grant) {
             inside.entry((String::new(), "pods".to_owned())).or_default().insert("patch");
             inside.entry((OARLOCK_GROUP.to_owned(), HOLDS.to_owned())).or_default().insert("update");
         }
@@ -273,6 +285,11 @@ fn tasks() -> [RoleDocument; 3] {
         "The pods of tasks, which are privileged. Whoever may create pods here is root on every node.".to_owned();
     let commented = |comment: &str, content| RoleDocument { comment: comment.to_owned(), content };
     [commented(&comment, namespace), commented("", role), commented("", binding)]
+}
+
+/// True if its targets can be pods.
+fn patches_pods(grant: &Grant) -> bool {
+    !reaches_nodes(grant) || grant.writes.iter().any(|rule| !is_of_node(rule))
 }
 
 /// True if its targets can be nodes: it changes them, or has tasks done on them.

@@ -2,7 +2,7 @@
 //! and yields the object with the change made, and with the list of what this job holds on it.
 //! Source: docs/operationjob.md 3.7.12.
 
-use oarlock_contract::marks::{CORDON, Marks, taint};
+use oarlock_contract::marks::{CORDON, HELD, HOLD, IS_HELD, Marks, taint};
 use serde_json::{Value, json};
 
 use super::sample::{child, put};
@@ -75,12 +75,13 @@ impl<'a> Hold<'a> {
         self.write(object);
     }
 
-    /// Lists what the job holds.
+    /// Lists what the job holds, and labels a Pod that is held.
     fn write(self, object: &mut Value) {
         match self.marks.list() {
             Some(list) => put(child(object, &["metadata", "annotations"]), self.annotation, json!(list)),
             None => remove_key(object, "annotations", self.annotation),
         }
+        label(object);
     }
 
     fn change_finalizers(&mut self, change: &MetadataChange, object: &mut Value) {
@@ -101,6 +102,19 @@ impl<'a> Hold<'a> {
             }
         }
         put(child(object, &["metadata"]), "finalizers", json!(names));
+    }
+}
+
+/// Labels a Pod as held, or takes the label off, as the host does.
+pub(super) fn label(object: &mut Value) {
+    if object.get("kind").is_none_or(|kind| kind != "Pod") {
+        return;
+    }
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    if annotations.into_iter().flatten().any(|(key, _)| key.starts_with(HOLD)) {
+        put(child(object, &["metadata", "labels"]), HELD, json!(IS_HELD));
+    } else {
+        remove_key(object, "labels", HELD);
     }
 }
 

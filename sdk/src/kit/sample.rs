@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::hold::label;
 use crate::wit::ObjectRef;
 use crate::{HOLD_PREFIX, backend};
 
@@ -56,7 +57,9 @@ impl Sample {
 
     /// Lists the marks that the job of this UID holds, such as `label:a`.
     pub fn hold(self, job_uid: &str, marks: &[&str]) -> Self {
-        self.annotation(&format!("{HOLD_PREFIX}{job_uid}"), &json!(marks).to_string())
+        let mut held = self.annotation(&format!("{HOLD_PREFIX}{job_uid}"), &json!(marks).to_string());
+        label(&mut held.0);
+        held
     }
 
     /// Sets the controller, whose UID is `uid-of-<name>`.

@@ -116,7 +116,9 @@ pub async fn run_group(name: &str, sides: &Sides) -> anyhow::Result<Report> {
 /// Reads what a group needs installed; `operationjob` is what the host itself installs, policy included.
 fn read_kinds(name: &str) -> anyhow::Result<Vec<Value>> {
     if name == "operationjob" {
-        let texts = oarlock_api::CRDS.into_iter().chain([oarlock_api::ADMISSION]);
+        let account = oarlock_api::ADMISSION.replace("OARLOCK_NAMESPACE:OARLOCK_ACCOUNT", "oarlock-system:oarlock");
+        let policies = account.replace("OARLOCK_GRANTED", "{}");
+        let texts = oarlock_api::CRDS.into_iter().chain([policies.as_str()]);
         return texts.map(install::documents).collect::<anyhow::Result<Vec<_>>>().map(|all| all.concat());
     }
     let path = folder().join("kinds").join(format!("{name}.yaml"));

@@ -26,6 +26,7 @@ pub(crate) const IN_FLIGHT: usize = 32;
 /// What the host holds an origin with.
 const FINALIZER: &str = "finalizer.operationjob.kusionstack.io/replace-protected";
 const TO_REPLACE: &str = "collaset.kusionstack.io/to-replace";
+const HELD: &str = "oarlock.dev/held";
 const AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
 
 /// One request that is to be sent for a target.
@@ -153,12 +154,13 @@ async fn send(client: Client, namespace: String, act: Act) -> anyhow::Result<()>
     match act {
         Act::Evict(name) => evict(client, &namespace, &name).await,
         Act::Mark(name) => {
-            let metadata = json!({"labels": {TO_REPLACE: "true"}, "finalizers": [FINALIZER],
+            let metadata = json!({"labels": {TO_REPLACE: "true", HELD: "true"}, "finalizers": [FINALIZER],
                 "annotations": {"hold.oarlock.dev/bare": "[]"}});
             patch(client, &namespace, &name, metadata).await
         }
         Act::Unmark(name) => {
-            let metadata = json!({"finalizers": null, "annotations": {"hold.oarlock.dev/bare": null}});
+            let metadata =
+                json!({"labels": {HELD: null}, "finalizers": null, "annotations": {"hold.oarlock.dev/bare": null}});
             patch(client, &namespace, &name, metadata).await
         }
     }

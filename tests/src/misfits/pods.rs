@@ -21,6 +21,11 @@ fn annotated(key: &str, value: &str) -> Value {
     json!({"metadata": {"annotations": {key: value}}})
 }
 
+/// Labelled as held, so that these holds count.
+fn held(holds: &Value) -> Value {
+    json!({"metadata": {"labels": {"oarlock.dev/held": "true"}, "annotations": holds}})
+}
+
 fn owned(kind: &str, name: &str, uid: &str) -> Value {
     let api_version = if kind == "Pod" { "v1" } else { "apps/v1" };
     json!({"metadata": {"ownerReferences": [{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid,
@@ -30,9 +35,8 @@ fn owned(kind: &str, name: &str, uid: &str) -> Value {
 /// All of them.
 pub fn table() -> Vec<Misfit> {
     const LATE: Told = Told::Target("Failed/DeadlineExceeded");
-    let hold = |value: &str| annotated("hold.oarlock.dev/00000000-0000-0000-0000-000000000000", value);
-    let many: serde_json::Map<String, Value> =
-        (0..500).map(|number| (format!("hold.oarlock.dev/{number}"), json!("[\"label:app\"]"))).collect();
+    let hold = |value: &str| held(&json!({"hold.oarlock.dev/00000000-0000-0000-0000-000000000000": value}));
+    let many: Value = (0..500).map(|number| (format!("hold.oarlock.dev/{number}"), json!("[\"label:app\"]"))).collect();
     let wide: serde_json::Map<String, Value> = (0..2_000).map(|number| (format!("l{number}"), json!("x"))).collect();
     vec![
         marked("a hold that is no list", hold("{"), LATE),
@@ -42,7 +46,12 @@ pub fn table() -> Vec<Misfit> {
             LATE,
         ),
         marked("a hold of 100 KiB", hold(&format!("[\"{}\"]", "x".repeat(100 << 10))), LATE),
-        marked("500 holds", json!({"metadata": {"annotations": many}}), LATE),
+        marked(
+            "a hold without the label of held pods",
+            annotated("hold.oarlock.dev/00000000-0000-0000-0000-000000000000", "[\"label:app\"]"),
+            LATE,
+        ),
+        marked("500 holds", held(&many), LATE),
         marked("a hold that bars it", hold("[\"barred\"]"), LATE),
         marked("2,000 labels", json!({"metadata": {"labels": wide}}), LATE),
         marked("an annotation of 200 KiB", annotated("a.test/x", &"x".repeat(200 << 10)), LATE),

@@ -178,7 +178,7 @@ impl Rig {
         Ok(())
     }
 
-    /// What is left of ours on any pod of the namespace: holds, finalizers, replace labels.
+    /// What is left of ours on any pod of the namespace: holds and their label, finalizers, replace labels.
     ///
     /// # Errors
     /// What the API server says.
@@ -199,7 +199,7 @@ impl Rig {
                 .iter()
                 .flatten()
                 .map(|(key, _)| key)
-                .filter(|key| *key == "collaset.kusionstack.io/to-replace");
+                .filter(|key| ["collaset.kusionstack.io/to-replace", "oarlock.dev/held"].contains(&key.as_str()));
             left.extend(annotations.chain(finalizers).chain(labels).map(|mark| format!("{name}: {mark}")));
         }
         Ok(left)

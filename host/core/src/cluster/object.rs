@@ -3,6 +3,7 @@
 //! Everything else is dropped before it is stored, for it is most of a pod.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_contract::marks::{HELD, HOLD, IS_HELD};
 pub use oarlock_contract::object_key::{Kind, ObjectKey, Owner};
 use oarlock_contract::reads::LAST_APPLIED;
 pub use oarlock_contract::reads::METADATA;
@@ -23,8 +24,11 @@ pub struct Object {
     pub resource_version: String,
     /// `metadata.labels`.
     pub labels: Strings,
-    /// `metadata.annotations`, without what kubectl keeps there.
+    /// `metadata.annotations`, without what kubectl keeps there and without `stray_holds`.
     pub annotations: Strings,
+    /// Keys of annotations that look like holds and are none, since the pod lacks the label of held ones: whoever may write
+    /// a pod may have put them there.
+    pub stray_holds: Box<[String]>,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
     /// `metadata.ownerReferences`.
@@ -73,6 +77,10 @@ impl Object {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
         let kind = kind_of(document, fallback);
+        let labels = bounded(strings(meta.get("labels")));
+        let counts = kind != Kind::pod() || labels.get(HELD) == Some(IS_HELD);
+        let annotations = || strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED);
+        let is_stray = |key: &str| !counts && key.starts_with(HOLD);
         Some(Self {
             available: is_available(document, &kind),
             task: (kind == Kind::pod()).then(|| TaskPod::read(document)).flatten().map(Box::new),
@@ -80,8 +88,13 @@ impl Object {
             key: ObjectKey { kind, namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,
             resource_version: text("resourceVersion").unwrap_or_default(),
-            labels: bounded(strings(meta.get("labels"))),
-            annotations: bounded(strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED)),
+            labels,
+            annotations: bounded(annotations().filter(|(key, _)| !is_stray(key))),
+            stray_holds: annotations()
+                .filter(|(key, _)| is_stray(key))
+                .map(|(key, _)| key.to_owned())
+                .take(MOST_REFERENCES)
+                .collect(),
             finalizers: list(meta.get("finalizers"))
                 .filter_map(|f| f.as_str().map(str::to_owned))
                 .take(MOST_REFERENCES)
@@ -158,12 +171,16 @@ const MOST_STRINGS: usize = 8 * 1024;
 /// Most finalizers and owners of an object.
 const MOST_REFERENCES: usize = 64;
 
-/// Whether the host or the lifecycle of a set needs the label or annotation: these are kept before all others.
-fn is_needed(key: &str) -> bool {
+/// The order in which labels and annotations are kept: what says what an object is held by, which nobody but the host may write;
+/// what the host or the lifecycle of a set reads; all others.
+fn rank(key: &str) -> u8 {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    ["oarlock.dev", "kusionstack.io"]
-        .iter()
-        .any(|own| domain.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with('.')))
+    let is_below = |own: &str| domain.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with('.'));
+    match key {
+        _ if key.starts_with(HOLD) || key == HELD => 0,
+        _ if is_below("oarlock.dev") || is_below("kusionstack.io") => 1,
+        _ => 2,
+    }
 }
 
 /// As many entries as an object has room for: whoever writes them decides how large they are.
@@ -172,7 +189,7 @@ fn bounded<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Strings {
     let mut entries: Vec<(&str, &str)> = entries.collect();
     let all = entries.iter().map(length).fold(0, usize::saturating_add);
     if all > MOST_STRINGS {
-        entries.sort_by_key(|entry| (!is_needed(entry.0), length(entry), entry.0));
+        entries.sort_by_key(|entry| (rank(entry.0), length(entry), entry.0));
         let mut room = MOST_STRINGS;
         entries.retain(|entry| room.checked_sub(length(entry)).inspect(|left| room = *left).is_some());
     }
@@ -256,6 +273,20 @@ mod tests {
         assert_eq!(object.fields.value(), json!({"spec": {"nodeName": "n"}, "status": {"conditions": []}}));
         assert_eq!(object.annotations.len(), 1);
         assert_eq!(object.version(), 7);
+    }
+
+    #[test]
+    fn a_hold_on_a_pod_counts_only_where_the_pod_is_labelled_as_held() {
+        let of = |kind: &Kind, label: &str| {
+            let document = json!({"metadata": {"name": "a", "uid": "u", "labels": {HELD: label},
+                "annotations": {"hold.oarlock.dev/j": "[]", "k": "v"}}});
+            let object = Object::slim(&document, kind, &[]).unwrap();
+            let holds = object.annotations.keys().filter(|key| key.starts_with(HOLD)).count();
+            (holds, object.annotations.len(), object.stray_holds.len())
+        };
+        assert_eq!(of(&Kind::pod(), IS_HELD), (1, 2, 0));
+        assert_eq!(of(&Kind::pod(), "yes"), (0, 1, 1));
+        assert_eq!(of(&Kind::node(), ""), (1, 2, 0), "of nodes, each write is judged");
     }
 
     #[test]

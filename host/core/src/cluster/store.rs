@@ -381,7 +381,7 @@ mod tests {
     fn objects_are_found_by_the_job_that_holds_them() {
         let store = store();
         let held = json!({"metadata": {"name": "a", "namespace": "d", "uid": "1", "resourceVersion": "5",
-            "annotations": {"hold.oarlock.dev/j": "[]"}}});
+            "labels": {"oarlock.dev/held": "true"}, "annotations": {"hold.oarlock.dev/j": "[]"}}});
         store.apply(Object::slim(&held, &Kind::pod(), &[]).unwrap());
         assert_eq!(store.held_by(&Kind::pod(), "j").len(), 1);
         store.apply(pod("a", "1", 6, "rs"));

@@ -48,7 +48,7 @@ mod tests {
         let store = Store::default();
         store.keep(&Kind::pod(), Indexed::default());
         let pod = json!({"metadata": {"name": "new", "namespace": "d", "uid": "n", "resourceVersion": "1",
-            "creationTimestamp": "2026-01-01T00:00:05Z", "annotations": annotations,
+            "creationTimestamp": "2026-01-01T00:00:05Z", "labels": {"oarlock.dev/held": "true"}, "annotations": annotations,
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "own", "controller": true}]}});
         store.apply(Object::slim(&pod, &Kind::pod(), &[]).unwrap());
         store

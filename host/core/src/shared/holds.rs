@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use oarlock_contract::marks::{CORDON, HOLD, Marks, listed};
+use oarlock_contract::marks::{CORDON, HELD, HOLD, IS_HELD, Marks, listed};
 
 use crate::cluster::node::NodeSpec;
-use crate::cluster::object::{Object, ObjectKey, Strings};
+use crate::cluster::object::{Kind, Object, ObjectKey, Strings};
 use crate::cluster::writes::Write;
 use crate::plugin::proposal::MetadataChange;
 pub use nodes::{give_up_lost_marks, schedulable, tainted};
@@ -119,9 +119,11 @@ impl<'a> Draft<'a> {
     /// The object once the patch is made, still at the version it was seen at.
     fn outcome(&self, job_uid: &str) -> Object {
         let hold = (annotation(job_uid), self.marks.list().map_or(Value::Null, Value::String));
+        let held = self.held_label(&hold.0, hold.1.is_string());
         let annotations = self.annotations.iter().map(|(key, value)| (key.clone(), value.clone())).chain([hold]);
         Object {
-            labels: merged(&self.object.labels, self.labels.clone()),
+            labels: merged(&self.object.labels, self.labels.clone().into_iter().chain(held)),
+            stray_holds: if self.marks.list().is_some() { Box::default() } else { self.object.stray_holds.clone() },
             annotations: merged(&self.object.annotations, annotations),
             finalizers: self.finalizers.clone(),
             node: self.node.clone(),
@@ -142,6 +144,10 @@ impl<'a> Draft<'a> {
         let (after, spec) = (self.marks.list(), self.spec_patch());
         if let Some(patch) = self.terminating_patch(&key, after.as_deref()) {
             return Some(patch);
+        }
+        self.labels.extend(self.held_label(&key, after.is_some()));
+        if after.is_some() {
+            self.annotations.extend(without_strays(self.object));
         }
         if before != after.as_deref() {
             self.annotations.insert(key, after.map_or(Value::Null, Value::String));
@@ -169,6 +175,14 @@ impl<'a> Draft<'a> {
 }
 
 impl Draft<'_> {
+    /// The change of the label of held pods, where the job's hold `key` is to be there or not.
+    fn held_label(&self, key: &str, is_held: bool) -> Option<(String, Value)> {
+        let others = || self.object.annotations.keys().any(|other| other.starts_with(HOLD) && other != key);
+        let (there, wanted) = (self.object.labels.get(HELD) == Some(IS_HELD), is_held || others());
+        let changes = self.object.key.kind == Kind::pod() && there != wanted;
+        changes.then(|| (HELD.to_owned(), if wanted { json!(IS_HELD) } else { Value::Null }))
+    }
+
     /// The JSON Patch that removes finalizers and the hold from a terminating object, and nothing else. Its controller
     /// and its kubelet write to it until it is gone, so their writes must not refuse this: it tests only that the
     /// finalizers are at the places seen, and that the job's hold is unchanged, so that a bump still refuses it.
@@ -180,7 +194,7 @@ impl Draft<'_> {
         if !only_lets_go || self.finalizers.len() >= seen.len() {
             return None;
         }
-        let hold = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+        let hold = format!("/metadata/annotations/{}", escaped(key));
         let mut patch = vec![
             json!({"op": "test", "path": "/metadata/uid", "value": self.object.uid}),
             json!({"op": "test", "path": hold, "value": before}),
@@ -195,8 +209,16 @@ impl Draft<'_> {
             Some(after) => json!({"op": "replace", "path": hold, "value": after}),
             None => json!({"op": "remove", "path": hold}),
         });
+        if self.held_label(key, after.is_some()).is_some() {
+            patch.push(json!({"op": "remove", "path": format!("/metadata/labels/{}", escaped(HELD))}));
+        }
         Some(Value::Array(patch))
     }
+}
+
+/// A key as a part of a JSON Pointer.
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
 }
 
 /// The strings as a merge patch leaves them.
@@ -230,27 +252,45 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
     released(object, job_uid)?.patch(job_uid)
 }
 
+/// The patch that removes the hold of a job that is gone with those of its marks that `may_be_ours` allows, and the marks that stay:
+/// whoever forged the hold had the host take them off. `None` if the job has no hold.
+pub fn let_go_of_orphan(
+    object: &Object,
+    job_uid: &str,
+    may_be_ours: impl Fn(&str) -> bool,
+) -> Option<(Value, Vec<String>)> {
+    let mut draft = Some(Draft::new(object, job_uid, false)).filter(|_| held(object, job_uid))?;
+    let is_foreign = |mark: &String| mark != BARRED && !may_be_ours(mark);
+    let foreign: Vec<String> = draft.marks.own.extract_if(.., is_foreign).collect();
+    draft.take_off_marks();
+    Some((draft.patch(job_uid)?, foreign))
+}
+
 /// The draft that removes all holds of the job. `None` if it has none.
 fn released<'a>(object: &'a Object, job_uid: &str) -> Option<Draft<'a>> {
-    if !held(object, job_uid) {
-        return None;
-    }
-    let mut draft = Draft::new(object, job_uid, false);
-    for mark in draft.marks.own.clone() {
-        match mark.split_once(':') {
-            Some(("label", key)) => draft.remove(true, key),
-            Some(("annotation", key)) => draft.remove(false, key),
-            Some(("finalizer", name)) => draft.remove_finalizer(name),
-            Some(("taint", rest)) => {
-                let (key, effect) = rest.split_once(':').unwrap_or((rest, ""));
-                draft.remove_taint(key, effect);
-            }
-            None if mark == CORDON => draft.set_schedulable(true),
-            _ => drop(draft.marks.own.remove(&mark)),
-        }
-    }
-    draft.marks.own.clear();
+    let mut draft = Some(Draft::new(object, job_uid, false)).filter(|_| held(object, job_uid))?;
+    draft.take_off_marks();
     Some(draft)
+}
+
+impl Draft<'_> {
+    /// Removes all marks of the job.
+    fn take_off_marks(&mut self) {
+        for mark in self.marks.own.clone() {
+            match mark.split_once(':') {
+                Some(("label", key)) => self.remove(true, key),
+                Some(("annotation", key)) => self.remove(false, key),
+                Some(("finalizer", name)) => self.remove_finalizer(name),
+                Some(("taint", rest)) => {
+                    let (key, effect) = rest.split_once(':').unwrap_or((rest, ""));
+                    self.remove_taint(key, effect);
+                }
+                None if mark == CORDON => self.set_schedulable(true),
+                _ => {}
+            }
+        }
+        self.marks.own.clear();
+    }
 }
 
 /// The patch that bars `object` as a successor of any target of the job. `None` if it is barred already.
@@ -271,7 +311,19 @@ pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let key = annotation(job_uid);
     let list = json!(marks(object, &key)).to_string();
     let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };
-    json!({"metadata": {"uid": object.uid, "resourceVersion": object.resource_version, "annotations": {key: text}}})
+    let label = Draft::new(object, job_uid, false).held_label(&key, true);
+    let annotations: Map<String, Value> = without_strays(object).chain([(key, json!(text))]).collect();
+    let mut metadata = Map::new();
+    metadata.extend(label.map(|label| ("labels".to_owned(), Value::Object([label].into_iter().collect()))));
+    metadata.insert("annotations".to_owned(), Value::Object(annotations));
+    metadata.insert("uid".to_owned(), json!(object.uid));
+    metadata.insert("resourceVersion".to_owned(), json!(object.resource_version));
+    json!({ "metadata": metadata })
+}
+
+/// The change that takes off what the label of held pods would make holds of.
+fn without_strays(object: &Object) -> impl Iterator<Item = (String, Value)> {
+    object.stray_holds.iter().map(|stray| (stray.clone(), Value::Null))
 }
 
 #[cfg(test)]
@@ -308,7 +360,7 @@ mod tests {
         let hold = r#"["finalizer:f","label:l"]"#;
         assert_eq!(
             patch,
-            json!({"metadata": {"labels": {"l": "true"}, "annotations": {"hold.oarlock.dev/j": hold},
+            json!({"metadata": {"labels": {"l": "true", HELD: IS_HELD}, "annotations": {"hold.oarlock.dev/j": hold},
             "finalizers": ["f"], "uid": "u", "resourceVersion": "5"}})
         );
     }
@@ -318,21 +370,22 @@ mod tests {
         let object = pod(json!({"labels": {"l": "true"}}));
         let patch = change(&object, &mark(), "j").unwrap().0;
         assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(r#"["finalizer:f"]"#));
-        let held = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+        let held = pod(json!({"labels": {"l": "true", HELD: IS_HELD}, "finalizers": ["f"],
             "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}));
         let gone = let_go(&held, "j").unwrap();
         assert_eq!(gone["metadata"]["finalizers"], json!([]));
-        assert_eq!(gone["metadata"].get("labels"), None);
+        assert_eq!(gone["metadata"]["labels"], json!({HELD: null}));
     }
 
     #[test]
     fn the_mark_of_two_jobs_goes_with_the_second() {
         let both = r#"["finalizer:f","label:l"]"#;
-        let object =
-            pod(json!({"labels": {"l": "true"}, "finalizers": ["f"], "annotations": {"hold.oarlock.dev/a": both}}));
+        let object = pod(
+            json!({"labels": {"l": "true", HELD: IS_HELD}, "finalizers": ["f"], "annotations": {"hold.oarlock.dev/a": both}}),
+        );
         let patch = change(&object, &mark(), "b").unwrap().0;
         assert_eq!(patch["metadata"]["annotations"]["hold.oarlock.dev/b"], json!(both));
-        let shared = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+        let shared = pod(json!({"labels": {"l": "true", HELD: IS_HELD}, "finalizers": ["f"],
             "annotations": {"hold.oarlock.dev/a": both, "hold.oarlock.dev/b": both}}));
         let first = let_go(&shared, "a").unwrap();
         assert_eq!((first["metadata"].get("labels"), first["metadata"].get("finalizers")), (None, None));
@@ -340,8 +393,10 @@ mod tests {
 
     #[test]
     fn a_terminating_object_is_let_go_whatever_others_write_to_it() {
-        let object = pod(json!({"finalizers": ["x", "f"], "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}));
+        let object = pod(
+            json!({"finalizers": ["x", "f"], "labels": {HELD: IS_HELD}, "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f"]"#}}),
+        );
         let hold = "/metadata/annotations/hold.oarlock.dev~1j";
         assert_eq!(
             let_go(&object, "j").unwrap(),
@@ -351,13 +406,14 @@ mod tests {
                 {"op": "test", "path": "/metadata/finalizers/1", "value": "f"},
                 {"op": "remove", "path": "/metadata/finalizers/1"},
                 {"op": "remove", "path": hold},
+                {"op": "remove", "path": "/metadata/labels/oarlock.dev~1held"},
             ])
         );
     }
 
     #[test]
     fn nobody_begins_to_hold_a_terminating_object_by_a_finalizer() {
-        let object = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+        let object = pod(json!({"labels": {"l": "true", HELD: IS_HELD}, "finalizers": ["f"],
             "deletionTimestamp": "2026-01-01T00:00:00Z",
             "annotations": {"hold.oarlock.dev/a": r#"["finalizer:f","label:l"]"#}}));
         let patch = change(&object, &mark(), "b").unwrap().0;
@@ -366,7 +422,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_where_nothing_changes() {
-        let object = pod(json!({"labels": {"l": "true"}, "finalizers": ["f"],
+        let object = pod(json!({"labels": {"l": "true", HELD: IS_HELD}, "finalizers": ["f"],
             "annotations": {"hold.oarlock.dev/j": r#"["finalizer:f","label:l"]"#}}));
         assert_eq!(change(&object, &mark(), "j"), None);
         assert_eq!(let_go(&object, "other"), None);
@@ -374,8 +430,38 @@ mod tests {
 
     #[test]
     fn a_bump_changes_the_version_though_the_hold_stays_as_it_is() {
-        let object = pod(json!({"annotations": {"hold.oarlock.dev/j": "[]"}}));
+        let object = pod(json!({"labels": {HELD: IS_HELD}, "annotations": {"hold.oarlock.dev/j": "[]"}}));
         assert_eq!(bump_version(&object, "j")["metadata"]["annotations"]["hold.oarlock.dev/j"], json!(" []"));
         assert!(let_go(&object, "j").is_some());
+        let bumped = bump_version(&pod(json!({})), "j");
+        assert_eq!(bumped["metadata"]["labels"], json!({HELD: IS_HELD}), "it counts as a hold, to be released");
+    }
+
+    #[test]
+    fn a_hold_that_was_written_without_the_label_is_none_and_becomes_none_by_the_label() {
+        let forged = json!({"hold.oarlock.dev/gone": "[\"label:mine\"]", "hold.oarlock.dev/j": "[\"label:mine\"]"});
+        let object = pod(json!({"labels": {"mine": "x"}, "annotations": forged}));
+        assert!(
+            holders(&object).next().is_none() && let_go(&object, "j").is_none() && let_go(&object, "gone").is_none()
+        );
+        let only_ours = json!({"hold.oarlock.dev/gone": null, "hold.oarlock.dev/j": r#"["finalizer:f","label:l"]"#});
+        let (patch, after) = change(&object, &mark(), "j").unwrap();
+        assert_eq!(patch["metadata"]["annotations"], only_ours);
+        assert_eq!((holders(&after).collect::<Vec<_>>(), after.stray_holds.len()), (vec!["j"], 0));
+        let bumped = bump_version(&object, "j");
+        assert_eq!(
+            bumped["metadata"]["annotations"],
+            json!({"hold.oarlock.dev/gone": null, "hold.oarlock.dev/j": "[]"})
+        );
+    }
+
+    #[test]
+    fn the_label_of_held_pods_stays_until_the_last_hold_goes() {
+        let object = pod(
+            json!({"labels": {HELD: IS_HELD}, "annotations": {"hold.oarlock.dev/a": "[]", "hold.oarlock.dev/b": "[]"}}),
+        );
+        assert_eq!(let_go(&object, "a").unwrap()["metadata"].get("labels"), None);
+        let last = pod(json!({"labels": {HELD: IS_HELD}, "annotations": {"hold.oarlock.dev/b": "[]"}}));
+        assert_eq!(let_go(&last, "b").unwrap()["metadata"]["labels"], json!({HELD: null}));
     }
 }

@@ -115,6 +115,7 @@ mod tests {
         let store = Store::default();
         store.keep(&Kind::pod(), Indexed::default());
         let pod = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u", "resourceVersion": "1", "finalizers": ["f"],
+            "labels": {"oarlock.dev/held": "true"},
             "annotations": {"hold.oarlock.dev/gone": "[\"finalizer:f\"]", "hold.oarlock.dev/there": "[]"}}});
         store.apply(Object::slim(&pod, &Kind::pod(), &[]).unwrap());
         let mut orphans = Orphans::default();

@@ -249,7 +249,7 @@ fn a_refused_patch_of_one_pod_keeps_no_other_from_being_let_go() {
     bench.settle(&mut evict_and_wait);
     for name in ["first", "second", "third"] {
         // Held by this job, and no target of it.
-        bench.show(json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"mark": "x"},
+        bench.show(json!({"metadata": {"name": name, "namespace": "d", "uid": name, "labels": {"mark": "x", "oarlock.dev/held": "true"},
             "annotations": {format!("hold.oarlock.dev/{JOB_UID}"): "[\"label/mark\"]"}}}));
     }
     bench.weather = Box::new(RefusesFirst);

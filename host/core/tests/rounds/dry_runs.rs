@@ -403,7 +403,7 @@ fn a_dry_run_starts_on_a_pod_that_an_exclusive_plugin_holds_for_another_job() {
     info.manifest.exclusive = true;
     bench.found = PluginLookup::Serving(info.into());
     bench.show(json!({"metadata": {"name": "a", "namespace": "d", "uid": "a",
-        "annotations": {"hold.oarlock.dev/other": "[]"}}}));
+        "labels": {"oarlock.dev/held": "true"}, "annotations": {"hold.oarlock.dev/other": "[]"}}}));
     run(&mut bench, &mut evict_and_wait);
     assert_eq!(bench.word(0), "Succeeded");
     let first = "wait until other jobs have let go of the pod, then evict pod a; ";

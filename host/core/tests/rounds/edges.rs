@@ -315,6 +315,7 @@ fn a_target_that_waits_for_a_pod_of_another_job_starts_also_after_somebody_edite
     }
     let pod = json!({"metadata": {"name": "a", "namespace": "d", "uid": "u", "creationTimestamp": START}});
     let mut held = pod.clone();
+    held["metadata"]["labels"] = json!({"oarlock.dev/held": "true"});
     held["metadata"]["annotations"] = json!({"hold.oarlock.dev/other": "[]"});
     bench.show(held);
     bench.settle(&mut waiting);

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::bad_input::json::{list, object, one_of, time};
 
+/// The label of held pods.
+const HELD: &str = "oarlock.dev/held";
 pub(super) const NAMES: [&str; 3] = ["a", "b", "c"];
 
 pub(super) fn pod() -> BoxedStrategy<Value> {
@@ -40,7 +42,7 @@ pub(super) fn pod() -> BoxedStrategy<Value> {
             proptest::option::weighted(0.3, time()).prop_map(|time| time.unwrap_or(Value::Null)).boxed(),
         ),
         ("deletionGracePeriodSeconds", one_of(vec![i64::MIN, -1, 0, 1, 30, i64::MAX])),
-        ("labels", object(vec![("mark", one_of(vec!["true", "x"]))])),
+        ("labels", object(vec![("mark", one_of(vec!["true", "x"])), (HELD, one_of(vec!["true", "true", "no"]))])),
         ("annotations", holds),
         ("finalizers", list(one_of(vec!["f.io/f", "other.io/f"]), 2)),
         ("ownerReferences", list(owner, 2)),

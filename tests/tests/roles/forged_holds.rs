@@ -1,0 +1,137 @@
+//! Holds that kubelets, schedulers and whoever writes the status of pods would forge, on a real API server with NodeRestriction.
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
+use oarlock_bed::accounts::Account;
+use oarlock_bed::control_plane::{self, ControlPlane};
+use oarlock_bed::install::{self, Way};
+use oarlock_tests::components::{GRANTS, MAINTAIN_GRANTS};
+use oarlock_tests::rig::patiently;
+use serde_json::{Value, json};
+
+use super::{hold, labelled};
+
+const NAMESPACE: &str = "granted";
+/// What the server says for each kind of object.
+const OF_NODES: &str = "only the host of OperationJobs adds or changes hold.oarlock.dev/*";
+const OF_PODS: &str = "only the host of OperationJobs adds the label oarlock.dev/held";
+
+/// A control plane whose kubelets may do what kubelets may, with the policies of pods and of nodes.
+async fn plane() -> anyhow::Result<ControlPlane> {
+    // Beside RBAC, which is there already.
+    let flags = ["--authorization-mode=Node", "--enable-admission-plugins=NodeRestriction"];
+    let api_server_flags = flags.map(str::to_owned).into();
+    let plane = control_plane::start(control_plane::Options { api_server_flags, ..Default::default() }).await?;
+    let grants = format!("{GRANTS}\n---\n{MAINTAIN_GRANTS}").replace("\"*\"", NAMESPACE);
+    let grants = oarlock_wasm::parse_grants(&grants)?;
+    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
+    documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
+    let group = "rbac.authorization.k8s.io";
+    let rules =
+        json!([{"apiGroups": [""], "resources": ["pods/status", "pods/binding"], "verbs": ["patch", "create"]}]);
+    let metadata = json!({"name": "operator", "namespace": NAMESPACE});
+    documents.push(json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules}));
+    documents.push(json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "operator"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": Account::Visitor.user()}]}));
+    let taints = json!([{"key": "quarantine", "effect": "NoExecute"}]);
+    documents.push(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": taints}}));
+    for (name, node) in [("bound", Some("n")), ("pending", None)] {
+        let spec = json!({"nodeName": node, "containers": [{"name": "c", "image": "none"}]});
+        let metadata = json!({"name": name, "namespace": NAMESPACE});
+        documents.push(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}));
+    }
+    install::install(&plane.client(Account::Admin).await?, &documents, Way::CreateMissing).await?;
+    Ok(plane)
+}
+
+/// The kubelet of the node.
+async fn kubelet(plane: &ControlPlane) -> anyhow::Result<Client> {
+    let mut config = plane.config(Account::Admin).await?;
+    config.auth_info.impersonate = Some("system:node:n".to_owned());
+    config.auth_info.impersonate_groups = Some(vec!["system:nodes".to_owned()]);
+    Client::try_from(config).context("cannot make a client for the kubelet")
+}
+
+/// What the server says against a request; nothing where it is done.
+fn against<T>(answer: kube::Result<T>) -> anyhow::Result<String> {
+    match answer {
+        Ok(_) => Ok(String::new()),
+        Err(kube::Error::Api(status)) => Ok(status.message),
+        Err(cause) => Err(cause.into()),
+    }
+}
+
+/// SECURITY.md, docs/grants.md: what the host takes off a node, no kubelet names.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_adds_no_hold_to_its_node_by_its_status_either() -> anyhow::Result<()> {
+    let plane = plane().await?;
+    let options = PatchParams::default();
+    let nodes: Api<Node> = Api::all(kubelet(&plane).await?);
+    let by_status = async |body: Value| against(nodes.patch_status("n", &options, &Patch::Merge(body)).await);
+    let directly = async |body: Value| against(nodes.patch("n", &options, &Patch::Merge(body)).await);
+    patiently("the policy is in force", async || Ok(by_status(hold("[]")).await?.contains(OF_NODES))).await?;
+    let forged = hold("[\"taint:quarantine:NoExecute\",\"cordon\"]");
+    for said in [by_status(forged.clone()).await?, directly(forged.clone()).await?] {
+        ensure!(said.contains(OF_NODES), "{said}");
+    }
+    let gone = json!({"metadata": {"annotations": null}});
+    ensure!(directly(gone.clone()).await?.is_empty(), "it may remove them");
+    let conditions =
+        json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "x", "message": "x"}]}});
+    ensure!(by_status(conditions.clone()).await?.is_empty(), "a status is none of our business");
+    let host: Api<Node> = Api::all(plane.client(Account::Host).await?);
+    let held = hold("[\"cordon\"]");
+    patiently("the host holds the node", async || {
+        Ok(against(host.patch("n", &options, &Patch::Merge(held.clone())).await)?.is_empty())
+    })
+    .await?;
+    ensure!(by_status(conditions).await?.is_empty(), "nor is one of a node that is held");
+    let said = by_status(forged).await?;
+    ensure!(said.contains(OF_NODES), "it widens no hold: {said}");
+    ensure!(by_status(gone).await?.is_empty(), "it may remove one");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_makes_a_pod_held_by_its_status_or_its_binding() -> anyhow::Result<()> {
+    let plane = plane().await?;
+    let options = PatchParams::default();
+    let pods: Api<Pod> = Api::namespaced(plane.client(Account::Visitor).await?, NAMESPACE);
+    let by_status = async |body: Value| against(pods.patch_status("bound", &options, &Patch::Merge(body)).await);
+    patiently("the policy is in force", async || Ok(by_status(labelled("[]")).await?.contains(OF_PODS))).await?;
+    // What came before it was in force.
+    let admin: Api<Pod> = Api::namespaced(plane.client(Account::Admin).await?, NAMESPACE);
+    let clean = json!({"metadata": {"labels": {"oarlock.dev/held": null}, "annotations": null}});
+    admin.patch("bound", &options, &Patch::Merge(clean)).await?;
+    ensure!(by_status(hold("[\"finalizer:x\"]")).await?.is_empty(), "without the label it is no hold");
+    let said = by_status(json!({"metadata": {"labels": {"oarlock.dev/held": "true"}}})).await?;
+    ensure!(said.contains(OF_PODS), "{said}");
+    let of_node: Api<Pod> = Api::namespaced(kubelet(&plane).await?, NAMESPACE);
+    let said = against(of_node.patch_status("bound", &options, &Patch::Merge(labelled("[\"finalizer:x\"]"))).await)?;
+    ensure!(!said.is_empty(), "NodeRestriction or the policy refuses a kubelet");
+    // The server copies labels and annotations of a binding to the pod, and no policy sees that pod.
+    let mut binding = labelled("[\"finalizer:x\"]");
+    binding["apiVersion"] = json!("v1");
+    binding["kind"] = json!("Binding");
+    binding["metadata"]["name"] = json!("pending");
+    binding["target"] = json!({"apiVersion": "v1", "kind": "Node", "name": "n"});
+    let bind = async |body: &Value| {
+        let request = http::Request::post(format!("/api/v1/namespaces/{NAMESPACE}/pods/pending/binding"))
+            .header("Content-Type", "application/json")
+            .body(serde_json::to_vec(body)?)?;
+        against(plane.client(Account::Visitor).await?.request::<Value>(request).await)
+    };
+    let said = bind(&binding).await?;
+    ensure!(said.contains(OF_PODS), "{said}");
+    binding["metadata"]["labels"] = Value::Null;
+    let said = bind(&binding).await?;
+    ensure!(said.is_empty(), "a scheduler binds: {said}");
+    let bound = admin.get("pending").await?;
+    ensure!(bound.metadata.labels.is_none_or(|labels| !labels.contains_key("oarlock.dev/held")), "and it is not held");
+    Ok(())
+}
