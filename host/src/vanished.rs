@@ -8,7 +8,7 @@ use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::{EntryResult, Stopped, Write};
 use oarlock_core::round::pace::too_late_for;
-use oarlock_core::shared::orphans::{Orphans, SeenObjects, beside_holds, held_by};
+use oarlock_core::shared::orphans::{Orphans, SeenObjects, Swept, beside_holds, held_by};
 use tokio::time::sleep;
 
 use crate::ports::Ports;
@@ -82,7 +82,10 @@ pub(crate) async fn sweep(ports: Arc<Ports>, term: Arc<Term>) {
         Ok(jobs) => jobs.into_iter().map(|job| job.uid).collect(),
         Err(error) => return tracing::warn!(error, "failed to list the jobs that objects are held for"),
     };
-    let mut writes = orphans.sweep(store, &jobs);
+    // Without grants nobody can say which marks may be ours.
+    let swept = ports.plugins.grants().map(|grants| orphans.sweep(store, &jobs, &grants));
+    let Swept { mut writes, events } = swept.unwrap_or_default();
+    ports.cluster.emit(events);
     writes.extend(orphans.sweep_tasks(store, &jobs, &tasks.namespace));
     if !writes.is_empty() {
         tracing::warn!(objects = writes.len(), "removing holds of jobs that are gone");

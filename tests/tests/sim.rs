@@ -33,6 +33,7 @@ on_sim! {
     lifecycle::what_a_lifecycle_waits_for_is_named,
     releasing::a_mark_without_an_answer_that_arrives_late_is_taken_off,
     records::records_that_were_removed_or_stripped_are_written_anew,
+    nodes::a_forged_hold_goes_without_what_it_lists,
     many::of_ten_thousand_targets_every_second_one_fails,
     retrying::targets_in_records_are_tried_again_too,
     many::ten_thousand_targets_are_paused_and_deleted_soon_after_they_began,

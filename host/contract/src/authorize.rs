@@ -11,6 +11,7 @@ use thiserror::Error;
 use crate::extras;
 use crate::grant::{Grant, TaskRule, Verb, WriteRule, matches};
 use crate::manifest::Manifest;
+use crate::marks::CORDON;
 use crate::names::{is_api_version, is_dns_label, is_kind, is_label_value, is_qualified_name, is_subdomain};
 use crate::object_key::{Kind, ObjectKey, Owner};
 use crate::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, TaintChange, TaskRequest};
@@ -364,6 +365,25 @@ fn is_host_key(key: &str) -> bool {
         || HOST_DOMAINS.iter().any(|own| domain.strip_suffix(own).is_some_and(|sub| sub.ends_with('.')))
 }
 
+/// True if a plugin under one of `grants` may have had the host put this mark (`marks.rs`) on an object of this kind.
+#[must_use]
+pub fn may_be_put(mark: &str, kind: &Kind, grants: &[Grant]) -> bool {
+    let rules = || grants.iter().flat_map(|grant| &grant.writes);
+    let granted = |verb: Verb| rules().any(|rule| rule.concerns(verb, kind));
+    let by_key = |of: Keys, key: &str| {
+        let names = |rule: &WriteRule| of(rule).iter().any(|pattern| matches(pattern, key));
+        !is_host_key(key) && rules().any(|rule| rule.concerns(Verb::Metadata, kind) && names(rule))
+    };
+    match mark.split_once(':') {
+        None => mark == CORDON && (granted(Verb::Schedulable) || granted(Verb::Drain)),
+        Some(("label", key)) => by_key(|rule| &rule.labels, key),
+        Some(("annotation", key)) => by_key(|rule| &rule.annotations, key),
+        Some(("finalizer", name)) => by_key(|rule| &rule.finalizers, name),
+        Some(("taint", taint)) => !taint.starts_with(NODE_DOMAIN) && granted(Verb::Taint),
+        Some(_) => false,
+    }
+}
+
 type Keys = fn(&WriteRule) -> &Vec<String>;
 
 fn check_extras(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result<(), Denied> {
@@ -419,12 +439,12 @@ fn check_tasks(proposal: &Proposal, stored: &BTreeMap<String, String>) -> Result
 }
 
 /// A sentence that may quote a plugin, safe to show.
-fn printable_line(text: &str) -> String {
+pub fn printable_line(text: &str) -> String {
     text.chars().take(200).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A plugin's text, safe to show: without control characters and cut in length.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars().take(80).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -198,6 +198,11 @@ impl Plugins {
         self.registry.remove(source).await;
     }
 
+    /// All that plugins are granted; `None` while no grants are known.
+    pub fn grants(&self) -> Option<Vec<Grant>> {
+        self.registry.grants()
+    }
+
     /// Replaces the grants, where they come from no file.
     pub async fn set_grants(&self, grants: Vec<Grant>) {
         self.registry.set_grants(grants).await;

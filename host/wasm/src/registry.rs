@@ -25,6 +25,8 @@ pub(crate) struct Registry {
     loader: Arc<Loader>,
     set: Mutex<PluginSet>,
     snapshot: ArcSwap<Snapshot>,
+    /// As in the set; read without waiting.
+    grants: ArcSwap<Vec<Grant>>,
     changes: watch::Sender<u64>,
     first_scan: watch::Sender<FirstScan>,
     grants_state: watch::Sender<GrantsState>,
@@ -40,6 +42,7 @@ impl Registry {
             loader: Arc::new(loader),
             set: Mutex::default(),
             snapshot: ArcSwap::default(),
+            grants: ArcSwap::default(),
             changes: watch::Sender::new(0),
             first_scan: watch::Sender::new(first_scan),
             grants_state: watch::Sender::new(GrantsState::Unread),
@@ -72,6 +75,16 @@ impl Registry {
     /// The state of the file of grants.
     pub(crate) fn grants_state(&self) -> GrantsState {
         self.grants_state.borrow().clone()
+    }
+
+    /// All that plugins are granted; `None` while no grants are known.
+    pub(crate) fn grants(&self) -> Option<Vec<Grant>> {
+        if self.loader.grant_all {
+            let snapshot = self.snapshot();
+            return Some(snapshot.callable.values().map(|one| Grant::of_all(one.plugin.manifest())).collect());
+        }
+        let known = matches!(self.grants_state(), GrantsState::InForce | GrantsState::Refused(_));
+        known.then(|| self.grants.load().to_vec())
     }
 
     /// Notes that the file of grants was refused. Returns the state that follows.
@@ -167,6 +180,7 @@ impl Registry {
         let mut published = Vec::new();
         self.edit(async |set| {
             let before = std::mem::replace(&mut set.grants, grants.clone());
+            self.grants.store(Arc::new(grants.clone()));
             let of = |grants: &[Grant], name: &str| grants.iter().find(|grant| grant.name == name).cloned();
             let differs = |name: &str| of(&before, name) != of(&grants, name);
             for compiled in set.draining(differs) {

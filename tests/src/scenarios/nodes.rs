@@ -2,7 +2,8 @@
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, DynamicObject};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
 use super::on_nodes::{
@@ -224,6 +225,36 @@ pub async fn a_cordon_of_a_job_that_vanished_is_taken_off(rig: &mut Rig) -> anyh
     rig.until_gone("m").await?;
     start(rig, MAINTAIN).await?;
     until_clean(rig, &a).await
+}
+
+/// A hold of a job that never was goes, so that exclusive jobs may come. What no plugin may put on a node stays on it.
+pub async fn a_forged_hold_goes_without_what_it_lists(rig: &mut Rig) -> anyhow::Result<()> {
+    const TEAM: &str = "node-restriction.kubernetes.io/team";
+    let a = node(rig, "a", true).await?;
+    begin(rig, MAINTAIN).await?;
+    let forged = json!([format!("label:{TEAM}"), "taint:node.kubernetes.io/out-of-service:NoExecute"]).to_string();
+    let taints = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
+    change(rig, &a, json!({"metadata": {"labels": {TEAM: "a"}, "annotations": {"hold.oarlock.dev/never": forged}}, "spec": {"taints": taints}}))
+        .await?;
+    create(rig, "m", maintain(&[&a], &json!({}))).await?;
+    rig.pass(std::time::Duration::from_secs(25 * 60)).await;
+    until_shown(
+        rig,
+        &a,
+        &["cordon", "taint node.kubernetes.io/out-of-service", "taint example.com/maintenance", "label", "hold"],
+    )
+    .await?;
+    let labels = nodes(rig).get(&a).await?.metadata.labels.unwrap_or_default();
+    ensure!(labels.get(TEAM).is_some_and(|team| team == "a"), "{labels:?}");
+    let events: Api<Event> = Api::namespaced(rig.client.clone(), "default");
+    patiently("the host says what it left", async || {
+        let all = events.list(&ListParams::default()).await?;
+        Ok(all.iter().any(|event| event.reason.as_deref() == Some("HoldRefused")))
+    })
+    .await?;
+    rig.delete_job("m").await?;
+    rig.until_gone("m").await?;
+    until_shown(rig, &a, &["taint node.kubernetes.io/out-of-service"]).await
 }
 
 /// A plugin for nodes does nothing to pods.

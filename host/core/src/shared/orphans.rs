@@ -7,12 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use oarlock_contract::authorize::{may_be_put, printable, printable_line};
+use sha2::{Digest, Sha256};
+
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
 use crate::cluster::task_pod::{JOB_UID, TASK};
-use crate::cluster::writes::Write;
+use crate::cluster::writes::{EventNote, Write};
+use crate::plugin::grant::Grant;
 use crate::plugin::manifest::TargetKind;
-use crate::shared::holds::let_go;
+use crate::shared::holds::{let_go, let_go_of_orphan};
+
+/// Characters of an object's name that the name of its event begins with.
+const PREFIX: usize = 200;
 
 /// Objects that were read live, by name.
 pub type SeenObjects = BTreeMap<ObjectKey, Option<Arc<Object>>>;
@@ -25,22 +32,42 @@ pub struct Orphans {
     suspected_of_tasks: BTreeSet<String>,
 }
 
+/// The changes that a sweep asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Swept {
+    /// The patches that remove orphaned holds.
+    pub writes: Vec<Write>,
+    /// The events on objects whose hold lists marks that no plugin may put there. These marks stay.
+    pub events: Vec<EventNote>,
+}
+
 impl Orphans {
     /// Suspects the jobs that have something and are not among `jobs`, which may be an old view. True if there are any.
     pub fn suspect(&mut self, store: &Store, jobs: &BTreeSet<String>, namespace: &str) -> bool {
         *self = Self::default();
-        drop(self.sweep(store, jobs));
+        drop(self.sweep(store, jobs, &[]));
         drop(self.sweep_tasks(store, jobs, namespace));
         !(self.suspected.is_empty() && self.suspected_of_tasks.is_empty())
     }
 
-    /// The patches that remove orphaned holds. `jobs` are the UIDs of all jobs that exist.
-    pub fn sweep(&mut self, store: &Store, jobs: &BTreeSet<String>) -> Vec<Write> {
+    /// Sweeps holds. `jobs` are the UIDs of all jobs that exist. Of an orphaned hold only the marks go that a plugin under
+    /// `grants` may have put there: who forged it would have the host take off the others.
+    pub fn sweep(&mut self, store: &Store, jobs: &BTreeSet<String>, grants: &[Grant]) -> Swept {
         let holders: BTreeSet<String> = TargetKind::ALL.iter().flat_map(|kind| store.holders(&kind.kind())).collect();
         let missing: BTreeSet<String> = holders.difference(jobs).cloned().collect();
-        let writes = missing.intersection(&self.suspected).flat_map(|uid| held_by(store, uid)).collect();
+        let mut swept = Swept::default();
+        for uid in missing.intersection(&self.suspected) {
+            for object in objects_held_by(store, uid) {
+                let may_be_ours = |mark: &str| may_be_put(mark, &object.key.kind, grants);
+                let Some((body, foreign)) = let_go_of_orphan(&object, uid, may_be_ours) else { continue };
+                swept.writes.push(Write::patch(&object.key, body));
+                swept
+                    .events
+                    .extend(Some(foreign).filter(|marks| !marks.is_empty()).map(|marks| left(&object, uid, &marks)));
+            }
+        }
         self.suspected = missing;
-        writes
+        swept
     }
 
     /// The deletions of orphaned pods of tasks in their namespace. `jobs` are the UIDs of all jobs that exist.
@@ -58,7 +85,7 @@ impl Orphans {
 
 /// The patches that remove all holds of a job.
 pub fn held_by(store: &Store, job_uid: &str) -> Vec<Write> {
-    let held = TargetKind::ALL.iter().flat_map(|kind| store.held_by(&kind.kind(), job_uid));
+    let held = objects_held_by(store, job_uid);
     held.filter_map(|object| Some(Write::patch(&object.key, let_go(&object, job_uid)?))).collect()
 }
 
@@ -88,9 +115,34 @@ fn deletion(object: &Object) -> Write {
     }
 }
 
+fn objects_held_by(store: &Store, job_uid: &str) -> impl Iterator<Item = Arc<Object>> {
+    TargetKind::ALL.iter().flat_map(move |kind| store.held_by(&kind.kind(), job_uid))
+}
+
+/// The event that marks of a hold were left on an object.
+fn left(object: &Object, job_uid: &str, marks: &[String]) -> EventNote {
+    let text = format!("{}/{job_uid}/HoldRefused", object.uid);
+    let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let prefix = object.key.name.get(..PREFIX).unwrap_or(&object.key.name).trim_end_matches(['-', '.']);
+    let message = format!(
+        "removed a hold of job {}, which is gone, and left {}: no plugin is granted to put that there; see who wrote the hold, and take off what is not wanted",
+        printable(job_uid),
+        printable_line(&marks.join(", "))
+    );
+    EventNote {
+        name: format!("{prefix}.{hash}"),
+        regarding: object.key.clone(),
+        regarding_uid: object.uid.clone(),
+        warning: true,
+        reason: "HoldRefused".to_owned(),
+        action: "Sweep".to_owned(),
+        message,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cluster::store::Indexed;
@@ -103,11 +155,39 @@ mod tests {
             "annotations": {"hold.oarlock.dev/gone": "[\"cordon\"]"}}, "spec": {"unschedulable": true}});
         store.apply(Object::slim(&node, &Kind::node(), &[]).unwrap());
         let mut orphans = Orphans::default();
-        assert!(orphans.sweep(&store, &BTreeSet::new()).is_empty());
-        let writes = orphans.sweep(&store, &BTreeSet::new());
-        assert!(
-            matches!(writes.as_slice(), [Write::Patch { body, .. }] if body["spec"] == json!({"unschedulable": null}))
-        );
+        let grants = grants(&json!([{"verb": "schedulable", "apiVersion": "v1", "kind": "Node"}]));
+        assert!(orphans.sweep(&store, &BTreeSet::new(), &grants).writes.is_empty());
+        let swept = orphans.sweep(&store, &BTreeSet::new(), &grants);
+        let [Write::Patch { body, .. }] = swept.writes.as_slice() else { panic!("{swept:?}") };
+        assert_eq!((&body["spec"], swept.events.len()), (&json!({"unschedulable": null}), 0));
+    }
+
+    #[test]
+    fn a_forged_hold_of_a_job_that_never_was_takes_off_nothing_that_no_plugin_may_put_there() {
+        let store = Store::default();
+        store.keep(&Kind::node(), Indexed::default());
+        let forged = json!(["cordon", "label:node-restriction.kubernetes.io/team", "taint:quarantine:NoExecute"]);
+        let node = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "1",
+            "labels": {"node-restriction.kubernetes.io/team": "a"},
+            "annotations": {"hold.oarlock.dev/never": forged.to_string()}},
+            "spec": {"unschedulable": true, "taints": [{"key": "quarantine", "effect": "NoExecute"}]}});
+        store.apply(Object::slim(&node, &Kind::node(), &[]).unwrap());
+        let grants =
+            grants(&json!([{"verb": "metadata", "apiVersion": "v1", "kind": "Node", "labels": ["example.com/*"]}]));
+        let mut orphans = Orphans::default();
+        orphans.sweep(&store, &BTreeSet::new(), &grants);
+        let swept = orphans.sweep(&store, &BTreeSet::new(), &grants);
+        let [Write::Patch { body, .. }] = swept.writes.as_slice() else { panic!("{swept:?}") };
+        let only_the_hold =
+            json!({"annotations": {"hold.oarlock.dev/never": null}, "uid": "u", "resourceVersion": "1"});
+        assert_eq!(*body, json!({"metadata": only_the_hold}), "exclusive jobs may come, and nothing else is different");
+        let [event] = swept.events.as_slice() else { panic!("{swept:?}") };
+        assert_eq!((event.reason.as_str(), &event.regarding), ("HoldRefused", &ObjectKey::node("n")));
+        assert!(event.message.contains("taint:quarantine:NoExecute"), "{}", event.message);
+    }
+
+    fn grants(writes: &Value) -> [Grant; 1] {
+        [serde_json::from_value(json!({"namespaces": ["*"], "writes": writes})).unwrap()]
     }
 
     #[test]
@@ -120,8 +200,9 @@ mod tests {
         store.apply(Object::slim(&pod, &Kind::pod(), &[]).unwrap());
         let mut orphans = Orphans::default();
         let jobs = ["there".to_owned()].into();
-        assert!(orphans.sweep(&store, &jobs).is_empty());
-        let writes = orphans.sweep(&store, &jobs);
+        let grants = grants(&json!([{"verb": "metadata", "apiVersion": "v1", "kind": "Pod", "finalizers": ["f"]}]));
+        assert!(orphans.sweep(&store, &jobs, &grants).writes.is_empty());
+        let writes = orphans.sweep(&store, &jobs, &grants).writes;
         assert_eq!(writes.len(), 1);
         assert!(format!("{writes:?}").contains("hold.oarlock.dev/gone"));
     }
