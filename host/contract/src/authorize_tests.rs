@@ -473,3 +473,33 @@ fn a_pod_is_given_no_shorter_grace_period_than_is_granted() {
         refused(ask(Some(30), mutation(Some(29))), "29 s is shorter than the 30 s");
     }
 }
+
+#[test]
+fn a_mark_may_be_put_on_an_object_where_some_grant_lets_a_plugin_set_it() {
+    let of = |writes: serde_json::Value| -> [Grant; 1] {
+        [serde_json::from_value(json!({"namespaces": ["*"], "writes": writes})).unwrap()]
+    };
+    let all = |keys: &str, kind: &str| json!({"verb": "metadata", "apiVersion": "v1", "kind": kind, "labels": [keys], "annotations": [keys], "finalizers": [keys]});
+    let on = |verb: &str| json!({"verb": verb, "apiVersion": "v1", "kind": "Node"});
+    let rows = [
+        ("label:x.io/a", all("x.io/*", "Node"), true),
+        ("label:y.io/a", all("x.io/*", "Node"), false),
+        ("label:x.io/a", all("x.io/*", "Pod"), false),
+        ("annotation:x.io/a", all("x.io/a", "Node"), true),
+        ("finalizer:x.io/a", all("x.io/a", "Node"), true),
+        ("label:oarlock.dev/held", all("*", "Node"), false),
+        ("annotation:hold.oarlock.dev/j", all("*", "Node"), false),
+        ("cordon", on("schedulable"), true),
+        ("cordon", on("drain"), true),
+        ("cordon", on("taint"), false),
+        ("taint:x.io/a:NoExecute", on("taint"), true),
+        ("taint:x.io/a:NoExecute", on("drain"), false),
+        ("taint:node.kubernetes.io/unreachable:NoExecute", on("taint"), false),
+        ("a:b", all("*", "Node"), false),
+        ("", on("schedulable"), false),
+    ];
+    for (mark, rule, wanted) in rows {
+        assert_eq!(may_be_put(mark, &Kind::node(), &of(json!([rule]))), wanted, "{mark} by {rule}");
+    }
+    assert!(!may_be_put("cordon", &Kind::node(), &[]), "without a grant nothing is ours");
+}

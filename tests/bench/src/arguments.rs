@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::flows::arguments::Flows;
+use crate::policies::Policies;
 
 /// Measures the host.
 #[derive(Debug, Parser)]
@@ -26,6 +27,8 @@ pub(crate) enum What {
     Operations(Operations),
     /// JobFlows and DaemonJobs beside a bare client that makes the same creates
     Flows(Flows),
+    /// The admission policies of pods: what they cost whoever writes a pod
+    Policies(Policies),
     /// The bare client that `flows` starts
     #[command(hide = true)]
     BareFlows {

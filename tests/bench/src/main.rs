@@ -34,6 +34,7 @@ mod outage;
 mod outcome;
 mod pipeline;
 mod plugins;
+mod policies;
 mod reboots;
 mod received;
 mod replace;
@@ -67,6 +68,11 @@ fn main() -> anyhow::Result<()> {
             let components = asked.common.plugins_from.clone().unwrap_or_else(components);
             let figures = runtime.block_on(flows::run(&asked, &components))?;
             println!("{}", table::operations(&figures));
+            (figures, asked.common.json)
+        }
+        What::Policies(asked) => {
+            let figures = runtime.block_on(policies::run(&asked))?;
+            println!("{}", table::policies(&figures));
             (figures, asked.common.json)
         }
         What::Bare { kubeconfig, namespace, mode } => {

@@ -21,6 +21,17 @@ pub(crate) fn operations(figures: &Value) -> String {
     tables.join("\n\n")
 }
 
+/// The table of the policies of pods: CPU milliseconds without and with them, and the ratio.
+pub(crate) fn policies(figures: &Value) -> String {
+    let of = |column: &str, what: &str| cell(figures.pointer(&format!("/spread/{column}/{what}")));
+    let mut table = empty();
+    table.set_header(["CPU ms per request", "without", "with", "ratio"]);
+    for what in ["create", "status", "patch", "delete", "write"] {
+        table.add_row([what.to_owned(), of("without", what), of("with", what), of("ratios", what)]);
+    }
+    format!("{table}\n\n{}", text(figures.get("notes")))
+}
+
 fn mode(run: &Value, on: &str) -> Table {
     let spread = run.get("spread");
     let of = |who: &str| spread.and_then(|spread| spread.get(who));

@@ -96,6 +96,7 @@ Examples:
   cargo xtask bench operations --scenario crowd --on sim          a hundred jobs of a hundred targets, on the in-memory API
   cargo xtask bench flows                                         JobFlows and DaemonJobs beside a bare client, their goals beside them
   cargo xtask bench flows --measure daemon,large --rounds 1       1,000 nodes, and 5,000 beside them
+  cargo xtask bench policies --rounds 9                           CPU of the API server per pod write, without and with them
   cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
 
 Figures are printed, some beside their goals, and never judged. What each means is said below its table. Nothing else should run meanwhile.";
@@ -109,6 +110,8 @@ pub(crate) enum Subject {
     Operations,
     /// JobFlows and DaemonJobs, beside a bare client that makes the same creates
     Flows,
+    /// The admission policies of pods: what they cost whoever writes a pod
+    Policies,
 }
 
 /// What is measured of JobFlows and DaemonJobs.
