@@ -2,18 +2,23 @@
 //! texts.
 
 mod deployment;
+mod flows;
 mod kinds;
 mod pinned;
 mod roles;
+mod tasks;
 
+use oarlock_api::HostAccount;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 pub use deployment::{PluginSource, deployment};
+pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
 pub use pinned::{PinError, pinned};
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};
+pub use tasks::Egress;
 
 /// The namespace that the manifests make, and the default of `oarlock host --namespace`.
 pub const HOST_NAMESPACE: &str = "oarlock-system";
@@ -23,7 +28,6 @@ const HOST_ACCOUNT: &str = "oarlock";
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const USERS: &str = include_str!("../manifests/users.yaml");
-const FLOWS: &str = include_str!("../manifests/flows.yaml");
 
 /// The grants of the shipped plugins, as a grants file. They are for any component of those names: [`pinned`] makes them for
 /// one.
@@ -38,6 +42,15 @@ pub enum ManifestsError {
     /// They need what no role can say.
     #[error("cannot write the roles that the grants need")]
     Roles(#[source] RoleError),
+    /// Flows may have no Jobs in a namespace that was asked for.
+    #[error(
+        "`--bind {namespace}`: the host makes no Jobs in the namespaces of Kubernetes and in its own, so leave it out, and give other \
+         flags their own run of `oarlock manifests` if a grant needs it"
+    )]
+    BindFlows {
+        /// The namespace.
+        namespace: String,
+    },
     /// A document is not YAML.
     #[error("cannot write a document as YAML")]
     Yaml(#[source] Box<serde_saphyr::SerializeError>),
@@ -51,19 +64,13 @@ pub fn crds() -> String {
     join(&oarlock_api::CRDS)
 }
 
-/// The documents that JobFlow, JobTemplate and DaemonJob need beside [`manifests`]: their CRDs, the roles of the host and of
-/// people, and their admission policies.
-pub fn flow_manifests() -> String {
-    join(&oarlock_api::FLOW_CRDS.into_iter().chain([FLOWS, oarlock_api::FLOW_ADMISSION]).collect::<Vec<_>>())
-}
-
 /// All documents that a cluster needs before the host runs there with the shipped plugins and their grants.
 ///
 /// # Errors
 /// If the shipped grants are invalid, which a test excludes.
 pub fn manifests() -> Result<String, ManifestsError> {
     let grants = oarlock_wasm::parse_grants(SHIPPED_GRANTS).map_err(ManifestsError::Grants)?;
-    manifests_with(&GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() }, PodPolicies::Printed)
+    manifests_with(&GrantedAccess::of(grants), PodPolicies::Printed)
 }
 
 /// Whether the admission policies of pods are printed. They cost the API server some time at each create and update of a pod.
@@ -76,21 +83,26 @@ pub enum PodPolicies {
 }
 
 /// All documents that a cluster needs before the host runs there with these grants, in the order in which to apply them:
-/// namespace, CRDs, admission policy of jobs with its binding, account and roles, the policies of pods, and where a grant
-/// reaches nodes, that of nodes.
+/// namespace, CRDs, admission policies of jobs and of namespaces with their bindings, account and roles, what tasks need, the
+/// policies of pods, and where a grant reaches nodes, that of nodes.
 ///
 /// # Errors
 /// Names what no role can say, with the fix.
 pub fn manifests_with(access: &GrantedAccess, policies: PodPolicies) -> Result<String, ManifestsError> {
     let [job, record] = oarlock_api::CRDS;
+    let of_jobs = [oarlock_api::JOB_ADMISSION, oarlock_api::ACCOUNT_ADMISSION, oarlock_api::NAMESPACE_ADMISSION];
     let granted = access.documents().map_err(ManifestsError::Roles)?;
-    let granted: Vec<String> = granted.iter().map(yaml).collect::<Result<_, _>>()?;
-    let fixed = [NAMESPACE, job, record, oarlock_api::JOB_ADMISSION, ROLES, USERS];
+    let mut granted: Vec<String> = granted.iter().map(yaml).collect::<Result<_, _>>()?;
+    if access.has_tasks() {
+        granted.extend(tasks::documents(&access.tasks_egress)?);
+    }
+    let fixed = [NAMESPACE, job, record].into_iter().chain(of_jobs).chain([ROLES, USERS]);
     let granted = granted.iter().map(String::as_str);
     // Last, since a host that runs already is to have the rights that they ask for.
     let policies = (policies == PodPolicies::Printed).then(|| of_pods(access)).transpose()?;
     let of_nodes = access.changes_nodes().then_some(oarlock_api::NODE_ADMISSION);
-    Ok(join(&fixed.into_iter().chain(granted).chain(policies.as_deref()).chain(of_nodes).collect::<Vec<_>>()))
+    let all: Vec<&str> = fixed.chain(granted).chain(policies.as_deref()).chain(of_nodes).collect();
+    Ok(access.host.fill(&join(&all)))
 }
 
 /// The policies of pods. The one of the account's own patches is evaluated for everybody's, so only where the account may make some.
@@ -102,9 +114,16 @@ fn of_pods(access: &GrantedAccess) -> Result<String, ManifestsError> {
         Some(names) if names.is_empty() => one("DoesNotExist", json!([])),
         Some(names) => one("In", json!(names)),
     };
-    let account = format!("{HOST_NAMESPACE}:{HOST_ACCOUNT}");
-    let policies = oarlock_api::POD_ADMISSION.replace("OARLOCK_NAMESPACE:OARLOCK_ACCOUNT", &account);
-    Ok(policies.replace("OARLOCK_GRANTED", &selector.to_string()))
+    Ok(oarlock_api::POD_ADMISSION.replace("OARLOCK_GRANTED", &selector.to_string()))
+}
+
+/// What a grant with tasks brings, for a cluster that plugins come to later.
+///
+/// # Errors
+/// If a document cannot be written, which a test excludes.
+pub fn task_manifests() -> Result<String, ManifestsError> {
+    let documents = tasks::documents(&[])?;
+    Ok(HostAccount::default().fill(&join(&documents.iter().map(String::as_str).collect::<Vec<_>>())))
 }
 
 fn yaml(document: &RoleDocument) -> Result<String, ManifestsError> {
@@ -145,6 +164,11 @@ mod tests {
                 "Namespace",
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
+                // Of jobs, of what the host writes of them, and of the label of namespaces for nodes.
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
                 "ServiceAccount",
@@ -173,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_document_of_flows_has_a_kind_and_a_name_and_comes_after_what_it_needs() {
-        let documents = parsed(&flow_manifests());
+        let documents = parsed(&flow_manifests().unwrap());
         let kinds: Vec<_> = documents.iter().map(|document| document["kind"].as_str().unwrap()).collect();
         assert_eq!(
             kinds,
@@ -183,13 +207,19 @@ mod tests {
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
                 "CustomResourceDefinition",
-                // Of the host.
+                // Of the host: what it reads and tells, and what it does.
                 "ClusterRole",
                 "ClusterRoleBinding",
+                "ClusterRole",
                 // Of people who view and edit flows.
                 "ClusterRole",
                 "ClusterRole",
-                // Of JobFlow, and of DaemonJob.
+                "ClusterRoleBinding",
+                // Of JobFlow, of DaemonJob, of who has something started, and of what the host writes of Jobs.
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
+                "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
                 "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy",
@@ -209,7 +239,7 @@ mod tests {
 
     #[test]
     fn flows_are_the_business_of_the_account_that_the_other_documents_make() {
-        let (first, flows) = (parsed(&manifests().unwrap()), parsed(&flow_manifests()));
+        let (first, flows) = (parsed(&manifests().unwrap()), parsed(&flow_manifests().unwrap()));
         let account = first.iter().find(|document| document["kind"] == "ServiceAccount").unwrap();
         let binding = flows.iter().find(|document| document["kind"] == "ClusterRoleBinding").unwrap();
         let subjects = binding["subjects"].as_array().unwrap();
@@ -225,7 +255,7 @@ mod tests {
 
     #[test]
     fn no_role_writes_pods_reads_secrets_or_uses_a_wildcard() {
-        let documents = parsed(&(manifests().unwrap() + "---\n" + &flow_manifests()));
+        let documents = parsed(&(manifests().unwrap() + "---\n" + &flow_manifests().unwrap()));
         let rules = documents.iter().filter_map(|document| document["rules"].as_array()).flatten();
         for rule in rules {
             let text = rule.to_string();
@@ -245,7 +275,7 @@ mod tests {
             let spec = json!({"namespaces": ["ops"], field: [rule]});
             let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
             let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
-            let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+            let access = GrantedAccess::of(grants);
             let documents = parsed(&manifests_with(&access, PodPolicies::LeftOut).unwrap());
             let about = |document: &&Value| {
                 let rules = &document["spec"]["matchConstraints"]["resourceRules"];
@@ -268,7 +298,7 @@ mod tests {
                 json!({"namespaces": namespaces, "writes": [{"verb": "delete", "apiVersion": "v1", "kind": kind}]});
             let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
             let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
-            let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: vec!["b-1".into()] };
+            let access = GrantedAccess { bind: vec!["b-1".into()], ..GrantedAccess::of(grants) };
             let documents = parsed(&manifests_with(&access, PodPolicies::Printed).unwrap());
             let of = |name: &str, kind: &str| {
                 documents.iter().find(|one| one["metadata"]["name"] == name && one["kind"] == kind).unwrap().clone()
@@ -282,6 +312,91 @@ mod tests {
         assert_eq!(bound_to(json!(["b-1", "*"]), "Pod"), Value::Null);
         assert_eq!(bound_to(json!(["a", "b-*"]), "Pod")["values"], json!(["a", "b-1"]));
         assert_eq!(bound_to(json!(["b-1"]), "Node")["operator"], "DoesNotExist", "it may patch pods nowhere");
+    }
+
+    #[test]
+    fn a_granted_task_brings_its_namespace_with_its_bounds_and_nothing_else_does() {
+        let of = |spec: Value| {
+            let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": "x"}, "spec": spec});
+            let grants = oarlock_wasm::parse_grants(&document.to_string()).unwrap();
+            let printed = manifests_with(&GrantedAccess::of(grants), PodPolicies::LeftOut).unwrap();
+            let documents = parsed(&printed).into_iter();
+            documents
+                .filter(|one| one["metadata"]["name"].as_str().unwrap().starts_with("oarlock-tasks"))
+                .collect::<Vec<_>>()
+        };
+        let granted = of(json!({"namespaces": ["ops"], "tasks": [{"name": "run-on-node"}]}));
+        let kinds: Vec<_> = granted.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+        let expected = ["Namespace", "Role", "RoleBinding", "NetworkPolicy", "LimitRange"];
+        assert_eq!(kinds[..5], expected);
+        assert_eq!(kinds[5..], ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]);
+        assert_eq!(granted[0]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
+        assert!(granted[1..5].iter().all(|one| one["metadata"]["namespace"] == "oarlock-tasks"));
+        assert!(of(json!({"namespaces": ["ops"]})).is_empty());
+        assert!(of(json!({"tasks": [{"name": "*"}]})).is_empty());
+    }
+
+    #[test]
+    fn the_namespace_and_the_name_of_the_account_are_where_it_is_named_and_no_place_is_left_empty() {
+        let grants = "{apiVersion: oarlock.dev/v1alpha1, kind: ActionPlugin, metadata: {name: x}, spec: {namespaces: [ops], \
+                      tasks: [{name: run-on-node}], writes: [{verb: evict, apiVersion: v1, kind: Pod}]}}";
+        let print = |host: HostAccount| {
+            let access = GrantedAccess { host, ..GrantedAccess::of(oarlock_wasm::parse_grants(grants).unwrap()) };
+            let first = manifests_with(&access, PodPolicies::Printed).unwrap();
+            let deployed = deployment("image", grants, None, &access.host).unwrap();
+            [first, flow_manifests_with(&access.host, &[]).unwrap(), deployed].join("---\n")
+        };
+        let usual = print(HostAccount::default());
+        assert_eq!(HostAccount::default().namespace, HOST_NAMESPACE);
+        assert!(!usual.contains("OARLOCK_NAMESPACE") && !usual.contains("OARLOCK_ACCOUNT"));
+        let other = print(HostAccount { namespace: "elsewhere".to_owned(), name: "robot".to_owned() });
+        assert!(!other.contains("oarlock-system"), "the usual namespace is left in it");
+        let user = "system:serviceaccount:elsewhere:robot";
+        assert_eq!(other.matches("system:serviceaccount:").count(), other.matches(user).count());
+        let documents = parsed(&other);
+        let account = documents.iter().find(|one| one["kind"] == "ServiceAccount").unwrap();
+        assert_eq!(
+            (&account["metadata"]["name"], &account["metadata"]["namespace"]),
+            (&json!("robot"), &json!("elsewhere"))
+        );
+        let subjects = documents.iter().filter_map(|one| one["subjects"].as_array()).flatten();
+        assert!(subjects.clone().count() > 5);
+        for subject in subjects {
+            assert_eq!((&subject["name"], &subject["namespace"]), (&json!("robot"), &json!("elsewhere")));
+        }
+        let about_host = |one: &&Value| one.to_string().contains(user);
+        let policies: Vec<_> =
+            documents.iter().filter(about_host).map(|one| one["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(policies, ["host-operationjobs.oarlock.dev", "pod-metadata.oarlock.dev", "host-jobs.oarlock.dev"]);
+        let deployment = documents.iter().find(|one| one["kind"] == "Deployment").unwrap();
+        assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], "robot");
+    }
+
+    #[test]
+    fn the_host_makes_jobs_where_it_is_bound_to_and_reads_and_tells_everywhere() {
+        let bound = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let text = flow_manifests_with(&HostAccount::default(), &names)?;
+            let is_binding = |one: &Value| one["roleRef"].is_object();
+            let line = |one: &Value| {
+                format!("{} {} {}", one["kind"], one["roleRef"]["name"], one["metadata"]["namespace"]).replace('"', "")
+            };
+            Ok::<_, ManifestsError>(parsed(&text).iter().filter(|one| is_binding(one)).map(line).collect::<Vec<_>>())
+        };
+        let reads = "ClusterRoleBinding oarlock-flows null";
+        assert_eq!(bound(&[]).unwrap(), [reads, "ClusterRoleBinding oarlock-flows-writes null"]);
+        let of = |name: &str| format!("RoleBinding oarlock-flows-writes {name}");
+        assert_eq!(bound(&["a", "b"]).unwrap(), [reads.to_owned(), of("a"), of("b")]);
+        for closed in ["kube-system", "oarlock-system", "oarlock-tasks", "oarlock-ops"] {
+            let refused = bound(&["a", closed]).unwrap_err().to_string();
+            assert!(refused.contains(&format!("`--bind {closed}`")), "{refused}");
+        }
+        let documents = parsed(&flow_manifests().unwrap());
+        let role = |name: &str| {
+            documents.iter().find(|one| one["metadata"]["name"] == name && one["kind"] == "ClusterRole").unwrap()
+        };
+        let writes = role("oarlock-flows")["rules"].to_string();
+        assert!(!writes.contains("delete") && writes.matches("create").count() == 1, "records alone: {writes}");
     }
 
     #[test]

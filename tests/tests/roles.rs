@@ -1,6 +1,9 @@
 //! The roles of `oarlock manifests --grants` on a real API server: the host that runs from them lacks nothing, and has
 //! nothing else. So do people who may view or edit a namespace.
 
+#[path = "roles/policies.rs"]
+mod policies;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,7 +15,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
+use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::audit::Audit;
 use oarlock_bed::control_plane::{self, ControlPlane};
@@ -43,7 +46,7 @@ fn grants() -> String {
 /// What `oarlock manifests --grants` prints.
 fn documents() -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(&grants())?;
-    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let access = GrantedAccess::of(grants);
     install::documents(&manifests_with(&access, PodPolicies::Printed)?)
 }
 

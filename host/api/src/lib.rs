@@ -3,10 +3,12 @@
 //! The types are read and written with serde. All decisions about their values are in `oarlock-core`. Source:
 //! docs/operationjob.md 1, 2; docs/jobflow.md 1, 5.
 
+mod host_account;
 mod job_record;
 mod operation_job;
 mod operation_record;
 
+pub use host_account::HostAccount;
 pub use job_record::{RECORD_UNITS, counted_units, first_record, recorded_units};
 pub use operation_job::{
     Condition, Failure, FailurePolicy, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OwnerSelector,
@@ -39,7 +41,7 @@ pub const FLOW_CRDS: [&str; 4] = [
     include_str!("../crds/daemonjob.yaml"),
     include_str!("../crds/jobrecord.yaml"),
 ];
-/// The ValidatingAdmissionPolicies of JobFlow and DaemonJob, each with its binding.
+/// The ValidatingAdmissionPolicies of JobFlow, JobTemplate and DaemonJob, each with its binding.
 pub const FLOW_ADMISSION: &str = include_str!("../crds/flows.yaml");
 /// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.
 pub const JOB_ADMISSION: &str = include_str!("../crds/admission.yaml");
@@ -48,5 +50,14 @@ pub const JOB_ADMISSION: &str = include_str!("../crds/admission.yaml");
 pub const POD_ADMISSION: &str = include_str!("../crds/pods.yaml");
 /// The ValidatingAdmissionPolicy of nodes, with its binding: to apply where a plugin may change nodes.
 pub const NODE_ADMISSION: &str = include_str!("../crds/nodes.yaml");
-/// All of them but that of nodes.
+/// The ValidatingAdmissionPolicy of what the host's account writes of OperationJobs, with its binding. As in each document here
+/// that names this account, [`HostAccount::fill`] puts it in.
+pub const ACCOUNT_ADMISSION: &str = include_str!("../crds/account.yaml");
+/// The same of Jobs: to apply where the host makes Jobs.
+pub const ACCOUNT_JOB_ADMISSION: &str = include_str!("../crds/account-jobs.yaml");
+/// The ValidatingAdmissionPolicy of the label that lets jobs of a namespace work on nodes, with its binding.
+pub const NAMESPACE_ADMISSION: &str = include_str!("../crds/namespaces.yaml");
+/// The ValidatingAdmissionPolicy of pods in the namespace of tasks, with its binding: to apply where that namespace is.
+pub const TASK_ADMISSION: &str = include_str!("../crds/tasks.yaml");
+/// The policies of OperationJobs and of pods.
 pub const ADMISSION: &str = concat!(include_str!("../crds/admission.yaml"), "---\n", include_str!("../crds/pods.yaml"));

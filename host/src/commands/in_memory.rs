@@ -11,12 +11,13 @@ use anyhow::Context as _;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_sim::world::{self, Seedbed, SetKey, Timings, World};
 use oarlock_sim::{Cluster, RealClock};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::manifests;
 
 /// The namespace of the sets.
 pub(crate) const NAMESPACE: &str = "default";
@@ -55,14 +56,11 @@ impl InMemory {
         let clock = Arc::new(RealClock);
         let cluster = Cluster::new(oarlock_sim::Options { clock: clock.clone(), ..oarlock_sim::Options::default() });
         let client = Client::new(cluster.service(), NAMESPACE);
-        let manifests = crate::manifests()? + "---\n" + &crate::manifests::flow_manifests();
-        for document in serde_saphyr::from_multiple(&manifests).context("the manifests are not YAML")? {
+        // Those of tasks too: plugins come later here, and nobody applies manifests again.
+        let parts = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?];
+        for document in serde_saphyr::from_multiple(&parts.join("---\n")).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }
-        // What a grant with tasks would bring: plugins come later here, and nobody applies manifests again.
-        let tasks = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TASKS_NAMESPACE,
-            "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
-        create(&client, &tasks).await?;
         let Furnishing { timings, nodes, sleep_factor, .. } = furnishing;
         let options = world::WorldOptions { timings, nodes, sleep_factor, ..world::WorldOptions::new(1, clock) };
         let world = World::start(client.clone(), options).await.context("the simulated world did not start")?;
@@ -120,6 +118,7 @@ mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use kube::api::ListParams;
     use oarlock_sim::world::Span;
+    use serde_json::json;
 
     #[tokio::test(start_paused = true)]
     async fn a_cluster_in_memory_takes_the_manifests_and_fills_its_sets() {

@@ -6,11 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use oarlock_api::HostAccount;
+use oarlock_core::plugin::grant::Grant;
+use oarlock_core::plugin::names::is_dns_label;
 
 use super::{json, print, read_grants};
 use crate::manifests::{
-    GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment, flow_manifests,
-    manifests_with, pinned,
+    Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment,
+    flow_manifests_with, manifests_with, pinned,
 };
 
 const EXAMPLES: &str = "\
@@ -24,12 +27,19 @@ Examples:
       where a grant has `namespaces: [team-*]`, for a role is bound to each namespace by its name
   kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
       where a grant names kinds that are not of Kubernetes
-  oarlock manifests --flows | kubectl apply -f -
-      the same with JobFlow, JobTemplate and DaemonJob, whose Jobs run on any node: for clusters where that is wanted
+  oarlock manifests --flows --bind team-a | kubectl apply -f -
+      the same with JobFlow, JobTemplate and DaemonJob, whose Jobs run on any node; the host makes Jobs in team-a alone, and
+      without --bind in every namespace, so that who has its account is as good as a cluster admin
+  oarlock manifests --grants grants.yaml --tasks-egress 10.0.0.0/8
+      where checks on nodes are to connect to something; without it they connect to nothing
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm | kubectl apply -f -
       the host itself, too; its grants are for this file alone, which in the image is /plugins/replace.wasm
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm --plugins-from configmap/oarlock-plugins
       the same with its plugins in a ConfigMap: kubectl -n oarlock-system create configmap oarlock-plugins --from-file DIR";
+
+/// Said where the host may make Jobs in every namespace.
+const EVERYWHERE: &str = "note: the host may make Jobs in every namespace, so who has its account is as good as a cluster admin; \
+                          `--bind NAMESPACE` lets it do so in the namespaces that you name";
 
 /// Arguments of `oarlock manifests`.
 #[derive(Debug, Args)]
@@ -38,15 +48,25 @@ pub(crate) struct ManifestsArgs {
     /// Grants of the plugins, whose roles are printed [default: those of the shipped plugins]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// A namespace that a pattern in the grants means; can be repeated
+    /// A namespace that a pattern in the grants means, and with --flows one in which the host makes Jobs; can be repeated
     #[arg(long, value_name = "NAMESPACE")]
     bind: Vec<String>,
+    /// Namespace of the host: of its account, its lease and its pods
+    #[arg(long, value_name = "NAMESPACE", default_value_t = HostAccount::default().namespace, value_parser = label)]
+    namespace: String,
+    /// ServiceAccount of the host in that namespace, which the roles are bound to and the policies are about
+    #[arg(long, value_name = "NAME", default_value_t = HostAccount::default().name, value_parser = label)]
+    account: String,
     /// CustomResourceDefinitions of kinds in the grants, as YAML or JSON; can be repeated
     #[arg(long, value_name = "FILE")]
     crds: Vec<PathBuf>,
-    /// Add JobFlow, JobTemplate and DaemonJob: their kinds, policies and roles, by which the host makes Jobs in every namespace
+    /// Add JobFlow, JobTemplate and DaemonJob: their kinds, policies and roles, by which the host makes Jobs in the namespaces of
+    /// --bind, or in every one
     #[arg(long)]
     flows: bool,
+    /// What checks on nodes may connect to, `all` or a range of addresses; can be repeated [default: nothing]
+    #[arg(long, value_name = "CIDR")]
+    tasks_egress: Vec<Egress>,
     /// Leave out the admission policies of pods, which cost the API server some time at each create and update of a pod
     #[arg(long)]
     no_pod_policies: bool,
@@ -90,9 +110,15 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let mut kinds = KnownKinds::built_in();
     args.crds.iter().try_for_each(|path| learn(&mut kinds, path))?;
     let policies = if args.no_pod_policies { PodPolicies::LeftOut } else { PodPolicies::Printed };
-    let mut printed = manifests_with(&GrantedAccess { grants, kinds, bind: args.bind.clone() }, policies)?;
+    let host = HostAccount { namespace: args.namespace.clone(), name: args.account.clone() };
+    let bind = bound_for_grants(args, &grants);
+    let access = GrantedAccess { grants, kinds, bind, host, tasks_egress: args.tasks_egress.clone() };
+    let mut printed = manifests_with(&access, policies)?;
     if args.flows {
-        printed = printed + "---\n" + &flow_manifests();
+        printed = printed + "---\n" + &flow_manifests_with(&access.host, &args.bind)?;
+        if args.bind.is_empty() {
+            eprintln!("{EVERYWHERE}");
+        }
     }
     if let Some(image) = &args.deployment {
         if args.grants.is_none() && args.pin.is_empty() {
@@ -108,7 +134,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
             );
         }
         let text = pin_all(text, &args.pin)?;
-        printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref())?;
+        printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref(), &access.host)?;
     }
     print_documents(&printed, args.output)
 }
@@ -117,6 +143,17 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
 fn names_content(image: &str) -> bool {
     let digest = image.rsplit_once("@sha256:").map(|(_, digest)| digest);
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// The namespaces of `--bind` that grants are to be bound to. With flows, others are for these alone.
+fn bound_for_grants(args: &ManifestsArgs, grants: &[Grant]) -> Vec<String> {
+    let is_theirs = |name: &&String| !args.flows || grants.iter().any(|grant| grant.allows_namespace(name));
+    args.bind.iter().filter(is_theirs).cloned().collect()
+}
+
+fn label(text: &str) -> Result<String, String> {
+    let known = is_dns_label(text).then(|| text.to_owned());
+    known.ok_or_else(|| "give a name of lower-case letters, digits and `-`".to_owned())
 }
 
 /// The grants, each for the component in one of these files where it is for its plugin.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use oarlock_api::HostAccount;
 use serde::Serialize;
 use serde_json::{Value, json};
 use serde_saphyr::LitStr;
 
-use super::{HOST_NAMESPACE, ManifestsError, join};
+use super::{ManifestsError, join};
 
 const DEPLOYMENT: &str = include_str!("../../manifests/deployment.yaml");
 /// Where the plugin directory is in a pod of the host.
@@ -62,9 +63,14 @@ impl PluginSource {
 ///
 /// # Errors
 /// If the text cannot be put into YAML.
-pub fn deployment(image: &str, grants: &str, plugins: Option<&PluginSource>) -> Result<String, ManifestsError> {
+pub fn deployment(
+    image: &str,
+    grants: &str,
+    plugins: Option<&PluginSource>,
+    host: &HostAccount,
+) -> Result<String, ManifestsError> {
     // A JSON value is YAML too, whatever characters a name has.
-    let mut text = DEPLOYMENT.replace("image: IMAGE", &format!("image: {}", json!(image)));
+    let mut text = host.fill(DEPLOYMENT).replace("image: IMAGE", &format!("image: {}", json!(image)));
     text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
     let name = name_of(grants);
     text = text.replace("configMap: {name: GRANTS}", &format!("configMap: {{name: {name}}}"));
@@ -73,7 +79,7 @@ pub fn deployment(image: &str, grants: &str, plugins: Option<&PluginSource>) -> 
         text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
         text = text.replace(VOLUMES, &format!("{VOLUMES}      - {}\n", source.volume()));
     }
-    Ok(join(&[&grants_map(&name, grants)?, &text]))
+    Ok(join(&[&grants_map(&name, grants, host)?, &text]))
 }
 
 /// Name of the ConfigMap of these grants.
@@ -83,32 +89,33 @@ fn name_of(grants: &str) -> String {
     format!("oarlock-grants-{digits}")
 }
 
-/// A ConfigMap with the grants as people wrote them, lines and comments.
-fn grants_map(name: &str, grants: &str) -> Result<String, ManifestsError> {
+/// A ConfigMap with the grants as people wrote them, lines and comments. Its name is that of its content, so it never changes.
+fn grants_map(name: &str, grants: &str, host: &HostAccount) -> Result<String, ManifestsError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct ConfigMap<'a> {
         api_version: &'a str,
         kind: &'a str,
         metadata: Value,
+        immutable: bool,
         data: BTreeMap<&'a str, LitStr<'a>>,
     }
     let labels = json!({"app.kubernetes.io/name": "oarlock", "app.kubernetes.io/component": "grants"});
-    let metadata = json!({"name": name, "namespace": HOST_NAMESPACE, "labels": labels});
+    let metadata = json!({"name": name, "namespace": host.namespace, "labels": labels});
     let data = BTreeMap::from([("grants.yaml", LitStr(grants))]);
-    let map = ConfigMap { api_version: "v1", kind: "ConfigMap", metadata, data };
+    let map = ConfigMap { api_version: "v1", kind: "ConfigMap", metadata, immutable: true, data };
     serde_saphyr::to_string(&map).map_err(|error| ManifestsError::Yaml(Box::new(error)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifests::SHIPPED_GRANTS;
+    use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
     /// All documents; the first two are the ConfigMap of the grants and the Deployment.
     fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
         let source = plugins.map(|text| text.parse().unwrap());
-        let text = deployment(image, grants, source.as_ref()).unwrap();
+        let text = deployment(image, grants, source.as_ref(), &HostAccount::default()).unwrap();
         serde_saphyr::from_multiple(&text).unwrap()
     }
 
@@ -117,7 +124,7 @@ mod tests {
         let documents = printed("registry.example:5000/a b:\"1\"", SHIPPED_GRANTS, None);
         let (grants, deployment) = (&documents[0], &documents[1]);
         assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example:5000/a b:\"1\"");
-        assert_eq!(grants["data"]["grants.yaml"], SHIPPED_GRANTS);
+        assert_eq!((&grants["data"]["grants.yaml"], &grants["immutable"]), (&json!(SHIPPED_GRANTS), &json!(true)));
         assert_eq!(grants["metadata"]["namespace"], HOST_NAMESPACE);
         let volumes = deployment["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
         assert!(volumes.iter().all(|volume| volume["name"] != "plugins"), "{volumes:?}");
@@ -140,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_grants_can_be_read_in_what_is_printed() {
-        let text = deployment("x", SHIPPED_GRANTS, None).unwrap();
+        let text = deployment("x", SHIPPED_GRANTS, None, &HostAccount::default()).unwrap();
         assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
         for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
             let grants = &printed("x", odd, None)[0];

@@ -5,16 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oarlock_api::OARLOCK_GROUP;
+use oarlock_api::{HostAccount, OARLOCK_GROUP};
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::plugin::grant::{Grant, Verb, WriteRule};
 use oarlock_core::plugin::names::is_dns_label;
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::HOST_NAMESPACE;
 use super::kinds::{KnownKinds, NamedKind};
+use super::tasks::Egress;
 
 /// The roles of a grant cannot be written.
 #[derive(Debug, Error)]
@@ -78,6 +77,10 @@ pub struct GrantedAccess {
     pub kinds: KnownKinds,
     /// Namespaces that the patterns of the grants mean; exact names need not be repeated here.
     pub bind: Vec<String>,
+    /// The account that the host runs as.
+    pub host: HostAccount,
+    /// Where checks on nodes may connect to.
+    pub tasks_egress: Vec<Egress>,
 }
 
 /// A document, and a comment that says what it is for.
@@ -102,6 +105,12 @@ const WORKLOADS: [&str; 8] =
     ["Pod", "ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
 
 impl GrantedAccess {
+    /// These grants, which name kinds of Kubernetes and no pattern of namespaces, for the usual account.
+    pub fn of(grants: Vec<Grant>) -> Self {
+        let (kinds, host) = (KnownKinds::built_in(), HostAccount::default());
+        Self { grants, kinds, bind: Vec::new(), host, tasks_egress: Vec::new() }
+    }
+
     /// The roles and bindings of all plugins that are granted something.
     pub(crate) fn documents(&self) -> Result<Vec<RoleDocument>, RoleError> {
         let unused = self.bind.iter().find(|name| !self.grants.iter().any(|grant| grant.allows_namespace(name)));
@@ -116,14 +125,11 @@ impl GrantedAccess {
             }
             documents.extend(self.of_plugin(grant)?);
         }
-        if self.has_tasks() {
-            documents.extend(tasks());
-        }
         Ok(documents)
     }
 
     /// True if some plugin is granted tasks on nodes.
-    fn has_tasks(&self) -> bool {
+    pub(crate) fn has_tasks(&self) -> bool {
         self.grants.iter().any(|grant| !grant.namespaces.is_empty() && !grant.tasks.is_empty())
     }
 
@@ -262,31 +268,6 @@ fn is_of_node(rule: &WriteRule) -> bool {
     Kind::new(&rule.api_version, &rule.kind) == Kind::node()
 }
 
-/// The namespace of the pods of tasks, which may do anything to their nodes, and what the host may do there.
-fn tasks() -> [RoleDocument; 3] {
-    const NAME: &str = "oarlock-tasks";
-    let (labels, api) = (json!({"app.kubernetes.io/name": "oarlock"}), "rbac.authorization.k8s.io");
-    let metadata = json!({"name": NAME, "namespace": TASKS_NAMESPACE, "labels": labels});
-    let mut of_namespace = labels.clone();
-    if let Some(fields) = of_namespace.as_object_mut() {
-        fields.insert("pod-security.kubernetes.io/enforce".to_owned(), json!("privileged"));
-    }
-    let rules = json!([
-        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
-        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "delete"]},
-    ]);
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TASKS_NAMESPACE, "labels": of_namespace}});
-    let role = json!({"apiVersion": format!("{api}/v1"), "kind": "Role", "metadata": metadata, "rules": rules});
-    let binding = json!({"apiVersion": format!("{api}/v1"), "kind": "RoleBinding", "metadata": metadata,
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": NAME},
-        "subjects": [{"kind": "ServiceAccount", "name": "oarlock", "namespace": HOST_NAMESPACE}]});
-    let comment =
-        "The pods of tasks, which are privileged. Whoever may create pods here is root on every node.".to_owned();
-    let commented = |comment: &str, content| RoleDocument { comment: comment.to_owned(), content };
-    [commented(&comment, namespace), commented("", role), commented("", binding)]
-}
-
 /// True if its targets can be pods.
 fn patches_pods(grant: &Grant) -> bool {
     !reaches_nodes(grant) || grant.writes.iter().any(|rule| !is_of_node(rule))
@@ -318,12 +299,8 @@ impl Named<'_> {
         format!("oarlock-plugin-{}-{}", self.plugin, self.what)
     }
 
-    fn metadata(&self, namespace: Option<&str>) -> Value {
-        let labels = json!({"app.kubernetes.io/name": "oarlock", "oarlock.dev/plugin": self.plugin});
-        match namespace {
-            Some(namespace) => json!({"name": self.name(), "namespace": namespace, "labels": labels}),
-            None => json!({"name": self.name(), "labels": labels}),
-        }
+    fn metadata(&self) -> Value {
+        json!({"name": self.name(), "labels": {"app.kubernetes.io/name": "oarlock", "oarlock.dev/plugin": self.plugin}})
     }
 
     fn role(&self, rules: &Rules) -> Value {
@@ -336,18 +313,25 @@ impl Named<'_> {
             .into_iter()
             .map(|((group, verbs), resources)| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}));
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": self.metadata(None), "rules": rules.collect::<Vec<_>>()})
+            "metadata": self.metadata(), "rules": rules.collect::<Vec<_>>()})
     }
 
     /// The binding of the role in one namespace, or in all.
     fn bound(&self, namespace: Option<&str>) -> RoleDocument {
-        let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
-        let content = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-            "metadata": self.metadata(namespace),
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": self.name()},
-            "subjects": [{"kind": "ServiceAccount", "name": "oarlock", "namespace": HOST_NAMESPACE}]});
+        let content = binding(&self.name(), self.metadata(), namespace);
         RoleDocument { comment: String::new(), content }
     }
+}
+
+/// Binds a ClusterRole to the host's account, in one namespace or in all.
+pub(super) fn binding(role: &str, mut metadata: Value, namespace: Option<&str>) -> Value {
+    let kind = if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" };
+    if let (Some(namespace), Some(fields)) = (namespace, metadata.as_object_mut()) {
+        fields.insert("namespace".to_owned(), json!(namespace));
+    }
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "OARLOCK_ACCOUNT", "namespace": "OARLOCK_NAMESPACE"}]})
 }
 
 #[cfg(test)]

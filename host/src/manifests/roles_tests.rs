@@ -8,7 +8,7 @@ fn access(specs: &[(&str, Value)]) -> GrantedAccess {
         let document = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "ActionPlugin", "metadata": {"name": name}, "spec": spec});
         Grant::parse(&document).unwrap()
     };
-    GrantedAccess { grants: specs.iter().map(grant).collect(), kinds: KnownKinds::built_in(), bind: Vec::new() }
+    GrantedAccess::of(specs.iter().map(grant).collect())
 }
 
 /// Each document on a line: a binding by its namespace, a role by its rules.
@@ -173,21 +173,4 @@ fn any_version_of_a_group_is_one_role() {
     let granted =
         access(&[("x", json!({"namespaces": ["a"], "reads": [{"apiVersion": "apps/*", "kind": "Deployment"}]}))]);
     assert_eq!(shown(&granted).first().map(String::as_str), Some("x-reads: deployments get,list,watch"));
-}
-
-#[test]
-fn a_granted_task_brings_its_namespace_and_a_role_there_and_nothing_else_does() {
-    let task = json!({"namespaces": ["ops"], "tasks": [{"name": "run-on-node"}]});
-    let lines = shown(&access(&[("scripts", task)]));
-    let expected = [
-        "Namespace oarlock-tasks",
-        "oarlock-tasks: pods get,list,watch,create,delete; configmaps get,list,create,delete",
-        "RoleBinding oarlock-tasks oarlock-tasks",
-    ];
-    assert!(lines.ends_with(&expected.map(str::to_owned)), "{lines:?}");
-    let none =
-        shown(&access(&[("scripts", json!({"namespaces": ["ops"]})), ("idle", json!({"tasks": [{"name": "*"}]}))]));
-    assert!(none.iter().all(|line| !line.contains("oarlock-tasks")), "{none:?}");
-    let [namespace, ..] = tasks();
-    assert_eq!(namespace.content["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "privileged");
 }

@@ -116,10 +116,14 @@ pub async fn run_group(name: &str, sides: &Sides) -> anyhow::Result<Report> {
 /// Reads what a group needs installed; `operationjob` is what the host itself installs, policy included.
 fn read_kinds(name: &str) -> anyhow::Result<Vec<Value>> {
     if name == "operationjob" {
-        let account = oarlock_api::ADMISSION.replace("OARLOCK_NAMESPACE:OARLOCK_ACCOUNT", "oarlock-system:oarlock");
-        let policies = account.replace("OARLOCK_GRANTED", "{}");
-        let texts = oarlock_api::CRDS.into_iter().chain([policies.as_str()]);
-        return texts.map(install::documents).collect::<anyhow::Result<Vec<_>>>().map(|all| all.concat());
+        let of_pods = oarlock_api::ADMISSION.replace("OARLOCK_GRANTED", "{}");
+        let policies = [of_pods.as_str(), oarlock_api::ACCOUNT_ADMISSION, oarlock_api::NAMESPACE_ADMISSION];
+        let texts = oarlock_api::CRDS.into_iter().chain(policies);
+        let filled = texts.map(|text| oarlock_api::HostAccount::default().fill(text));
+        return filled
+            .map(|text| install::documents(&text))
+            .collect::<anyhow::Result<Vec<_>>>()
+            .map(|all| all.concat());
     }
     let path = folder().join("kinds").join(format!("{name}.yaml"));
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -6,7 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use kube::Client;
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, flow_manifests, manifests_with};
+use oarlock::manifests::{GrantedAccess, PodPolicies, flow_manifests, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
@@ -62,7 +62,7 @@ fn once(
 
 fn usual() -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(&format!("{GRANTS}---\n{RESTART_GRANTS}"))?;
-    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let access = GrantedAccess::of(grants);
     let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
     for document in &mut documents {
         if document.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicyBinding")
@@ -78,7 +78,7 @@ fn usual() -> anyhow::Result<Vec<Value>> {
 /// Installs what JobFlow, JobTemplate and DaemonJob need.
 pub(crate) async fn furnish_flows(client: &Client, way: Way) -> anyhow::Result<()> {
     static DOCUMENTS: OnceLock<Vec<Value>> = OnceLock::new();
-    install::install(client, once(&DOCUMENTS, || install::documents(&flow_manifests()))?, way).await
+    install::install(client, once(&DOCUMENTS, || install::documents(&flow_manifests()?))?, way).await
 }
 
 /// Scenarios that share a control plane have a lease each, and the role of the manifests names only one.

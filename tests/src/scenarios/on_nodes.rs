@@ -5,7 +5,7 @@ use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
+use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::install::{self, Way};
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(crate) async fn create(rig: &Rig, name: &str, spec: Value) -> anyhow::Result
 /// The rights that the grant of the plugin needs, as an admin gives them.
 pub(crate) async fn grant(rig: &Rig, (plugin, grants): Plugin) -> anyhow::Result<()> {
     let grants = oarlock_wasm::parse_grants(grants)?;
-    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let access = GrantedAccess::of(grants);
     let documents = install::documents(&manifests_with(&access, PodPolicies::LeftOut)?)?;
     let name =
         |document: &Value| document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -4,7 +4,7 @@ use anyhow::{bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, EvictParams, ListParams, PostParams};
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
+use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::install::{self, Way};
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_sim::world::{Pause, Scope};
@@ -40,7 +40,7 @@ fn run(script: &str, targets: &[&String], more: &Value) -> Value {
 /// The documents that the grant of the plugin needs, with a namespace of tasks for this scenario alone.
 fn documents(rig: &Rig) -> anyhow::Result<Vec<Value>> {
     let grants = oarlock_wasm::parse_grants(RUN_SCRIPT_GRANTS)?;
-    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let access = GrantedAccess::of(grants);
     let text = manifests_with(&access, PodPolicies::LeftOut)?;
     let own = install::documents(&text)?.into_iter().filter(|one| {
         let name = one.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();

@@ -41,6 +41,8 @@ on_both![
     refused::too_much_of_anything_is_refused,
     refused::wrong_numbers_of_a_daemon_job_are_refused,
     refused::an_operation_needs_the_right_to_create_operation_jobs,
+    refused::whatever_makes_jobs_needs_the_right_to_create_jobs,
+    refused::a_retry_needs_the_rights_of_the_first_start,
     accepted::objects_full_of_nulls_are_accepted_twice,
     accepted::repeated_dependencies_count_once,
     accepted::an_empty_flow_is_accepted_in_all_its_forms,

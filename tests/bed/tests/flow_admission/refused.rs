@@ -1,5 +1,7 @@
 //! What is refused, in which words.
 
+use std::time::Duration;
+
 use http::Method;
 use kube::Client;
 use oarlock_bed::install::{self, Way};
@@ -149,34 +151,116 @@ pub(crate) async fn wrong_numbers_of_a_daemon_job_are_refused(client: &Client) {
     }
 }
 
-pub(crate) async fn an_operation_needs_the_right_to_create_operation_jobs(client: &Client) {
-    let roles = "apiVersion: rbac.authorization.k8s.io/v1\n\
-                 kind: Role\n\
-                 metadata: {name: flows-only, namespace: default}\n\
-                 rules: [{apiGroups: [api.practice.com], resources: [jobflows], verbs: [create]}]\n\
-                 ---\n\
-                 apiVersion: rbac.authorization.k8s.io/v1\n\
-                 kind: RoleBinding\n\
-                 metadata: {name: flows-only, namespace: default}\n\
-                 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: flows-only}\n\
-                 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]\n";
-    install::install(client, &install::documents(roles).unwrap(), Way::CreateMissing).await.unwrap();
-    let operation = json!({"action": "reboot", "targetKind": "Node", "targets": [{"name": "n7"}]});
-    let spec = json!({"flows": [step("a", &[]), {"name": "b", "dependencies": ["a"], "operation": operation}]});
-    let asked = object("JobFlow", "operates", &spec);
-    // A real server knows the role a moment later: it is asked until it does.
-    let refusal = loop {
-        let refusal = send(client, Some("ann"), Method::POST, &path("jobflows"), &asked).await.unwrap_err();
-        if !refusal.1.contains("cannot create resource") {
-            break refusal;
+/// A role of this user, with these rules.
+async fn allow(client: &Client, user: &str, rules: &str) {
+    let roles = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: Role\n\
+         metadata: {{name: of-{user}, namespace: default}}\n\
+         rules: {rules}\n\
+         ---\n\
+         apiVersion: rbac.authorization.k8s.io/v1\n\
+         kind: RoleBinding\n\
+         metadata: {{name: of-{user}, namespace: default}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: of-{user}}}\n\
+         subjects: [{{apiGroup: rbac.authorization.k8s.io, kind: User, name: {user}}}]\n"
+    );
+    install::install(client, &install::documents(&roles).unwrap(), Way::CreateMissing).await.unwrap();
+}
+
+/// Sends a request that is to be refused in these words. A real server knows a role and a policy a moment later: it is asked until
+/// it does, without effect.
+async fn refused_as(client: &Client, user: &str, (method, place): (Method, &str), (body, words): (&Value, &str)) {
+    let place = format!("{}?dryRun=All", path(place));
+    let mut last = Value::Null;
+    let asking = async {
+        loop {
+            match send(client, Some(user), method.clone(), &place, body).await {
+                Err((403, message)) if message.ends_with(words) => return,
+                said => last = json!(said),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert_eq!(refusal.0, 403);
+    let asked = tokio::time::timeout(Duration::from_secs(60), asking).await;
+    assert!(asked.is_ok(), "{last}\nis not\n{words}");
+}
+
+const FLOW_KINDS: &str =
+    "{apiGroups: [api.practice.com], resources: [jobflows, jobtemplates, daemonjobs], verbs: [create, patch]}";
+const JOBS: &str = "{apiGroups: [batch], resources: [jobs], verbs: [create]}";
+
+fn reboot() -> Value {
+    json!({"action": "reboot", "targetKind": "Node", "targets": [{"name": "n7"}]})
+}
+
+pub(crate) async fn an_operation_needs_the_right_to_create_operation_jobs(client: &Client) {
+    allow(client, "ann", &format!("[{FLOW_KINDS}, {JOBS}]")).await;
+    let spec = json!({"flows": [step("a", &[]), {"name": "b", "dependencies": ["a"], "operation": reboot()}]});
+    let asked = object("JobFlow", "operates", &spec);
     let words = "step \"b\": operation is only for who may create operationjobs of apps.kusionstack.io in this namespace; ask for \
                  that right, or take the step out";
-    assert!(refusal.1.ends_with(words), "{}", refusal.1);
+    refused_as(client, "ann", (Method::POST, "jobflows"), (&asked, words)).await;
     let plain = object("JobFlow", "of-ann", &json!({"flows": [step("a", &[])]}));
     send(client, Some("ann"), Method::POST, &path("jobflows"), &plain).await.unwrap();
     let stored = create(client, "jobflows", &asked).await.unwrap();
-    assert_eq!(stored["spec"]["flows"][1]["operation"], operation);
+    assert_eq!(stored["spec"]["flows"][1]["operation"], reboot());
+}
+
+pub(crate) async fn whatever_makes_jobs_needs_the_right_to_create_jobs(client: &Client) {
+    allow(
+        client,
+        "bob",
+        &format!("[{FLOW_KINDS}, {{apiGroups: [apps.kusionstack.io], resources: [operationjobs], verbs: [create]}}]"),
+    )
+    .await;
+    let words = "spec: Jobs are made of it, so it is only for who may create jobs of batch in this namespace; ask for that right";
+    let of_bob = |kind: &str, spec: &Value| object(kind, &format!("of-bob-{}", kind.to_lowercase()), spec);
+    let finally = json!({"flows": [{"name": "a", "operation": reboot()}], "finally": [step("z", &[])]});
+    let by_template = json!({"flows": [{"name": "a", "jobTemplateRef": "t"}]});
+    let daemon = json!({"template": job()["template"]});
+    for (plural, asked) in [
+        ("jobflows", of_bob("JobFlow", &json!({"flows": [step("a", &[])]}))),
+        ("jobflows", of_bob("JobFlow", &finally)),
+        ("jobflows", of_bob("JobFlow", &by_template)),
+        ("jobtemplates", of_bob("JobTemplate", &json!({"jobTemplate": job()}))),
+        ("daemonjobs", of_bob("DaemonJob", &daemon)),
+    ] {
+        refused_as(client, "bob", (Method::POST, plural), (&asked, words)).await;
+        // Somebody else may, and bob changes the labels of it, and nothing that is run.
+        let stored = create(client, plural, &asked).await.unwrap();
+        let place = format!("{plural}/{}", stored["metadata"]["name"].as_str().unwrap());
+        let labels = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}});
+        send(client, Some("bob"), Method::PATCH, &path(&place), &labels).await.unwrap();
+        let spec = match plural {
+            "jobtemplates" => json!({"spec": {"jobTemplate": {"backoffLimit": 3}}}),
+            _ => json!({"spec": {"suspend": true}}),
+        };
+        refused_as(client, "bob", (Method::PATCH, &place), (&spec, words)).await;
+        send(client, None, Method::DELETE, &path(&place), &Value::Null).await.unwrap();
+    }
+    let operates = of_bob("JobFlow", &json!({"flows": [{"name": "a", "operation": reboot()}]}));
+    send(client, Some("bob"), Method::POST, &path("jobflows"), &operates).await.unwrap();
+}
+
+pub(crate) async fn a_retry_needs_the_rights_of_the_first_start(client: &Client) {
+    allow(client, "cat", &format!("[{FLOW_KINDS}, {JOBS}]")).await;
+    allow(client, "dan", &format!("[{FLOW_KINDS}]")).await;
+    let operation = object("JobFlow", "retried", &json!({"flows": [{"name": "a", "operation": reboot()}]}));
+    create(client, "jobflows", &operation).await.unwrap();
+    create(client, "daemonjobs", &object("DaemonJob", "retried", &json!({"template": job()["template"]})))
+        .await
+        .unwrap();
+    let retry = |value: &str| json!({"metadata": {"annotations": {"oarlock.dev/retry": value}}});
+    let operates = "step \"a\": operation is only for who may create operationjobs of apps.kusionstack.io in this namespace; ask for \
+                    that right, or take the step out";
+    let makes = "only for who may create jobs of batch in this namespace; ask for that right";
+    refused_as(client, "cat", (Method::PATCH, "jobflows/retried"), (&retry("1"), operates)).await;
+    refused_as(client, "dan", (Method::PATCH, "daemonjobs/retried"), (&retry("1"), makes)).await;
+    send(client, Some("cat"), Method::PATCH, &path("daemonjobs/retried"), &retry("1")).await.unwrap();
+    send(client, None, Method::PATCH, &path("jobflows/retried"), &retry("1")).await.unwrap();
+    // It was asked for before: another one is a retry, and a label is none.
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    send(client, Some("cat"), Method::PATCH, &path("jobflows/retried"), &label).await.unwrap();
+    refused_as(client, "cat", (Method::PATCH, "jobflows/retried"), (&retry("2"), operates)).await;
 }
