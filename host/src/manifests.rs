@@ -23,8 +23,6 @@ pub use tasks::Egress;
 /// The namespace that the manifests make, and the default of `oarlock host --namespace`.
 pub const HOST_NAMESPACE: &str = "oarlock-system";
 
-/// The ServiceAccount that the manifests make.
-const HOST_ACCOUNT: &str = "oarlock";
 const NAMESPACE: &str = include_str!("../manifests/namespace.yaml");
 const ROLES: &str = include_str!("../manifests/roles.yaml");
 const USERS: &str = include_str!("../manifests/users.yaml");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use oarlock_core::plugin::grant::{ANY_HOST_PATH, API_VERSION, Grant, KIND};
-use oarlock_core::plugin::manifest::Manifest;
+use oarlock_core::plugin::manifest::{Manifest, TargetKind};
 use serde_json::{Value, json};
 
 use super::{read, refused};
@@ -17,6 +17,7 @@ Examples:
   oarlock plugin grant restart.wasm                                     read it, then append it to grants.yaml
   oarlock plugin grant restart.wasm --namespace shop >> grants.yaml
   oarlock plugin grant restart.wasm --any-version > grants.yaml         for a plugin that you build again and again
+  oarlock plugin grant reboot.wasm --namespace ops >> grants.yaml       one for nodes names the namespaces whose jobs may use it
 
 It grants all that the plugin asks for: read each `reason` first. Which directories of nodes its checks may read, where it leaves that to
 you, say yourself: `hostPaths: [/opt/checks]` in its `tasks`.";
@@ -29,8 +30,8 @@ pub(crate) struct GrantArgs {
     /// Grant it to any version that asks for no more, instead of to this very file
     #[arg(long)]
     any_version: bool,
-    /// A namespace whose jobs may use the plugin, or a pattern that ends in `*`; may be repeated
-    #[arg(long = "namespace", value_name = "NAMESPACE", default_value = "*")]
+    /// A namespace whose jobs may use the plugin, or a pattern that ends in `*`; may be repeated [default: *, but for plugins on nodes]
+    #[arg(long = "namespace", value_name = "NAMESPACE")]
     namespaces: Vec<String>,
 }
 
@@ -44,11 +45,25 @@ pub(super) fn run(args: GrantArgs) -> anyhow::Result<ExitCode> {
     let grant = Grant {
         any_version: args.any_version,
         digest,
-        namespaces: args.namespaces,
+        namespaces: namespaces(args.namespaces, &manifest)?,
         limits: manifest.limits,
         ..named(&manifest)
     };
     print(&document(&grant)?)
+}
+
+/// The namespaces that are named. Without any it is all of them, but never so where each of them would reach every node.
+fn namespaces(named: Vec<String>, manifest: &Manifest) -> anyhow::Result<Vec<String>> {
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    if manifest.takes(TargetKind::Node) || !manifest.tasks.is_empty() {
+        bail!(
+            "{} works on nodes, which belong to every namespace: name by `--namespace NAMESPACE` those whose editors may have it do so",
+            manifest.name
+        );
+    }
+    Ok(vec!["*".to_owned()])
 }
 
 /// The grant of all that a manifest names. Directories of nodes that it leaves to the admin are for him to add.
@@ -82,6 +97,25 @@ fn is_default(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_grant_is_for_every_namespace_unless_its_plugin_works_on_nodes() {
+        let of = |manifest: &str, named: &[&str]| {
+            let manifest = format!(r#"{{"schema": 1, "name": "x", "version": "1.0.0", "action": "X", {manifest}}}"#);
+            let named = named.iter().map(|name| (*name).to_owned()).collect();
+            namespaces(named, &Manifest::parse(manifest.as_bytes()).unwrap()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(r#""target": ["Pod"]"#, &[]), Ok(vec!["*".to_owned()]));
+        for manifest in [
+            r#""target": ["Node"], "reads": [{"apiVersion": "v1", "kind": "Node", "reason": "r"}]"#,
+            r#""target": ["Pod", "Node"], "reads": [{"apiVersion": "v1", "kind": "Node", "reason": "r"}]"#,
+            r#""target": ["Pod"], "tasks": [{"name": "run-on-node", "builtins": ["reboot"], "reason": "r"}]"#,
+        ] {
+            let refused = of(manifest, &[]).unwrap_err();
+            assert!(refused.contains("x works on nodes") && refused.contains("--namespace NAMESPACE"), "{refused}");
+            assert_eq!(of(manifest, &["ops"]), Ok(vec!["ops".to_owned()]));
+        }
+    }
 
     #[test]
     fn a_grant_has_the_commands_scripts_directories_and_capabilities_that_are_asked_for_and_none_that_are_left_to_the_admin()
