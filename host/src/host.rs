@@ -48,6 +48,8 @@ pub struct HostOptions {
     pub plugins: PathBuf,
     /// File of their grants.
     pub grants: PathBuf,
+    /// The digest of the only grants that count; `None` lets any of that file count.
+    pub grants_digest: Option<String>,
     /// Every plugin is granted all that it asks for.
     pub grant_all: bool,
     /// Name of this process in the lease.
@@ -78,10 +80,21 @@ impl Host {
     ///
     /// Fails if there is no plugin directory. A cluster that cannot be reached is waited for.
     pub async fn start(options: HostOptions) -> anyhow::Result<Self> {
-        let HostOptions { client, plugins, grants, grant_all, identity, namespace, resync, tasks, memory_limit } =
-            options;
+        let HostOptions {
+            client,
+            plugins,
+            grants,
+            grants_digest,
+            grant_all,
+            identity,
+            namespace,
+            resync,
+            tasks,
+            memory_limit,
+        } = options;
         let options = plugin_options(Some(plugins), Some(grants))?;
-        let plugins = start_plugins(oarlock_wasm::Options { grant_all, memory_limit, ..options }).await?;
+        let plugins =
+            start_plugins(oarlock_wasm::Options { grants_digest, grant_all, memory_limit, ..options }).await?;
         let (cluster, events) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
         cluster.make_tasks(tasks);
@@ -147,6 +160,7 @@ pub(crate) fn plugin_options(dir: Option<PathBuf>, grants: Option<PathBuf>) -> a
     Ok(oarlock_wasm::Options {
         dir,
         grants,
+        grants_digest: None,
         grant_all: false,
         cache_dir: oarlock_wasm::default_cache_dir(),
         compile_with: CompileWith::this_binary()

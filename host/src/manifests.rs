@@ -8,13 +8,13 @@ mod pinned;
 mod roles;
 mod tasks;
 
-use oarlock_api::HostAccount;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 pub use deployment::{PluginSource, deployment};
 pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
+pub use oarlock_api::HostAccount;
 pub use pinned::{PinError, pinned};
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};

@@ -81,6 +81,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         client: furnished.client.clone(),
         plugins: args.plugins,
         grants,
+        grants_digest: None,
         grant_all: args.grant_all,
         identity: made_up_identity(),
         namespace: HOST_NAMESPACE.to_owned(),

@@ -42,6 +42,9 @@ pub(crate) struct HostArgs {
     /// Grants of the plugins; read again on a change [default: grants.yaml beside the plugin directory]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
+    /// Digest of the only grants that count, as the Deployment of `oarlock manifests` names it [default: any of that file count]
+    #[arg(long, value_name = "DIGEST", requires = "grants")]
+    grants_digest: Option<String>,
     /// Name of this process in the lease, such as the pod's; no two that run at once may share one
     ///
     /// A process that finds its own name in the lease leads at once, so that a restart costs no time. Without a name it
@@ -103,13 +106,25 @@ fn usual_kubeconfig() -> anyhow::Result<PathBuf> {
 
 /// Runs the host until it is stopped.
 pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
-    let HostArgs { plugins, grants, identity, namespace, resync, cluster, memory_limit, task_image, listen } = args;
+    let HostArgs {
+        plugins,
+        grants,
+        grants_digest,
+        identity,
+        namespace,
+        resync,
+        cluster,
+        memory_limit,
+        task_image,
+        listen,
+    } = args;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
     let (client, server) = connect(&cluster.source()?).await?;
     let options = HostOptions {
         client,
         grants: known_grants(grants.unwrap_or_else(|| beside(&plugins))),
+        grants_digest,
         grant_all: false,
         plugins,
         identity: identity.unwrap_or_else(made_up_identity),

@@ -74,6 +74,7 @@ pub fn deployment(
     text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
     let name = name_of(grants);
     text = text.replace("configMap: {name: GRANTS}", &format!("configMap: {{name: {name}}}"));
+    text = text.replace("--grants-digest=DIGEST", &format!("--grants-digest={}", oarlock_wasm::grants_digest(grants)));
     if let Some(source) = plugins {
         let mount = json!({"name": "plugins", "mountPath": PLUGINS, "readOnly": true});
         text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
@@ -150,7 +151,11 @@ mod tests {
         let text = deployment("x", SHIPPED_GRANTS, None, &HostAccount::default()).unwrap();
         assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
         for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
-            let grants = &printed("x", odd, None)[0];
+            let documents = printed("x", odd, None);
+            let (grants, arguments) =
+                (&documents[0], &documents[1]["spec"]["template"]["spec"]["containers"][0]["args"]);
+            let stored = oarlock_wasm::grants_digest(grants["data"]["grants.yaml"].as_str().unwrap());
+            assert!(arguments.as_array().unwrap().contains(&json!(format!("--grants-digest={stored}"))), "{arguments}");
             // A block drops blank lines at its end, which say nothing in YAML.
             assert_eq!(grants["data"]["grants.yaml"].as_str().map(str::trim_end), Some(odd.trim_end()));
         }

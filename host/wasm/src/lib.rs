@@ -66,7 +66,7 @@ pub use load::annotate::annotate;
 pub use load::cache::{CacheError, default_cache_dir};
 pub use load::compile::{CompileWorkerError, HelperTask, compile_worker};
 pub use load::confine::ConfineError;
-pub use load::grants::{GrantsError, parse_grants};
+pub use load::grants::{GrantsError, grants_digest, parse_grants};
 pub use load::helper_process::CompileWith;
 pub use load::inspect::{Inspection, MANIFEST_SECTION, Section, digest, inspect};
 pub use load::vet::MAX_BYTES;

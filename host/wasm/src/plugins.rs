@@ -35,6 +35,8 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// The file of grants; `None` where grants are set by hand.
     pub grants: Option<PathBuf>,
+    /// The digest of the only grants that count, see [`crate::grants_digest`]; `None` lets any of that file count.
+    pub grants_digest: Option<String>,
     /// Every plugin is granted all that it asks for; of its grant only limits and configuration count. For authors.
     pub grant_all: bool,
     /// The directory of the compile cache, see [`crate::default_cache_dir`]; `None` keeps no compiled code.
@@ -57,6 +59,7 @@ impl Options {
         Self {
             dir: None,
             grants: None,
+            grants_digest: None,
             grant_all: false,
             cache_dir: None,
             compile_with,
@@ -134,7 +137,7 @@ impl Plugins {
         let mut tasks = JoinSet::new();
         let (known, grants_known) = watch::channel(false);
         if let Some(path) = grants {
-            tasks.spawn(follow_grants(registry.clone(), GrantsFile::new(path), known));
+            tasks.spawn(follow_grants(registry.clone(), GrantsFile::new(path, options.grants_digest), known));
         }
         if let Some(dir) = options.dir {
             tasks.spawn(Follower::new(registry.clone(), Directory::new(dir, memory)).follow(grants_known));

@@ -44,7 +44,7 @@ fn documents(rig: &Rig) -> anyhow::Result<Vec<Value>> {
     let text = manifests_with(&access, PodPolicies::LeftOut)?;
     let own = install::documents(&text)?.into_iter().filter(|one| {
         let name = one.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        name.contains("run-script") || name == TASKS_NAMESPACE
+        name.contains("run-script") || name.starts_with(TASKS_NAMESPACE)
     });
     let renamed = own
         .map(|one| serde_json::from_str(&one.to_string().replace(TASKS_NAMESPACE, &tasks_namespace(&rig.namespace))));

@@ -80,6 +80,7 @@ impl Stage {
             client: furnished.client.clone(),
             plugins: directory,
             grants,
+            grants_digest: None,
             grant_all: false,
             identity: made_up_identity(),
             namespace: HOST_NAMESPACE.to_owned(),

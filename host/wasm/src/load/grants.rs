@@ -11,6 +11,7 @@ use oarlock_core::plugin::grant::{Grant, GrantError};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::load::inspect::digest;
 use crate::load::stamp::{SETTLE, Settling, Stamp};
 
 /// The largest file of grants.
@@ -49,6 +50,17 @@ pub enum GrantsError {
         #[source]
         source: GrantError,
     },
+    /// They are not those that the host was told of.
+    #[error(
+        "the grants have the digest {found}, and this host takes those of {expected} alone; apply the Deployment and the grants that \
+         `oarlock manifests` prints together"
+    )]
+    Digest {
+        /// The digest that was told.
+        expected: String,
+        /// That of the file.
+        found: String,
+    },
     /// Two documents are about one plugin.
     #[error("there are two grants for plugin {name}; put them into one document")]
     Twice {
@@ -83,6 +95,8 @@ pub fn parse_grants(yaml: &str) -> Result<Vec<Grant>, GrantsError> {
 /// The file of grants, as last read.
 pub(crate) struct GrantsFile {
     path: PathBuf,
+    /// The digest of the only grants that are taken from it, if not any are.
+    digest: Option<String>,
     /// The state that was read last, itself `None` where there was no file.
     read: Option<Option<Stamp>>,
     settling: Settling,
@@ -101,8 +115,8 @@ pub(crate) enum GrantsLook {
 }
 
 impl GrantsFile {
-    pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, read: None, settling: Settling::default(), unreadable: None }
+    pub(crate) fn new(path: PathBuf, digest: Option<String>) -> Self {
+        Self { path, digest, read: None, settling: Settling::default(), unreadable: None }
     }
 
     /// Its path.
@@ -153,8 +167,24 @@ impl GrantsFile {
         };
         self.read = Some(stamp);
         let yaml = String::from_utf8(bytes).map_err(|_| GrantsError::NotText);
-        Ok(GrantsLook::Changed(yaml.and_then(|yaml| parse_grants(&yaml))))
+        let known = yaml.and_then(|yaml| self.verified(yaml, stamp.is_some()));
+        Ok(GrantsLook::Changed(known.and_then(|yaml| parse_grants(&yaml))))
     }
+
+    /// The text of a file, if it is the one that the host was told of. Without a file nothing is granted anyhow.
+    fn verified(&self, yaml: String, is_there: bool) -> Result<String, GrantsError> {
+        let Some(expected) = self.digest.as_ref().filter(|_| is_there) else { return Ok(yaml) };
+        let found = grants_digest(&yaml);
+        if found == *expected {
+            return Ok(yaml);
+        }
+        Err(GrantsError::Digest { expected: expected.clone(), found })
+    }
+}
+
+/// The digest of grants. Blank lines at the end do not count, which a ConfigMap may drop.
+pub fn grants_digest(yaml: &str) -> String {
+    digest(yaml.trim_end().as_bytes())
 }
 
 #[cfg(test)]
@@ -170,6 +200,30 @@ mod tests {
         let grants = parse_grants(&format!("---\n{ONE}---\n{two}")).unwrap();
         assert_eq!(grants.iter().map(|grant| grant.name.as_str()).collect::<Vec<_>>(), ["replace", "restart"]);
         assert!(grants[0].any_version && grants[0].allows_namespace("x"));
+    }
+
+    #[test]
+    fn grants_of_another_digest_than_the_host_was_told_are_refused() {
+        let folder = std::env::temp_dir().join(format!("oarlock-grants-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("grants.yaml");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            match GrantsFile::new(path.clone(), Some(grants_digest(ONE))).look(true) {
+                GrantsLook::Changed(read) => read.map(|grants| grants.len()),
+                _ => panic!("it was not read"),
+            }
+        };
+        assert_eq!(read(ONE).unwrap(), 1);
+        assert_eq!(read(&format!("{ONE}\n\n")).unwrap(), 1);
+        for other in [String::new(), ONE.replace("evict", "delete")] {
+            let refused = read(&other).unwrap_err().to_string();
+            assert!(refused.contains(&grants_digest(ONE)) && refused.contains(&grants_digest(&other)), "{refused}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let gone = GrantsFile::new(path.clone(), Some(grants_digest(ONE))).look(true);
+        assert!(matches!(gone, GrantsLook::Changed(Ok(grants)) if grants.is_empty()), "no file grants nothing");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
