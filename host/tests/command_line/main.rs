@@ -122,6 +122,31 @@ fn empty_folder(name: &str) -> PathBuf {
 }
 
 #[test]
+fn a_job_is_printed_without_uids_and_with_a_warning_where_no_cluster_answers() {
+    let folder = empty_folder("no-cluster");
+    let kubeconfig = folder.join("kubeconfig").display().to_string();
+    // Port 1 is nobody's.
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+                  clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                  contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n";
+    std::fs::write(&kubeconfig, config).unwrap();
+    let printed = |chosen: &[&str]| {
+        let line = [&["run", "Replace", "--kubeconfig", &kubeconfig, "--print", "-o", "json"], chosen].concat();
+        let ended = oarlock(&line);
+        let job: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+        (job["spec"].clone(), text(&ended.stderr))
+    };
+    let (spec, told) = printed(&["--target", "a"]);
+    assert_eq!(spec["targets"], serde_json::json!([{"name": "a"}]));
+    assert!(
+        told.starts_with("warning: cannot get pod a: ") && told.ends_with("whatever has its name as it starts\n"),
+        "{told}"
+    );
+    // The host finds what a selector means, and freezes it with its UIDs.
+    assert_eq!(printed(&["--selector", "app=web"]).1, "");
+}
+
+#[test]
 fn the_demo_replaces_every_target_once_shows_the_gate_and_ends_by_itself() {
     let folder = components().display().to_string();
     let ended = oarlock(&["demo", "--fast", "--plugins-from", &folder]);

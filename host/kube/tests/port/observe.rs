@@ -5,6 +5,7 @@ use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::store::NODE_NAME;
 use oarlock_core::cluster::writes::{Record, Recorded};
+use oarlock_core::job::key::JobRef;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::observe::Detail;
 use oarlock_kube::record::RecordError;
@@ -77,7 +78,7 @@ async fn a_job_that_the_watch_does_not_show_is_listed() {
     let stored = scene.job("unseen").await;
     assert!(scene.cluster.jobs().is_empty());
     // A term that counted the jobs by its cache would grant what this one has claimed.
-    let listed = JobRef { key: job("unseen"), uid: stored["metadata"]["uid"].as_str().unwrap().to_owned() };
+    let listed = JobRef { key: job("unseen"), uid: meta(&stored, "uid") };
     assert_eq!(scene.cluster.list_jobs().await, Ok(vec![listed]));
 }
 
