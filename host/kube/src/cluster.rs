@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use oarlock_core::cluster::live_reads::LiveRead;
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::scripts::Scripts;
 use oarlock_core::cluster::store::Store;
 use oarlock_core::cluster::writes::{EventNote, Write};

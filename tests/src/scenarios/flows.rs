@@ -153,7 +153,8 @@ pub async fn a_forged_job_decides_no_step(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
     let elsewhere = format!("{}-forger", rig.namespace);
     Seedbed::namespace(rig.client.clone(), &elsewhere).await?;
-    let flow = rig.create_flow(FLOW, "f", json!({"flows": [step("a", "sleep 20", &[]), step("b", "true", &["a"])]})).await?;
+    let flow =
+        rig.create_flow(FLOW, "f", json!({"flows": [step("a", "sleep 20", &[]), step("b", "true", &["a"])]})).await?;
     rig.until_flow((FLOW, "f"), "a runs", |flow| unit(flow, "a") == "Running").await?;
     let owner = json!({"apiVersion": "api.practice.com/v1alpha1", "kind": FLOW, "name": "f", "uid": flow.metadata.uid});
     let mut forged = Vec::new();

@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use oarlock::manifests::{GrantedAccess, KnownKinds, PodPolicies, manifests_with};
+use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
 use oarlock_bed::install::{self, Way};
@@ -27,7 +27,7 @@ async fn plane() -> anyhow::Result<ControlPlane> {
     let plane = control_plane::start(control_plane::Options { api_server_flags, ..Default::default() }).await?;
     let grants = format!("{GRANTS}\n---\n{MAINTAIN_GRANTS}").replace("\"*\"", NAMESPACE);
     let grants = oarlock_wasm::parse_grants(&grants)?;
-    let access = GrantedAccess { grants, kinds: KnownKinds::built_in(), bind: Vec::new() };
+    let access = GrantedAccess::of(grants);
     let mut documents = install::documents(&manifests_with(&access, PodPolicies::Printed)?)?;
     documents.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
     let group = "rbac.authorization.k8s.io";

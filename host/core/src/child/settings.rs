@@ -5,7 +5,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::child::build::Cause;
-use crate::child::fields::{at, text};
+use crate::child::fields::{at, number, text};
 use crate::job::policy::{self, Amount, Retry};
 
 /// What happens after a final failure.

@@ -175,7 +175,8 @@ const MOST_REFERENCES: usize = 64;
 /// what the host or the lifecycle of a set reads; all others.
 fn rank(key: &str) -> u8 {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    let is_below = |own: &str| domain.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with('.'));
+    let is_below =
+        |own: &str| domain.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with('.'));
     match key {
         _ if key.starts_with(HOLD) || key == HELD => 0,
         _ if is_below("oarlock.dev") || is_below("kusionstack.io") => 1,
