@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use crate::cluster::{Cluster, Link};
 use crate::lease::Fence;
 use crate::transport::limiter::WritePermit;
-use crate::transport::shares::Owner;
+use crate::transport::shares::WriteOwner;
 use crate::watch::watches::Author;
 use crate::write::Purpose;
 
@@ -148,7 +148,7 @@ async fn send_all(state: Arc<OutboxState>) {
             if !asked.contains(&namespace) && state.has_next(&namespace) {
                 asked.insert(namespace.clone());
                 let limiter = &state.link.limiter;
-                asking.push(async move { (limiter.enter(Owner::Namespace(namespace.clone())).await, namespace) });
+                asking.push(async move { (limiter.enter(WriteOwner::Namespace(namespace.clone())).await, namespace) });
             }
         }
         tokio::select! {
@@ -220,7 +220,7 @@ impl Sending {
     }
 
     async fn run(mut self, permit: WritePermit) {
-        let owner = self.entry.as_ref().map_or(Owner::Host, |entry| Owner::of_job(&entry.job.key));
+        let owner = self.entry.as_ref().map_or(WriteOwner::Host, |entry| WriteOwner::of_job(&entry.job.key));
         let mut permit = Some(permit);
         while let Some(write) = self.entry.as_ref().and_then(|entry| entry.writes.get(self.done)).cloned() {
             let permit = match permit.take() {

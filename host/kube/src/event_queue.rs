@@ -15,12 +15,12 @@ const QUEUE: usize = 4_096;
 const AT_ONCE: usize = 8;
 
 /// An event, and when it came.
-pub(crate) type Waiting = (EventNote, Timestamp);
+pub(crate) type WaitingEvent = (EventNote, Timestamp);
 
 /// The events that wait, and how many of each namespace are on the wire.
 #[derive(Debug, Default)]
 pub(crate) struct EventQueue {
-    lines: BTreeMap<String, VecDeque<Waiting>>,
+    lines: BTreeMap<String, VecDeque<WaitingEvent>>,
     turns: VecDeque<String>,
     on_the_wire: BTreeMap<String, usize>,
     waiting: usize,
@@ -28,7 +28,7 @@ pub(crate) struct EventQueue {
 
 impl EventQueue {
     /// Adds an event. Returns false if that dropped it, or another one.
-    pub(crate) fn push(&mut self, namespace: &str, event: Waiting) -> bool {
+    pub(crate) fn push(&mut self, namespace: &str, event: WaitingEvent) -> bool {
         let was_full = self.waiting >= QUEUE;
         if was_full && !self.make_room(namespace) {
             return false;
@@ -58,7 +58,7 @@ impl EventQueue {
     }
 
     /// Takes the first event of the next namespace that may have one more on the wire.
-    pub(crate) fn take(&mut self) -> Option<(String, Waiting)> {
+    pub(crate) fn take(&mut self) -> Option<(String, WaitingEvent)> {
         let free = AT_ONCE.saturating_sub(self.on_the_wire.values().sum());
         let may = |namespace: &String| self.on_the_wire.get(namespace).copied().unwrap_or(0) < free;
         let namespace = self.turns.iter().position(may).and_then(|turn| self.turns.remove(turn))?;
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn event(namespace: &str, name: usize) -> Waiting {
+    fn event(namespace: &str, name: usize) -> WaitingEvent {
         let note = EventNote {
             name: name.to_string(),
             regarding: ObjectKey::pod(namespace, "a"),

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::Link;
-use crate::event_queue::{EventQueue, Waiting};
+use crate::event_queue::{EventQueue, WaitingEvent};
 use crate::flows::kinds;
 use crate::outcome::{sentence, stopped};
 use crate::transport::call::{ApiCall, RequestError, Transport};
@@ -142,7 +142,7 @@ async fn work(emitter: Emitter, tally: Arc<Tally>) {
 }
 
 /// Sends an event, and rests.
-async fn send(emitter: &Emitter, (note, at): Waiting, tally: &Tally) {
+async fn send(emitter: &Emitter, (note, at): WaitingEvent, tally: &Tally) {
     let began = Instant::now();
     let count = match emitter.create(&note, at).await {
         Ok(()) => &tally.emitted,

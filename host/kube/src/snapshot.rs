@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::cluster::{Cluster, Link};
 use crate::outcome::sentence;
 use crate::transport::list::{Collection, ListError};
-use crate::transport::shares::Owner;
+use crate::transport::shares::WriteOwner;
 use crate::watch::projection::Projection;
 use crate::watch::watches::{WatchedKind, WatchedKinds};
 use crate::write::Purpose;
@@ -91,7 +91,7 @@ impl Cluster {
     /// # Errors
     /// Why it would not be made, or that it was not answered.
     pub async fn try_write(&self, write: &Write) -> Result<(), Stopped> {
-        let permit = self.link.limiter.enter(Owner::of_object(write.object())).await;
+        let permit = self.link.limiter.enter(WriteOwner::of_object(write.object())).await;
         let purpose = Purpose { dry_run: true, ..Purpose::default() };
         self.link.write_with(write, permit, || Ok(()), purpose).await.map(drop)
     }

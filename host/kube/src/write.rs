@@ -23,7 +23,7 @@ use crate::transport::call::{ApiCall, RequestError};
 use crate::transport::discovery::DiscoverError;
 use crate::transport::limiter::{Busy, WritePermit};
 use crate::transport::path::Resource;
-use crate::transport::shares::Owner;
+use crate::transport::shares::WriteOwner;
 use crate::watch::jobs::read_job;
 use crate::watch::projection::Projection;
 use crate::watch::watches::Author;
@@ -48,7 +48,7 @@ impl Link {
     /// Does one write that no queue holds, once the limiter lets it through.
     pub(crate) async fn write(&self, write: &Write, fence: &Fence) -> Result<Value, Stopped> {
         let limiter = if is_record(write) { &self.record_limiter } else { &self.limiter };
-        let permit = limiter.enter(Owner::of_object(write.object())).await;
+        let permit = limiter.enter(WriteOwner::of_object(write.object())).await;
         let check = || if fence.allows() { Ok(()) } else { Err(Stopped::LostLease) };
         self.write_with(write, permit, check, Purpose { whole_reply: true, ..Purpose::default() }).await
     }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::transport::shares::{Owner, Shares};
+use crate::transport::shares::{Shares, WriteOwner};
 
 /// Source: docs/operationjob.md 10.
 const MOST: usize = 32;
@@ -52,9 +52,9 @@ struct State {
     number: u64,
     shares: Shares,
     /// The writes that wait, in the order in which they came.
-    lines: HashMap<Owner, VecDeque<Place>>,
+    lines: HashMap<WriteOwner, VecDeque<Place>>,
     /// The owners of those, in turn.
-    turns: VecDeque<Owner>,
+    turns: VecDeque<WriteOwner>,
 }
 
 impl Default for State {
@@ -74,13 +74,13 @@ impl Default for State {
 /// One write on the wire, until it is dropped.
 pub(crate) struct WritePermit {
     limiter: Arc<WriteLimiter>,
-    owner: Owner,
+    owner: WriteOwner,
     number: u64,
 }
 
 impl WriteLimiter {
     /// Waits until one more write of this owner may go.
-    pub(crate) async fn enter(self: &Arc<Self>, owner: Owner) -> WritePermit {
+    pub(crate) async fn enter(self: &Arc<Self>, owner: WriteOwner) -> WritePermit {
         let (place, mut granted) = oneshot::channel();
         self.state.lock().wait(owner, place);
         loop {
@@ -106,13 +106,13 @@ impl WriteLimiter {
         }
     }
 
-    fn next(&self) -> Option<(Owner, u64, Place)> {
+    fn next(&self) -> Option<(WriteOwner, u64, Place)> {
         self.state.lock().take_next()
     }
 }
 
 impl State {
-    fn wait(&mut self, owner: Owner, place: Place) {
+    fn wait(&mut self, owner: WriteOwner, place: Place) {
         let line = self.lines.entry(owner.clone()).or_default();
         if line.is_empty() {
             self.turns.push_back(owner);
@@ -121,7 +121,7 @@ impl State {
     }
 
     /// Takes the first of the line of the next owner that has room; it is on the wire from now on.
-    fn take_next(&mut self) -> Option<(Owner, u64, Place)> {
+    fn take_next(&mut self) -> Option<(WriteOwner, u64, Place)> {
         let now = Instant::now();
         let keeps_place = |since: &&Instant| now.duration_since(**since) < LONG;
         // They stand in the order of their times.
@@ -187,12 +187,12 @@ mod tests {
 
     const FAST: Duration = Duration::from_millis(5);
 
-    fn owner(number: usize) -> Owner {
-        Owner::Namespace(number.to_string())
+    fn owner(number: usize) -> WriteOwner {
+        WriteOwner::Namespace(number.to_string())
     }
 
     /// A place for this owner, if there is one now.
-    async fn place(limiter: &Arc<WriteLimiter>, owner: Owner) -> Option<WritePermit> {
+    async fn place(limiter: &Arc<WriteLimiter>, owner: WriteOwner) -> Option<WritePermit> {
         tokio::time::timeout(Duration::from_millis(1), limiter.enter(owner)).await.ok()
     }
 
@@ -231,11 +231,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_busy_server_gets_fewer_writes_and_more_again_later() {
         let limiter = Arc::new(WriteLimiter::default());
-        limiter.enter(Owner::Host).await.leave(FAST, Busy::Server);
-        limiter.enter(Owner::Host).await.leave(FAST, Busy::Server);
+        limiter.enter(WriteOwner::Host).await.leave(FAST, Busy::Server);
+        limiter.enter(WriteOwner::Host).await.leave(FAST, Busy::Server);
         assert_eq!(limiter.limit(), 16, "the limit falls once per settling time");
         for _ in 0..1_000 {
-            limiter.enter(Owner::Host).await.leave(FAST, Busy::Nobody);
+            limiter.enter(WriteOwner::Host).await.leave(FAST, Busy::Nobody);
         }
         assert_eq!(limiter.limit(), 32);
     }

@@ -28,14 +28,14 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// Who pays with his share for a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
+pub(crate) enum WriteOwner {
     /// The users of a namespace.
     Namespace(String),
     /// The host: the write is for an object without a namespace, and for no job that exists.
     Host,
 }
 
-impl Owner {
+impl WriteOwner {
     /// The owner of the writes for a job.
     pub(crate) fn of_job(job: &JobKey) -> Self {
         Self::Namespace(job.namespace.clone())
@@ -49,7 +49,7 @@ impl Owner {
 
 /// The writes on the wire, by owner.
 pub(crate) struct Shares {
-    owners: HashMap<Owner, Share>,
+    owners: HashMap<WriteOwner, Share>,
     /// When the forgotten ones were last swept out.
     swept: Instant,
 }
@@ -87,25 +87,25 @@ impl Default for Share {
 
 impl Shares {
     /// True if one more write of the owner may go on the wire while so many places are free.
-    pub(crate) fn has_room(&self, owner: &Owner, free: usize) -> bool {
+    pub(crate) fn has_room(&self, owner: &WriteOwner, free: usize) -> bool {
         let (on_the_wire, limit) =
             self.owners.get(owner).map_or((0, MOST_OF_ONE), |share| (share.on_the_wire, whole(share.limit)));
         on_the_wire < limit.min(free.saturating_mul(FOR_EACH_FREE))
     }
 
     /// A write of the owner goes on the wire.
-    pub(crate) fn enter(&mut self, owner: &Owner) {
+    pub(crate) fn enter(&mut self, owner: &WriteOwner) {
         let share = self.owners.entry(owner.clone()).or_default();
         share.on_the_wire = share.on_the_wire.saturating_add(1);
     }
 
     /// A request of the owner ended after `took`.
-    pub(crate) fn replied(&mut self, owner: &Owner, took: Duration, busy: Busy) {
+    pub(crate) fn replied(&mut self, owner: &WriteOwner, took: Duration, busy: Busy) {
         self.owners.entry(owner.clone()).or_default().learn(took, busy);
     }
 
     /// A write of the owner is on the wire no more.
-    pub(crate) fn leave(&mut self, owner: &Owner) {
+    pub(crate) fn leave(&mut self, owner: &WriteOwner) {
         let Some(share) = self.owners.get_mut(owner) else { return };
         share.on_the_wire = share.on_the_wire.saturating_sub(1);
         if self.swept.elapsed() >= REMEMBERED {
@@ -140,8 +140,8 @@ mod tests {
 
     const PLACES: usize = 32;
 
-    fn owner(namespace: &str) -> Owner {
-        Owner::Namespace(namespace.to_owned())
+    fn owner(namespace: &str) -> WriteOwner {
+        WriteOwner::Namespace(namespace.to_owned())
     }
 
     /// The writes of the owner that go on the wire until it has no room, where so many are there already.
