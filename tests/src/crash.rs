@@ -184,10 +184,10 @@ impl Stage {
         let newest = |versions: &[Version]| versions.iter().rev().find(is_job).is_some_and(over);
         let bound = ENDED + PATIENCE * u32::try_from(self.script.troubles.len()).unwrap_or(0);
         self.rig.history().until("L1: the job to end", bound, newest).await?;
-        let is_late_pod =
-            |write: &WriteRecord| write.verb == Method::POST && write.path.ends_with("/pods") && went_astray(write);
-        let has_late_pod = self.series.acts().iter().any(is_late_pod);
-        tokio::time::sleep(LAST_WRITES + self.script.holds_up(has_late_pod)).await;
+        let is_of_task = |write: &WriteRecord| ["/pods", "/configmaps"].iter().any(|kind| write.path.ends_with(kind));
+        let is_late = |write: &WriteRecord| write.verb == Method::POST && is_of_task(write) && went_astray(write);
+        let has_late_object = self.series.acts().iter().any(is_late);
+        tokio::time::sleep(LAST_WRITES + self.script.holds_up(has_late_object)).await;
         let before = self.series.acts();
         tokio::time::sleep(QUIET).await;
         let late: Vec<WriteRecord> = self.series.acts().into_iter().skip(before.len()).collect();

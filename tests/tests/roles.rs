@@ -28,6 +28,8 @@ use oarlock_tests::jobs::{Told, replace};
 use oarlock_tests::rig::{Rig, patiently};
 use serde_json::{Value, json};
 
+#[path = "roles/forged.rs"]
+mod forged;
 #[path = "roles/forged_holds.rs"]
 mod forged_holds;
 

@@ -13,7 +13,7 @@ pub use job_record::{RECORD_UNITS, counted_units, first_record, recorded_units};
 pub use operation_job::{
     Condition, Failure, FailurePolicy, IntOrPercent, OperationJob, OperationJobSpec, OperationJobStatus, OwnerSelector,
     PluginBinding, Ranges, RecordsSummary, RetryPolicy, Selection, TargetDetail, TargetError, TargetRef,
-    TargetSelector,
+    TargetSelector, UnreadSpec,
 };
 pub use operation_record::{OperationRecord, OperationRecordSpec, RecordedJob};
 

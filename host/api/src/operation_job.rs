@@ -23,6 +23,26 @@ pub struct OperationJob {
     pub spec: Option<OperationJobSpec>,
     /// The state of the job, written by the host.
     pub status: Option<OperationJobStatus>,
+    /// Why its spec was not read. Not stored.
+    #[serde(skip)]
+    pub unread: Option<UnreadSpec>,
+}
+
+/// Why a spec was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadSpec {
+    /// Reason of the condition `Valid`.
+    pub reason: &'static str,
+    /// The sentence for the owner.
+    pub message: String,
+}
+
+impl UnreadSpec {
+    /// A spec that is too large, has no room or is of other types.
+    #[must_use]
+    pub fn new(message: String) -> Self {
+        Self { reason: "Unreadable", message }
+    }
 }
 
 /// The operation that a user asks for.

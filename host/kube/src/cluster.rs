@@ -181,11 +181,6 @@ impl Cluster {
         self.link.jobs.uids()
     }
 
-    /// The reason why a job cannot be read as it is stored; [`Cluster::observe`] then leaves its spec out.
-    pub fn unreadable(&self, key: &JobKey) -> Option<String> {
-        self.link.jobs.peek(key)?.unreadable
-    }
-
     /// True where the API server served a kind when it was last asked; it is asked for declared kinds every minute.
     pub fn serves(&self, kind: &Kind) -> bool {
         self.link.discovery.serves(kind)

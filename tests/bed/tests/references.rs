@@ -242,6 +242,24 @@ fn every_test_that_the_page_names_exists() {
 }
 
 #[test]
+fn every_test_that_shows_what_the_security_page_says_exists() {
+    let files = files();
+    let page = files.iter().find(|file| file.path == "SECURITY.md").unwrap();
+    let name = pattern(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+){3,})`");
+    let named: BTreeSet<&str> = name.captures_iter(&page.text).map(|found| found.get(1).unwrap().as_str()).collect();
+    assert!(named.len() > 20, "{named:?}");
+    let is_test =
+        |name: &&str| files.iter().any(|file| file.is(&[".rs"]) && file.text.contains(&format!("fn {name}(")));
+    none(
+        &named
+            .into_iter()
+            .filter(|name| !is_test(name))
+            .map(|name| format!("SECURITY.md: there is no {name}"))
+            .collect::<Vec<_>>(),
+    );
+}
+
+#[test]
 fn the_page_defines_everything_once_and_leaves_no_scenario_out() {
     let page = page(PAGE);
     let twice = page.numbers.iter().chain(&page.ids).filter(|(_, times)| **times > 1);

@@ -208,11 +208,11 @@ impl Script {
         Self { mode, targets, plot, troubles: Vec::new(), delays: None, seed: 1, tells: false, variant: None }
     }
 
-    /// How much later the last writes for its ended job come than where nothing goes wrong. A pod of a task that was asked for
-    /// long ago goes when everything is read anew, and where its job is gone too, the time after that.
+    /// How much later the last writes for its ended job come than where nothing goes wrong. A pod or an output of a task that
+    /// was asked for long ago goes when everything is read anew, and where its job is gone too, the time after that.
     #[must_use]
-    pub fn holds_up(&self, has_late_pod: bool) -> Duration {
-        let anew = if has_late_pod { RESYNC * 2 + Duration::from_secs(ASTRAY) } else { Duration::ZERO };
+    pub fn holds_up(&self, has_late_object: bool) -> Duration {
+        let anew = if has_late_object { RESYNC * 2 + Duration::from_secs(ASTRAY) } else { Duration::ZERO };
         // Another leader comes once the lease of the killed one has run out.
         let leader = if self.plot == Plot::Failover { FAILOVER } else { Duration::ZERO };
         anew + leader + self.troubles.iter().map(|trouble| trouble.holds_up()).sum::<Duration>()

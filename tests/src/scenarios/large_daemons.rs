@@ -96,7 +96,7 @@ pub async fn a_tenth_of_the_nodes_at_once_holds_over_many_deaths_of_the_host(rig
     let nodes = many(rig, count).await?;
     let jobs = History::record(&rig.client, vec![ApiResource::erase::<Job>(&())]);
     rig.start_host().await?;
-    rig.create_flow(DAEMON, "d", spec(rig, "sleep 3", json!({"concurrency": "10%"}))).await?;
+    rig.create_flow(DAEMON, "d", spec(rig, "sleep 4", json!({"concurrency": "10%"}))).await?;
     let mut random = Random::seeded(31);
     for kill in 0..kills {
         tokio::time::sleep(Duration::from_millis(random.up_to(1_000))).await;

@@ -168,6 +168,8 @@ fn strings(value: Option<&Value>) -> impl Iterator<Item = (&str, &str)> {
 
 /// Most memory of the labels and of the annotations of an object. Of more, the shortest are kept.
 const MOST_STRINGS: usize = 8 * 1024;
+/// The same of those that say what the object is held by: each job that holds it has one.
+const MOST_HOLDS: usize = 64 * 1024;
 /// Most finalizers and owners of an object.
 const MOST_REFERENCES: usize = 64;
 
@@ -191,8 +193,11 @@ fn bounded<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Strings {
     let all = entries.iter().map(length).fold(0, usize::saturating_add);
     if all > MOST_STRINGS {
         entries.sort_by_key(|entry| (rank(entry.0), length(entry), entry.0));
-        let mut room = MOST_STRINGS;
-        entries.retain(|entry| room.checked_sub(length(entry)).inspect(|left| room = *left).is_some());
+        let (mut holds, mut others) = (MOST_HOLDS, MOST_STRINGS);
+        entries.retain(|entry| {
+            let room = if rank(entry.0) == 0 { &mut holds } else { &mut others };
+            room.checked_sub(length(entry)).inspect(|left| *room = *left).is_some()
+        });
     }
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }

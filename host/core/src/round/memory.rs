@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_api::{OperationJob, OperationJobStatus};
+use oarlock_api::{OperationJob, OperationJobStatus, UnreadSpec};
 
 use crate::cluster::live_reads::LiveRead;
 use crate::cluster::writes::EntryResult;
@@ -208,6 +208,9 @@ impl JobMemory {
         job: &OperationJob,
         plugin: &PluginLookup,
     ) -> Result<Arc<ValidSpec>, Invalid> {
+        if let Some(UnreadSpec { reason, message }) = job.unread.clone() {
+            return Err(Invalid { reason, message });
+        }
         let generation = job.metadata.generation.unwrap_or(0);
         let digest = plugin.serving().map(|plugin| plugin.digest.clone());
         let known = self.checked.as_ref().filter(|known| (known.generation, &known.plugin) == (generation, &digest));

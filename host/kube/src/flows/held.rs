@@ -7,7 +7,7 @@ use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::memory::{Shares, memory_of, no_room};
+use oarlock_core::cluster::memory::{MemoryShares, memory_of, no_room};
 use oarlock_core::flow::template::{StoredTemplate, of_annotation};
 use serde_json::Value;
 
@@ -34,13 +34,37 @@ pub(super) struct Held {
     /// Those of them for whom such an object has changed.
     pub(super) healed: HashSet<FlowKey>,
     pub(super) dirty: HashSet<FlowKey>,
-    shares: Shares,
+    shares: MemoryShares,
 }
 
 /// The names of the templates that a flow names.
 pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
     let steps = list(&parent.spec, "/flows").iter().chain(list(&parent.spec, "/finally"));
     steps.filter_map(|step| text(step, "/jobTemplateRef")).filter(|name| !name.is_empty()).collect()
+}
+
+/// Counts a parent in place of the `before` bytes that it took; without its spec where there is no room for that.
+pub(super) fn parent_within(parent: Parent, shares: &mut MemoryShares, before: usize) -> Parent {
+    let parent = if shares.has_room(&parent.namespace, before, bytes_of(&parent)) {
+        parent
+    } else {
+        let why = no_room(&parent.namespace);
+        parent.without_spec(why)
+    };
+    shares.count(&parent.namespace, before, bytes_of(&parent));
+    parent
+}
+
+/// The same of a template.
+pub(super) fn template_within(template: StoredTemplate, shares: &mut MemoryShares, before: usize) -> StoredTemplate {
+    let template = if shares.has_room(&template.namespace, before, memory_of(&template.job)) {
+        template
+    } else {
+        let why = no_room(&template.namespace);
+        StoredTemplate { job: Value::Null, unread: Some(why), ..template }
+    };
+    shares.count(&template.namespace, before, memory_of(&template.job));
+    template
 }
 
 /// The memory of what the owner of a parent wrote.
@@ -88,15 +112,7 @@ impl Held {
     /// Counts the memory of a parent, which has no spec where there is no room for that.
     fn with_room(&mut self, parent: Parent) -> Parent {
         let before = self.parents.get(&FlowKey::of(&parent)).map_or(0, |before| bytes_of(before));
-        let has_room = self.shares.has_room(&parent.namespace, before, bytes_of(&parent));
-        let parent = if has_room {
-            parent
-        } else {
-            let why = no_room(&parent.namespace);
-            parent.without_spec(why)
-        };
-        self.shares.count(&parent.namespace, before, bytes_of(&parent));
-        parent
+        parent_within(parent, &mut self.shares, before)
     }
 
     pub(super) fn drop_parent(&mut self, key: &FlowKey) {
@@ -142,14 +158,7 @@ impl Held {
         }
         let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
         let taken = before.map_or(0, |before| memory_of(&before.job));
-        let needed = memory_of(&template.job);
-        let template = if self.shares.has_room(&template.namespace, taken, needed) {
-            template
-        } else {
-            let why = no_room(&template.namespace);
-            StoredTemplate { job: Value::Null, unread: Some(why), ..template }
-        };
-        self.shares.count(&template.namespace, taken, memory_of(&template.job));
+        let template = template_within(template, &mut self.shares, taken);
         self.templates.insert(key.clone(), Arc::new(template));
         self.soil_template(&key, !is_same);
     }

@@ -7,11 +7,13 @@ use oarlock_core::child::fields::{number, text};
 use oarlock_core::child::node::{self, NodeView};
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView, FIELDS};
+use oarlock_core::cluster::memory::MemoryShares;
 use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::Value;
 
 use crate::flows::cache::FlowCache;
+use crate::flows::held::{parent_within, template_within};
 use crate::flows::key::FlowKey;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink;
@@ -33,6 +35,10 @@ impl ItemSink for ParentSink {
 
     fn pick(&self, document: Value) -> Option<Parent> {
         Parent::read(self.1, document)
+    }
+
+    fn fitting(&self, item: Parent, listed: &mut MemoryShares) -> Parent {
+        parent_within(item, listed, 0)
     }
 
     fn listed(&self, items: Vec<Parent>, _version: u64) {
@@ -81,6 +87,10 @@ impl ItemSink for TemplateSink {
 
     fn pick(&self, document: Value) -> Option<StoredTemplate> {
         read_template(document)
+    }
+
+    fn fitting(&self, item: StoredTemplate, listed: &mut MemoryShares) -> StoredTemplate {
+        template_within(item, listed, 0)
     }
 
     fn listed(&self, items: Vec<StoredTemplate>, _version: u64) {

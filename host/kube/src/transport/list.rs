@@ -194,3 +194,63 @@ struct PageMeta {
     #[serde(rename = "continue")]
     next: Option<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::{Request, Response};
+    use k8s_openapi::jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
+    use super::*;
+    use crate::transport::clock::ServerClock;
+
+    /// A server that has these pages, and the limits that it was asked for.
+    fn transport(pages: Vec<Value>) -> (Transport, Arc<Mutex<Vec<String>>>) {
+        let (asked, pages) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Mutex::new(pages.into_iter())));
+        let limits = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit=")).unwrap_or_default().to_owned();
+            limits.lock().push(limit);
+            let page = pages.lock().next().unwrap_or_default();
+            async move { Ok::<_, Infallible>(Response::new(Body::from(page.to_string().into_bytes()))) }
+        });
+        let client = Client::new(service, "default");
+        let clock = ServerClock::new(Arc::new(|| Timestamp::UNIX_EPOCH));
+        (Transport { client, clock, requests: Arc::default(), timeout: Duration::from_secs(10) }, asked)
+    }
+
+    fn page(items: usize, bytes: usize, next: &str) -> Value {
+        let item = |number: usize| json!({"metadata": {"name": number.to_string()}, "x": "x".repeat(bytes)});
+        let items: Vec<Value> = (0..items).map(item).collect();
+        json!({"kind": "PodList", "items": items, "metadata": {"resourceVersion": "7", "continue": next}})
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_large_is_followed_by_smaller_ones() {
+        let (transport, asked) = transport(vec![page(170, 100_000, "b"), page(2, 10, "c"), page(1, 10, "")]);
+        let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
+        let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
+        let name = |item: Value| item.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
+        let listed = transport.list(from, &Projection::everything(), name).await.unwrap();
+        assert_eq!((listed.items.len(), listed.version.as_str()), (173, "7"));
+        assert_eq!(*asked.lock(), ["500", "250", "250"]);
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_cut_off_or_no_list_is_an_error() {
+        for text in [json!("x"), json!({"items": [1]}), json!(null)] {
+            let (transport, _) = transport(vec![text.clone()]);
+            let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
+            let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
+            assert!(transport.list(from, &Projection::everything(), Some).await.is_err(), "{text}");
+        }
+    }
+}

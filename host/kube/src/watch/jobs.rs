@@ -7,8 +7,8 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus};
-use oarlock_core::cluster::memory::{Shares, memory_of, no_room, text_len};
+use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
+use oarlock_core::cluster::memory::{MemoryShares, memory_of, no_room, text_len};
 use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
@@ -33,17 +33,27 @@ pub(crate) struct Held {
     pub(crate) uid: String,
     pub(crate) version: u64,
     pub(crate) job: Arc<OperationJob>,
-    /// The reason why it cannot be read as it is stored, where that is so.
-    pub(crate) unreadable: Option<String>,
     /// The memory that it takes.
     pub(crate) bytes: usize,
 }
 
 impl Held {
-    /// Without its spec, for which there is no room: it is known, reported and deleted, and none of its targets start.
+    /// Counts it in place of the `before` bytes that it took. Where there is no room for its spec, it is known, reported and deleted,
+    /// and none of its targets start.
+    fn within(self, shares: &mut MemoryShares, before: usize) -> Self {
+        let held = if shares.has_room(&self.key.namespace, before, self.bytes) {
+            self
+        } else {
+            let why = no_room(&self.key.namespace);
+            self.without_spec(why)
+        };
+        shares.count(&held.key.namespace, before, held.bytes);
+        held
+    }
+
     fn without_spec(self, why: String) -> Self {
-        let job = OperationJob { spec: None, ..(*self.job).clone() };
-        Self { job: Arc::new(job), unreadable: Some(why), bytes: 0, ..self }
+        let job = OperationJob { spec: None, unread: Some(UnreadSpec::new(why)), ..(*self.job).clone() };
+        Self { job: Arc::new(job), bytes: 0, ..self }
     }
 }
 
@@ -68,7 +78,7 @@ struct Cache {
     tombstones: VecDeque<String>,
     /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
     doubts: HashMap<JobKey, u64>,
-    shares: Shares,
+    shares: MemoryShares,
 }
 
 impl Cache {
@@ -179,15 +189,8 @@ impl Jobs {
         if cache.gone.contains(&held.uid) || (old >= held.version && held.version > 0) {
             return false;
         }
-        let namespace = &held.key.namespace;
-        let held = if cache.shares.has_room(namespace, before, held.bytes) {
-            held
-        } else {
-            let why = no_room(namespace);
-            held.without_spec(why)
-        };
-        cache.shares.count(&held.key.namespace, before, held.bytes);
-        if let Some(why) = &held.unreadable {
+        let held = held.within(&mut cache.shares, before);
+        if let Some(UnreadSpec { message: why, .. }) = &held.job.unread {
             tracing::warn!(job = %held.key, why, "failed to read a stored job; none of its targets start until its spec is corrected");
         }
         let (key, uid) = (held.key.clone(), held.uid.clone());
@@ -230,6 +233,10 @@ impl ItemSink for Arc<Jobs> {
         read_job(&document)
     }
 
+    fn fitting(&self, held: Held, listed: &mut MemoryShares) -> Held {
+        held.within(listed, 0)
+    }
+
     fn listed(&self, items: Vec<Held>, version: u64) {
         let listed: HashSet<String> = items.iter().map(|held| held.uid.clone()).collect();
         items.into_iter().for_each(|held| self.changed(held));
@@ -260,20 +267,22 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     let key = JobKey { namespace: text("namespace")?, name: text("name")? };
     let uid = text("uid")?;
     let version = text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
-    let (mut job, unreadable) = match OperationJob::deserialize(document) {
-        _ if let Some(bytes) = too_large(document) => (salvage(document), Some(too_large_words(bytes))),
+    let mut job = match OperationJob::deserialize(document) {
+        _ if let Some(bytes) = too_large(document) => salvage(document, too_large_words(bytes)),
         Ok(job) => match refuse_parameters(job.spec.as_ref()) {
-            Some(why) => (OperationJob { spec: None, ..job }, Some(why)),
-            None => (job, None),
+            Some(message) => {
+                OperationJob { spec: None, unread: Some(UnreadSpec { reason: "ParametersInvalid", message }), ..job }
+            }
+            None => job,
         },
-        Err(error) => (salvage(document), Some(error.to_string())),
+        Err(error) => salvage(document, format!("it cannot be read: {error}")),
     };
     job.metadata.managed_fields = None;
     if let Some(annotations) = job.metadata.annotations.as_mut() {
         annotations.remove(LAST_APPLIED);
     }
     let bytes = if job.spec.is_some() { memory_of(document) } else { 0 };
-    Some(Held { key, uid, version, job: Arc::new(job), unreadable, bytes })
+    Some(Held { key, uid, version, job: Arc::new(job), bytes })
 }
 
 /// Larger parameters are refused before they are held.
@@ -285,7 +294,7 @@ fn refuse_parameters(spec: Option<&OperationJobSpec>) -> Option<String> {
 
 /// The readable part of a job that cannot be read whole. Its spec is left out even if only its status is odd: without a
 /// spec nothing starts, and whatever started can still be released.
-fn salvage(document: &Value) -> OperationJob {
+fn salvage(document: &Value, why: String) -> OperationJob {
     let part = |field: &str| document.get(field).cloned().unwrap_or(Value::Null);
     let status = part("status").as_object().map(readable_fields).unwrap_or_default();
     OperationJob {
@@ -293,6 +302,7 @@ fn salvage(document: &Value) -> OperationJob {
         kind: part("kind").as_str().unwrap_or_default().to_owned(),
         metadata: serde_json::from_value(part("metadata")).unwrap_or_default(),
         spec: None,
+        unread: Some(UnreadSpec::new(why)),
         status: (!status.is_empty())
             .then(|| OperationJobStatus::deserialize(Value::Object(status)).unwrap_or_default()),
     }
@@ -308,6 +318,7 @@ fn readable_fields(status: &Map<String, Value>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use oarlock_core::cluster::memory::OF_NAMESPACE;
     use serde_json::json;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -378,7 +389,7 @@ mod tests {
         odd["spec"]["partition"] = json!("many");
         odd["status"] = json!({"epoch": 3, "targetDetails": "lost"});
         let held = read_job(&odd).unwrap();
-        assert!(held.unreadable.is_some());
+        assert!(held.job.unread.is_some());
         assert_eq!(held.job.spec, None);
         assert_eq!(held.job.status.as_ref().unwrap().epoch, Some(3));
         assert_eq!(held.job.metadata.managed_fields, None);
@@ -413,6 +424,46 @@ mod tests {
         assert_eq!((gone(&mut heard), jobs.uid(&key("a"))), (vec![], Some("anew".to_owned())));
         jobs.listed(vec![], 10);
         assert_eq!(gone(&mut heard), [(key("a"), "anew".to_owned())]);
+    }
+
+    #[test]
+    fn parameters_without_end_are_not_held_and_their_owner_is_told() {
+        let mut large = document("a", 5);
+        large["spec"]["parameters"] = json!({"a": vec![0; 10_000]});
+        let held = read_job(&large).unwrap();
+        assert_eq!((held.job.spec.as_ref(), held.bytes), (None, 0));
+        assert_eq!(
+            held.job.unread.as_ref().map(|why| why.message.as_str()),
+            Some("spec.parameters: at most 16 KiB, and has 20 KiB")
+        );
+        large["spec"]["parameters"] = json!({"a": vec![0; 8_000]});
+        assert_eq!(read_job(&large).unwrap().job.unread, None);
+    }
+
+    #[test]
+    fn the_jobs_of_a_namespace_take_no_more_than_its_share_and_room_comes_back() {
+        let (jobs, _heard) = jobs();
+        let large = |name: &str, version: u64| Held { bytes: OF_NAMESPACE / 2 + 1, ..held(name, version) };
+        jobs.changed(large("a", 5));
+        jobs.changed(large("b", 6));
+        let has_spec = |name: &str| jobs.peek(&key(name)).unwrap().job.spec.is_some();
+        assert_eq!((has_spec("a"), has_spec("b")), (true, false));
+        assert!(
+            jobs.peek(&key("b"))
+                .unwrap()
+                .job
+                .unread
+                .clone()
+                .unwrap()
+                .message
+                .contains("namespace d take more than their share")
+        );
+        jobs.deleted(held("a", 9));
+        jobs.changed(large("b", 10));
+        assert!(has_spec("b"), "there is room now");
+        let mut listed = MemoryShares::default();
+        let fits = |held: Held, listed: &mut MemoryShares| jobs.fitting(held, listed).job.spec.is_some();
+        assert!(fits(large("c", 1), &mut listed) && !fits(large("e", 2), &mut listed));
     }
 
     #[test]

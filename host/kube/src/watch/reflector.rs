@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::params::WatchParams;
+use oarlock_core::cluster::memory::MemoryShares;
 use oarlock_core::cluster::object::Kind;
+use parking_lot::Mutex;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -43,6 +45,11 @@ pub(crate) trait ItemSink: Send + Sync + 'static {
     fn projection(&self) -> Arc<Projection>;
     /// The kept part of a document; `None` where the document is no object.
     fn pick(&self, document: Value) -> Option<Self::Item>;
+    /// The part of an item of a list for which there is room beside those that were listed before. Until the list is whole, none of
+    /// them is in the cache, which looks for that itself.
+    fn fitting(&self, item: Self::Item, _listed: &mut MemoryShares) -> Self::Item {
+        item
+    }
     /// Takes a whole list.
     fn listed(&self, items: Vec<Self::Item>, version: u64);
     /// Takes an object that was made or changed.
@@ -181,7 +188,9 @@ impl<S: ItemSink> Reflector<S> {
             self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
         let projection = self.sink.projection();
-        let listed = self.link.transport.list(from, &projection, |item| self.sink.pick(item)).await;
+        let shares = Mutex::new(MemoryShares::default());
+        let fitting = |item| Some(self.sink.fitting(self.sink.pick(item)?, &mut shares.lock()));
+        let listed = self.link.transport.list(from, &projection, fitting).await;
         let listed = listed.map_err(ReflectError::List)?;
         let mut version = listed.version.clone();
         let number = listed.number();

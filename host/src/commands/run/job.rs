@@ -114,6 +114,7 @@ impl JobArgs {
             dry_run: self.dry_run.then_some(true),
         };
         Ok(OperationJob {
+            unread: None,
             api_version: OPERATION_JOB_API_VERSION.to_owned(),
             kind: "OperationJob".to_owned(),
             metadata,
