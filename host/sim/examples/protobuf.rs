@@ -8,12 +8,13 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::{Map, Value, json};
 
 /// The files that define the messages, by module.
-const FILES: [(&str, &str); 16] = [
+const FILES: [(&str, &str); 17] = [
     ("api", "core/v1"),
     ("api", "apps/v1"),
     ("api", "autoscaling/v1"),
     ("api", "batch/v1"),
     ("api", "policy/v1"),
+    ("api", "networking/v1"),
     ("api", "coordination/v1"),
     ("api", "events/v1"),
     ("api", "rbac/v1"),

@@ -8,11 +8,12 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::Value;
 
 /// The documents that hold the kinds which the in-memory API serves.
-const DOCUMENTS: [&str; 11] = [
+const DOCUMENTS: [&str; 12] = [
     "api__v1",
     "apis__apps__v1",
     "apis__batch__v1",
     "apis__policy__v1",
+    "apis__networking.k8s.io__v1",
     "apis__coordination.k8s.io__v1",
     "apis__events.k8s.io__v1",
     "apis__authentication.k8s.io__v1",
@@ -23,7 +24,7 @@ const DOCUMENTS: [&str; 11] = [
 ];
 
 /// The kinds themselves.
-const KINDS: [&str; 33] = [
+const KINDS: [&str; 35] = [
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",
     "io.k8s.api.core.v1.Namespace",
@@ -32,6 +33,7 @@ const KINDS: [&str; 33] = [
     "io.k8s.api.core.v1.ServiceAccount",
     "io.k8s.api.core.v1.Service",
     "io.k8s.api.core.v1.Event",
+    "io.k8s.api.core.v1.LimitRange",
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.apps.v1.ReplicaSet",
     "io.k8s.api.apps.v1.StatefulSet",
@@ -42,6 +44,7 @@ const KINDS: [&str; 33] = [
     "io.k8s.api.batch.v1.CronJob",
     "io.k8s.api.policy.v1.PodDisruptionBudget",
     "io.k8s.api.policy.v1.Eviction",
+    "io.k8s.api.networking.v1.NetworkPolicy",
     "io.k8s.api.coordination.v1.Lease",
     "io.k8s.api.events.v1.Event",
     "io.k8s.api.rbac.v1.Role",
