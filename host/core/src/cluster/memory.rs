@@ -53,12 +53,12 @@ const LITTLE: usize = 1024 * 1024;
 
 /// The memory that the objects of a cache take, by namespace.
 #[derive(Debug, Default)]
-pub struct MemoryShares {
+pub struct NamespaceShares {
     of: HashMap<String, usize>,
     all: usize,
 }
 
-impl MemoryShares {
+impl NamespaceShares {
     /// True if an object of `namespace` may take `bytes` in place of the `before` that it takes now. One that does not grow
     /// always may.
     pub fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_namespace_that_has_its_share_gets_no_more_and_others_do() {
-        let mut shares = MemoryShares::default();
+        let mut shares = NamespaceShares::default();
         shares.count("a", 0, OF_NAMESPACE);
         assert!(!shares.has_room("a", 0, 1) && shares.has_room("a", 10, 10) && shares.has_room("b", 0, OF_NAMESPACE));
         shares.count("a", OF_NAMESPACE, 0);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn many_namespaces_that_have_much_leave_room_for_those_that_have_little() {
-        let mut shares = MemoryShares::default();
+        let mut shares = NamespaceShares::default();
         for number in 0..4 {
             shares.count(&number.to_string(), 0, OF_NAMESPACE);
         }

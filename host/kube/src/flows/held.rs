@@ -7,7 +7,7 @@ use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::memory::{MemoryShares, memory_of, no_room};
+use oarlock_core::cluster::memory::{NamespaceShares, memory_of, no_room};
 use oarlock_core::flow::template::{StoredTemplate, of_annotation};
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub(super) struct Held {
     /// Those of them for whom such an object has changed.
     pub(super) healed: HashSet<FlowKey>,
     pub(super) dirty: HashSet<FlowKey>,
-    shares: MemoryShares,
+    shares: NamespaceShares,
 }
 
 /// The names of the templates that a flow names.
@@ -44,7 +44,7 @@ pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
 }
 
 /// Counts a parent in place of the `before` bytes that it took; without its spec where there is no room for that.
-pub(super) fn parent_within(parent: Parent, shares: &mut MemoryShares, before: usize) -> Parent {
+pub(super) fn parent_within(parent: Parent, shares: &mut NamespaceShares, before: usize) -> Parent {
     let parent = if shares.has_room(&parent.namespace, before, bytes_of(&parent)) {
         parent
     } else {
@@ -56,7 +56,7 @@ pub(super) fn parent_within(parent: Parent, shares: &mut MemoryShares, before: u
 }
 
 /// The same of a template.
-pub(super) fn template_within(template: StoredTemplate, shares: &mut MemoryShares, before: usize) -> StoredTemplate {
+pub(super) fn template_within(template: StoredTemplate, shares: &mut NamespaceShares, before: usize) -> StoredTemplate {
     let template = if shares.has_room(&template.namespace, before, memory_of(&template.job)) {
         template
     } else {

@@ -7,7 +7,7 @@ use oarlock_core::child::fields::{number, text};
 use oarlock_core::child::node::{self, NodeView};
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView, FIELDS};
-use oarlock_core::cluster::memory::MemoryShares;
+use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::Value;
@@ -37,7 +37,7 @@ impl ItemSink for ParentSink {
         Parent::read(self.1, document)
     }
 
-    fn fitting(&self, item: Parent, listed: &mut MemoryShares) -> Parent {
+    fn fitting(&self, item: Parent, listed: &mut NamespaceShares) -> Parent {
         parent_within(item, listed, 0)
     }
 
@@ -89,7 +89,7 @@ impl ItemSink for TemplateSink {
         read_template(document)
     }
 
-    fn fitting(&self, item: StoredTemplate, listed: &mut MemoryShares) -> StoredTemplate {
+    fn fitting(&self, item: StoredTemplate, listed: &mut NamespaceShares) -> StoredTemplate {
         template_within(item, listed, 0)
     }
 

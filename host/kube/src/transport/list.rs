@@ -164,7 +164,8 @@ impl Transport {
                 Ok(None) => break,
             }
         }
-        let PageRest { metadata: meta } = serde_json::from_slice(cutter.rest()).map_err(RequestError::Unreadable)?;
+        let PageRest { metadata: meta, items: _none } =
+            serde_json::from_slice(cutter.rest()).map_err(RequestError::Unreadable)?;
         Ok(Page { meta, bytes })
     }
 }
@@ -185,6 +186,8 @@ struct Page {
 #[serde(default)]
 struct PageRest {
     metadata: PageMeta,
+    /// Those that are no objects are left in it.
+    items: Option<[(); 0]>,
 }
 
 #[derive(Default, Deserialize)]

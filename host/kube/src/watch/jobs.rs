@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
-use oarlock_core::cluster::memory::{MemoryShares, memory_of, no_room, text_len};
+use oarlock_core::cluster::memory::{NamespaceShares, memory_of, no_room, text_len};
 use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
@@ -40,7 +40,7 @@ pub(crate) struct Held {
 impl Held {
     /// Counts it in place of the `before` bytes that it took. Where there is no room for its spec, it is known, reported and deleted,
     /// and none of its targets start.
-    fn within(self, shares: &mut MemoryShares, before: usize) -> Self {
+    fn within(self, shares: &mut NamespaceShares, before: usize) -> Self {
         let held = if shares.has_room(&self.key.namespace, before, self.bytes) {
             self
         } else {
@@ -78,7 +78,7 @@ struct Cache {
     tombstones: VecDeque<String>,
     /// Versions that the next view must exceed, after a write that was refused as old or has an unknown outcome.
     doubts: HashMap<JobKey, u64>,
-    shares: MemoryShares,
+    shares: NamespaceShares,
 }
 
 impl Cache {
@@ -233,7 +233,7 @@ impl ItemSink for Arc<Jobs> {
         read_job(&document)
     }
 
-    fn fitting(&self, held: Held, listed: &mut MemoryShares) -> Held {
+    fn fitting(&self, held: Held, listed: &mut NamespaceShares) -> Held {
         held.within(listed, 0)
     }
 
@@ -461,8 +461,8 @@ mod tests {
         jobs.deleted(held("a", 9));
         jobs.changed(large("b", 10));
         assert!(has_spec("b"), "there is room now");
-        let mut listed = MemoryShares::default();
-        let fits = |held: Held, listed: &mut MemoryShares| jobs.fitting(held, listed).job.spec.is_some();
+        let mut listed = NamespaceShares::default();
+        let fits = |held: Held, listed: &mut NamespaceShares| jobs.fitting(held, listed).job.spec.is_some();
         assert!(fits(large("c", 1), &mut listed) && !fits(large("e", 2), &mut listed));
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use kube::core::params::WatchParams;
-use oarlock_core::cluster::memory::MemoryShares;
+use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::cluster::object::Kind;
 use parking_lot::Mutex;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
@@ -47,7 +47,7 @@ pub(crate) trait ItemSink: Send + Sync + 'static {
     fn pick(&self, document: Value) -> Option<Self::Item>;
     /// The part of an item of a list for which there is room beside those that were listed before. Until the list is whole, none of
     /// them is in the cache, which looks for that itself.
-    fn fitting(&self, item: Self::Item, _listed: &mut MemoryShares) -> Self::Item {
+    fn fitting(&self, item: Self::Item, _listed: &mut NamespaceShares) -> Self::Item {
         item
     }
     /// Takes a whole list.
@@ -188,7 +188,7 @@ impl<S: ItemSink> Reflector<S> {
             self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
         let projection = self.sink.projection();
-        let shares = Mutex::new(MemoryShares::default());
+        let shares = Mutex::new(NamespaceShares::default());
         let fitting = |item| Some(self.sink.fitting(self.sink.pick(item)?, &mut shares.lock()));
         let listed = self.link.transport.list(from, &projection, fitting).await;
         let listed = listed.map_err(ReflectError::List)?;
