@@ -189,7 +189,9 @@ async fn is_told(client: &Client) -> anyhow::Result<()> {
             let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
             let mut conditions = conditions.unwrap_or_default().into_iter();
             let valid = conditions.find(|one| one["type"] == "Valid" && one["status"] == "False");
-            Ok(valid.is_some_and(|valid| valid["message"].as_str().is_some_and(|message| message.contains("KiB"))))
+            Ok(valid.is_some_and(|valid| {
+                valid.pointer("/message").and_then(Value::as_str).is_some_and(|message| message.contains("KiB"))
+            }))
         })
         .await
         .with_context(|| name.to_owned())?;

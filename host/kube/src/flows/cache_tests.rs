@@ -126,5 +126,5 @@ fn a_job_that_names_another_kind_of_owner_with_the_same_uid_is_no_child() {
     let cache = cache();
     let daemon = json!([{"apiVersion": "api.practice.com/v1alpha1", "kind": "DaemonJob", "name": "f", "uid": OWNER}]);
     cache.put_child(job(2, daemon, json!({})));
-    assert_eq!(seen(&cache).0, false);
+    assert!(!seen(&cache).0);
 }
