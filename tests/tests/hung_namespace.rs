@@ -141,7 +141,9 @@ async fn make_flows(rig: &Rig, namespace: &str, (count, steps): (usize, usize)) 
     let steps: Vec<Value> = (0..steps)
         .map(|number| {
             let mut step = flows::step(&format!("s{number}"), "true", &[]);
-            step["jobTemplate"]["suspend"] = json!(true);
+            if let Some(job) = step.pointer_mut("/jobTemplate").and_then(serde_json::Value::as_object_mut) {
+                job.insert("suspend".to_owned(), json!(true));
+            }
             step
         })
         .collect();

@@ -390,7 +390,9 @@ fn hold(list: &str) -> Value {
 /// A hold on a pod that says it is held.
 fn labelled(list: &str) -> Value {
     let mut body = hold(list);
-    body["metadata"]["labels"] = json!({"oarlock.dev/held": "true"});
+    if let Some(metadata) = body.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.insert("labels".to_owned(), json!({"oarlock.dev/held": "true"}));
+    }
     body
 }
 
