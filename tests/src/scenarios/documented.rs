@@ -68,7 +68,9 @@ pub async fn end_as_documented(rig: &Rig, sleep_factor: f64) -> anyhow::Result<(
         look_at(rig, &job, "minikube").await?;
     }
     let listed = nodes(rig).list(&ListParams::default()).await?.items;
-    let names = listed.into_iter().filter_map(|node| node.metadata.name);
+    // The host does not see nodes of other scenarios.
+    let seen = listed.into_iter().filter(|node| node.metadata.labels.iter().flatten().all(|(key, _)| key != "scenario"));
+    let names = seen.filter_map(|node| node.metadata.name);
     let names: Vec<String> = names.filter(|name| name != "node1" && name != "node2").collect();
     for name in &names {
         let job = rig.batch_jobs().get(&format!("daemonjob-example-{name}")).await?;

@@ -1,7 +1,8 @@
 //! What a host that shares a control plane may see of it: the objects of its own namespaces.
 //!
 //! Takes requests and replies; yields requests that ask for one namespace, and replies without the objects of others. May
-//! change nothing of an object, and nothing of what lives in no namespace.
+//! change nothing of an object, and of what lives in no namespace leaves out the nodes of other scenarios alone: their holds are of
+//! jobs that this host does not see, so it would take them off.
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -9,6 +10,11 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use oarlock_bed::interception::{Body, BoxError};
 use serde_json::Value;
+
+/// The path of a list of nodes.
+const NODES: &str = "/api/v1/nodes";
+/// The label by which a node is of one scenario.
+const OF_NODE: &str = "/metadata/labels/scenario";
 
 /// The namespaces that a host may see.
 #[derive(Clone)]
@@ -32,9 +38,10 @@ impl Visible {
         }
     }
 
-    /// The reply to a request that reads a kind across all namespaces, without the objects of others.
+    /// The reply to a request that reads nodes or a kind across all namespaces, without the objects of others.
     pub(super) async fn filter(self, asked: &Uri, mut reply: Response<Body>) -> Result<Response<Body>, BoxError> {
-        if across_namespaces(asked).is_none() || !reply.status().is_success() {
+        let is_read = asked.path() == NODES || across_namespaces(asked).is_some();
+        if !is_read || !reply.status().is_success() {
             return Ok(reply);
         }
         reply.headers_mut().remove(CONTENT_LENGTH);
@@ -60,6 +67,9 @@ impl Visible {
     /// Bookmarks are of no namespace.
     fn shows(&self, object: &Value) -> bool {
         let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
+        if let Some(Value::String(scenario)) = object.pointer(OF_NODE) {
+            return *scenario == self.own;
+        }
         namespace.is_none_or(|one| one == self.own || self.tasks.as_deref() == Some(one))
     }
 }
@@ -136,6 +146,16 @@ mod tests {
         let reply = visible(true).filter(&"/api/v1/pods".parse().unwrap(), reply).await.unwrap();
         let kept: Value = serde_json::from_slice(&reply.into_body().collect().await.unwrap().to_bytes()).unwrap();
         assert_eq!(kept, json!({"items": [pod("a"), pod("a-tasks")]}));
+    }
+
+    #[tokio::test]
+    async fn of_nodes_those_of_other_scenarios_are_left_out() {
+        let [own, other] = ["a", "b"].map(|name| json!({"metadata": {"name": name, "labels": {"scenario": name}}}));
+        let list = json!({"items": [own, other, {"metadata": {"name": "n"}}]}).to_string();
+        let reply = Response::new(Full::from(list).map_err(|never| match never {}).boxed_unsync());
+        let reply = visible(false).filter(&NODES.parse().unwrap(), reply).await.unwrap();
+        let kept: Value = serde_json::from_slice(&reply.into_body().collect().await.unwrap().to_bytes()).unwrap();
+        assert_eq!(kept, json!({"items": [own, {"metadata": {"name": "n"}}]}));
     }
 
     #[test]
