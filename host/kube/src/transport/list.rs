@@ -166,6 +166,10 @@ impl Transport {
         }
         let PageRest { metadata: meta, items: _none } =
             serde_json::from_slice(cutter.rest()).map_err(RequestError::Unreadable)?;
+        if meta.resource_version.is_empty() {
+            // Else any object would be a list of nothing, and what is held for its items would be let go.
+            return Err(RequestError::Unreadable(serde_json::Error::custom("the list has no resourceVersion")));
+        }
         Ok(Page { meta, bytes })
     }
 }
@@ -249,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_cut_off_or_no_list_is_an_error() {
-        for text in [json!("x"), json!({"items": [1]}), json!(null)] {
+        for text in [json!("x"), json!({"items": [1]}), json!(null), json!({}), json!({"kind": "Status", "metadata": {}})] {
             let (transport, _) = transport(vec![text.clone()]);
             let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
             let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
