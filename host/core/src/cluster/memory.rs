@@ -59,17 +59,29 @@ pub struct NamespaceShares {
 }
 
 impl NamespaceShares {
-    /// True if an object of `namespace` may take `bytes` in place of the `before` that it takes now. One that does not grow
-    /// always may.
-    pub fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
+    /// Counts `bytes` of an object in place of the `before` that it took. One that does not grow always has room.
+    ///
+    /// # Errors
+    /// The sentence for its owner, where there is no room: it counts as nothing, and its spec is not to be kept.
+    pub fn admit(&mut self, namespace: &str, before: usize, bytes: usize) -> Result<(), String> {
+        let has_room = self.has_room(namespace, before, bytes);
+        self.count(namespace, before, if has_room { bytes } else { 0 });
+        if has_room { Ok(()) } else { Err(no_room(namespace)) }
+    }
+
+    /// An object that took `bytes` is gone.
+    pub fn release(&mut self, namespace: &str, bytes: usize) {
+        self.count(namespace, bytes, 0);
+    }
+
+    fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
         let more = bytes.saturating_sub(before);
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
         let all = self.all.saturating_add(more);
         more == 0 || own <= OF_NAMESPACE && (all <= OF_ALL || own <= LITTLE)
     }
 
-    /// Counts `bytes` of an object in place of the `before` that it took.
-    pub fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
+    fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
         self.all = self.all.saturating_sub(before).saturating_add(bytes);
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_sub(before).saturating_add(bytes);
         if own == 0 {
@@ -81,7 +93,7 @@ impl NamespaceShares {
 }
 
 /// The sentence for an object that has no room.
-pub fn no_room(namespace: &str) -> String {
+fn no_room(namespace: &str) -> String {
     let most = OF_NAMESPACE / 1_048_576;
     format!(
         "the objects of namespace {namespace} take more than their share of the host's memory, {most} MiB: delete some, or make this one smaller"
@@ -106,18 +118,30 @@ mod tests {
     #[test]
     fn a_namespace_that_has_its_share_gets_no_more_and_others_do() {
         let mut shares = NamespaceShares::default();
-        shares.count("a", 0, OF_NAMESPACE);
-        assert!(!shares.has_room("a", 0, 1) && shares.has_room("a", 10, 10) && shares.has_room("b", 0, OF_NAMESPACE));
-        shares.count("a", OF_NAMESPACE, 0);
-        assert!(shares.has_room("a", 0, OF_NAMESPACE) && shares.of.is_empty() && shares.all == 0);
+        assert_eq!(shares.admit("a", 0, OF_NAMESPACE), Ok(()));
+        assert!(shares.admit("a", 0, 1).unwrap_err().contains("namespace a"));
+        assert_eq!((shares.admit("a", 10, 10), shares.admit("b", 0, OF_NAMESPACE)), (Ok(()), Ok(())));
+        shares.release("a", OF_NAMESPACE);
+        assert_eq!(shares.admit("a", 0, OF_NAMESPACE), Ok(()));
+        ["a", "b"].map(|namespace| shares.release(namespace, OF_NAMESPACE));
+        assert!(shares.of.is_empty() && shares.all == 0);
+    }
+
+    #[test]
+    fn an_object_that_grows_beyond_the_share_counts_as_nothing_until_it_has_room() {
+        let mut shares = NamespaceShares::default();
+        let half = OF_NAMESPACE / 2;
+        assert_eq!((shares.admit("a", 0, half), shares.admit("a", 0, half)), (Ok(()), Ok(())));
+        assert!(shares.admit("a", half, half + 1).is_err());
+        assert_eq!(shares.admit("a", 0, half), Ok(()));
     }
 
     #[test]
     fn many_namespaces_that_have_much_leave_room_for_those_that_have_little() {
         let mut shares = NamespaceShares::default();
         for number in 0..4 {
-            shares.count(&number.to_string(), 0, OF_NAMESPACE);
+            shares.admit(&number.to_string(), 0, OF_NAMESPACE).unwrap();
         }
-        assert!(!shares.has_room("more", 0, LITTLE + 1) && shares.has_room("more", 0, LITTLE));
+        assert!(shares.admit("more", 0, LITTLE + 1).is_err() && shares.admit("more", 0, LITTLE).is_ok());
     }
 }

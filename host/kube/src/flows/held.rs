@@ -7,7 +7,7 @@ use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::memory::{NamespaceShares, memory_of, no_room};
+use oarlock_core::cluster::memory::{NamespaceShares, memory_of};
 use oarlock_core::flow::template::{StoredTemplate, of_annotation};
 use serde_json::Value;
 
@@ -35,6 +35,8 @@ pub(super) struct Held {
     pub(super) healed: HashSet<FlowKey>,
     pub(super) dirty: HashSet<FlowKey>,
     shares: NamespaceShares,
+    /// The memory of the specs of parents and templates, as `shares` has it.
+    sizes: HashMap<FlowKey, usize>,
 }
 
 /// The names of the templates that a flow names.
@@ -43,33 +45,25 @@ pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
     steps.filter_map(|step| text(step, "/jobTemplateRef")).filter(|name| !name.is_empty()).collect()
 }
 
-/// Counts a parent in place of the `before` bytes that it took; without its spec where there is no room for that.
-pub(super) fn parent_within(parent: Parent, shares: &mut NamespaceShares, before: usize) -> Parent {
-    let parent = if shares.has_room(&parent.namespace, before, bytes_of(&parent)) {
-        parent
-    } else {
-        let why = no_room(&parent.namespace);
-        parent.without_spec(why)
-    };
-    shares.count(&parent.namespace, before, bytes_of(&parent));
-    parent
+/// The memory of what the owner of a parent or template wrote.
+pub(super) fn bytes_of(spec: &Value) -> usize {
+    if spec.is_null() { 0 } else { memory_of(spec) }
+}
+
+/// The parent; without its spec where there is no room for that.
+pub(super) fn parent_within(parent: Parent, room: Result<(), String>) -> Parent {
+    match room {
+        Ok(()) => parent,
+        Err(why) => parent.without_spec(why),
+    }
 }
 
 /// The same of a template.
-pub(super) fn template_within(template: StoredTemplate, shares: &mut NamespaceShares, before: usize) -> StoredTemplate {
-    let template = if shares.has_room(&template.namespace, before, memory_of(&template.job)) {
-        template
-    } else {
-        let why = no_room(&template.namespace);
-        StoredTemplate { job: Value::Null, unread: Some(why), ..template }
-    };
-    shares.count(&template.namespace, before, memory_of(&template.job));
-    template
-}
-
-/// The memory of what the owner of a parent wrote.
-fn bytes_of(parent: &Parent) -> usize {
-    memory_of(&parent.spec)
+pub(super) fn template_within(template: StoredTemplate, room: Result<(), String>) -> StoredTemplate {
+    match room {
+        Ok(()) => template,
+        Err(why) => StoredTemplate { job: Value::Null, unread: Some(why), ..template },
+    }
 }
 
 fn number(version: &str) -> u64 {
@@ -96,7 +90,8 @@ impl Held {
             }
             self.unname(&key);
         }
-        let parent = self.with_room(parent);
+        let room = self.admit(&key, &parent.namespace, &parent.spec);
+        let parent = parent_within(parent, room);
         for name in named_templates(&parent) {
             self.named_by.entry((parent.namespace.clone(), name.to_owned())).or_default().insert(key.clone());
         }
@@ -109,16 +104,23 @@ impl Held {
         self.dirty.insert(key);
     }
 
-    /// Counts the memory of a parent, which has no spec where there is no room for that.
-    fn with_room(&mut self, parent: Parent) -> Parent {
-        let before = self.parents.get(&FlowKey::of(&parent)).map_or(0, |before| bytes_of(before));
-        parent_within(parent, &mut self.shares, before)
+    /// Counts the memory of the spec of an object.
+    fn admit(&mut self, key: &FlowKey, namespace: &str, spec: &Value) -> Result<(), String> {
+        let (before, bytes) = (self.sizes.remove(key).unwrap_or(0), bytes_of(spec));
+        self.shares.admit(namespace, before, bytes)?;
+        self.sizes.insert(key.clone(), bytes);
+        Ok(())
+    }
+
+    fn release(&mut self, key: &FlowKey, namespace: &str) {
+        let bytes = self.sizes.remove(key).unwrap_or(0);
+        self.shares.release(namespace, bytes);
     }
 
     pub(super) fn drop_parent(&mut self, key: &FlowKey) {
         self.unname(key);
         if let Some(before) = self.parents.remove(key) {
-            self.shares.count(&before.namespace, bytes_of(&before), 0);
+            self.release(key, &before.namespace);
             self.by_uid.remove(&before.uid);
             self.forget_children(&before);
         }
@@ -157,15 +159,16 @@ impl Held {
             return;
         }
         let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
-        let taken = before.map_or(0, |before| memory_of(&before.job));
-        let template = template_within(template, &mut self.shares, taken);
+        let place = FlowKey::Template(key.0.clone(), key.1.clone());
+        let room = self.admit(&place, &template.namespace, &template.job);
+        let template = template_within(template, room);
         self.templates.insert(key.clone(), Arc::new(template));
         self.soil_template(&key, !is_same);
     }
 
     pub(super) fn drop_template(&mut self, key: &(String, String)) {
         if let Some(before) = self.templates.remove(key) {
-            self.shares.count(&before.namespace, memory_of(&before.job), 0);
+            self.release(&FlowKey::Template(key.0.clone(), key.1.clone()), &before.namespace);
             self.soil_template(key, true);
         }
     }

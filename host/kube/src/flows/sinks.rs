@@ -13,7 +13,7 @@ use oarlock_core::flow::template::StoredTemplate;
 use serde_json::Value;
 
 use crate::flows::cache::FlowCache;
-use crate::flows::held::{parent_within, template_within};
+use crate::flows::held::{bytes_of, parent_within, template_within};
 use crate::flows::key::FlowKey;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink;
@@ -38,7 +38,8 @@ impl ItemSink for ParentSink {
     }
 
     fn fitting(&self, item: Parent, listed: &mut NamespaceShares) -> Parent {
-        parent_within(item, listed, 0)
+        let room = listed.admit(&item.namespace, 0, bytes_of(&item.spec));
+        parent_within(item, room)
     }
 
     fn listed(&self, items: Vec<Parent>, _version: u64) {
@@ -90,7 +91,8 @@ impl ItemSink for TemplateSink {
     }
 
     fn fitting(&self, item: StoredTemplate, listed: &mut NamespaceShares) -> StoredTemplate {
-        template_within(item, listed, 0)
+        let room = listed.admit(&item.namespace, 0, bytes_of(&item.job));
+        template_within(item, room)
     }
 
     fn listed(&self, items: Vec<StoredTemplate>, _version: u64) {

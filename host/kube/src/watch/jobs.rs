@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
-use oarlock_core::cluster::memory::{NamespaceShares, memory_of, no_room, text_len};
+use oarlock_core::cluster::memory::{NamespaceShares, memory_of, text_len};
 use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
@@ -41,14 +41,10 @@ impl Held {
     /// Counts it in place of the `before` bytes that it took. Where there is no room for its spec, it is known, reported and deleted,
     /// and none of its targets start.
     fn within(self, shares: &mut NamespaceShares, before: usize) -> Self {
-        let held = if shares.has_room(&self.key.namespace, before, self.bytes) {
-            self
-        } else {
-            let why = no_room(&self.key.namespace);
-            self.without_spec(why)
-        };
-        shares.count(&held.key.namespace, before, held.bytes);
-        held
+        match shares.admit(&self.key.namespace, before, self.bytes) {
+            Ok(()) => self,
+            Err(why) => self.without_spec(why),
+        }
     }
 
     fn without_spec(self, why: String) -> Self {
@@ -207,7 +203,7 @@ impl Jobs {
         let is_news = cache.bury(&last.uid);
         if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
             let before = cache.jobs.remove(&last.key).map_or(0, |held| held.bytes);
-            cache.shares.count(&last.key.namespace, before, 0);
+            cache.shares.release(&last.key.namespace, before);
             cache.doubts.remove(&last.key);
         }
         drop(cache);
