@@ -8,8 +8,9 @@ use crate::child::header::Header;
 use crate::child::parent::Parent;
 use crate::child::plan::ParentPlan;
 use crate::child::progress::of_job;
-use crate::child::settings::{MOST_ATTEMPTS, asks_too_often};
+use crate::child::settings::asks_too_often;
 use crate::child::unit::{Unit, UnitState};
+use crate::job::policy::MOST_ATTEMPTS;
 
 /// Stands for the UID of a Job that only the original's status tells of.
 pub(super) const UNSEEN: &str = "unknown";

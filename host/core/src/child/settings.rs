@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::child::build::Cause;
 use crate::child::fields::{at, number, text};
-use crate::job::policy::{self, Amount, Retry};
+use crate::job::policy::{self, Amount, LEAST_BACKOFF, LEAST_LONGEST, MOST_ATTEMPTS, Retry};
 
 /// What happens after a final failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,14 +51,6 @@ pub struct UnitRetry {
     /// `backoffLimit` of each Job.
     pub pod_backoff_limit: i64,
 }
-
-/// Most further attempts of a unit. Each is an object, which the host makes as long as it is asked to.
-/// Source: docs/jobflow.md 1.3.
-pub const MOST_ATTEMPTS: u32 = 100;
-/// The shortest wait before a further attempt, in seconds.
-const LEAST_BACKOFF: i64 = 1;
-/// Waits double at least up to this one, in seconds.
-const LEAST_LONGEST: i64 = 10;
 
 fn invalid(place: &str, rule: &str) -> Cause {
     Cause::new("InvalidValue", format!("{place}: {rule}"))

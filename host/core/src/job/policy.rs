@@ -58,6 +58,14 @@ pub struct Retry {
     pub longest: i64,
 }
 
+/// Most further attempts of a target or of a unit of a flow, whatever is asked: each costs writes.
+/// Source: docs/operationjob.md 3, docs/jobflow.md 1.3.
+pub const MOST_ATTEMPTS: u32 = 100;
+/// The shortest wait before a further attempt, in seconds.
+pub const LEAST_BACKOFF: i64 = 1;
+/// Waits double at least up to this one, in seconds.
+pub const LEAST_LONGEST: i64 = 10;
+
 impl Default for Retry {
     fn default() -> Self {
         Self { limit: 0, backoff: 10, longest: 300 }
@@ -113,12 +121,15 @@ impl Policy {
             on_failures,
             tolerated: amount(failures.max_failures.as_ref(), "spec.failurePolicy.maxFailures", 0)?,
             retry: Retry {
-                limit: at_least(retry.limit, "spec.retryPolicy.limit", 0)?
-                    .map_or(usual.limit, |limit| u32::try_from(limit).unwrap_or(u32::MAX)),
+                limit: at_least(retry.limit, "spec.retryPolicy.limit", 0)?.map_or(usual.limit, |limit| {
+                    u32::try_from(limit).map_or(MOST_ATTEMPTS, |limit| limit.min(MOST_ATTEMPTS))
+                }),
                 backoff: at_least(retry.backoff_seconds, "spec.retryPolicy.backoffSeconds", 0)?
-                    .unwrap_or(usual.backoff),
+                    .unwrap_or(usual.backoff)
+                    .max(LEAST_BACKOFF),
                 longest: at_least(retry.max_backoff_seconds, "spec.retryPolicy.maxBackoffSeconds", 0)?
-                    .unwrap_or(usual.longest),
+                    .unwrap_or(usual.longest)
+                    .max(LEAST_LONGEST),
             },
             paused: spec.paused == Some(true),
         };
@@ -251,6 +262,9 @@ mod tests {
         let retry = policy(json!({"retryPolicy": {"limit": 6}})).unwrap().retry;
         let waits: Vec<_> = (1..=7).map(|attempt| retry.wait_after(attempt).map(|wait| wait.as_secs())).collect();
         assert_eq!(waits, [Some(10), Some(20), Some(40), Some(80), Some(160), Some(300), None]);
+        let asked = json!({"limit": i32::MAX, "backoffSeconds": 0, "maxBackoffSeconds": 0});
+        let bounded = policy(json!({"retryPolicy": asked})).unwrap().retry;
+        assert_eq!(bounded, Retry { limit: MOST_ATTEMPTS, backoff: LEAST_BACKOFF, longest: LEAST_LONGEST });
         let endless = Retry { limit: u32::MAX, backoff: i64::MAX, longest: i64::MAX };
         assert!(endless.wait_after(4_000_000_000).is_some(), "no number is too large");
     }
