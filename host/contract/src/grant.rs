@@ -8,7 +8,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use crate::host_path::ANY_HOST_PATH;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, TargetKind};
 use crate::object_key::Kind;
 pub use crate::task_rule::TaskRule;
 
@@ -319,7 +319,11 @@ pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<
         lines.push(format!("digest: {digest}   # or anyVersion: true"));
     }
     if grant.namespaces.is_empty() {
-        lines.push("namespaces: [\"*\"]   # or those whose jobs may use it".to_owned());
+        let line = match manifest.target.as_slice() {
+            [TargetKind::Node] => "namespaces: [NAMESPACE]   # those whose editors may work on nodes",
+            _ => "namespaces: [NAMESPACE]   # those whose jobs may use it, or \"*\"",
+        };
+        lines.push(line.to_owned());
     }
     lines.extend(manifest.reads.iter().filter_map(|asked| missing_read(asked, grant)));
     lines.extend(manifest.writes.iter().filter_map(|asked| missing_write(asked, grant)));

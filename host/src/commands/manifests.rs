@@ -19,7 +19,7 @@ use crate::manifests::{
 const EXAMPLES: &str = "\
 Examples:
   oarlock manifests | kubectl apply -f -
-      namespace, CRDs, admission policy, account and roles, for the shipped plugins; the host then runs anywhere with that
+      namespace, CRDs, admission policies, account and roles, for Replace in every namespace; the host then runs anywhere with that
       account
   oarlock manifests --grants grants.yaml | kubectl apply -f -
       the same with the roles that these grants need: reads in every namespace, writes bound to those of each grant
@@ -27,7 +27,7 @@ Examples:
       where a grant has `namespaces: [team-*]`, for a role is bound to each namespace by its name
   kubectl get crds -o json > crds.json && oarlock manifests --grants grants.yaml --crds crds.json
       where a grant names kinds that are not of Kubernetes
-  oarlock manifests --flows --bind team-a | kubectl apply -f -
+  oarlock manifests --grants grants.yaml --flows --bind team-a | kubectl apply -f -
       the same with JobFlow, JobTemplate and DaemonJob, whose Jobs run on any node; the host makes Jobs in team-a alone, and
       without --bind in every namespace, so that who has its account is as good as a cluster admin
   oarlock manifests --grants grants.yaml --tasks-egress 10.0.0.0/8
@@ -45,7 +45,7 @@ const EVERYWHERE: &str = "note: the host may make Jobs in every namespace, so wh
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManifestsArgs {
-    /// Grants of the plugins, whose roles are printed [default: those of the shipped plugins]
+    /// Grants of the plugins, whose roles are printed [default: Replace, in every namespace]
     #[arg(long, value_name = "FILE")]
     grants: Option<PathBuf>,
     /// A namespace that a pattern in the grants means, and with --flows one in which the host makes Jobs; can be repeated

@@ -116,6 +116,14 @@ fn lifecycle_blocked(memory: &JobMemory) -> Option<Said> {
 
 fn action_available(facts: &Facts<'_>) -> Said {
     let kind = "ActionAvailable";
+    if facts.round.object.unread.is_some() {
+        return say(
+            kind,
+            false,
+            "InvalidSpec",
+            "its spec is not read, so nobody knows its action: see the condition Valid",
+        );
+    }
     match facts.round.plugin {
         PluginLookup::Serving(plugin) => {
             let name =
