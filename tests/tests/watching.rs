@@ -245,7 +245,8 @@ async fn a_run_names_the_pods_that_are_there_by_their_uids_and_a_pod_made_anew_i
     let watched = oarlock(&dev, &["watch", "opj/u", "-o", "json"]).await?;
     let lines = String::from_utf8_lossy(&watched.stdout).into_owned();
     ensure!(
-        watched.status.code() == Some(1) && lines.contains(&format!("UID {uid} not found: another pod")),
+        watched.status.code() == Some(1)
+            && lines.contains(&format!("names UID {uid}, and the pod of that name has UID ")),
         "{lines}"
     );
     Ok(())

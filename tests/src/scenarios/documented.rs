@@ -69,7 +69,8 @@ pub async fn end_as_documented(rig: &Rig, sleep_factor: f64) -> anyhow::Result<(
     }
     let listed = nodes(rig).list(&ListParams::default()).await?.items;
     // The host does not see nodes of other scenarios.
-    let seen = listed.into_iter().filter(|node| node.metadata.labels.iter().flatten().all(|(key, _)| key != "scenario"));
+    let seen =
+        listed.into_iter().filter(|node| node.metadata.labels.iter().flatten().all(|(key, _)| key != "scenario"));
     let names = seen.filter_map(|node| node.metadata.name);
     let names: Vec<String> = names.filter(|name| name != "node1" && name != "node2").collect();
     for name in &names {

@@ -129,7 +129,7 @@ async fn what_would_go_wrong_is_in_the_plan_and_in_its_exit_code() -> anyhow::Re
     let other = &missing["targets"][2];
     let words = other["message"].as_str().unwrap_or_default();
     ensure!(
-        other["reason"] == "PodNotFound" && words.contains("UID u not found: another pod has its name"),
+        other["reason"] == "PodNotFound" && words.contains("the job names UID u, and the pod of that name has UID "),
         "{missing:#}"
     );
     // A plugin that asks for what it was not granted, or traps, is no reason to make no plan.

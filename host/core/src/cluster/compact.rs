@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A map of strings in one piece of text, sorted by key. Meant for a few entries: a lookup walks it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -37,6 +37,11 @@ impl Strings {
         self.ends.len() / 2
     }
 
+    /// Bytes of the text.
+    pub fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// All entries, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut from = 0;
@@ -58,13 +63,13 @@ impl Strings {
     }
 }
 
-impl FromIterator<(String, String)> for Strings {
-    fn from_iter<I: IntoIterator<Item = (String, String)>>(entries: I) -> Self {
-        let sorted: BTreeMap<String, String> = entries.into_iter().collect();
+impl<S: AsRef<str> + Ord> FromIterator<(S, S)> for Strings {
+    fn from_iter<I: IntoIterator<Item = (S, S)>>(entries: I) -> Self {
+        let sorted: BTreeMap<S, S> = entries.into_iter().collect();
         let mut text = String::new();
         let mut ends = Vec::with_capacity(sorted.len() * 2);
         for piece in sorted.iter().flat_map(|(key, value)| [key, value]) {
-            text.push_str(piece);
+            text.push_str(piece.as_ref());
             // All annotations of an object are at most 256 KiB, all labels less.
             ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
         }
@@ -95,10 +100,23 @@ impl Default for Fields {
 }
 
 impl Fields {
+    /// Bytes of the text.
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The fields as a JSON document.
     pub fn value(&self) -> Value {
         // The text was written from a value, so it parses.
         serde_json::from_str(&self.0).unwrap_or_default()
+    }
+
+    /// The same without lists and long texts, which are what may be large.
+    #[must_use]
+    pub fn short(&self) -> Self {
+        let short = short(self.value()).unwrap_or_else(|| Value::Object(Map::new()));
+        let all = Self::from(short);
+        if all.len() <= MOST_SHORT { all } else { Self::default() }
     }
 
     /// The string at `pointer`.
@@ -107,6 +125,21 @@ impl Fields {
             Some(Value::String(text)) => Some(text),
             _ => None,
         }
+    }
+}
+
+/// Most bytes of fields without what may be large, and of a text among them: names have at most 253.
+const MOST_SHORT: usize = 4 * 1024;
+const MOST_TEXT: usize = 253;
+
+fn short(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(fields) => {
+            Some(fields.into_iter().filter_map(|(name, value)| Some((name, short(value)?))).collect())
+        }
+        Value::String(text) => (text.len() <= MOST_TEXT).then_some(Value::String(text)),
+        Value::Array(_) => None,
+        other => Some(other),
     }
 }
 

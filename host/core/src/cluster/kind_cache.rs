@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use oarlock_contract::marks::HOLD;
 
+use crate::cluster::memory::NamespaceShares;
 use crate::cluster::object::{Object, ObjectKey, Owner};
 use crate::cluster::store::Indexed;
 
@@ -37,6 +38,7 @@ pub(crate) struct KindCache {
     owned: HashMap<String, BTreeSet<Place>>,
     /// Objects by UID of a job that holds them.
     held: HashMap<String, BTreeSet<Place>>,
+    shares: NamespaceShares,
 }
 
 /// The objects of one controller.
@@ -52,7 +54,14 @@ impl KindCache {
         Self { indexed, ..Self::default() }
     }
 
+    /// The object as far as there is room for it in place of `old`.
+    pub(crate) fn fitting(&self, object: Object, old: Option<&Object>) -> Object {
+        let before = old.map_or(0, Object::extra_bytes);
+        if self.shares.has_room(object.share(), before, object.extra_bytes()) { object } else { object.cut() }
+    }
+
     pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<String, Owner>) {
+        self.shares.count(object.share(), 0, object.extra_bytes());
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
             if let Some(value) = object.labels.get(key) {
@@ -121,6 +130,7 @@ impl KindCache {
 
     /// Removes an object. Returns the UID of its controller if it was the last one of it.
     pub(crate) fn remove(&mut self, object: &Object) -> Option<String> {
+        self.shares.count(object.share(), object.extra_bytes(), 0);
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
             if let Some(value) = object.labels.get(key) {

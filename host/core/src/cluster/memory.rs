@@ -69,19 +69,16 @@ impl NamespaceShares {
         if has_room { Ok(()) } else { Err(no_room(namespace)) }
     }
 
-    /// An object that took `bytes` is gone.
-    pub fn release(&mut self, namespace: &str, bytes: usize) {
-        self.count(namespace, bytes, 0);
-    }
-
-    fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
+    /// True if an object of `namespace` may take `bytes` in place of the `before` that it takes.
+    pub fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
         let more = bytes.saturating_sub(before);
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
         let all = self.all.saturating_add(more);
         more == 0 || own <= OF_NAMESPACE && (all <= OF_ALL || own <= LITTLE)
     }
 
-    fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
+    /// Counts `bytes` of an object in place of the `before` that it took.
+    pub fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
         self.all = self.all.saturating_sub(before).saturating_add(bytes);
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_sub(before).saturating_add(bytes);
         if own == 0 {
@@ -96,7 +93,7 @@ impl NamespaceShares {
 fn no_room(namespace: &str) -> String {
     let most = OF_NAMESPACE / 1_048_576;
     format!(
-        "the objects of namespace {namespace} take more than their share of the host's memory, {most} MiB: delete some, or make this one smaller"
+        "the objects of namespace {namespace} take more than their share of the host's memory, {most} MiB: delete some and then change this one, a label will do, or replace it by a smaller one"
     )
 }
 
@@ -121,9 +118,9 @@ mod tests {
         assert_eq!(shares.admit("a", 0, OF_NAMESPACE), Ok(()));
         assert!(shares.admit("a", 0, 1).unwrap_err().contains("namespace a"));
         assert_eq!((shares.admit("a", 10, 10), shares.admit("b", 0, OF_NAMESPACE)), (Ok(()), Ok(())));
-        shares.release("a", OF_NAMESPACE);
+        shares.count("a", OF_NAMESPACE, 0);
         assert_eq!(shares.admit("a", 0, OF_NAMESPACE), Ok(()));
-        ["a", "b"].map(|namespace| shares.release(namespace, OF_NAMESPACE));
+        ["a", "b"].into_iter().for_each(|namespace| shares.count(namespace, OF_NAMESPACE, 0));
         assert!(shares.of.is_empty() && shares.all == 0);
     }
 

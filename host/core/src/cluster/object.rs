@@ -47,14 +47,18 @@ pub struct Object {
     pub task: Option<Box<TaskPod>>,
     /// The declared fields, at their places in the document.
     pub fields: Fields,
+    /// False where something above is missing since there was no room for it: the host puts nothing new on such an object.
+    pub whole: bool,
 }
 
 /// The fields that the host itself reads: they say whether an object is available, and what of a node it may undo.
 pub const HOST_FIELDS: [&str; 3] = ["/status/conditions", "/spec/unschedulable", "/spec/taints"];
 
-/// The field of a document that was read for its identity alone, with the bytes of its text. No stored object has it: whoever
-/// reads a document takes it out.
+/// The field of a document that was not read whole, with the bytes of its text. No stored object has it: whoever reads a document
+/// takes it out.
 pub const TOO_LARGE: &str = "oarlock.dev/too-large";
+/// The same of one that was read for little more than its identity.
+pub const BARE: &str = "oarlock.dev/bare";
 
 /// The bytes of a document that takes more memory than the host gives one object.
 pub fn too_large(document: &Value) -> Option<u64> {
@@ -64,7 +68,7 @@ pub fn too_large(document: &Value) -> Option<u64> {
 /// The sentence for the owner of such an object.
 pub fn too_large_words(bytes: u64) -> String {
     format!(
-        "it has {} KiB and takes more than the 16 MiB of memory that the host gives one object: make it smaller",
+        "it has {} KiB and takes more than the 16 MiB of memory that the host gives one object: replace it by a smaller one",
         bytes / 1_024
     )
 }
@@ -77,34 +81,55 @@ impl Object {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
         let kind = kind_of(document, fallback);
-        let labels = bounded(strings(meta.get("labels")));
-        let counts = kind != Kind::pod() || labels.get(HELD) == Some(IS_HELD);
-        let annotations = || strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED);
-        let is_stray = |key: &str| !counts && key.starts_with(HOLD);
-        Some(Self {
+        let too_large = too_large(document);
+        let labels: Vec<(&str, &str)> = strings(meta.get("labels")).collect();
+        let counts = kind != Kind::pod() || labels.contains(&(HELD, IS_HELD));
+        let annotations = strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED);
+        let (strays, annotations): (Vec<_>, Vec<_>) =
+            annotations.partition(|(key, _)| !counts && key.starts_with(HOLD));
+        let finalizers: Vec<&str> = list(meta.get("finalizers")).filter_map(Value::as_str).collect();
+        let fields = Fields::from(select(document, pointers));
+        let whole = too_large.is_none()
+            && bytes(&labels).max(bytes(&annotations)).max(fields.len()) <= MOST_KEPT
+            && strays.len().max(finalizers.len()) <= MOST_REFERENCES;
+        let object = Self {
             available: is_available(document, &kind),
             task: (kind == Kind::pod()).then(|| TaskPod::read(document)).flatten().map(Box::new),
-            node: (kind == Kind::node()).then(|| Box::new(NodeSpec::read(document))),
+            // Without its taints nobody knows what is on it.
+            node: (kind == Kind::node() && document.get(BARE).is_none()).then(|| Box::new(NodeSpec::read(document))),
             key: ObjectKey { kind, namespace: text("namespace"), name: text("name")? },
             uid: text("uid")?,
             resource_version: text("resourceVersion").unwrap_or_default(),
-            labels,
-            annotations: bounded(annotations().filter(|(key, _)| !is_stray(key))),
-            stray_holds: annotations()
-                .filter(|(key, _)| is_stray(key))
-                .map(|(key, _)| key.to_owned())
-                .take(MOST_REFERENCES)
-                .collect(),
-            finalizers: list(meta.get("finalizers"))
-                .filter_map(|f| f.as_str().map(str::to_owned))
-                .take(MOST_REFERENCES)
-                .collect(),
+            labels: labels.into_iter().collect(),
+            annotations: annotations.into_iter().collect(),
+            stray_holds: strays.into_iter().map(|(key, _)| key.to_owned()).take(MOST_REFERENCES).collect(),
+            finalizers: finalizers.into_iter().map(str::to_owned).take(MOST_REFERENCES).collect(),
             owners: owners(meta.get("ownerReferences")),
             created: time(meta.get("creationTimestamp")),
             deleted: time(meta.get("deletionTimestamp")),
             grace_seconds: meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64),
-            fields: select(document, pointers).into(),
-        })
+            fields,
+            whole: true,
+        };
+        Some(if whole { object } else { object.cut() })
+    }
+
+    /// The namespace to whose share it counts; what is in none shares one.
+    pub fn share(&self) -> &str {
+        self.key.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The bytes that it takes beyond what each object has.
+    pub fn extra_bytes(&self) -> usize {
+        let bytes = self.labels.bytes() + self.annotations.bytes() + self.fields.len();
+        if self.whole { bytes.saturating_sub(FREE) } else { 0 }
+    }
+
+    /// The part of it that is kept where there is no room for all of it.
+    #[must_use]
+    pub fn cut(self) -> Self {
+        let [labels, annotations] = [&self.labels, &self.annotations].map(bounded);
+        Self { labels, annotations, fields: self.fields.short(), whole: false, ..self }
     }
 
     /// The controller among the owners.
@@ -166,12 +191,16 @@ fn strings(value: Option<&Value>) -> impl Iterator<Item = (&str, &str)> {
     entries.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
 }
 
-/// Most memory of the labels and of the annotations of an object. Of more, the shortest are kept.
+/// Most bytes of the labels, of the annotations and of the declared fields of an object that is kept whole.
+const MOST_KEPT: usize = 256 * 1024;
+/// Bytes of them that count to no namespace's share: more than nearly any object has.
+const FREE: usize = 8 * 1024;
+/// Most bytes of the labels and of the annotations of an object that is not whole. Of more, the shortest are kept.
 const MOST_STRINGS: usize = 8 * 1024;
 /// The same of those that say what the object is held by: each job that holds it has one.
 const MOST_HOLDS: usize = 64 * 1024;
 /// Most finalizers and owners of an object.
-const MOST_REFERENCES: usize = 64;
+pub const MOST_REFERENCES: usize = 64;
 
 /// The order in which labels and annotations are kept: what says what an object is held by, which nobody but the host may write;
 /// what the host or the lifecycle of a set reads; all others.
@@ -186,20 +215,24 @@ fn rank(key: &str) -> u8 {
     }
 }
 
+fn length((key, value): &(&str, &str)) -> usize {
+    key.len().saturating_add(value.len())
+}
+
+fn bytes(entries: &[(&str, &str)]) -> usize {
+    entries.iter().map(length).fold(0, usize::saturating_add)
+}
+
 /// As many entries as an object has room for: whoever writes them decides how large they are.
-fn bounded<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Strings {
-    let length = |(key, value): &(&str, &str)| key.len().saturating_add(value.len());
-    let mut entries: Vec<(&str, &str)> = entries.collect();
-    let all = entries.iter().map(length).fold(0, usize::saturating_add);
-    if all > MOST_STRINGS {
-        entries.sort_by_key(|entry| (rank(entry.0), length(entry), entry.0));
-        let (mut holds, mut others) = (MOST_HOLDS, MOST_STRINGS);
-        entries.retain(|entry| {
-            let room = if rank(entry.0) == 0 { &mut holds } else { &mut others };
-            room.checked_sub(length(entry)).inspect(|left| *room = *left).is_some()
-        });
-    }
-    entries.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+fn bounded(entries: &Strings) -> Strings {
+    let mut entries: Vec<(&str, &str)> = entries.iter().collect();
+    entries.sort_by_key(|entry| (rank(entry.0), length(entry), entry.0));
+    let (mut holds, mut others) = (MOST_HOLDS, MOST_STRINGS);
+    entries.retain(|entry| {
+        let room = if rank(entry.0) == 0 { &mut holds } else { &mut others };
+        room.checked_sub(length(entry)).inspect(|left| *room = *left).is_some()
+    });
+    entries.into_iter().collect()
 }
 
 /// The owners, as many as there is room for, the controller among them.
@@ -324,6 +357,7 @@ mod tests {
             "ownerReferences": (0..1_000).map(owner).collect::<Vec<_>>(),
             "finalizers": (0..1_000).map(|n| format!("f/{n}")).collect::<Vec<_>>()}});
         let object = Object::slim(&pod, &Kind::pod(), &[]).unwrap();
+        assert!(!object.whole);
         for strings in [&object.labels, &object.annotations] {
             let others = strings.iter().filter(|(key, _)| rank(key) > 0);
             let bytes: usize = others.map(|(key, value)| key.len() + value.len()).sum();
@@ -334,6 +368,25 @@ mod tests {
         assert!(!object.annotations.contains_key("evil-oarlock.dev/a"));
         assert_eq!((object.owners.len(), object.finalizers.len()), (MOST_REFERENCES, MOST_REFERENCES));
         assert_eq!(object.controller().unwrap().uid, "900");
+    }
+
+    #[test]
+    fn an_object_as_large_as_honest_ones_get_is_kept_whole_and_of_a_larger_one_what_is_short() {
+        let of = |length: usize| {
+            let text = "x".repeat(length);
+            let pod = json!({"metadata": {"name": "a", "uid": "u", "annotations": {"long": text}},
+                "spec": {"nodeName": "n", "containers": [{"command": [text]}]}, "status": {"phase": "Running", "text": text}});
+            let pointers = ["/spec/nodeName", "/spec/containers", "/status"].map(str::to_owned);
+            Object::slim(&pod, &Kind::pod(), &pointers).unwrap()
+        };
+        let (usual, large, larger) = (of(100), of(100_000), of(200_000));
+        assert_eq!((usual.whole, usual.extra_bytes()), (true, 0));
+        assert!(large.whole && large.extra_bytes() > 290_000, "{}", large.extra_bytes());
+        assert_eq!((larger.whole, larger.extra_bytes()), (false, 0));
+        for cut in [larger, large.cut()] {
+            assert_eq!(cut.fields.value(), json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}));
+            assert!(cut.annotations.is_empty() && !cut.whole);
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Change {
             && old.annotations == new.annotations
             && (&old.key, &old.uid, &old.finalizers, &old.owners) == (&new.key, &new.uid, &new.finalizers, &new.owners)
             && (old.created, old.deleted, old.grace_seconds) == (new.created, new.deleted, new.grace_seconds)
-            && (old.available, &old.node, &old.task) == (new.available, &new.node, &new.task)
+            && (old.available, old.whole, &old.node, &old.task) == (new.available, new.whole, &new.node, &new.task)
     }
 }
 
@@ -90,7 +90,9 @@ impl Store {
             if state.tombstones.uids.contains(&object.uid) {
                 return None;
             }
-            let old = state.kinds.get(&object.key.kind)?.objects.get(&place(&object.key)).cloned();
+            let cache = state.kinds.get(&object.key.kind)?;
+            let old = cache.objects.get(&place(&object.key)).cloned();
+            let object = cache.fitting(object, old.as_deref());
             let known = |old: &Object| old.version() > object.version() || *old == object;
             if old.as_deref().is_some_and(known) {
                 return None;
@@ -301,6 +303,26 @@ mod tests {
         let store = Store::default();
         store.keep(&Kind::pod(), Indexed { labels: ["l".to_owned()].into(), fields: BTreeSet::new() });
         store
+    }
+
+    #[test]
+    fn large_objects_of_a_namespace_take_no_more_than_its_share_and_those_of_another_are_whole() {
+        let store = store();
+        let pod = |name: &str, namespace: &str, version: u64| {
+            let document = json!({"metadata": {"name": name, "namespace": namespace, "uid": format!("{namespace}/{name}"),
+                "resourceVersion": version.to_string(), "annotations": {"a": "x".repeat(250_000)}}});
+            Object::slim(&document, &Kind::pod(), &[]).unwrap()
+        };
+        let whole = |name: &str, namespace: &str| store.get(&ObjectKey::pod(namespace, name)).unwrap().whole;
+        (0..200).for_each(|number| drop(store.apply(pod(&number.to_string(), "a", 1))));
+        let all = (0..200).filter(|number| whole(&number.to_string(), "a")).count();
+        assert!((130..140).contains(&all), "{all}");
+        store.apply(pod("0", "b", 1));
+        assert!(whole("0", "b"));
+        assert!(store.apply(pod("199", "a", 1)).is_none(), "the same view is no change");
+        store.remove(pod("0", "a", 2));
+        store.apply(pod("199", "a", 3));
+        assert!(whole("199", "a"));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::live_reads::LiveRead;
-use crate::cluster::object::ObjectKey;
+use crate::cluster::object::{Object, ObjectKey};
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, ended, extras};
 use crate::plugin::proposal::{Mutation, PluginError, PluginEvent, Proposal, State};
@@ -124,7 +124,8 @@ impl PlannedCall<'_> {
         let uid = &self.target.round.job.uid;
         let puts = || writes.iter().any(|write| holds::is_put_by(write, &self.target.key, uid));
         let object = self.planned.object.as_ref();
-        let held = object.filter(|object| holds::held(object, uid) || puts() || self.target.is_unfinished(object));
+        let is_held = |object: &Object| holds::held(object, uid) || !known.marks.is_empty();
+        let held = object.filter(|object| is_held(object) || puts() || self.target.is_unfinished(object));
         known.held = held.map(|object| object.uid.clone());
         if self.target.has_task_pods(&next) {
             known.held = next.uid.clone();

@@ -77,7 +77,8 @@ impl PlannedCall<'_> {
             let state = Some(self.planned.state.clone()).filter(|_| !writes.is_empty());
             return Verdict { state, writes, ..Verdict::default() };
         }
-        let held = self.planned.object.as_ref().and_then(|object| holds::let_go(object, &self.target.round.job.uid));
+        let object = self.planned.object.as_ref();
+        let held = object.and_then(|object| holds::let_go_of(object, &self.target.round.job.uid, &known.marks));
         let mut writes = self.target.writes(self.planned, proposal);
         // A proposal that changes the target's metadata goes by the same hold: one patch does both.
         writes.retain(|write| {

@@ -67,6 +67,20 @@ pub(super) fn not_found(kind: TargetKind) -> &'static str {
     }
 }
 
+/// The error of a target whose object is not held whole: nobody could tell what was on it before.
+fn too_large(object: &Object, kind: TargetKind) -> TargetError {
+    let reason = match kind {
+        TargetKind::Pod => "PodTooLarge",
+        TargetKind::Node => "NodeTooLarge",
+    };
+    let message = format!(
+        "{} {} is not worked on: its labels, annotations, finalizers or the fields that plugins read are more than the host keeps; make them smaller",
+        kind.noun(),
+        object.key.name
+    );
+    error(reason, message)
+}
+
 pub(super) fn error(reason: &str, message: impl Into<String>) -> TargetError {
     TargetError { reason: reason.to_owned(), message: message.into() }
 }
@@ -75,6 +89,7 @@ impl Target<'_> {
     /// The next need of this target.
     pub fn need(&self, known: &mut TargetMemory) -> Need {
         self.note_reads(known);
+        self.note_marks(known);
         match self.stored.progress {
             Progress::Pending => {
                 let need = self.start(known);
@@ -90,6 +105,13 @@ impl Target<'_> {
                 self.shown_unread(need, known)
             }
             Progress::Succeeded | Progress::Failed => self.release(known),
+        }
+    }
+
+    fn note_marks(&self, known: &mut TargetMemory) {
+        let Some(uid) = self.stored.uid.as_ref() else { return };
+        if let Some(object) = self.round.sighting(&self.key).found().filter(|object| object.uid == *uid) {
+            known.marks = holds::still_there(&object, &self.round.job.uid, std::mem::take(&mut known.marks));
         }
     }
 
@@ -136,6 +158,9 @@ impl Target<'_> {
             }
             return self.never_start(self.never_there());
         };
+        if !object.whole {
+            return self.never_start(too_large(&object, round.kind));
+        }
         let held = round.is_exclusive() && holds::holders(&object).any(|holder| holder != round.job.uid);
         let takes_part = round.takes_part(&object);
         known.busy = self.busy(Some(&object));
@@ -184,7 +209,7 @@ impl Target<'_> {
         let message = match (&self.stored.uid, namesake) {
             // A message is cut, and the longest names would leave no room for the UIDs.
             (Some(uid), Some(other)) => {
-                format!("UID {uid} not found: another {noun} has its name, of UID {}: {name}{place}", other.uid)
+                format!("the job names UID {uid}, and the {noun} of that name has UID {}: {name}{place}", other.uid)
             }
             (Some(uid), None) => format!("{noun} {name} of UID {uid} not found{place}"),
             (None, _) => format!("{noun} {name} not found{place}"),

@@ -73,6 +73,9 @@ pub struct TargetMemory {
     pub release_alone: bool,
     /// UID of the object that still has a hold of this job though the target owes no release.
     pub held: Option<String>,
+    /// The marks of this job that its object had when it was last seen, whether or not the hold there still lists them: whoever may
+    /// write the object may take the hold off.
+    pub marks: BTreeSet<String>,
     /// The writes that follow its end have no result yet.
     pub writes_its_end: bool,
     /// A mutation was proposed for it in this term.

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use oarlock_contract::marks::{CORDON, HELD, HOLD, IS_HELD, Marks, listed};
 
 use crate::cluster::node::NodeSpec;
-use crate::cluster::object::{Kind, Object, ObjectKey, Strings};
+use crate::cluster::object::{Kind, MOST_REFERENCES, Object, ObjectKey, Strings};
 use crate::cluster::writes::Write;
 use crate::plugin::proposal::MetadataChange;
 pub use nodes::{give_up_lost_marks, schedulable, tainted};
@@ -23,6 +23,9 @@ pub use without::without;
 
 /// The mark of an object that took the place of another job's target.
 const BARRED: &str = "barred";
+
+/// What the annotations begin with that list the marks which a sweep left.
+const LEFT: &str = "left.oarlock.dev/";
 
 /// The annotation of a job.
 pub fn annotation(job_uid: &str) -> String {
@@ -58,6 +61,8 @@ struct Draft<'a> {
     annotations: Map<String, Value>,
     finalizers: Vec<String>,
     node: Option<Box<NodeSpec>>,
+    /// Its hold was taken off by somebody else: it may be gone from the object itself.
+    is_restored: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -70,6 +75,7 @@ impl<'a> Draft<'a> {
             annotations: Map::new(),
             finalizers: object.finalizers.clone(),
             node: object.node.clone(),
+            is_restored: false,
         };
         draft.give_up_lost_marks();
         draft
@@ -109,7 +115,8 @@ impl<'a> Draft<'a> {
     fn remove(&mut self, label: bool, key: &str) {
         let (held, word) =
             if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
-        let there = held.contains_key(key);
+        // One that is not seen of an object that is not whole may be there.
+        let there = held.contains_key(key) || !self.object.whole;
         if self.marks.let_go(&format!("{word}:{key}")) && there {
             let draft = if label { &mut self.labels } else { &mut self.annotations };
             draft.insert(key.to_owned(), Value::Null);
@@ -131,8 +138,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The patch, and the object as it is then.
+    /// The patch, and the object as it is then. None of an object that is not whole: nobody knows what was there before.
     fn done(self, job_uid: &str) -> Option<(Value, Object)> {
+        self.object.whole.then_some(())?;
         let outcome = self.outcome(job_uid);
         Some((self.patch(job_uid)?, outcome))
     }
@@ -158,7 +166,10 @@ impl<'a> Draft<'a> {
                 metadata.insert(field.to_owned(), Value::Object(map));
             }
         }
-        if self.finalizers != self.object.finalizers {
+        // A list that was cut is not written: it would take off the finalizers of others.
+        if self.finalizers != self.object.finalizers
+            && (self.object.whole || self.object.finalizers.len() < MOST_REFERENCES)
+        {
             metadata.insert("finalizers".to_owned(), json!(self.finalizers));
         }
         if metadata.is_empty() && spec.is_none() {
@@ -191,7 +202,7 @@ impl Draft<'_> {
         let seen = &self.object.finalizers;
         let in_metadata = self.labels.is_empty() && self.annotations.is_empty();
         let only_lets_go = self.object.terminating() && in_metadata && self.node == self.object.node;
-        if !only_lets_go || self.finalizers.len() >= seen.len() {
+        if !only_lets_go || self.is_restored || self.finalizers.len() >= seen.len() {
             return None;
         }
         let hold = format!("/metadata/annotations/{}", escaped(key));
@@ -252,6 +263,43 @@ pub fn let_go(object: &Object, job_uid: &str) -> Option<Value> {
     released(object, job_uid)?.patch(job_uid)
 }
 
+/// The same with `marks`, which the hold listed before somebody took it or a part of it off. `None` if none of that is left.
+pub fn let_go_of(object: &Object, job_uid: &str, marks: &BTreeSet<String>) -> Option<Value> {
+    let key = annotation(job_uid);
+    let listed = self::marks(object, &key);
+    if marks.is_subset(&listed) {
+        return let_go(object, job_uid);
+    }
+    let list = json!(listed.union(marks).collect::<BTreeSet<_>>()).to_string();
+    let label = (object.key.kind == Kind::pod()).then(|| (HELD.to_owned(), json!(IS_HELD)));
+    let restored = Object {
+        labels: merged(&object.labels, label),
+        annotations: merged(&object.annotations, [(key.clone(), json!(list))]),
+        ..object.clone()
+    };
+    let mut draft = Draft { is_restored: true, ..Draft::new(&restored, job_uid, false) };
+    draft.take_off_marks();
+    // What another hold lists as well stays.
+    let takes_off = !draft.labels.is_empty()
+        || !draft.annotations.is_empty()
+        || draft.finalizers != object.finalizers
+        || draft.node != object.node;
+    let is_hold_there = object.annotations.contains_key(&key) || object.stray_holds.contains(&key);
+    (takes_off || is_hold_there).then(|| draft.patch(job_uid)).flatten()
+}
+
+/// The marks of a job that are on an object: those that its hold lists, and of `known` those that somebody took out of it.
+pub fn still_there(object: &Object, job_uid: &str, mut known: BTreeSet<String>) -> BTreeSet<String> {
+    known.extend(marks(object, &annotation(job_uid)));
+    known.retain(|mark| match mark.split_once(':') {
+        Some(("label", key)) => object.labels.contains_key(key),
+        Some(("annotation", key)) => object.annotations.contains_key(key),
+        Some(("finalizer", name)) => object.finalizers.iter().any(|there| there == name),
+        _ => object.node.as_deref().is_none_or(|node| !nodes::is_lost(mark, node)) && mark != BARRED,
+    });
+    known
+}
+
 /// The patch that removes the hold of a job that is gone with those of its marks that `may_be_ours` allows, and the marks that stay:
 /// whoever forged the hold had the host take them off. `None` if the job has no hold.
 pub fn let_go_of_orphan(
@@ -262,6 +310,10 @@ pub fn let_go_of_orphan(
     let mut draft = Some(Draft::new(object, job_uid, false)).filter(|_| held(object, job_uid))?;
     let is_foreign = |mark: &String| mark != BARRED && !may_be_ours(mark);
     let foreign: Vec<String> = draft.marks.own.extract_if(.., is_foreign).collect();
+    if !foreign.is_empty() {
+        // Who looks for what is left finds it, and nothing is done by it.
+        draft.annotations.insert(format!("{LEFT}{job_uid}"), json!(json!(foreign).to_string()));
+    }
     draft.take_off_marks();
     Some((draft.patch(job_uid)?, foreign))
 }
@@ -311,7 +363,8 @@ pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let key = annotation(job_uid);
     let list = json!(marks(object, &key)).to_string();
     let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };
-    let label = Draft::new(object, job_uid, false).held_label(&key, true);
+    // The label would make holds of the annotations that were not seen.
+    let label = object.whole.then(|| Draft::new(object, job_uid, false).held_label(&key, true)).flatten();
     let annotations: Map<String, Value> = without_strays(object).chain([(key, json!(text))]).collect();
     let mut metadata = Map::new();
     metadata.extend(label.map(|label| ("labels".to_owned(), Value::Object([label].into_iter().collect()))));

@@ -178,8 +178,8 @@ mod tests {
         orphans.sweep(&store, &BTreeSet::new(), &grants);
         let swept = orphans.sweep(&store, &BTreeSet::new(), &grants);
         let [Write::Patch { body, .. }] = swept.writes.as_slice() else { panic!("{swept:?}") };
-        let only_the_hold =
-            json!({"annotations": {"hold.oarlock.dev/never": null}, "uid": "u", "resourceVersion": "1"});
+        let only_the_hold = json!({"annotations": {"hold.oarlock.dev/never": null, "left.oarlock.dev/never": forged.to_string()},
+            "uid": "u", "resourceVersion": "1"});
         assert_eq!(*body, json!({"metadata": only_the_hold}), "exclusive jobs may come, and nothing else is different");
         let [event] = swept.events.as_slice() else { panic!("{swept:?}") };
         assert_eq!((event.reason.as_str(), &event.regarding), ("HoldRefused", &ObjectKey::node("n")));

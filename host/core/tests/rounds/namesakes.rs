@@ -35,7 +35,7 @@ fn a_pod_of_another_uid_than_the_spec_names_is_left_alone_and_both_uids_are_told
     bench.settle(&mut evict_and_wait);
     step(&mut bench);
     assert_eq!((bench.word(0), bench.times("evict a")), ("Failed/PodNotFound".into(), 0));
-    assert_eq!(message(&bench), "UID 1 not found: another pod has its name, of UID 2: a in namespace d");
+    assert_eq!(message(&bench), "the job names UID 1, and the pod of that name has UID 2: a in namespace d");
     assert_eq!((bench.times("finalizer"), &bench.status()["progress"]), (0, &json!("Failed")));
     assert!(bench.memory.at_rest(), "nothing is released");
 }

@@ -149,6 +149,59 @@ fn a_node_is_held_while_a_target_works_on_it_and_nothing_is_left_of_that_at_its_
     assert_eq!(bench.told, ["OperationBegan", "Completed", "OperationEnded"]);
 }
 
+/// Somebody takes the hold of the job off a node.
+fn take_hold_off(bench: &mut Bench) {
+    change(bench, "n", &json!({"metadata": {"annotations": {format!("hold.oarlock.dev/{JOB_UID}"): null}}}));
+    assert_eq!(state(bench, "n"), (true, 1, true, 0));
+}
+
+#[test]
+fn what_a_hold_listed_is_taken_off_although_somebody_removed_the_hold() {
+    for removes_at_end in [true, false] {
+        let mut bench = held(&json!({}));
+        take_hold_off(&mut bench);
+        let done = json!({"metadata": {"annotations": {"done": "yes"}}});
+        if removes_at_end {
+            change(&mut bench, "n", &done);
+        } else {
+            bench.edit(&json!({"metadata": {"deletionTimestamp": START}}));
+        }
+        step(&mut bench, &mut works);
+        step(&mut bench, &mut works);
+        let annotations = usize::from(removes_at_end);
+        assert_eq!(state(&bench, "n"), (false, 0, false, annotations), "{}", bench.status());
+        assert!(bench.memory.at_rest());
+    }
+}
+
+#[test]
+fn what_somebody_else_put_there_stays_although_a_hold_that_is_gone_listed_the_same() {
+    let mut bench = held(&json!({}));
+    change(&mut bench, "n", &json!({"spec": {"unschedulable": false}}));
+    bench.settle(&mut works);
+    take_hold_off_of_uncordoned(&mut bench);
+    change(&mut bench, "n", &json!({"spec": {"unschedulable": true}, "metadata": {"annotations": {"done": "yes"}}}));
+    step(&mut bench, &mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(state(&bench, "n"), (true, 0, false, 1), "the cordon is of somebody else");
+}
+
+fn take_hold_off_of_uncordoned(bench: &mut Bench) {
+    change(bench, "n", &json!({"metadata": {"annotations": {format!("hold.oarlock.dev/{JOB_UID}"): null}}}));
+    bench.settle(&mut works);
+}
+
+#[test]
+fn a_node_that_is_not_held_whole_is_not_worked_on() {
+    let mut bench = bench(&["n"], &[], &json!({}));
+    let large: Value = (0..100).map(|number| (format!("a-{number}"), json!("x".repeat(4_000)))).collect();
+    change(&mut bench, "n", &json!({"metadata": {"annotations": large}}));
+    bench.settle(&mut works);
+    step(&mut bench, &mut works);
+    assert_eq!(words(&bench, 1), "Failed/NodeTooLarge");
+    assert_eq!(bench.times("patch n"), 0);
+}
+
 #[test]
 fn a_node_that_does_not_exist_is_not_found_and_a_pod_of_its_name_is_not_taken_for_it() {
     let mut bench = bench(&["n"], &[], &json!({}));
@@ -168,7 +221,7 @@ fn a_node_of_another_uid_than_the_spec_names_is_left_alone() {
     step(&mut bench, &mut works);
     assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/NodeNotFound", CLEAN));
     let told = &bench.status()["targetDetails"][0]["error"]["message"];
-    assert_eq!(told, "UID first not found: another node has its name, of UID n: n");
+    assert_eq!(told, "the job names UID first, and the node of that name has UID n: n");
     show(&mut bench, node("n", "first", true, &json!({})));
     step(&mut bench, &mut works);
     assert_eq!((words(&bench, 1).as_str(), state(&bench, "n")), ("Failed/NodeNotFound", CLEAN), "an end is final");

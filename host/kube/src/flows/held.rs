@@ -114,7 +114,7 @@ impl Held {
 
     fn release(&mut self, key: &FlowKey, namespace: &str) {
         let bytes = self.sizes.remove(key).unwrap_or(0);
-        self.shares.release(namespace, bytes);
+        self.shares.count(namespace, bytes, 0);
     }
 
     pub(super) fn drop_parent(&mut self, key: &FlowKey) {

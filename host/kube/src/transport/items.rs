@@ -3,8 +3,9 @@
 //! Takes the bytes of a list in pieces; yields the text of each item once it is whole, and in the end the list without its
 //! items. Holds one item at a time. Whether an item is good JSON is the matter of whoever reads it.
 
-/// Longest text of an item. No API server with its usual limits stores an object of that size.
-const MOST_ITEM: usize = 8 * 1024 * 1024;
+/// Longest text of an item. An API server with its usual limits stores objects of 1.5 MiB, and writes some characters of theirs as
+/// six.
+const MOST_ITEM: usize = 16 * 1024 * 1024;
 /// Longest text of a list without its items.
 const MOST_REST: usize = 1024 * 1024;
 
@@ -12,7 +13,7 @@ const MOST_REST: usize = 1024 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoList {
     /// An object is larger than any that is read.
-    #[error("an item is larger than 8 MiB")]
+    #[error("an item is larger than 16 MiB")]
     Item,
     /// The list is more than its items.
     #[error("the list without its items is larger than 1 MiB")]

@@ -253,7 +253,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_that_is_cut_off_or_no_list_is_an_error() {
-        for text in [json!("x"), json!({"items": [1]}), json!(null), json!({}), json!({"kind": "Status", "metadata": {}})] {
+        for text in
+            [json!("x"), json!({"items": [1]}), json!(null), json!({}), json!({"kind": "Status", "metadata": {}})]
+        {
             let (transport, _) = transport(vec![text.clone()]);
             let resource = Resource { api_version: "v1".into(), plural: "pods".into(), namespaced: true };
             let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };

@@ -203,7 +203,7 @@ impl Jobs {
         let is_news = cache.bury(&last.uid);
         if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
             let before = cache.jobs.remove(&last.key).map_or(0, |held| held.bytes);
-            cache.shares.release(&last.key.namespace, before);
+            cache.shares.count(&last.key.namespace, before, 0);
             cache.doubts.remove(&last.key);
         }
         drop(cache);

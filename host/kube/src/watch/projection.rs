@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use oarlock_core::cluster::memory::{ENTRY, VALUE};
-use oarlock_core::cluster::object::{HOST_FIELDS, METADATA, TOO_LARGE};
+use oarlock_core::cluster::object::{BARE, HOST_FIELDS, METADATA, TOO_LARGE};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -17,17 +17,19 @@ use serde_json::{Map, Value};
 #[derive(Debug, Default)]
 pub(crate) struct Projection {
     fields: BTreeMap<String, Self>,
+    /// What is read in its place of an object that takes too much memory.
+    core: Option<&'static LazyLock<Self>>,
 }
 
 impl Projection {
     /// Everything is read.
     pub(crate) const fn everything() -> Self {
-        Self { fields: BTreeMap::new() }
+        Self { fields: BTreeMap::new(), core: None }
     }
 
     /// Reads the kind of an object, its metadata as far as it is kept, and the fields at these pointers.
     pub(crate) fn of_object(pointers: &[String]) -> Self {
-        let mut projection = Self::default();
+        let mut projection = Self { core: Some(&CORE), ..Self::default() };
         // The answer to a watch that went wrong has a message.
         ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
         METADATA.iter().for_each(|field| projection.add(["metadata", *field].into_iter()));
@@ -49,8 +51,9 @@ impl Projection {
         }
     }
 
-    /// Reads one document. One that would take more than 16 MiB of memory is read without its spec, or for its identity alone
-    /// where that is still too much, and says so ([`oarlock_core::cluster::object::too_large`]).
+    /// Reads one document. Of one that would take more than 16 MiB of memory is read what the host must know of an object, of
+    /// others all but the spec; or little more than its identity where that is still too much. Such a document says so
+    /// ([`oarlock_core::cluster::object::too_large`]).
     pub(crate) fn read(&self, text: &[u8]) -> Result<Value, serde_json::Error> {
         self.read_as(text, |seed, reader| seed.deserialize(reader))
     }
@@ -61,15 +64,15 @@ impl Projection {
         text: &[u8],
         read: impl Fn(Bounded<'_>, &mut Reader<'_>) -> Result<T, serde_json::Error>,
     ) -> Result<T, serde_json::Error> {
-        let spec = Some("spec");
+        let second = self.core.map_or((self, Some("spec")), |core| (&**core, None));
         let attempts = [
-            (self, MOST_BYTES, None),
-            (self, MOST_BYTES, spec),
-            (&*LIGHT, MOST_LIGHT_BYTES, None),
-            (&*BARE, usize::MAX, None),
+            (self, MOST_BYTES, None, false),
+            (second.0, MOST_BYTES, second.1, false),
+            (&*LIGHT, MOST_LIGHT_BYTES, None, true),
+            (&*IDENTITY, usize::MAX, None, true),
         ];
         let mut over = false;
-        for (projection, most, skipped) in attempts {
+        for (projection, most, skipped, is_bare) in attempts {
             let room = Cell::new(Some(most));
             let mut reader = serde_json::Deserializer::from_slice(text);
             let found = read(Bounded { projection, room: &room, skipped }, &mut reader);
@@ -77,7 +80,7 @@ impl Projection {
                 Err(_) if room.get().is_none() => over = true,
                 Err(error) => return Err(error),
                 Ok(mut found) => {
-                    mark(found.document(), over.then_some(text.len()));
+                    mark(found.document(), over.then_some(text.len()), is_bare);
                     return Ok(found);
                 }
             }
@@ -95,27 +98,37 @@ fn of_fields(metadata: impl Iterator<Item = &'static str>) -> Projection {
     let mut projection = Projection::default();
     ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
     metadata.for_each(|field| projection.add(["metadata", field].into_iter()));
+    // Where a pod is, since a node that is drained must be known to have it.
+    [["spec", "nodeName"], ["status", "phase"]].into_iter().for_each(|field| projection.add(field.into_iter()));
     projection
 }
+
+/// What the host must know of an object, whatever else it has: whoever may write the status of a node decides how large that is.
+static CORE: LazyLock<Projection> = LazyLock::new(|| {
+    let mut projection = of_fields(METADATA.into_iter());
+    ["unschedulable", "taints"].iter().for_each(|field| projection.add(["spec", *field].into_iter()));
+    projection
+});
 
 /// Metadata without annotations.
 static LIGHT: LazyLock<Projection> =
     LazyLock::new(|| of_fields(METADATA.into_iter().filter(|field| *field != "annotations").chain(["generation"])));
 
 /// What nobody can write at length.
-static BARE: LazyLock<Projection> = LazyLock::new(|| {
+static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     let fields =
         ["name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"];
     of_fields(fields.into_iter())
 });
 
 /// Has a document say that it was too large, and nothing else that says so.
-fn mark(document: &mut Value, text: Option<usize>) {
+fn mark(document: &mut Value, text: Option<usize>, is_bare: bool) {
     let Some(fields) = document.as_object_mut() else { return };
-    match text {
-        Some(bytes) => drop(fields.insert(TOO_LARGE.to_owned(), bytes.into())),
-        None => drop(fields.swap_remove(TOO_LARGE)),
+    for field in [TOO_LARGE, BARE] {
+        fields.swap_remove(field);
     }
+    fields.extend(text.map(|bytes| (TOO_LARGE.to_owned(), bytes.into())));
+    fields.extend(is_bare.then(|| (BARE.to_owned(), true.into())));
 }
 
 /// Something that was read and has a document in it.
@@ -297,12 +310,16 @@ mod tests {
         for projection in [Projection::everything(), Projection::of_object(&["/spec".to_owned()])] {
             let read = projection.read(&text).unwrap();
             assert_eq!(too_large(&read), u64::try_from(text.len()).ok());
-            assert_eq!((read.get("spec"), &read["metadata"]["uid"]), (None, &json!("u")));
+            assert_eq!((read.pointer("/spec/numbers"), &read["metadata"]["uid"]), (None, &json!("u")));
             assert_eq!(&read["metadata"]["annotations"]["k"], "v", "all but the spec");
         }
         large["status"]["numbers"] = large["spec"]["numbers"].take();
         let read = Projection::everything().read(&serde_json::to_vec(&large).unwrap()).unwrap();
-        assert_eq!((read.get("spec"), read.get("status"), &read["metadata"]["uid"]), (None, None, &json!("u")));
+        let numbers = (read.pointer("/spec/numbers"), read.pointer("/status/numbers"));
+        assert_eq!(
+            (numbers, &read["metadata"]["uid"], &read["status"]["phase"]),
+            ((None, None), &json!("u"), &json!("Running"))
+        );
         assert_eq!((&read["metadata"]["labels"]["l"], read["metadata"].get("annotations")), (&json!("é\n"), None));
     }
 
@@ -317,9 +334,32 @@ mod tests {
     }
 
     #[test]
+    fn of_a_node_whose_kubelet_wrote_more_than_fits_the_cordon_and_taints_are_known() {
+        let taint = json!({"key": "quarantine", "effect": "NoExecute"});
+        let mut node = json!({"metadata": {"name": "n", "uid": "u", "annotations": {"hold.oarlock.dev/j": "[]"}},
+            "spec": {"unschedulable": true, "taints": [taint]}, "status": {"conditions": vec![json!({}); MOST_BYTES / VALUE]}});
+        let read = |node: &Value, fields: &[String]| {
+            let read = Projection::of_object(fields).read(&serde_json::to_vec(node).unwrap()).unwrap();
+            Object::slim(&read, &Kind::node(), fields).unwrap()
+        };
+        for fields in [vec![], vec!["/spec".to_owned(), "/status".to_owned()]] {
+            let object = read(&node, &fields);
+            let spec = object.node.as_deref().unwrap();
+            assert_eq!(
+                (spec.cordoned, spec.taints.as_slice(), object.whole),
+                (true, [taint.clone()].as_slice(), false)
+            );
+            assert!(object.annotations.contains_key("hold.oarlock.dev/j"));
+        }
+        node["metadata"]["labels"] = (0..200_000).map(|number| (number.to_string(), json!(""))).collect();
+        assert_eq!(read(&node, &[]).node, None, "nobody knows what is on it");
+    }
+
+    #[test]
     fn no_object_says_of_itself_that_it_was_too_large() {
-        let text = format!(r#"{{"{TOO_LARGE}": 7, "metadata": {{"name": "a"}}}}"#);
-        assert_eq!(too_large(&Projection::everything().read(text.as_bytes()).unwrap()), None);
+        let text = format!(r#"{{"{TOO_LARGE}": 7, "{BARE}": true, "metadata": {{"name": "a"}}}}"#);
+        let read = Projection::everything().read(text.as_bytes()).unwrap();
+        assert_eq!((too_large(&read), read.get(BARE)), (None, None));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::cluster::object::{Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
 use oarlock_core::cluster::task_pod::{JOB_UID, TASK_FIELDS};
@@ -197,6 +198,11 @@ impl ItemSink for ObjectSink {
     fn pick(&self, document: Value) -> Option<Object> {
         // Items of a list do not name their kind; it is the kind that was listed.
         self.objects.project(&document, &self.kind).filter(|object| object.key.kind == self.kind)
+    }
+
+    fn fitting(&self, object: Object, listed: &mut NamespaceShares) -> Object {
+        let room = listed.admit(object.share(), 0, object.extra_bytes());
+        if room.is_ok() { object } else { object.cut() }
     }
 
     fn listed(&self, items: Vec<Object>, version: u64) {

@@ -9,7 +9,7 @@ use crate::cluster::object::Object;
 use crate::plugin::proposal::TaintChange;
 
 /// True if the mark is one of a node that is not on it any more: somebody else took it off.
-fn is_lost(mark: &str, node: &NodeSpec) -> bool {
+pub(super) fn is_lost(mark: &str, node: &NodeSpec) -> bool {
     match mark.split_once(':') {
         None if mark == CORDON => !node.cordoned,
         Some(("taint", rest)) => rest.split_once(':').is_some_and(|(key, effect)| node.taint(key, effect).is_none()),
