@@ -15,7 +15,7 @@ use oarlock_bed::accounts::Account;
 use oarlock_bed::children::Child;
 use oarlock_bed::control_plane;
 use oarlock_sim::world::Seedbed;
-use oarlock_tests::components::{GRANTS, component};
+use oarlock_tests::components::{GRANTS, RESTART_GRANTS, component};
 use oarlock_tests::crash::process::host_binary;
 use oarlock_tests::jobs::{replace, resource};
 use oarlock_tests::rig::{Rig, patiently, real_plane};
@@ -32,15 +32,16 @@ struct Load {
     jobs_of_large_parameters: usize,
     steps: usize,
     annotated_pods: usize,
+    wide_pods: usize,
     small_jobs: usize,
 }
 
 impl Load {
     fn of_this_run() -> Self {
         if std::env::var_os("OARLOCK_SOAK").is_some() {
-            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 2_000, small_jobs: 10_000 }
+            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 2_000, wide_pods: 450, small_jobs: 10_000 }
         } else {
-            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 300, small_jobs: 500 }
+            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 300, wide_pods: 60, small_jobs: 500 }
         }
     }
 }
@@ -53,8 +54,11 @@ async fn a_tenant_who_stores_what_he_may_ends_no_host_and_holds_up_no_neighbour(
     let folder = plane.folder().join("tenant");
     let plugins = folder.join("plugins");
     std::fs::create_dir_all(&plugins)?;
-    std::fs::write(plugins.join("replace.wasm"), component("replace")?)?;
-    std::fs::write(folder.join("grants.yaml"), GRANTS)?;
+    // Restart reads the containers of pods, which are as large as their owner likes.
+    for plugin in ["replace", "restart"] {
+        std::fs::write(plugins.join(format!("{plugin}.wasm")), component(plugin)?)?;
+    }
+    std::fs::write(folder.join("grants.yaml"), format!("{GRANTS}{RESTART_GRANTS}"))?;
     let mut command = std::process::Command::new(host_binary()?);
     command.args(["host", "--identity", "tenant", "--listen", "127.0.0.1:0", "--memory-limit", "512Mi"]);
     command.arg("--plugins").arg(&plugins).arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
@@ -81,6 +85,12 @@ async fn a_tenant_who_stores_what_he_may_ends_no_host_and_holds_up_no_neighbour(
     println!("a template of 1 MB in {} steps: {}", load.steps, figures(&peaks));
     annotated_pods(&rig.client, load.annotated_pods).await?;
     println!("{} pods of 256 KiB annotations: {}", load.annotated_pods, figures(&peaks));
+    wide_pods(&rig.client, load.wide_pods).await?;
+    println!(
+        "{} pods of containers of 1 MB, and one of 8 MB as the server writes it: {}",
+        load.wide_pods,
+        figures(&peaks)
+    );
     small_jobs(&rig.client, load.small_jobs).await?;
     println!("{} jobs: {}", load.small_jobs, figures(&peaks));
     let beside = neighbour(&rig, "beside").await.with_context(|| host.tail(20))?;
@@ -158,14 +168,35 @@ async fn large_template(client: &Client, steps: usize) -> anyhow::Result<()> {
 }
 
 async fn annotated_pods(client: &Client, count: usize) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), TENANT);
     let text = "x".repeat(250_000);
-    let made = futures::stream::iter(0..count).map(|number| {
-        let metadata = json!({"name": format!("p-{number}"), "annotations": {"a": text}});
-        let spec = json!({"containers": [{"name": "c", "image": "i"}], "schedulingGates": [{"name": "never/comes"}]});
-        let pod = serde_json::from_value(json!({ "metadata": metadata, "spec": spec }));
+    let pods = (0..count).map(|number| pod(&format!("p-{number}"), &json!({"a": text}), &json!({})));
+    create_pods(client, pods).await
+}
+
+/// Pods whose containers are large, and one of a character that the server stores as one byte and writes as six.
+async fn wide_pods(client: &Client, count: usize) -> anyhow::Result<()> {
+    let args = |text: String| json!({"args": [text]});
+    let wide = (0..count).map(|number| pod(&format!("w-{number}"), &json!({}), &args("x".repeat(1_000_000))));
+    create_pods(client, wide).await?;
+    create_pods(client, [pod("escaped", &json!({}), &args("<".repeat(1_420_000)))].into_iter()).await
+}
+
+/// A pod that never starts.
+fn pod(name: &str, annotations: &Value, container: &Value) -> Value {
+    let mut of_pod = json!({"name": "c", "image": "i"});
+    of_pod
+        .as_object_mut()
+        .into_iter()
+        .for_each(|fields| fields.extend(container.as_object().cloned().unwrap_or_default()));
+    let spec = json!({"containers": [of_pod], "schedulingGates": [{"name": "never/comes"}]});
+    json!({"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+}
+
+async fn create_pods(client: &Client, made: impl Iterator<Item = Value>) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), TENANT);
+    let made = futures::stream::iter(made).map(|pod| {
         let pods = pods.clone();
-        async move { anyhow::Ok(pods.create(&PostParams::default(), &pod?).await.map(drop)?) }
+        async move { anyhow::Ok(pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await.map(drop)?) }
     });
     made.buffer_unordered(8).try_collect::<Vec<()>>().await.map(drop)
 }
