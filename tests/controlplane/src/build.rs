@@ -1,6 +1,6 @@
-//! Builds the control plane with Go.
+//! Builds programs with Go.
 //!
-//! Takes a target folder; yields the four binaries in it. A binary appears there complete or not at all, and of several
+//! Takes a module; yields a folder with its binaries. A binary appears there complete or not at all, and of several
 //! processes that come at once one builds while the others wait. It may not touch anything but that folder and Go's caches.
 
 use std::fs::{self, File};
@@ -9,34 +9,42 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
-use crate::{KUBERNETES_VERSION, MAINS, locate};
+use crate::{KUBERNETES_VERSION, Module, locate};
 
 /// Where progress lines go: a build takes minutes, and nobody should wonder.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
+/// The folder of a module's binaries, once all of them are there.
+pub(crate) fn built(module: &Module, progress: Progress<'_>) -> anyhow::Result<PathBuf> {
+    let folder = locate::folder(module)?;
+    if !locate::missing(module, &folder).is_empty() {
+        build_once(module, &folder, progress)?;
+    }
+    Ok(folder)
+}
+
 /// Builds what is missing in `folder`, unless another process has done so meanwhile.
-pub(crate) fn build_once(folder: &Path, progress: Progress<'_>) -> anyhow::Result<()> {
+fn build_once(module: &Module, folder: &Path, progress: Progress<'_>) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create the cache folder {}", folder.display()))?;
     let path = folder.join(".lock");
     let lock = File::create(&path).with_context(|| format!("cannot open the lock file {}", path.display()))?;
     if lock.try_lock().is_err() {
-        progress("another process builds the control plane: waiting for it");
+        progress("another process builds it: waiting for that");
         lock.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     }
-    if locate::complete(folder) {
+    let missing = locate::missing(module, folder);
+    if missing.is_empty() {
         return Ok(());
     }
     check_go()?;
-    progress(
-        "building etcd and Kubernetes from their Go modules: once per machine and version, about 5 minutes on 2 cores",
-    );
-    for (place, (name, package)) in MAINS.iter().enumerate() {
-        if !folder.join(name).is_file() {
-            progress(&format!("building {name} ({} of {})", place + 1, MAINS.len()));
-            build_one(folder, name, package)?;
+    progress(&format!("building {}", module.words));
+    for (place, (name, package)) in module.mains.iter().enumerate() {
+        if missing.contains(name) {
+            progress(&format!("building {name} ({} of {})", place + 1, module.mains.len()));
+            build_one(module, folder, name, package)?;
         }
     }
-    progress(&format!("the control plane is in {}", folder.display()));
+    progress(&format!("it is in {}", folder.display()));
     Ok(())
 }
 
@@ -47,15 +55,15 @@ fn check_go() -> anyhow::Result<()> {
     match found {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => bail!("`go version` ended with {}: {fix}", output.status),
-        Err(cause) => Err(cause).with_context(|| format!("cannot build the control plane without Go: {fix}")),
+        Err(cause) => Err(cause).with_context(|| format!("cannot build it without Go: {fix}")),
     }
 }
 
 /// Builds beside the target and renames, so that a killed build leaves nothing that looks finished.
-fn build_one(folder: &Path, name: &str, package: &str) -> anyhow::Result<()> {
+fn build_one(module: &Module, folder: &Path, name: &str, package: &str) -> anyhow::Result<()> {
     let unfinished = folder.join(format!(".{name}.{}", std::process::id()));
     let output = Command::new("go")
-        .current_dir(module_folder())
+        .current_dir(module_folder(module))
         .env("CGO_ENABLED", "0")
         .args(["build", "-trimpath", "-ldflags", &linker_flags(), "-o"])
         .arg(&unfinished)
@@ -66,7 +74,7 @@ fn build_one(folder: &Path, name: &str, package: &str) -> anyhow::Result<()> {
         let _ = fs::remove_file(&unfinished);
         bail!(
             "`go build {package}` in {} ended with {}:\n{}",
-            module_folder().display(),
+            module_folder(module).display(),
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
@@ -85,13 +93,14 @@ fn linker_flags() -> String {
     format!("-s -w {set}.gitVersion={KUBERNETES_VERSION} {set}.gitMajor={major} {set}.gitMinor={minor}")
 }
 
-fn module_folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+fn module_folder(module: &Module) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(module.folder)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PLANE;
 
     #[test]
     fn linker_flags_name_version_and_its_parts() {
@@ -106,10 +115,10 @@ mod tests {
     fn finished_folder_is_left_alone() {
         let folder = std::env::temp_dir().join(format!("oarlock-build-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        for (name, _) in MAINS {
+        for (name, _) in PLANE.mains {
             fs::write(folder.join(name), "built before").unwrap();
         }
-        build_once(&folder, &|line| panic!("nothing is to be built: {line}")).unwrap();
+        build_once(&PLANE, &folder, &|line| panic!("nothing is to be built: {line}")).unwrap();
         assert_eq!(fs::read_to_string(folder.join("etcd")).unwrap(), "built before");
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -1,23 +1,72 @@
-//! Finds the binaries of a real Kubernetes control plane, and builds them where they are missing.
+//! Finds the binaries of a real Kubernetes control plane and of its nodes, and builds them where they are missing.
 //!
-//! Takes the `go.mod` and `go.sum` beside this crate, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`; yields the paths of
-//! four binaries. It may not download anything by itself (the Go tool does, from its module proxy) and starts no server.
+//! Takes the `go.mod` and `go.sum` beside this crate and in its folder `node`, `KUBEBUILDER_ASSETS`, `OARLOCK_CACHE` and `HOME`; yields
+//! paths of binaries. Two programs come from the machine's packages. It may not download anything by itself (the Go tool does, from its module proxy) and starts no server.
 //! It depends on next to nothing, because the commands of the repository use it before anything else is compiled.
 
 mod build;
 mod locate;
+mod packages;
 
 use std::path::{Path, PathBuf};
 
 pub use build::Progress;
 
-/// The binaries that a control plane consists of here, each with the Go package that it is built from.
-pub(crate) const MAINS: [(&str, &str); 4] = [
-    ("etcd", "go.etcd.io/etcd/server/v3"),
-    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
-];
+/// Programs that are built of one Go module.
+pub(crate) struct Module {
+    /// The name of its folder in the cache.
+    pub(crate) cache: &'static str,
+    /// Its folder, below this crate.
+    pub(crate) folder: &'static str,
+    /// The texts of its `go.mod` and `go.sum`.
+    pub(crate) pins: [&'static str; 2],
+    /// What its build is said to be.
+    pub(crate) words: &'static str,
+    /// Each program, with the package that it is built from.
+    pub(crate) mains: &'static [(&'static str, &'static str)],
+}
+
+const KUBERNETES: [&str; 2] = [include_str!("../go.mod"), include_str!("../go.sum")];
+
+/// The control plane.
+pub(crate) const PLANE: Module = Module {
+    cache: "controlplane",
+    folder: "",
+    pins: KUBERNETES,
+    words: "etcd and Kubernetes from their Go modules: once per machine and version, about 5 minutes on 2 cores",
+    mains: &[
+        ("etcd", "go.etcd.io/etcd/server/v3"),
+        ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+        ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ],
+};
+
+/// What a cluster with nodes needs of Kubernetes beside it.
+const KUBELET: Module = Module {
+    cache: "controlplane",
+    folder: "",
+    pins: KUBERNETES,
+    words: "kubelet and scheduler from their Go modules: once per machine and version, about 3 minutes on 2 cores",
+    mains: &[("kubelet", "k8s.io/kubernetes/cmd/kubelet"), ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler")],
+};
+
+/// Containers and their network.
+const CONTAINERS: Module = Module {
+    cache: "node",
+    folder: "node",
+    pins: [include_str!("../node/go.mod"), include_str!("../node/go.sum")],
+    words: "containerd, network plugins and a registry from their Go modules: once per machine and version, about 4 minutes on 2 cores",
+    mains: &[
+        ("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+        ("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+        ("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
+        ("bridge", "github.com/containernetworking/plugins/plugins/main/bridge"),
+        ("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),
+        ("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"),
+        ("registry", "github.com/distribution/distribution/v3/cmd/registry"),
+    ],
+};
 
 /// The version that the binaries report. It is the one that `go.mod` requires; a test compares the two.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";
@@ -56,10 +105,7 @@ pub fn binaries(progress: Progress<'_>) -> anyhow::Result<Binaries> {
     if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS") {
         return locate::given(Path::new(&folder));
     }
-    let folder = locate::cache_folder()?.join("controlplane").join(locate::fingerprint());
-    if !locate::complete(&folder) {
-        build::build_once(&folder, progress)?;
-    }
+    let folder = build::built(&PLANE, progress)?;
     Ok(Binaries::within(&folder))
 }
 
@@ -67,6 +113,26 @@ pub fn binaries(progress: Progress<'_>) -> anyhow::Result<Binaries> {
 #[must_use]
 pub fn at_hand() -> bool {
     std::env::var_os("KUBEBUILDER_ASSETS").is_some()
-        || locate::cache_folder()
-            .is_ok_and(|cache| locate::complete(&cache.join("controlplane").join(locate::fingerprint())))
+        || locate::folder(&PLANE).is_ok_and(|folder| locate::missing(&PLANE, &folder).is_empty())
+}
+
+/// Where the binaries of nodes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeBinaries {
+    /// The folder of kubelet and scheduler.
+    pub kubelet: PathBuf,
+    /// The folder of containerd, the network plugins, the registry, runc and busybox.
+    pub containers: PathBuf,
+}
+
+/// Yields the binaries of nodes: those that are missing are built, and runc and busybox come from the machine's packages.
+///
+/// # Errors
+///
+/// Names what is missing and what to do about it.
+pub fn node_binaries(progress: Progress<'_>) -> anyhow::Result<NodeBinaries> {
+    let kubelet = build::built(&KUBELET, progress)?;
+    let containers = build::built(&CONTAINERS, progress)?;
+    packages::fetch(&containers, progress)?;
+    Ok(NodeBinaries { kubelet, containers })
 }

@@ -1,4 +1,4 @@
-//! Where binaries of the control plane may already be.
+//! Where binaries may already be.
 //!
 //! Takes folders and the environment; yields paths. It may not create or change a file.
 
@@ -8,13 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Binaries, MAINS};
-
-const GO_MOD: &str = include_str!("../go.mod");
-const GO_SUM: &str = include_str!("../go.sum");
+use crate::{Binaries, Module, PLANE};
 
 /// The folder that outlives a checkout, so that the control plane is built once per machine.
-pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
+fn cache_folder() -> anyhow::Result<PathBuf> {
     if let Some(folder) = std::env::var_os("OARLOCK_CACHE") {
         return Ok(PathBuf::from(folder));
     }
@@ -23,23 +20,23 @@ pub(crate) fn cache_folder() -> anyhow::Result<PathBuf> {
     Ok(Path::new(&home).join(".cache").join("oarlock"))
 }
 
-/// A name that changes with every change of a pinned version: 16 hexadecimal digits are plenty for a cache key.
-pub(crate) fn fingerprint() -> String {
-    let digest = Sha256::new().chain_update(GO_MOD).chain_update(GO_SUM).finalize();
+/// The folder of a module's binaries, which changes with every change of a pinned version.
+pub(crate) fn folder(module: &Module) -> anyhow::Result<PathBuf> {
+    Ok(cache_folder()?.join(module.cache).join(fingerprint(module)))
+}
+
+/// 16 hexadecimal digits are plenty for a cache key.
+fn fingerprint(module: &Module) -> String {
+    let digest = module.pins.iter().fold(Sha256::new(), Sha256::chain_update).finalize();
     digest.iter().take(8).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// Whether every binary is in `folder`.
-pub(crate) fn complete(folder: &Path) -> bool {
-    missing(folder).is_empty()
-}
-
 /// The folder that the caller has chosen, which is never added to.
 pub(crate) fn given(folder: &Path) -> anyhow::Result<Binaries> {
-    let missing = missing(folder);
+    let missing = missing(&PLANE, folder);
     if !missing.is_empty() {
         bail!(
             "KUBEBUILDER_ASSETS={} lacks {}: add what is missing, or unset the variable to have the control plane built",
@@ -50,8 +47,9 @@ pub(crate) fn given(folder: &Path) -> anyhow::Result<Binaries> {
     Ok(Binaries::within(folder))
 }
 
-fn missing(folder: &Path) -> Vec<&'static str> {
-    MAINS.iter().map(|(name, _)| *name).filter(|name| !folder.join(name).is_file()).collect()
+/// The programs that are not in `folder`.
+pub(crate) fn missing(module: &Module, folder: &Path) -> Vec<&'static str> {
+    module.mains.iter().map(|(name, _)| *name).filter(|name| !folder.join(name).is_file()).collect()
 }
 
 #[cfg(test)]
@@ -70,11 +68,11 @@ mod tests {
 
     #[test]
     fn reported_version_is_the_one_that_is_pinned() {
-        assert!(GO_MOD.contains(&format!("k8s.io/kubernetes {} ", crate::KUBERNETES_VERSION)));
+        assert!(PLANE.pins[0].contains(&format!("k8s.io/kubernetes {} ", crate::KUBERNETES_VERSION)));
     }
 
     #[test]
     fn fingerprint_is_sixteen_digits() {
-        assert_eq!(fingerprint().len(), 16);
+        assert_eq!(fingerprint(&PLANE).len(), 16);
     }
 }

@@ -29,10 +29,61 @@ pub(crate) enum Command {
     Soak,
     /// Measure, and print figures and ratios
     Bench(Bench),
+    /// Run a real cluster on this machine, with kubelets and containers: on Linux, as root or by sudo
+    #[command(subcommand)]
+    Cluster(Cluster),
     /// Check formatting and run clippy on all crates
     Lint,
     /// Build the WebAssembly components into target/wasm32-wasip2/release
     Plugins,
+}
+
+/// What to do with the cluster of this user.
+#[derive(Debug, Subcommand)]
+#[command(after_help = CLUSTER)]
+pub(crate) enum Cluster {
+    /// Start it, and wait until its nodes are Ready
+    Up {
+        /// How many nodes
+        #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
+        nodes: u8,
+    },
+    /// Show its nodes
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the path of its kubeconfig
+    Kubeconfig,
+    /// Take a node's power, or give it back
+    Node {
+        /// What becomes of it
+        #[arg(value_enum)]
+        order: NodeOrder,
+        /// Its name, such as node-1
+        name: String,
+    },
+    /// End it, and remove all that is left of it
+    Down,
+}
+
+const CLUSTER: &str = "\
+Examples:
+  cargo xtask cluster up --nodes 3
+  export KUBECONFIG=$(cargo xtask cluster kubeconfig) && kubectl get nodes
+  cargo xtask cluster node kill node-2
+  cargo xtask cluster down
+
+Its folder is /var/tmp/oarlock-cluster-UID, or that of the variable OARLOCK_CLUSTER.";
+
+/// What becomes of a node.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum NodeOrder {
+    /// It loses its power
+    Kill,
+    /// It starts
+    Boot,
 }
 
 /// What to measure, where.

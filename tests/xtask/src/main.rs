@@ -7,6 +7,7 @@ mod arguments;
 mod bench;
 mod binaries;
 mod checks;
+mod cluster;
 mod demo;
 mod phases;
 mod plugins;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Test => suite::run(),
         Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
+        Command::Cluster(asked) => cluster::run(&asked),
         Command::Lint => checks::lint(),
         Command::Plugins => plugins::build(),
     };

@@ -1,0 +1,70 @@
+//! Programs that come from the machine's packages: a container runtime with seccomp, and a static shell.
+//!
+//! Takes what is installed; where it is not, unpacks the package into the cache, and installs nothing. Debian and its kin can do that;
+//! elsewhere the error names the package.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::Progress;
+
+/// Each program: its name, its package, its place in that, and whether an installed one will do.
+const PROGRAMS: [(&str, &str, &str, bool); 2] =
+    [("runc", "runc", "usr/sbin/runc", true), ("busybox", "busybox-static", "bin/busybox", false)];
+
+/// Puts the programs into `folder`.
+pub(crate) fn fetch(folder: &Path, progress: Progress<'_>) -> anyhow::Result<()> {
+    for (name, package, place, installed_will_do) in PROGRAMS {
+        let target = folder.join(name);
+        if target.exists() {
+            continue;
+        }
+        let installed = installed_will_do.then(|| installed(name)).flatten();
+        let found = match installed {
+            Some(path) => path,
+            None => {
+                progress(&format!("unpacking the package {package}"));
+                unpacked(folder, package)?.join(place)
+            }
+        };
+        let draft = folder.join(format!(".{name}.{}", std::process::id()));
+        fs::copy(&found, &draft).with_context(|| format!("cannot copy {}", found.display()))?;
+        fs::rename(&draft, &target).with_context(|| format!("cannot put {name} at {}", target.display()))?;
+        let _ = fs::remove_dir_all(folder.join(format!(".package-{package}")));
+    }
+    Ok(())
+}
+
+fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).chain(["/usr/sbin".into()]).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+/// The folder into which a package was unpacked.
+fn unpacked(folder: &Path, package: &str) -> anyhow::Result<PathBuf> {
+    let into = folder.join(format!(".package-{package}"));
+    fs::create_dir_all(&into).with_context(|| format!("cannot create {}", into.display()))?;
+    let fix = || format!("install the package {package}");
+    run(Command::new("apt-get").current_dir(&into).args(["download", package])).with_context(fix)?;
+    let archive = fs::read_dir(&into).with_context(fix)?.flatten().map(|entry| entry.path());
+    let archive = archive.into_iter().find(|path| path.extension().is_some_and(|end| end == "deb"));
+    let archive = archive.with_context(fix)?;
+    run(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&into)).with_context(fix)?;
+    Ok(into)
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    if !output.status.success() {
+        bail!(
+            "{} ended with {}: {}",
+            command.get_program().display(),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}

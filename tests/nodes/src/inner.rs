@@ -1,0 +1,297 @@
+//! One node: containerd and kubelet, and what the machine's own programs find when they reboot it.
+//!
+//! A reboot is played within the namespaces: all processes of the node are killed, its boot id changes, and containerd and kubelet
+//! start again. `node-exec` enters the namespaces of the node's first process and calls `systemd-run` and `systemctl`, which are
+//! scripts here that leave a request. Nothing outside of the namespaces is touched.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::cgroups;
+use crate::layout::{Layout, Plan, REGISTRY, node_address, node_name, pod_range};
+use crate::outer::forward;
+use crate::run::{pause, run, start};
+
+/// How long containerd may take until it answers.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// Between an order and the reboot, as with `systemd-run --on-active`.
+const REBOOT_AFTER: Duration = Duration::from_secs(3);
+/// How long a machine is off while it reboots.
+const OFF_FOR: Duration = Duration::from_secs(3);
+/// The boot id that the kubelet, `node-exec` and the node read.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// The socket of containerd in the node.
+const CONTAINERD: &str = "/run/containerd.sock";
+
+/// Folders of a machine that each node has of its own, with their names in the node's folder.
+const OWN: [(&str, &str); 3] =
+    [("/var/lib/oarlock", "lib-oarlock"), ("/var/lib/kubelet", "kubelet"), ("/var/log", "log")];
+
+/// Runs the node until it is killed.
+///
+/// # Errors
+///
+/// If something of it cannot be started.
+pub fn run_node(folder: &Path, number: u8) -> anyhow::Result<()> {
+    let layout = Layout::new(folder);
+    let plan = layout.plan()?;
+    let node = Node { folder: layout.node(number), name: node_name(number), layout: &layout, plan: &plan, number };
+    node.prepare()?;
+    loop {
+        let running = node.boot()?;
+        node.until_reboot();
+        println!("{} goes down", node.name);
+        node.go_down(running);
+        pause(OFF_FOR);
+    }
+}
+
+struct Node<'a> {
+    layout: &'a Layout,
+    plan: &'a Plan,
+    number: u8,
+    name: String,
+    folder: PathBuf,
+}
+
+impl Node<'_> {
+    /// What stays over its reboots.
+    fn prepare(&self) -> anyhow::Result<()> {
+        run("hostname", &[&self.name])?;
+        run("mount", &["-t", "proc", "proc", "/proc"])?;
+        run("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
+        fs::create_dir_all("/run/netns").context("cannot create /run/netns")?;
+        forward()?;
+        for (place, name) in OWN {
+            let own = self.folder.join(name);
+            fs::create_dir_all(&own).with_context(|| format!("cannot create {}", own.display()))?;
+            // On the machine itself nothing but an empty folder is left of this.
+            fs::create_dir_all(place).with_context(|| format!("cannot create {place}"))?;
+            run("mount", &["--bind", &own.display().to_string(), place])?;
+        }
+        run("mount", &["--make-rshared", "/var/lib/kubelet"])?;
+        for program in ["systemctl", "systemd-run"] {
+            self.play(program)?;
+        }
+        self.configure()
+    }
+
+    /// Covers a program of the machine by a script that asks for a reboot where one is ordered.
+    fn play(&self, program: &str) -> anyhow::Result<()> {
+        let own = self.folder.join(program);
+        let script = format!(
+            "#!/bin/sh\necho \"{program} $*\" >> /var/lib/oarlock/reboots.log\ncase \"$*\" in *reboot*) touch /run/reboot;; esac\n"
+        );
+        fs::write(&own, script).with_context(|| format!("cannot write {}", own.display()))?;
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).context("cannot make a script executable")?;
+        let place = Path::new("/usr/bin").join(program);
+        if !place.exists() {
+            bail!("{} is not there to be covered: install the package systemd", place.display());
+        }
+        run("mount", &["--bind", &own.display().to_string(), &place.display().to_string()]).map(drop)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Writes what containerd, the network plugins and the kubelet read.
+    fn configure(&self) -> anyhow::Result<()> {
+        let write = |name: &str, text: String| {
+            let path = self.folder.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        };
+        let networks = self.folder.join("networks");
+        fs::create_dir_all(&networks).context("cannot create the folder of networks")?;
+        let range = json!([[{ "subnet": pod_range(self.number) }]]);
+        let addresses = json!({"type": "host-local", "dataDir": self.at("addresses"), "ranges": range, "routes": [{"dst": "0.0.0.0/0"}]});
+        let bridge =
+            json!({"type": "bridge", "bridge": "pods0", "isGateway": true, "ipMasq": false, "ipam": addresses});
+        let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]});
+        write("networks/10-pods.conflist", list.to_string())?;
+        write("containerd.toml", self.containerd_config())?;
+        write("kubelet.json", self.kubelet_config().to_string())
+    }
+
+    fn containerd_config(&self) -> String {
+        let (binaries, networks) = (self.plan.node_binaries.display(), self.at("networks"));
+        format!(
+            r#"version = 3
+root = "{root}"
+state = "/run/containerd"
+[grpc]
+  address = "{CONTAINERD}"
+[ttrpc]
+  address = "{CONTAINERD}.ttrpc"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "registry.k8s.io/pause:3.10"
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "{registries}"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["{binaries}"]
+  conf_dir = "{networks}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  BinaryName = "{binaries}/runc"
+  SystemdCgroup = false
+"#,
+            root = self.at("containerd"),
+            registries = self.layout.at("registries").display(),
+        )
+    }
+
+    fn kubelet_config(&self) -> serde_json::Value {
+        let authority = self.layout.at("plane/ca.crt");
+        let certificate = |end: &str| self.layout.at(&format!("plane/{}-server.{end}", self.name));
+        json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+            "failCgroupV1": false,
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}/{}", cgroups::name_of(&self.plan.id), self.name),
+            "containerRuntimeEndpoint": format!("unix://{CONTAINERD}"),
+            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true}, "x509": {"clientCAFile": authority}},
+            "authorization": {"mode": "Webhook"},
+            "tlsCertFile": certificate("crt"), "tlsPrivateKeyFile": certificate("key"),
+            "enforceNodeAllocatable": [],
+            "failSwapOn": false,
+            "localStorageCapacityIsolation": false,
+            "address": "0.0.0.0", "port": 10250, "healthzPort": 0, "readOnlyPort": 0,
+            "nodeStatusUpdateFrequency": "2s",
+            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100,
+        })
+    }
+
+    /// Starts containerd, gives it the images, and starts the kubelet.
+    fn boot(&self) -> anyhow::Result<[Child; 2]> {
+        self.change_boot_id()?;
+        let _ = fs::remove_file("/run/reboot");
+        // No pod of the last boot is there, so no address is taken.
+        let _ = fs::remove_dir_all(self.folder.join("addresses"));
+        let binaries = &self.plan.node_binaries;
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{}:{path}", binaries.display());
+        let mut containerd = Command::new(binaries.join("containerd"));
+        containerd.arg("--config").arg(self.folder.join("containerd.toml")).env("PATH", &path);
+        let containerd = start(containerd, &self.folder.join("containerd.log"))?;
+        self.until_containerd()?;
+        self.import_images()?;
+        let mut kubelet = Command::new(self.plan.kubelet.join("kubelet"));
+        kubelet.arg("--kubeconfig").arg(self.layout.kubeconfig(&self.name));
+        kubelet.arg("--config").arg(self.folder.join("kubelet.json")).env("PATH", &path);
+        kubelet.args(["--root-dir=/var/lib/kubelet", &format!("--hostname-override={}", self.name)]);
+        kubelet.arg(format!("--node-ip={}", node_address(self.number)));
+        let kubelet = start(kubelet, &self.folder.join("kubelet.log"))?;
+        println!("{} booted with {}", self.name, fs::read_to_string(BOOT_ID).unwrap_or_default().trim());
+        Ok([containerd, kubelet])
+    }
+
+    fn change_boot_id(&self) -> anyhow::Result<()> {
+        let _ = run("umount", &[BOOT_ID]);
+        let id = fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel makes no UUID")?;
+        let own = self.folder.join("boot_id");
+        fs::write(&own, id).with_context(|| format!("cannot write {}", own.display()))?;
+        run("mount", &["--bind", &own.display().to_string(), BOOT_ID]).map(drop)
+    }
+
+    fn ctr(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let ctr = self.plan.node_binaries.join("ctr").display().to_string();
+        run(&ctr, &[&["--address", CONTAINERD, "--namespace", "k8s.io"], arguments].concat())
+    }
+
+    fn until_containerd(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.ctr(&["version"]) {
+                Ok(_) => return Ok(()),
+                Err(cause) if begun.elapsed() > READY_WITHIN => {
+                    return Err(cause)
+                        .with_context(|| format!("containerd does not answer: see {}", self.at("containerd.log")));
+                }
+                Err(_) => pause(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    /// The first boot brings the images; later ones find them.
+    fn import_images(&self) -> anyhow::Result<()> {
+        let done = self.folder.join("imported");
+        if done.exists() {
+            return Ok(());
+        }
+        for image in &self.plan.images {
+            self.ctr(&["images", "import", &image.display().to_string()])?;
+        }
+        if self.number == 1 {
+            self.push_images()?;
+        }
+        fs::write(&done, "").context("cannot note that the images are there")
+    }
+
+    /// Puts the images into the registry: one without a tag is pulled each time.
+    fn push_images(&self) -> anyhow::Result<()> {
+        let names = self.ctr(&["images", "list", "--quiet"])?;
+        let named = names.lines().filter(|name| !name.starts_with("sha256:"));
+        for (name, path) in named.filter_map(|name| Some((name, name.split_once('/')?.1))) {
+            self.ctr(&["images", "push", "--plain-http", &format!("{REGISTRY}/{path}"), name])?;
+        }
+        Ok(())
+    }
+
+    /// Returns a while after somebody has ordered a reboot.
+    fn until_reboot(&self) {
+        while !Path::new("/run/reboot").exists() {
+            pause(Duration::from_millis(200));
+        }
+        pause(REBOOT_AFTER);
+    }
+
+    /// Kills every process of the node but its first one and this, and takes off what containers had mounted.
+    fn go_down(&self, running: [Child; 2]) {
+        let (own, first) = (std::process::id(), 1);
+        for _ in 0..50 {
+            let others: Vec<u32> = processes().filter(|&pid| pid != own && pid != first).collect();
+            if others.is_empty() {
+                break;
+            }
+            for pid in others.iter().filter_map(|&pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+                // It may have ended meanwhile.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            pause(Duration::from_millis(100));
+        }
+        running.into_iter().for_each(|mut child| drop(child.wait()));
+        for place in mounts() {
+            let _ = run("umount", &["--lazy", &place]);
+        }
+        let _ = fs::remove_dir_all("/run/containerd");
+        cgroups::remove_below(&format!("{}/{}", cgroups::name_of(&self.plan.id), self.name));
+    }
+}
+
+/// The processes of this PID namespace.
+fn processes() -> impl Iterator<Item = u32> {
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// What containers and pods have mounted, the innermost first.
+fn mounts() -> Vec<String> {
+    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = text.lines().filter_map(|line| line.split(' ').nth(1));
+    let mut places: Vec<String> = places
+        .filter(|place| place.starts_with("/var/lib/kubelet/") || place.starts_with("/run/"))
+        .map(str::to_owned)
+        .collect();
+    places.reverse();
+    places
+}

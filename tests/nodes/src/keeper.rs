@@ -1,0 +1,325 @@
+//! The life of a cluster as the machine sees it: start, state, end, and what is left of those that ended without one.
+//!
+//! A keeper holds the lock of the cluster's folder and is the parent of the outer namespaces: they end with it, whatever ends it. It
+//! also hands connections on from 127.0.0.1 to the API server within. A folder whose lock nobody holds is of a dead cluster.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use crate::cgroups;
+use crate::layout::{Layout, MOST_NODES, Plan};
+use crate::run::{package_of, pause, run, start};
+use crate::states::{Order, ask};
+
+/// How long a cluster may take until its nodes are Ready.
+const READY_WITHIN: Duration = Duration::from_secs(300);
+/// The socket within at which the API server is reached from outside.
+pub const API: &str = "api";
+
+/// What a cluster is started with.
+#[derive(Args, Debug)]
+pub struct Start {
+    /// An empty folder, which is the cluster's from now on
+    #[arg(long)]
+    folder: PathBuf,
+    /// How many nodes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_NODES)))]
+    nodes: u8,
+    /// The folder of containerd, runc and the network plugins
+    #[arg(long)]
+    node_binaries: PathBuf,
+    /// The folder of kubelet and scheduler
+    #[arg(long)]
+    kubelet: PathBuf,
+    /// The folder of etcd, the API server and kubectl
+    #[arg(long)]
+    plane_binaries: PathBuf,
+    /// An image archive that each node has; can be repeated
+    #[arg(long = "image")]
+    images: Vec<PathBuf>,
+    /// Whom the kubeconfig is for: a user and a group, as numbers
+    #[arg(long, num_args = 2, value_names = ["UID", "GID"])]
+    owner: Vec<u32>,
+}
+
+/// Starts a cluster and waits until its nodes are Ready.
+///
+/// # Errors
+///
+/// If this is not Linux as root, something is missing, or a part does not start; the message names the log.
+pub fn up(asked: &Start) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("namespaces, mounts and control groups need root: run it by sudo");
+    }
+    for program in ["unshare", "nsenter", "setpriv", "ip", "mount", "umount", "hostname"] {
+        if which(program).is_none() {
+            bail!("{program} is missing: {}", package_of(program));
+        }
+    }
+    clear_dead(&asked.folder)?;
+    fs::create_dir_all(&asked.folder).with_context(|| format!("cannot create {}", asked.folder.display()))?;
+    let folder = fs::canonicalize(&asked.folder).context("cannot tell the path of the folder")?;
+    let layout = Layout::new(&folder);
+    let plan = Plan {
+        id: id()?,
+        nodes: asked.nodes,
+        node_binaries: asked.node_binaries.clone(),
+        kubelet: asked.kubelet.clone(),
+        plane_binaries: asked.plane_binaries.clone(),
+        program: std::env::current_exe().context("cannot tell the path of this program")?,
+        images: asked.images.clone(),
+        port: TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|free| free.local_addr())
+            .context("no port is free")?
+            .port(),
+    };
+    let text = serde_json::to_vec_pretty(&plan).context("cannot write the plan")?;
+    fs::write(layout.at("plan.json"), text).with_context(|| format!("cannot write into {}", folder.display()))?;
+    let mut keeper = Command::new("setsid");
+    keeper.arg(&plan.program).arg("keep").arg(&folder);
+    let mut keeper = start(keeper, &layout.at("keeper.log"))?;
+    let begun = Instant::now();
+    let mut said = String::new();
+    loop {
+        if let Some(status) = keeper.try_wait().context("cannot ask whether the keeper runs")? {
+            let log = fs::read_to_string(layout.at("keeper.log")).unwrap_or_default();
+            bail!("the cluster ended with {status}:\n{log}");
+        }
+        let state = state(&layout, &plan);
+        if state != said {
+            println!("{state}");
+            said.clone_from(&state);
+        }
+        if state.starts_with("ready") {
+            break;
+        }
+        if begun.elapsed() > READY_WITHIN {
+            bail!("not ready after {} s: see the logs in {}", READY_WITHIN.as_secs(), folder.display());
+        }
+        pause(Duration::from_millis(300));
+    }
+    if let [user, group] = asked.owner.as_slice() {
+        chown(layout.outside(), Some(*user), Some(*group)).context("cannot hand the kubeconfig over")?;
+    }
+    println!("{} nodes are Ready after {} s", plan.nodes, begun.elapsed().as_secs());
+    println!("export KUBECONFIG={}", layout.outside().display());
+    Ok(())
+}
+
+fn which(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+fn id() -> anyhow::Result<String> {
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid").context("the kernel makes no UUID")?;
+    Ok(uuid.chars().take(8).collect())
+}
+
+/// How far the cluster is, in a line.
+fn state(layout: &Layout, plan: &Plan) -> String {
+    if !layout.at("started").exists() {
+        return "the control plane starts".to_owned();
+    }
+    let ready = ready_nodes(layout, plan).unwrap_or_default();
+    let count = ready.iter().filter(|(_, ready)| *ready).count();
+    if count == usize::from(plan.nodes) {
+        "ready".to_owned()
+    } else {
+        format!("{count} of {} nodes are Ready", plan.nodes)
+    }
+}
+
+/// The nodes that the API server knows, and whether each is Ready.
+fn ready_nodes(layout: &Layout, plan: &Plan) -> anyhow::Result<Vec<(String, bool)>> {
+    let kubectl = plan.plane_binaries.join("kubectl").display().to_string();
+    let config = format!("--kubeconfig={}", layout.outside().display());
+    let text = run(&kubectl, &[&config, "get", "nodes", "-o", "json", "--request-timeout=5s"])?;
+    let list: serde_json::Value = serde_json::from_str(&text).context("kubectl prints no JSON")?;
+    let items = list.pointer("/items").and_then(serde_json::Value::as_array).cloned().unwrap_or_default();
+    let read = |node: &serde_json::Value| {
+        let name = node.pointer("/metadata/name")?.as_str()?.to_owned();
+        let conditions = node.pointer("/status/conditions")?.as_array()?;
+        let is_ready = |one: &serde_json::Value| {
+            one.pointer("/type").is_some_and(|kind| kind == "Ready")
+                && one.pointer("/status").is_some_and(|is| is == "True")
+        };
+        Some((name, conditions.iter().any(is_ready)))
+    };
+    Ok(items.iter().filter_map(read).collect())
+}
+
+/// Holds the lock, starts what is within and hands connections on, until what is within ends.
+///
+/// # Errors
+///
+/// If another keeper has the folder, or the namespaces cannot be made.
+pub fn keep(folder: &Path) -> anyhow::Result<()> {
+    let layout = Layout::new(folder);
+    let plan = layout.plan()?;
+    let lock = File::create(layout.at("lock")).context("cannot create the lock")?;
+    lock.try_lock().with_context(|| format!("another cluster runs in {}", folder.display()))?;
+    fs::write(layout.at("keeper.pid"), std::process::id().to_string()).context("cannot write the keeper's number")?;
+    let mut within = Command::new("setpriv");
+    within.args([
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--uts",
+        "--ipc",
+        "--fork",
+        "--kill-child",
+    ]);
+    within.args(["--propagation", "private"]).arg(&plan.program).args(["init", "--"]).arg(&plan.program).arg("outer");
+    let mut within = start(
+        {
+            within.arg(folder);
+            within
+        },
+        &layout.at("outer.log"),
+    )?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, plan.port));
+    let listener = listener.with_context(|| format!("cannot listen on 127.0.0.1:{}", plan.port))?;
+    let api = layout.at(API);
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let api = api.clone();
+            thread::spawn(move || UnixStream::connect(api).and_then(|server| join(client, server)));
+        }
+    });
+    let status = within.wait().context("cannot wait for the cluster")?;
+    let log = fs::read_to_string(layout.at("outer.log")).unwrap_or_default();
+    let last: Vec<&str> = log.lines().rev().take(5).collect();
+    bail!("what runs within ended with {status}: {}", last.into_iter().rev().collect::<Vec<_>>().join("; "))
+}
+
+/// Hands bytes on in both directions until both ends are closed.
+///
+/// # Errors
+///
+/// If a connection cannot be shared.
+pub fn join(client: TcpStream, server: UnixStream) -> io::Result<()> {
+    let (mut from_client, mut to_client) = (client.try_clone()?, client);
+    let (mut from_server, mut to_server) = (server.try_clone()?, server);
+    let up = thread::spawn(move || {
+        let _ = io::copy(&mut from_client, &mut to_server);
+        let _ = to_server.shutdown(Shutdown::Write);
+    });
+    let _ = io::copy(&mut from_server, &mut to_client);
+    let _ = to_client.shutdown(Shutdown::Both);
+    let _ = up.join();
+    Ok(())
+}
+
+/// Shows the cluster of a folder.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn status(folder: &Path, json: bool) -> anyhow::Result<()> {
+    let layout = Layout::new(folder);
+    let plan = layout.plan()?;
+    let power = ask(&layout, "nodes")?;
+    let ready = ready_nodes(&layout, &plan).unwrap_or_default();
+    let rows = power.split(' ').filter_map(|pair| pair.split_once('='));
+    let rows = rows.map(|(name, power)| {
+        let ready = ready.iter().any(|(one, ready)| one == name && *ready);
+        (name.to_owned(), power.to_owned(), ready)
+    });
+    if json {
+        let nodes: Vec<_> = rows
+            .map(|(name, power, ready)| serde_json::json!({"name": name, "power": power, "ready": ready}))
+            .collect();
+        let all = serde_json::json!({"folder": folder, "kubeconfig": layout.outside(), "nodes": nodes});
+        println!("{}", serde_json::to_string_pretty(&all).context("cannot write JSON")?);
+        return Ok(());
+    }
+    println!("NODE      POWER   READY");
+    rows.for_each(|(name, power, ready)| println!("{name:10}{power:8}{ready}"));
+    println!("export KUBECONFIG={}", layout.outside().display());
+    Ok(())
+}
+
+/// Kills or boots a node.
+///
+/// # Errors
+///
+/// If there is no such node, or it is in that state.
+pub fn order(folder: &Path, what: Order, name: &str) -> anyhow::Result<()> {
+    let word = match what {
+        Order::Kill => "kill",
+        Order::Boot => "boot",
+    };
+    ask(&Layout::new(folder), &format!("{word} {name}")).map(drop)
+}
+
+/// Ends the cluster of a folder and removes all that is left of it.
+///
+/// # Errors
+///
+/// If something of it cannot be removed.
+pub fn down(folder: &Path) -> anyhow::Result<()> {
+    let layout = Layout::new(folder);
+    let plan = layout.plan()?;
+    if let Some(keeper) =
+        fs::read_to_string(layout.at("keeper.pid")).ok().and_then(|text| text.trim().parse::<i32>().ok())
+    {
+        let lock = File::open(layout.at("lock")).context("cannot open the lock")?;
+        // Only a keeper that lives holds the lock, so no other process is meant by its number.
+        if lock.try_lock().is_err()
+            && let Some(pid) = rustix::process::Pid::from_raw(keeper)
+        {
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).context("cannot end the keeper")?;
+            lock.lock().context("cannot wait for the keeper")?;
+        }
+    }
+    remove(&layout, &plan)
+}
+
+/// Removes what a cluster left that is dead.
+fn clear_dead(folder: &Path) -> anyhow::Result<()> {
+    let layout = Layout::new(folder);
+    let Ok(plan) = layout.plan() else {
+        let is_empty = fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+        if !is_empty {
+            bail!("{} has files that are of no cluster: name an empty folder", folder.display());
+        }
+        return Ok(());
+    };
+    if File::open(layout.at("lock")).is_ok_and(|lock| lock.try_lock().is_err()) {
+        bail!("a cluster runs in {}: end it with `cluster down`", folder.display());
+    }
+    remove(&layout, &plan)
+}
+
+/// Control groups take a moment until nothing runs in them, and mounts until their namespace is gone.
+fn remove(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
+    let group = cgroups::name_of(&plan.id);
+    let begun = Instant::now();
+    loop {
+        cgroups::remove(&group);
+        let removed = fs::remove_dir_all(&layout.root);
+        let is_gone = !layout.root.exists() && !cgroups::exists(&group);
+        match removed {
+            _ if is_gone => return Ok(()),
+            Err(cause) if begun.elapsed() > Duration::from_secs(20) => {
+                return Err(cause).with_context(|| format!("cannot remove {}", layout.root.display()));
+            }
+            Ok(()) if begun.elapsed() > Duration::from_secs(20) => bail!("cannot remove the control groups {group}"),
+            _ => pause(Duration::from_millis(200)),
+        }
+    }
+}

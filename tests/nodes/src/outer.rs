@@ -1,0 +1,317 @@
+//! The control plane and the nodes: what runs within the outer namespaces, all of it a child of this process.
+//!
+//! It never ends by itself: its keeper, or whoever kills that, ends it with all that is in its PID namespace.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+
+use crate::keeper::{API, join};
+use crate::layout::{Layout, PLANE, PORT, Plan, REGISTRY, SERVICE, node_address, node_name, node_number, pod_range};
+use crate::run::{pause, run, start};
+use crate::states::SOCKET;
+use crate::{certificates, cgroups};
+
+/// The API server is ready in 3 s, on a busy machine in a minute.
+const READY_WITHIN: Duration = Duration::from_secs(180);
+
+/// Starts everything, says `ready` on the control socket's answers from then on, and serves orders.
+///
+/// # Errors
+///
+/// If something cannot be started.
+pub fn run_cluster(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
+    run("mount", &["-t", "proc", "proc", "/proc"])?;
+    // Names of network namespaces are in /run, and that of the machine is not touched.
+    run("mount", &["-t", "tmpfs", "tmpfs", "/run"])?;
+    network(plan)?;
+    certificates::write(layout, plan)?;
+    let mut servers = Servers::default();
+    servers.start(layout, plan)?;
+    hand_on(layout)?;
+    let listener = UnixListener::bind(layout.at(SOCKET)).context("cannot listen for orders")?;
+    let mut nodes = Nodes { layout, plan, running: BTreeMap::new() };
+    for number in 1..=plan.nodes {
+        nodes.boot(number)?;
+    }
+    std::fs::write(layout.at("started"), "").context("cannot say that everything is started")?;
+    for stream in listener.incoming() {
+        let answered = stream.context("cannot take an order").and_then(|stream| nodes.answer(stream, &mut servers));
+        if let Err(cause) = answered {
+            eprintln!("order: {cause:#}");
+        }
+    }
+    Ok(())
+}
+
+/// The process `outer` of the program.
+///
+/// # Errors
+///
+/// If something cannot be started.
+pub fn run_in(folder: &Path) -> anyhow::Result<()> {
+    let layout = Layout::new(folder);
+    let plan = layout.plan()?;
+    run_cluster(&layout, &plan)
+}
+
+/// Hands connections that come by a socket in the folder on to the API server: its keeper is in another network namespace.
+fn hand_on(layout: &Layout) -> anyhow::Result<()> {
+    let listener = UnixListener::bind(layout.at(API)).context("cannot listen for those outside")?;
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            std::thread::spawn(move || TcpStream::connect((PLANE, PORT)).and_then(|server| join(server, client)));
+        }
+    });
+    Ok(())
+}
+
+/// The bridge, and a network namespace for each node.
+fn network(plan: &Plan) -> anyhow::Result<()> {
+    let ip = |line: &str| run("ip", &line.split(' ').collect::<Vec<_>>());
+    ip("link set lo up")?;
+    ip("link add oarlock0 type bridge")?;
+    ip(&format!("addr add {PLANE}/24 dev oarlock0"))?;
+    ip("link set oarlock0 up")?;
+    // Pods reach the API server by the address of its Service: it is one of this machine, so nothing has to translate it.
+    ip(&format!("addr add {SERVICE}/32 dev lo"))?;
+    forward()?;
+    for number in 1..=plan.nodes {
+        let (name, address) = (node_name(number), node_address(number));
+        ip(&format!("netns add {name}"))?;
+        ip(&format!("link add veth{number} type veth peer name eth0 netns {name}"))?;
+        ip(&format!("link set veth{number} master oarlock0 up"))?;
+        ip(&format!("-n {name} addr add {address}/24 dev eth0"))?;
+        ip(&format!("-n {name} link set eth0 up"))?;
+        ip(&format!("-n {name} link set lo up"))?;
+        ip(&format!("-n {name} route add default via {PLANE}"))?;
+        ip(&format!("route replace {} via {address}", pod_range(number)))?;
+    }
+    Ok(())
+}
+
+/// Has this network namespace hand packets on.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub fn forward() -> anyhow::Result<()> {
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot have packets forwarded")
+}
+
+/// The servers of the control plane, by name.
+#[derive(Default)]
+struct Servers {
+    running: BTreeMap<&'static str, Child>,
+}
+
+impl Servers {
+    fn start(&mut self, layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
+        for name in ["etcd", "kube-apiserver"] {
+            self.spawn(name, layout, plan)?;
+        }
+        self.until_ready(layout, plan)?;
+        configure_registry(layout)?;
+        for name in ["kube-controller-manager", "kube-scheduler", "registry"] {
+            self.spawn(name, layout, plan)?;
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, name: &'static str, layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
+        let command = server(name, layout, plan);
+        self.running.insert(name, start(command, &layout.at("plane").join(format!("{name}.log")))?);
+        Ok(())
+    }
+
+    fn until_ready(&mut self, layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
+        let (kubectl, admin) = (plan.plane_binaries.join("kubectl"), layout.kubeconfig("admin"));
+        let begun = Instant::now();
+        loop {
+            let mut asked = Command::new(&kubectl);
+            asked.arg("--kubeconfig").arg(&admin).args(["get", "--raw", "/readyz"]);
+            let asked = asked.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if asked.context("cannot run kubectl")?.success() {
+                return Ok(());
+            }
+            for (name, child) in &mut self.running {
+                if let Some(status) = child.try_wait().with_context(|| format!("cannot ask whether {name} runs"))? {
+                    bail!("{name} ended with {status}: see {}", layout.at(&format!("plane/{name}.log")).display());
+                }
+            }
+            if begun.elapsed() > READY_WITHIN {
+                bail!("the API server is not ready: see {}", layout.at("plane/kube-apiserver.log").display());
+            }
+            pause(Duration::from_millis(200));
+        }
+    }
+
+    /// Kills a server and starts it again.
+    fn restart(&mut self, name: &str, layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
+        let Some((name, mut child)) = self.running.remove_entry(name) else {
+            bail!(
+                "no server is named {name}; there are {}",
+                self.running.keys().copied().collect::<Vec<_>>().join(", ")
+            )
+        };
+        let _ = child.kill();
+        let _ = child.wait();
+        self.spawn(name, layout, plan)
+    }
+}
+
+/// Has nodes pull every image from a registry here, by the name that it has anywhere.
+fn configure_registry(layout: &Layout) -> anyhow::Result<()> {
+    let mirrors = layout.at("registries/_default");
+    std::fs::create_dir_all(&mirrors).with_context(|| format!("cannot create {}", mirrors.display()))?;
+    let hosts = format!("[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+    std::fs::write(mirrors.join("hosts.toml"), hosts).context("cannot write the mirror of all registries")?;
+    let config = json!({
+        "version": "0.1", "log": {"level": "warn"}, "http": {"addr": REGISTRY},
+        "storage": {"filesystem": {"rootdirectory": layout.at("registry")}},
+    });
+    // JSON is YAML.
+    std::fs::write(layout.at("plane/registry.json"), config.to_string())
+        .context("cannot write the registry's configuration")
+}
+
+fn server(name: &str, layout: &Layout, plan: &Plan) -> Command {
+    let file = |file: &str| layout.at("plane").join(file).display().to_string();
+    let admin = layout.kubeconfig("admin").display().to_string();
+    let (binaries, flags) = match name {
+        "etcd" => (
+            &plan.plane_binaries,
+            vec![format!("--data-dir={}", file("etcd")), "--log-level=warn".to_owned(), "--unsafe-no-fsync".to_owned()],
+        ),
+        "kube-apiserver" => (
+            &plan.plane_binaries,
+            vec![
+                "--etcd-servers=http://127.0.0.1:2379".to_owned(),
+                format!("--secure-port={PORT}"),
+                format!("--advertise-address={PLANE}"),
+                format!("--tls-cert-file={}", file("apiserver.crt")),
+                format!("--tls-private-key-file={}", file("apiserver.key")),
+                format!("--client-ca-file={}", file("ca.crt")),
+                format!("--kubelet-certificate-authority={}", file("ca.crt")),
+                format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+                format!("--kubelet-client-key={}", file("kubelet-client.key")),
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+                "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                format!("--service-account-key-file={}", file("accounts.pub")),
+                format!("--service-account-signing-key-file={}", file("accounts.key")),
+                "--authorization-mode=Node,RBAC".to_owned(),
+                "--enable-admission-plugins=NodeRestriction".to_owned(),
+                "--allow-privileged=true".to_owned(),
+            ],
+        ),
+        "kube-controller-manager" => (
+            &plan.plane_binaries,
+            vec![
+                format!("--kubeconfig={admin}"),
+                format!("--service-account-private-key-file={}", file("accounts.key")),
+                format!("--root-ca-file={}", file("ca.crt")),
+                "--leader-elect=false".to_owned(),
+                "--secure-port=0".to_owned(),
+            ],
+        ),
+        "registry" => (&plan.node_binaries, vec!["serve".to_owned(), file("registry.json")]),
+        _ => (
+            &plan.kubelet,
+            vec![format!("--kubeconfig={admin}"), "--leader-elect=false".to_owned(), "--secure-port=0".to_owned()],
+        ),
+    };
+    let mut command = Command::new(binaries.join(name));
+    command.args(flags);
+    command
+}
+
+/// The nodes that have power.
+struct Nodes<'a> {
+    layout: &'a Layout,
+    plan: &'a Plan,
+    running: BTreeMap<u8, Child>,
+}
+
+impl Nodes<'_> {
+    fn boot(&mut self, number: u8) -> anyhow::Result<()> {
+        if let Some(child) = self.running.get_mut(&number)
+            && child.try_wait().context("cannot ask whether a node runs")?.is_none()
+        {
+            bail!("{} runs", node_name(number));
+        }
+        cgroups::make(&format!("{}/{}", cgroups::name_of(&self.plan.id), node_name(number)))?;
+        let folder = self.layout.node(number);
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", node_name(number)));
+        command.args([
+            "unshare",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+        ]);
+        command.arg(&self.plan.program).args(["init", "--"]).arg(&self.plan.program);
+        command.arg("inner").arg(&self.layout.root).arg(number.to_string());
+        self.running.insert(number, start(command, &folder.join("node.log"))?);
+        Ok(())
+    }
+
+    fn kill(&mut self, number: u8) -> anyhow::Result<()> {
+        let mut child = self.running.remove(&number).with_context(|| format!("{} has no power", node_name(number)))?;
+        child.kill().context("cannot kill a node")?;
+        child.wait().context("cannot wait for a node")?;
+        Ok(())
+    }
+
+    /// Does what a line asks for, and says what became of it.
+    fn answer(&mut self, stream: UnixStream, servers: &mut Servers) -> anyhow::Result<()> {
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line).context("cannot read an order")?;
+        let done = self.obey(line.trim(), servers);
+        let said = match done {
+            Ok(said) => format!("ok {said}"),
+            Err(cause) => format!("error {cause:#}"),
+        };
+        writeln!(&stream, "{}", said.replace('\n', " ")).context("cannot answer")
+    }
+
+    fn obey(&mut self, line: &str, servers: &mut Servers) -> anyhow::Result<String> {
+        let number = |name: &str| {
+            node_number(name)
+                .filter(|number| (1..=self.plan.nodes).contains(number))
+                .with_context(|| format!("no node is named {name}; the last one is {}", node_name(self.plan.nodes)))
+        };
+        match line.split_once(' ') {
+            Some(("kill", name)) => {
+                let number = number(name)?;
+                self.kill(number).map(|()| String::new())
+            }
+            Some(("boot", name)) => {
+                let number = number(name)?;
+                self.boot(number).map(|()| String::new())
+            }
+            Some(("restart", name)) => servers.restart(name, self.layout, self.plan).map(|()| String::new()),
+            None if line == "nodes" => {
+                let on = |number: u8| if self.running.contains_key(&number) { "on" } else { "off" };
+                Ok((1..=self.plan.nodes)
+                    .map(|number| format!("{}={}", node_name(number), on(number)))
+                    .collect::<Vec<_>>()
+                    .join(" "))
+            }
+            _ => bail!("{line:?} is no order"),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A real cluster on this machine, for people.
+//!
+//! Takes what is asked for; builds what it needs as the user, and hands the rest to the program of `tests/nodes`, by sudo where the user
+//! is not root: root has no Rust, and nothing in `target` becomes root's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::Context as _;
+
+use crate::arguments::{Cluster, NodeOrder};
+use crate::workspace::{binary, cargo, succeed, target_folder};
+
+/// The command `cargo xtask cluster`.
+pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
+    let program = program()?;
+    let folder = folder()?;
+    let mut command = match asked {
+        Cluster::Up { nodes } => up(&program, &folder, *nodes)?,
+        Cluster::Status { json } => {
+            let mut command = as_root(&program);
+            command.arg("status").arg(&folder).args(json.then_some("--json"));
+            command
+        }
+        Cluster::Kubeconfig => {
+            println!("{}", folder.join("kubeconfig").display());
+            return Ok(ExitCode::SUCCESS);
+        }
+        Cluster::Node { order, name } => {
+            let word = match order {
+                NodeOrder::Kill => "kill",
+                NodeOrder::Boot => "boot",
+            };
+            let mut command = as_root(&program);
+            command.arg("node").arg(&folder).args([word, name]);
+            command
+        }
+        Cluster::Down => {
+            let mut command = as_root(&program);
+            command.arg("down").arg(&folder);
+            command
+        }
+    };
+    let status = command.status().context("cannot run the program of the cluster")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Builds the program.
+fn program() -> anyhow::Result<PathBuf> {
+    succeed(&mut cargo(&["build", "--quiet", "--package", "oarlock-nodes"]))?;
+    Ok(binary("debug", "oarlock-nodes"))
+}
+
+/// Where people's cluster is: on a disk, since containers write there.
+fn folder() -> anyhow::Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("OARLOCK_CLUSTER") {
+        return std::path::absolute(folder).context("OARLOCK_CLUSTER is no path");
+    }
+    Ok(PathBuf::from(format!("/var/tmp/oarlock-cluster-{}", id("-u")?)))
+}
+
+/// The number of the user (`-u`) or of its group (`-g`).
+fn id(of: &str) -> anyhow::Result<String> {
+    let output = Command::new("id").arg(of).output().context("cannot run id")?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn as_root(program: &Path) -> Command {
+    if id("-u").is_ok_and(|user| user == "0") {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.arg(program);
+    command
+}
+
+fn up(program: &Path, folder: &Path, nodes: u8) -> anyhow::Result<Command> {
+    let plane = controlplane::binaries(&|line| println!("control plane: {line}"))?;
+    let node = controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
+    let images = base_images(program, &node.containers.join("busybox"))?;
+    let mut command = as_root(program);
+    command.arg("up").arg("--folder").arg(folder).arg("--nodes").arg(nodes.to_string());
+    command.arg("--node-binaries").arg(&node.containers).arg("--kubelet").arg(&node.kubelet);
+    command.arg("--plane-binaries").arg(plane.etcd.parent().unwrap_or(&node.kubelet));
+    for image in images {
+        command.arg("--image").arg(image);
+    }
+    command.arg("--owner").arg(id("-u")?).arg(id("-g")?);
+    Ok(command)
+}
+
+/// The programs of busybox that README's examples and tests call.
+const APPLETS: [&str; 30] = [
+    "sh", "sleep", "cat", "echo", "true", "false", "ls", "date", "id", "hostname", "kill", "ps", "test", "touch",
+    "mkdir", "rm", "grep", "head", "tail", "dd", "wget", "stat", "env", "seq", "wc", "cp", "mv", "setsid", "nslookup",
+    "df",
+];
+
+/// The images that every node has: a shell, and the one that holds the namespaces of a pod.
+pub(crate) fn base_images(program: &Path, busybox: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    let folder = target_folder().join("images");
+    let root = folder.join("busybox");
+    let bin = root.join("bin");
+    std::fs::create_dir_all(&bin).with_context(|| format!("cannot create {}", bin.display()))?;
+    std::fs::create_dir_all(root.join("tmp")).context("cannot create a folder")?;
+    std::fs::copy(busybox, bin.join("busybox")).with_context(|| format!("cannot copy {}", busybox.display()))?;
+    for applet in APPLETS {
+        let link = bin.join(applet);
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink("busybox", &link).with_context(|| format!("cannot link {}", link.display()))?;
+    }
+    let image = |name: &str, config: &str, file: &str| {
+        let out = folder.join(file);
+        let mut command = Command::new(program);
+        command.arg("image").arg("--root").arg(&root).args(["--name", name, "--config", config]).arg("--out").arg(&out);
+        succeed(&mut command).map(|()| out)
+    };
+    let shell = r#"{"Env": ["PATH=/bin"], "Cmd": ["sh"]}"#;
+    let waits = r#"{"Env": ["PATH=/bin"], "Entrypoint": ["sh", "-c", "trap exit TERM INT; while :; do sleep 1000 & wait; done"]}"#;
+    Ok([
+        image("docker.io/library/busybox:latest", shell, "busybox.tar")?,
+        image("registry.k8s.io/pause:3.10", waits, "pause.tar")?,
+    ])
+}
