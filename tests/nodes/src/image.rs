@@ -39,34 +39,35 @@ fn parse(text: &str) -> Result<Value, serde_json::Error> {
 /// # Errors
 ///
 /// If the folder cannot be read, has something that is neither file, folder nor link, or the archive cannot be written.
-pub fn write(image: &Archive) -> anyhow::Result<()> {
-    let layer = layer(&image.root)?;
+pub fn write(archive: &Archive) -> anyhow::Result<()> {
+    let layer = layer(&archive.root)?;
     let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", layer);
     let config = json!({
-        "architecture": architecture(), "os": "linux", "config": image.config,
+        "architecture": architecture(), "os": "linux", "config": archive.config,
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)]},
     });
-    let config = Blob::json("application/vnd.oci.image.config.v1+json", &config)?;
+    let config = Blob::json("application/vnd.oci.archive.config.v1+json", &config)?;
     let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(), "layers": [layer.descriptor()]});
     let manifest = Blob::json(MANIFEST, &manifest)?;
-    let mut named = manifest.descriptor();
-    named["annotations"] =
-        json!({"io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": tag(&image.name)});
+    let names =
+        json!({"io.containerd.archive.name": archive.name, "org.opencontainers.image.ref.name": tag(&archive.name)});
+    let named = json!({"mediaType": MANIFEST, "digest": format!("sha256:{}", manifest.digest), "size": manifest.content.len(),
+        "annotations": names});
     let index =
         json!({"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [named]});
     // Older engines read this one.
-    let legacy = json!([{"Config": config.path(), "RepoTags": [image.name], "Layers": [layer.path()]}]);
-    let file = File::create(&image.out).with_context(|| format!("cannot create {}", image.out.display()))?;
-    let mut archive = Builder::new(file);
+    let legacy = json!([{"Config": config.path(), "RepoTags": [archive.name], "Layers": [layer.path()]}]);
+    let file = File::create(&archive.out).with_context(|| format!("cannot create {}", archive.out.display()))?;
+    let mut file = Builder::new(file);
     let text = |value: &Value| serde_json::to_vec(value).context("cannot write JSON");
-    add(&mut archive, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    add(&mut archive, "index.json", &text(&index)?)?;
-    add(&mut archive, "manifest.json", &text(&legacy)?)?;
+    add(&mut file, "oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    add(&mut file, "index.json", &text(&index)?)?;
+    add(&mut file, "manifest.json", &text(&legacy)?)?;
     for blob in [&config, &layer, &manifest] {
-        add(&mut archive, &blob.path(), &blob.content)?;
+        add(&mut file, &blob.path(), &blob.content)?;
     }
-    archive.into_inner().and_then(|mut file| file.flush()).context("cannot finish the archive")?;
-    println!("{} sha256:{}", image.name, manifest.digest);
+    file.into_inner().and_then(|mut file| file.flush()).context("cannot finish the archive")?;
+    println!("{} sha256:{}", archive.name, manifest.digest);
     Ok(())
 }
 
