@@ -50,7 +50,7 @@ pub fn write(archive: &Archive) -> anyhow::Result<()> {
     let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(), "layers": [layer.descriptor()]});
     let manifest = Blob::json(MANIFEST, &manifest)?;
     let names =
-        json!({"io.containerd.archive.name": archive.name, "org.opencontainers.image.ref.name": tag(&archive.name)});
+        json!({"io.containerd.image.name": archive.name, "org.opencontainers.image.ref.name": tag(&archive.name)});
     let named = json!({"mediaType": MANIFEST, "digest": format!("sha256:{}", manifest.digest), "size": manifest.content.len(),
         "annotations": names});
     let index =
@@ -191,7 +191,9 @@ mod tests {
         };
         let both = [write_once(1), write_once(2)];
         fs::remove_dir_all(&folder).unwrap();
-        assert!(both[0] == both[1] && !both[0].is_empty());
+        assert!(both[0] == both[1]);
+        let text = String::from_utf8_lossy(&both[0]);
+        assert!(text.contains(r#""io.containerd.image.name":"docker.io/library/a:1""#), "nodes know it by its name");
     }
 
     #[test]

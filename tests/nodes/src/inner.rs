@@ -164,7 +164,6 @@ state = "/run/containerd"
             "tlsCertFile": certificate("crt"), "tlsPrivateKeyFile": certificate("key"),
             "enforceNodeAllocatable": [],
             "failSwapOn": false,
-            "localStorageCapacityIsolation": false,
             "address": "0.0.0.0", "port": 10250, "healthzPort": 0, "readOnlyPort": 0,
             "nodeStatusUpdateFrequency": "2s",
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
@@ -230,7 +229,7 @@ state = "/run/containerd"
             return Ok(());
         }
         for image in &self.plan.images {
-            self.ctr(&["images", "import", &image.display().to_string()])?;
+            self.ctr(&["images", "import", "--local", &image.display().to_string()])?;
         }
         if self.number == 1 {
             self.push_images()?;
