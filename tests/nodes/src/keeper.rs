@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use clap::Args;
 
 use crate::cgroups;
 use crate::layout::{Layout, MOST_NODES, Plan};
-use crate::run::{package_of, pause, run, start};
+use crate::run::{package_of, pause, run, start, start_with};
 use crate::states::{Order, ask};
 
 /// How long a cluster may take until its nodes are Ready.
@@ -47,6 +47,9 @@ pub struct Start {
     /// An image archive that each node has; can be repeated
     #[arg(long = "image")]
     images: Vec<PathBuf>,
+    /// End with whoever holds the other end of the standard input
+    #[arg(long)]
+    bound: bool,
     /// Whom the kubeconfig is for: a user and a group, as numbers
     #[arg(long, num_args = 2, value_names = ["UID", "GID"])]
     owner: Vec<u32>,
@@ -87,7 +90,11 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
     fs::write(layout.at("plan.json"), text).with_context(|| format!("cannot write into {}", folder.display()))?;
     let mut keeper = Command::new("setsid");
     keeper.arg(&plan.program).arg("keep").arg(&folder);
-    let mut keeper = start(keeper, &layout.at("keeper.log"))?;
+    if asked.bound {
+        keeper.arg("--bound");
+    }
+    let stdin = if asked.bound { Stdio::inherit() } else { Stdio::null() };
+    let mut keeper = start_with(keeper, stdin, &layout.at("keeper.log"))?;
     let begun = Instant::now();
     let mut said = String::new();
     loop {
@@ -164,7 +171,7 @@ fn ready_nodes(layout: &Layout, plan: &Plan) -> anyhow::Result<Vec<(String, bool
 /// # Errors
 ///
 /// If another keeper has the folder, or the namespaces cannot be made.
-pub fn keep(folder: &Path) -> anyhow::Result<()> {
+pub fn keep(folder: &Path, is_bound: bool) -> anyhow::Result<()> {
     let layout = Layout::new(folder);
     let plan = layout.plan()?;
     let lock = File::create(layout.at("lock")).context("cannot create the lock")?;
@@ -200,6 +207,13 @@ pub fn keep(folder: &Path) -> anyhow::Result<()> {
             thread::spawn(move || UnixStream::connect(api).and_then(|server| join(client, server)));
         }
     });
+    if is_bound {
+        thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            // What is within ends with this process.
+            std::process::exit(0);
+        });
+    }
     let status = within.wait().context("cannot wait for the cluster")?;
     let log = fs::read_to_string(layout.at("outer.log")).unwrap_or_default();
     let last: Vec<&str> = log.lines().rev().take(5).collect();

@@ -53,7 +53,11 @@ enum Command {
     },
     /// Stay as long as the cluster lives
     #[command(hide = true)]
-    Keep { folder: PathBuf },
+    Keep {
+        folder: PathBuf,
+        #[arg(long)]
+        bound: bool,
+    },
     /// Run a program as the first process of a namespace, and take in what loses its parent
     #[command(hide = true)]
     Init {
@@ -75,7 +79,7 @@ fn main() -> ExitCode {
         Command::Node { folder, what, name } => keeper::order(&folder, what, &name),
         Command::Down { folder } => keeper::down(&folder),
         Command::Image { archive } => image::write(&archive),
-        Command::Keep { folder } => keeper::keep(&folder),
+        Command::Keep { folder, bound } => keeper::keep(&folder, bound),
         Command::Init { program } => return reaper::run(&program),
         Command::Outer { folder } => outer::run_in(&folder),
         Command::Inner { folder, number } => inner::run_node(&folder, number),

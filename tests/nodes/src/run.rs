@@ -43,11 +43,20 @@ pub fn package_of(program: &str) -> String {
 /// # Errors
 ///
 /// If the log cannot be opened or the program cannot be started.
-pub fn start(mut command: Command, log: &Path) -> anyhow::Result<Child> {
+pub fn start(command: Command, log: &Path) -> anyhow::Result<Child> {
+    start_with(command, Stdio::null(), log)
+}
+
+/// The same, with an input.
+///
+/// # Errors
+///
+/// If the log cannot be opened or the program cannot be started.
+pub fn start_with(mut command: Command, stdin: Stdio, log: &Path) -> anyhow::Result<Child> {
     let output = File::options().create(true).append(true).open(log);
     let output = output.with_context(|| format!("cannot open {}", log.display()))?;
     let errors = output.try_clone().context("cannot share a log")?;
-    command.stdin(Stdio::null()).stdout(output).stderr(errors);
+    command.stdin(stdin).stdout(output).stderr(errors);
     let program = command.get_program().to_string_lossy().into_owned();
     command.spawn().with_context(|| format!("cannot start {program}: {}", package_of(&program)))
 }

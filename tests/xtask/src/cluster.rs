@@ -103,6 +103,8 @@ pub(crate) fn base_images(program: &Path, busybox: &Path) -> anyhow::Result<[Pat
     let bin = root.join("bin");
     std::fs::create_dir_all(&bin).with_context(|| format!("cannot create {}", bin.display()))?;
     std::fs::create_dir_all(root.join("tmp")).context("cannot create a folder")?;
+    std::fs::create_dir_all(root.join("etc")).context("cannot create a folder")?;
+    std::fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\n").context("cannot write a file")?;
     std::fs::copy(busybox, bin.join("busybox")).with_context(|| format!("cannot copy {}", busybox.display()))?;
     for applet in APPLETS {
         let link = bin.join(applet);

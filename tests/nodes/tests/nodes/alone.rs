@@ -1,0 +1,57 @@
+//! What is killed or stands still while nodes reboot: the host, the API server, the store.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use oarlock_nodes::run::pause;
+
+use crate::bed::{Scene, text_at};
+use crate::reboots::boots;
+
+/// How long a server stands still.
+const STILL: Duration = Duration::from_secs(30);
+
+/// Reboots the nodes of the scene one after the other, and disturbs it once the first has begun.
+fn amid_reboots(scene: &Scene, disturb: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let before = boots(scene)?;
+    let flags = ["reboot", "--name", "all", "--parallelism", "1", "--param", "drain=true"];
+    scene.run(&[flags.as_slice(), &scene.targets()].concat())?;
+    scene.until("a node is cordoned", || {
+        let text = scene.bed.kubectl(&["get", "nodes", "-l", &format!("scenario={}", scene.namespace)])?;
+        Ok(text.contains("SchedulingDisabled").then_some(()))
+    })?;
+    disturb()?;
+    let job = scene.until_ended("all")?;
+    ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
+    let after = boots(scene)?;
+    ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
+    Ok(())
+}
+
+/// The pod of the leader is killed: the other one goes on.
+pub(crate) fn a_leader_that_is_killed_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
+    amid_reboots(scene, || {
+        let holder = scene.bed.kubectl(&["-n", "oarlock-system", "get", "lease", "-o", "jsonpath={.items[*].spec.holderIdentity}"])?;
+        let pods = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"])?;
+        let leader = pods.split(' ').find(|pod| holder.contains(*pod)).unwrap_or_default().to_owned();
+        ensure!(!leader.is_empty(), "{holder} leads, of {pods}");
+        scene.bed.kubectl(&["-n", "oarlock-system", "delete", "pod", &leader, "--grace-period=0", "--force"]).map(drop)
+    })
+}
+
+/// The API server is killed and comes back.
+pub(crate) fn an_api_server_that_restarts_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
+    amid_reboots(scene, || scene.bed.order("restart kube-apiserver"))
+}
+
+/// Each of the servers stands still for half a minute.
+pub(crate) fn servers_that_stand_still_amid_reboots_cost_nothing(scene: &Scene) -> anyhow::Result<()> {
+    amid_reboots(scene, || {
+        for words in [["etcd --data-dir"], ["kube-apiserver --etcd"]] {
+            scene.bed.signal(&words, "STOP")?;
+            pause(STILL);
+            scene.bed.signal(&words, "CONT")?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,59 @@
+//! Checks of nodes: what the node says, and not what somebody claims.
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use crate::bed::{Scene, targets_of, text_at};
+
+/// The ended job of a check of all nodes of the scene.
+fn check(scene: &Scene, name: &str, parameters: &[&str]) -> anyhow::Result<Value> {
+    let parameters: Vec<&str> = parameters.iter().flat_map(|one| ["--param", one]).collect();
+    let flags = ["preflight", "--name", name, "--param", "tolerateAll=true"];
+    scene.run(&[flags.as_slice(), &parameters, &scene.targets()].concat())?;
+    scene.until_ended(name)
+}
+
+fn words_of(job: &Value) -> String {
+    text_at(job, "/status/targetDetails/0/error/message").to_owned()
+}
+
+/// Exit codes, termination messages, an image that is not there, and directories of the node.
+pub(crate) fn a_check_is_what_its_program_and_its_message_say(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let cases: [(&str, &str, &str, &str); 5] = [
+        ("fine", "image=busybox", "script=test -e /etc/passwd", "Succeeded"),
+        ("exits", "image=busybox", "script=echo bad disk > /dev/termination-log; exit 3", "Failed/CheckFailed"),
+        (
+            "says",
+            "image=busybox",
+            "script=echo '{\"passed\": false, \"message\": \"no fan\"}' > /dev/termination-log",
+            "Failed/ReportedFailure",
+        ),
+        ("missing", "image=nowhere.example/none:1", "script=true", "Failed/ImagePull"),
+        ("refused", "image=busybox", "hostPaths=[\"/etc\"]", "Failed"),
+    ];
+    for (name, image, script, wanted) in cases {
+        let job = check(scene, name, &[image, script, "timeoutSeconds=60"])?;
+        let found = targets_of(&job).remove(node).unwrap_or_default();
+        ensure!(found.starts_with(wanted), "{name}: {found}, {}", words_of(&job));
+    }
+    let exits = scene.get("operationjobs", "exits")?.unwrap_or_default();
+    ensure!(words_of(&exits).contains("exit code 3: bad disk"), "{}", words_of(&exits));
+    // The logs of pods below a directory that is granted are covered.
+    let script = "script=test -d /var/log && test -z \"$(ls -A /var/log/pods)\" && test -z \"$(ls -A /var/log/containers)\"";
+    let job = check(scene, "logs", &["image=busybox", "hostPaths=[\"/var/log\"]", script])?;
+    ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
+    Ok(())
+}
+
+/// A kubelet that stands still is not Ready after a while, and no check passes on its node.
+pub(crate) fn a_node_whose_kubelet_stands_still_is_no_healthy_one(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let kubelet = ["kubelet --kubeconfig", &format!("--hostname-override={node} ")];
+    scene.bed.signal(&kubelet, "STOP")?;
+    let job = check(scene, "check", &["image=busybox", "script=true", "timeoutSeconds=120"]);
+    scene.bed.signal(&kubelet, "CONT")?;
+    let job = job?;
+    ensure!(text_at(&job, "/status/progress") == "Failed", "{job:#}");
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! JobFlows and DaemonJobs whose pods really run, and fail in the ways of real ones.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::bed::{Scene, pinned, shell, text_at, with};
+
+fn flow(name: &str, steps: &Value, more: &Value) -> Value {
+    let spec = with(json!({ "flows": steps }), more);
+    json!({"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "metadata": {"name": name}, "spec": spec})
+}
+
+fn step(name: &str, pod: &Value, more: &Value) -> Value {
+    with(json!({"name": name, "jobTemplate": {"template": {"spec": pod}}}), more)
+}
+
+fn until_flow(scene: &Scene, name: &str, wanted: &str) -> anyhow::Result<Value> {
+    let flow = scene.until_is("jobflows", name, "/status/state", &["Succeed", "Failed"])?;
+    ensure!(text_at(&flow, "/status/state") == wanted, "{flow:#}");
+    Ok(flow)
+}
+
+/// The text of README between the two lines, as a user would paste it.
+fn readme(from: &str, to: &str) -> anyhow::Result<String> {
+    let text = include_str!("../../../../README.md");
+    let (_, rest) = text.split_once(from).with_context(|| format!("README has no {from}"))?;
+    let (found, _) = rest.split_once(to).with_context(|| format!("README has no {to} after {from}"))?;
+    Ok(found.to_owned())
+}
+
+/// The flow and the DaemonJob of README, which leaves out a node of another name.
+pub(crate) fn readmes_flow_and_daemon_job_run_as_they_are_written(scene: &Scene) -> anyhow::Result<()> {
+    let begin = "kubectl apply -f - <<END\napiVersion: api.practice.com";
+    let documents = format!("apiVersion: api.practice.com{}", readme(begin, "\nEND")?);
+    for document in documents.split("\n---\n") {
+        scene.apply_yaml(document)?;
+    }
+    until_flow(scene, "nightly", "Succeed")?;
+    let daemon = scene.until_is("daemonjobs", "check", "/status/state", &["Succeed", "Failed"])?;
+    ensure!(text_at(&daemon, "/status/state") == "Succeed", "{daemon:#}");
+    Ok(())
+}
+
+/// The node of a step loses its power under it: the step's Job is lost, and runs once more elsewhere or there.
+pub(crate) fn a_step_whose_node_loses_its_power_is_done_once_more(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let pod = with(pinned(scene), &json!({"containers": [shell("sleep 20")]}));
+    let steps = json!([step("a", &pod, &json!({"retryPolicy": {"infraLimit": 3}}))]);
+    scene.apply(&flow("f", &steps, &json!({})))?;
+    scene.until("the step runs", || {
+        Ok(scene.list("pods")?.iter().any(|pod| text_at(pod, "/status/phase") == "Running").then_some(()))
+    })?;
+    scene.bed.order(&format!("kill {node}"))?;
+    scene.bed.order(&format!("boot {node}"))?;
+    let flow = until_flow(scene, "f", "Succeed")?;
+    ensure!(scene.bed.boots(node)? >= 2, "{flow:#}");
+    Ok(())
+}
+
+/// One node is dead and one is cordoned; the others have run.
+pub(crate) fn a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead(scene: &Scene) -> anyhow::Result<()> {
+    let [dead, cordoned] = scene.nodes.as_slice() else { anyhow::bail!("two nodes are needed") };
+    scene.bed.kubectl(&["cordon", cordoned])?;
+    scene.bed.order(&format!("kill {dead}"))?;
+    scene.until("the dead node is not Ready", || {
+        let text = scene.bed.kubectl(&["get", "node", dead, "-o", "json"])?;
+        Ok((!crate::bed::is_ready(&serde_json::from_str(&text)?)).then_some(()))
+    })?;
+    let pod = with(pinned(scene), &json!({"containers": [shell("true")]}));
+    let spec = json!({"template": {"spec": pod}, "timeoutSeconds": 20});
+    scene.apply(&json!({"apiVersion": "api.practice.com/v1alpha1", "kind": "DaemonJob", "metadata": {"name": "d"}, "spec": spec}))?;
+    let daemon = scene.until_is("daemonjobs", "d", "/status/state", &["Succeed", "Failed"])?;
+    ensure!(daemon.to_string().contains(dead.as_str()), "{daemon:#}");
+    ensure!(text_at(&daemon, "/status/state") == "Failed", "{daemon:#}");
+    scene.bed.order(&format!("boot {dead}"))?;
+    scene.bed.kubectl(&["uncordon", cordoned]).map(drop)
+}
+
+/// A step that writes more than its emptyDir may hold: its pod is evicted, which is said, and the flow ends.
+pub(crate) fn a_step_over_its_empty_dir_is_told_as_evicted(scene: &Scene) -> anyhow::Result<()> {
+    let mut container = shell("dd if=/dev/zero of=/data/x bs=1M count=20; sleep 300");
+    container["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let pod = json!({"containers": [container], "volumes": [{"name": "data", "emptyDir": {"sizeLimit": "1Mi"}}]});
+    let steps = json!([step("a", &pod, &json!({"retryPolicy": {"infraLimit": 0}}))]);
+    scene.apply(&flow("f", &steps, &json!({})))?;
+    let flow = until_flow(scene, "f", "Failed")?;
+    ensure!(flow.to_string().contains("vict"), "{flow:#}");
+    Ok(())
+}
+
+/// A step that is killed for its memory says so.
+pub(crate) fn a_step_that_takes_too_much_memory_is_told_as_killed_for_it(scene: &Scene) -> anyhow::Result<()> {
+    let mut container = shell("tail /dev/zero");
+    container["resources"] = json!({"limits": {"memory": "24Mi"}});
+    scene.apply(&flow("f", &json!([step("a", &json!({"containers": [container]}), &json!({}))]), &json!({})))?;
+    let flow = until_flow(scene, "f", "Failed")?;
+    ensure!(flow.to_string().contains("OOMKilled"), "{flow:#}");
+    Ok(())
+}
+
+/// An image that is nowhere: the flow says what it waits for, and ends by its timeout.
+pub(crate) fn a_step_whose_image_is_missing_says_so_and_ends_in_time(scene: &Scene) -> anyhow::Result<()> {
+    let pod = json!({"containers": [{"name": "c", "image": "nowhere.example/none:1"}]});
+    scene.apply(&flow("f", &json!([step("a", &pod, &json!({"timeoutSeconds": 20}))]), &json!({})))?;
+    let flow = until_flow(scene, "f", "Failed")?;
+    ensure!(flow.to_string().contains("imeout"), "{flow:#}");
+    Ok(())
+}
+
+/// A step that fails at first succeeds at its second attempt; one with indexes runs each.
+pub(crate) fn a_step_that_fails_at_first_is_retried_and_an_indexed_one_runs_each_index(scene: &Scene) -> anyhow::Result<()> {
+    // The attempt is in the name of the Job, which is that of the pod.
+    let pod = json!({"containers": [shell("case $(hostname) in f-a-1-*|f-a-r1-*|*-2-*) exit 0;; esac; exit 1")]});
+    let first = step("a", &pod, &json!({"retryPolicy": {"limit": 1, "backoffSeconds": 1}, "tolerateFailure": true}));
+    let mut indexed = step("b", &json!({"containers": [shell("test -n \"$JOB_COMPLETION_INDEX\"")]}), &json!({}));
+    indexed["jobTemplate"] = with(indexed["jobTemplate"].clone(), &json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed"}));
+    scene.apply(&flow("g", &json!([indexed]), &json!({})))?;
+    until_flow(scene, "g", "Succeed")?;
+    scene.apply(&flow("f", &json!([first]), &json!({})))?;
+    scene.until("a second attempt was made", || Ok((scene.list("jobs")?.len() >= 3).then_some(())))?;
+    scene.until_is("jobflows", "f", "/status/state", &["Succeed", "Failed"]).map(drop)
+}
+
+/// A flow that is suspended from its beginning makes no Job until it is let go.
+pub(crate) fn a_suspended_flow_waits_and_goes_on(scene: &Scene) -> anyhow::Result<()> {
+    let steps = json!([step("a", &json!({"containers": [shell("true")]}), &json!({}))]);
+    scene.apply(&flow("f", &steps, &json!({"suspend": true})))?;
+    scene.until("the flow is seen suspended", || {
+        let flow = scene.get("jobflows", "f")?;
+        Ok(flow.filter(|flow| flow.pointer("/status/suspendedSince").is_some()))
+    })?;
+    ensure!(scene.list("jobs")?.is_empty(), "a Job was made");
+    scene.kubectl(&["patch", "jobflow", "f", "--type=merge", "-p", "{\"spec\":{\"suspend\":false}}"])?;
+    until_flow(scene, "f", "Succeed").map(drop)
+}

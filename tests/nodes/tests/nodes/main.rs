@@ -1,0 +1,109 @@
+//! Scenarios on real nodes: what is asked of the host is asked by kubectl and `oarlock`, and what came of it the nodes say.
+//!
+//! They share one cluster, which ends with this process. Those that disturb nodes have nodes of their own; those that disturb the control
+//! plane or the host run alone, after all others.
+
+mod alone;
+mod bed;
+mod checks;
+mod flows;
+mod pods;
+mod reboots;
+mod tenants;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::bed::{Bed, Scene};
+
+type Scenario = fn(&Scene) -> anyhow::Result<()>;
+
+/// A scenario, and how many nodes it has for itself.
+struct Played {
+    name: &'static str,
+    nodes: usize,
+    play: Scenario,
+}
+
+macro_rules! scenarios {
+    ($($nodes:literal: $module:ident :: $name:ident),* $(,)?) => {
+        vec![$(Played { name: stringify!($name), nodes: $nodes, play: $module::$name }),*]
+    };
+}
+
+/// What waits longest begins first.
+fn beside_others() -> Vec<Played> {
+    scenarios![
+        1: flows::a_step_whose_node_loses_its_power_is_done_once_more,
+        3: reboots::nodes_are_drained_and_rebooted_two_at_a_time_once_each,
+        1: reboots::a_node_that_does_not_come_back_fails_in_time_and_stops_the_job,
+        1: checks::a_node_whose_kubelet_stands_still_is_no_healthy_one,
+        2: flows::a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead,
+        1: checks::a_check_is_what_its_program_and_its_message_say,
+        0: flows::a_step_over_its_empty_dir_is_told_as_evicted,
+        0: flows::readmes_flow_and_daemon_job_run_as_they_are_written,
+        0: flows::a_step_that_takes_too_much_memory_is_told_as_killed_for_it,
+        0: flows::a_step_whose_image_is_missing_says_so_and_ends_in_time,
+        0: flows::a_step_that_fails_at_first_is_retried_and_an_indexed_one_runs_each_index,
+        0: flows::a_suspended_flow_waits_and_goes_on,
+        0: pods::pods_of_a_deployment_are_replaced,
+        0: pods::pods_of_a_stateful_set_are_replaced,
+        0: pods::pods_of_a_daemon_set_are_replaced,
+        0: pods::pods_are_restarted_by_eviction,
+        0: pods::a_budget_holds_a_replacement_up_until_it_is_relaxed,
+        0: tenants::a_namespace_that_is_deleted_in_flight_leaves_nothing,
+        0: tenants::what_pod_security_refuses_is_told_on_the_flow,
+        0: tenants::what_a_quota_refuses_is_told_on_the_flow,
+        0: tenants::what_a_limit_range_refuses_is_told_on_the_flow,
+    ]
+}
+
+fn alone() -> Vec<Played> {
+    scenarios![
+        2: alone::a_leader_that_is_killed_amid_reboots_costs_nothing,
+        2: alone::an_api_server_that_restarts_amid_reboots_costs_nothing,
+        2: alone::servers_that_stand_still_amid_reboots_cost_nothing,
+    ]
+}
+
+fn main() -> ExitCode {
+    let began = Instant::now();
+    let arguments = Arguments::from_args();
+    if arguments.list {
+        let trials = beside_others().into_iter().chain(alone()).map(|played| Trial::test(played.name, || Ok(())));
+        return libtest_mimic::run(&arguments, trials.collect()).exit_code();
+    }
+    let bed = match Bed::start() {
+        Ok(bed) => Arc::new(bed),
+        Err(cause) => {
+            println!("there is no cluster to test on: {cause:#}\ntest result: FAILED. 0 passed; 1 failed");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("cluster and host are there after {} s", began.elapsed().as_secs());
+    let trial = |played: Played| {
+        let bed = bed.clone();
+        Trial::test(played.name, move || {
+            let begun = Instant::now();
+            let scene = bed.scene(played.name, played.nodes);
+            let outcome = scene.and_then(|scene| (played.play)(&scene).and_then(|()| scene.close()));
+            println!("    {:>4} s  {}", begun.elapsed().as_secs(), played.name);
+            outcome.map_err(|cause| Failed::from(format!("{cause:#}")))
+        })
+    };
+    // They mostly wait.
+    let beside = Arguments { test_threads: Some(arguments.test_threads.unwrap_or(10)), ..arguments.clone() };
+    let first = libtest_mimic::run(&beside, beside_others().into_iter().map(trial).collect());
+    let one = Arguments { test_threads: Some(1), ..arguments };
+    let second = libtest_mimic::run(&one, alone().into_iter().map(trial).collect());
+    let left = bed.end();
+    println!("{} s in all", began.elapsed().as_secs());
+    if let Err(cause) = left {
+        println!("the cluster left something: {cause:#}\ntest result: FAILED. 0 passed; 1 failed");
+        return ExitCode::FAILURE;
+    }
+    if first.has_failed() || second.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
