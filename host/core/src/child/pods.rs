@@ -18,6 +18,10 @@ pub struct PodReport {
 const REASONS: [&str; 6] =
     ["Evicted", "NodeLost", "Shutdown", "NodeShutdown", "Preempting", "UnexpectedAdmissionError"];
 
+/// The reasons of a container of which nobody knows how it ended, since its node went down under it: a container that fails by
+/// itself has another one.
+const LOST: [&str; 2] = ["Unknown", "ContainerStatusUnknown"];
+
 /// Reads a list of pods. `node_exists` says whether there is a node of that name.
 pub fn report(pods: &[Value], node_exists: impl Fn(&str) -> bool) -> PodReport {
     let failed: Vec<&Value> = pods.iter().filter(|pod| has_failed(pod)).collect();
@@ -42,20 +46,33 @@ fn is_disrupted(pod: &Value, node_exists: impl Fn(&str) -> bool) -> bool {
     disruption(pod).is_some()
         || REASONS.contains(&reason)
         || reason.starts_with("OutOf")
+        || is_lost(pod)
         || text(pod, "/spec/nodeName").is_some_and(|node| !node_exists(node))
+}
+
+/// The containers that ended with another code than 0.
+fn bad_ends(pod: &Value) -> impl Iterator<Item = &Value> {
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
+    let ended = statuses.into_iter().flat_map(|field| list(pod, field));
+    let ended = ended.filter_map(|status| status.pointer("/state/terminated"));
+    ended.filter(|ended| number(ended, "/exitCode").is_some_and(|code| code != 0))
+}
+
+fn is_lost(pod: &Value) -> bool {
+    let mut reasons = bad_ends(pod).map(|ended| text(ended, "/reason").unwrap_or_default()).peekable();
+    reasons.peek().is_some() && reasons.all(|reason| LOST.contains(&reason))
 }
 
 fn describe(pod: &Value) -> String {
     let mut said = vec![format!("pod {}", text(pod, "/metadata/name").unwrap_or("?"))];
     said.extend(text(pod, "/spec/nodeName").map(|node| format!("on {node}")));
-    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    let ended =
-        statuses.iter().flat_map(|field| list(pod, field)).filter_map(|status| status.pointer("/state/terminated"));
-    let mut bad = ended.filter(|ended| number(ended, "/exitCode").is_some_and(|code| code != 0));
-    if let Some(ended) = bad.next() {
+    if let Some(ended) = bad_ends(pod).next() {
         let told = text(ended, "/message").map(|message| format!(": {}", shown(message, MESSAGE_BYTES)));
         let code = number(ended, "/exitCode").unwrap_or_default();
-        said.push(format!("exited with {code}{}", told.unwrap_or_default()));
+        // `Error` says no more than the code.
+        let why = text(ended, "/reason").filter(|reason| *reason != "Error");
+        let why = why.map(|reason| format!(" ({})", shown(reason, MESSAGE_BYTES / 2)));
+        said.push(format!("exited with {code}{}{}", why.unwrap_or_default(), told.unwrap_or_default()));
     }
     let causes = ["/status/reason", "/status/message"].map(|field| text(pod, field));
     let disrupted = disruption(pod).and_then(|condition| text(condition, "/message"));
@@ -95,6 +112,22 @@ mod tests {
         assert!(!report(&[evicted(), pod(json!({}))], |_| true).is_infrastructure);
         assert!(report(&[pod(json!({}))], |_| false).is_infrastructure, "its node is gone");
         assert!(!report(&[], |_| true).is_infrastructure);
+    }
+
+    #[test]
+    fn a_container_whose_node_went_down_under_it_is_lost_and_one_that_failed_by_itself_is_not() {
+        let ended = |code: i64, reason: &str| json!({"state": {"terminated": {"exitCode": code, "reason": reason}}});
+        let of = |statuses: Value| report(&[pod(json!({"containerStatuses": statuses}))], |_| true);
+        for (code, reason) in [(255, "Unknown"), (137, "ContainerStatusUnknown")] {
+            let told = of(json!([ended(code, reason), ended(0, "Completed")]));
+            assert_eq!(
+                told,
+                PodReport { message: format!("pod p on n exited with {code} ({reason})"), is_infrastructure: true }
+            );
+        }
+        assert!(!of(json!([ended(255, "Error")])).is_infrastructure);
+        assert!(!of(json!([ended(255, "Unknown"), ended(1, "Error")])).is_infrastructure);
+        assert_eq!(of(json!([ended(137, "OOMKilled")])).message, "pod p on n exited with 137 (OOMKilled)");
     }
 
     #[test]
