@@ -23,8 +23,12 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run every test: unit, scenarios, the real control plane, conformance, lint
-    Test,
+    /// Run every test: unit, scenarios, the real control plane, conformance, lint; or what needs real nodes
+    Test {
+        /// What to run in place of that
+        #[arg(value_enum)]
+        what: Option<Tests>,
+    },
     /// Run the whole of what a test run shows a part of: the model, crash sweeps, schedules, plans, known-bad hosts
     Soak,
     /// Measure, and print figures and ratios
@@ -36,6 +40,13 @@ pub(crate) enum Command {
     Lint,
     /// Build the WebAssembly components into target/wasm32-wasip2/release
     Plugins,
+}
+
+/// Tests that run by themselves.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Tests {
+    /// Scenarios on real nodes, with kubelets and containers: on Linux, as root
+    Nodes,
 }
 
 /// What to do with the cluster of this user.

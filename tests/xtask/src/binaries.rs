@@ -3,6 +3,7 @@
 //! Takes what cargo says that it has built; yields binaries that are run with their output in a log. What a binary printed is
 //! shown when it has ended, since two of them run at once: all of it where it failed.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,7 +12,8 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::workspace::{
-    COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, binary, cargo_on_all, components_folder, root, target_folder,
+    COMPONENTS_VARIABLE, HOST_VARIABLE, SOAK_VARIABLE, binary, cargo_on_all, components_folder, root, succeed,
+    target_folder,
 };
 
 /// Tests whose figures are shown although they pass.
@@ -70,6 +72,13 @@ impl Binary {
         let mut command = self.command();
         command.env(SOAK_VARIABLE, "1");
         self.logged(command)
+    }
+
+    /// Runs it with these variables, its output shown as it comes.
+    pub(crate) fn show(&self, variables: &[(&str, OsString)]) -> anyhow::Result<()> {
+        let mut command = self.command();
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        succeed(&mut command)
     }
 
     fn command(&self) -> Command {

@@ -65,8 +65,13 @@ fn id(of: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// True for root.
+pub(crate) fn is_root() -> bool {
+    id("-u").is_ok_and(|user| user == "0")
+}
+
 fn as_root(program: &Path) -> Command {
-    if id("-u").is_ok_and(|user| user == "0") {
+    if is_root() {
         return Command::new(program);
     }
     let mut command = Command::new("sudo");

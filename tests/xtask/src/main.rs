@@ -9,6 +9,7 @@ mod binaries;
 mod checks;
 mod cluster;
 mod demo;
+mod nodes;
 mod phases;
 mod plugins;
 mod suite;
@@ -18,12 +19,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Arguments, Command, Tests};
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo { arguments } => demo::run(&arguments),
-        Command::Test => suite::run(),
+        Command::Test { what: None } => suite::run(),
+        Command::Test { what: Some(Tests::Nodes) } => nodes::run(),
         Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
         Command::Cluster(asked) => cluster::run(&asked),

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::binaries::{self, Binary};
 use crate::checks;
+use crate::nodes::NODES;
 use crate::phases::Phases;
 use crate::plugins;
 use crate::workspace::{WASM_ONLY, cargo, cargo_on_all, succeed};
@@ -69,6 +70,8 @@ fn build(phases: &Phases) -> Option<Vec<Binary>> {
             found = binaries::build()?;
             Ok(())
         });
+    // It needs root and nodes: `cargo xtask test nodes`.
+    found.retain(|binary: &Binary| binary.name != NODES);
     found.sort_by_key(|binary| LONG.iter().position(|name| *name == binary.name).unwrap_or(LONG.len()));
     built.then_some(found)
 }

@@ -31,8 +31,16 @@ fn amid_reboots(scene: &Scene, disturb: impl FnOnce() -> anyhow::Result<()>) -> 
 /// The pod of the leader is killed: the other one goes on.
 pub(crate) fn a_leader_that_is_killed_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
     amid_reboots(scene, || {
-        let holder = scene.bed.kubectl(&["-n", "oarlock-system", "get", "lease", "-o", "jsonpath={.items[*].spec.holderIdentity}"])?;
-        let pods = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"])?;
+        let holder = scene.bed.kubectl(&[
+            "-n",
+            "oarlock-system",
+            "get",
+            "lease",
+            "-o",
+            "jsonpath={.items[*].spec.holderIdentity}",
+        ])?;
+        let pods =
+            scene.bed.kubectl(&["-n", "oarlock-system", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"])?;
         let leader = pods.split(' ').find(|pod| holder.contains(*pod)).unwrap_or_default().to_owned();
         ensure!(!leader.is_empty(), "{holder} leads, of {pods}");
         scene.bed.kubectl(&["-n", "oarlock-system", "delete", "pod", &leader, "--grace-period=0", "--force"]).map(drop)

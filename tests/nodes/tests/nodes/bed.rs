@@ -76,7 +76,14 @@ impl Bed {
 
     fn deploy(&self) -> anyhow::Result<()> {
         let grants = variable("OARLOCK_NODES_GRANTS")?;
-        let printed = self.oarlock(&["manifests", "--grants", &grants.display().to_string(), "--flows", "--deployment", "oarlock"])?;
+        let printed = self.oarlock(&[
+            "manifests",
+            "--grants",
+            &grants.display().to_string(),
+            "--flows",
+            "--deployment",
+            "oarlock",
+        ])?;
         ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         self.apply_text(&String::from_utf8_lossy(&printed.stdout))?;
         self.kubectl(&["-n", "oarlock-system", "rollout", "status", "deployment/oarlock", "--timeout=180s"]).map(drop)
@@ -85,7 +92,11 @@ impl Bed {
     /// Ends the cluster, of which nothing may be left.
     pub(crate) fn end(&self) -> anyhow::Result<()> {
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let status = Command::new(&self.program).arg("down").arg(&self.layout.root).status().context("cannot end the cluster")?;
+        let status = Command::new(&self.program)
+            .arg("down")
+            .arg(&self.layout.root)
+            .status()
+            .context("cannot end the cluster")?;
         if let Some(mut keeper) = keeper {
             keeper.wait().context("cannot wait for the keeper")?;
         }
@@ -116,7 +127,12 @@ impl Bed {
     /// Runs kubectl as the admin.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let output = self.kubectl_command().args(arguments).output().context("cannot run kubectl")?;
-        ensure!(output.status.success(), "kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "kubectl {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -135,7 +151,12 @@ impl Bed {
         let mut command = self.kubectl_command();
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot run kubectl")?;
-        child.stdin.take().context("kubectl has no input")?.write_all(text.as_bytes()).context("cannot write to kubectl")?;
+        child
+            .stdin
+            .take()
+            .context("kubectl has no input")?
+            .write_all(text.as_bytes())
+            .context("cannot write to kubectl")?;
         let output = child.wait_with_output().context("cannot wait for kubectl")?;
         ensure!(output.status.success(), "kubectl: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -236,7 +257,11 @@ impl Scene {
     }
 
     /// Waits until `look` finds something.
-    pub(crate) fn until<T>(&self, what: &str, mut look: impl FnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    pub(crate) fn until<T>(
+        &self,
+        what: &str,
+        mut look: impl FnMut() -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
         let begun = Instant::now();
         let mut last = String::new();
         while begun.elapsed() < PATIENCE {
@@ -285,7 +310,8 @@ impl Scene {
 
     /// What the namespace has, for whoever reads why a scenario failed.
     fn tell(&self) -> String {
-        let told = self.kubectl(&["get", "operationjobs,jobflows,daemonjobs,jobs,pods", "-o", "wide"]).unwrap_or_default();
+        let told =
+            self.kubectl(&["get", "operationjobs,jobflows,daemonjobs,jobs,pods", "-o", "wide"]).unwrap_or_default();
         let pods = self.bed.kubectl(&["-n", "oarlock-tasks", "get", "pods", "-o", "wide"]).unwrap_or_default();
         format!("{told}\n{pods}")
     }
@@ -297,7 +323,8 @@ impl Scene {
             self.until(&format!("{node} is Ready, and nothing is left on it"), || {
                 let text = self.bed.kubectl(&["get", "node", node, "-o", "json"])?;
                 let found: Value = serde_json::from_str(&text).context("no JSON")?;
-                let has_hold = keys_at(&found, "/metadata/annotations").iter().any(|key| key.starts_with("hold.oarlock.dev/"));
+                let has_hold =
+                    keys_at(&found, "/metadata/annotations").iter().any(|key| key.starts_with("hold.oarlock.dev/"));
                 let is_free = !has_hold && found.pointer("/spec/unschedulable").is_none();
                 Ok((is_free && is_ready(&found)).then_some(()))
             })?;
@@ -330,7 +357,10 @@ pub(crate) fn targets_of(job: &Value) -> BTreeMap<String, String> {
     let word = |one: &Value| {
         let reason = text_at(one, "/error/reason");
         let progress = text_at(one, "/progress");
-        (text_at(one, "/name").to_owned(), if reason.is_empty() { progress.to_owned() } else { format!("{progress}/{reason}") })
+        (
+            text_at(one, "/name").to_owned(),
+            if reason.is_empty() { progress.to_owned() } else { format!("{progress}/{reason}") },
+        )
     };
     details.into_iter().flatten().map(word).collect()
 }

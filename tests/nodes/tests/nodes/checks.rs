@@ -29,7 +29,7 @@ pub(crate) fn a_check_is_what_its_program_and_its_message_say(scene: &Scene) -> 
             "script=echo '{\"passed\": false, \"message\": \"no fan\"}' > /dev/termination-log",
             "Failed/ReportedFailure",
         ),
-        ("missing", "image=nowhere.example/none:1", "script=true", "Failed/ImagePull"),
+        ("missing", "image=nowhere.example/none:1", "script=exit 0", "Failed/ImagePull"),
         ("refused", "image=busybox", "hostPaths=[\"/etc\"]", "Failed"),
     ];
     for (name, image, script, wanted) in cases {
@@ -40,7 +40,8 @@ pub(crate) fn a_check_is_what_its_program_and_its_message_say(scene: &Scene) -> 
     let exits = scene.get("operationjobs", "exits")?.unwrap_or_default();
     ensure!(words_of(&exits).contains("exit code 3: bad disk"), "{}", words_of(&exits));
     // The logs of pods below a directory that is granted are covered.
-    let script = "script=test -d /var/log && test -z \"$(ls -A /var/log/pods)\" && test -z \"$(ls -A /var/log/containers)\"";
+    let script =
+        "script=test -d /var/log && test -z \"$(ls -A /var/log/pods)\" && test -z \"$(ls -A /var/log/containers)\"";
     let job = check(scene, "logs", &["image=busybox", "hostPaths=[\"/var/log\"]", script])?;
     ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
     Ok(())
@@ -51,7 +52,7 @@ pub(crate) fn a_node_whose_kubelet_stands_still_is_no_healthy_one(scene: &Scene)
     let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
     let kubelet = ["kubelet --kubeconfig", &format!("--hostname-override={node} ")];
     scene.bed.signal(&kubelet, "STOP")?;
-    let job = check(scene, "check", &["image=busybox", "script=true", "timeoutSeconds=120"]);
+    let job = check(scene, "check", &["image=busybox", "script=exit 0", "timeoutSeconds=120"]);
     scene.bed.signal(&kubelet, "CONT")?;
     let job = job?;
     ensure!(text_at(&job, "/status/progress") == "Failed", "{job:#}");

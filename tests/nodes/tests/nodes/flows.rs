@@ -78,8 +78,8 @@ pub(crate) fn a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead(scen
 
 /// A step that writes more than its emptyDir may hold: its pod is evicted, which is said, and the flow ends.
 pub(crate) fn a_step_over_its_empty_dir_is_told_as_evicted(scene: &Scene) -> anyhow::Result<()> {
-    let mut container = shell("dd if=/dev/zero of=/data/x bs=1M count=20; sleep 300");
-    container["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]});
+    let container = with(shell("dd if=/dev/zero of=/data/x bs=1M count=20; sleep 300"), &mounts);
     let pod = json!({"containers": [container], "volumes": [{"name": "data", "emptyDir": {"sizeLimit": "1Mi"}}]});
     let steps = json!([step("a", &pod, &json!({"retryPolicy": {"infraLimit": 0}}))]);
     scene.apply(&flow("f", &steps, &json!({})))?;
@@ -90,8 +90,8 @@ pub(crate) fn a_step_over_its_empty_dir_is_told_as_evicted(scene: &Scene) -> any
 
 /// A step that is killed for its memory says so.
 pub(crate) fn a_step_that_takes_too_much_memory_is_told_as_killed_for_it(scene: &Scene) -> anyhow::Result<()> {
-    let mut container = shell("tail /dev/zero");
-    container["resources"] = json!({"limits": {"memory": "24Mi"}});
+    let container = json!({"name": "c", "image": "busybox", "command": ["tail", "/dev/zero"],
+        "resources": {"limits": {"memory": "24Mi"}}});
     scene.apply(&flow("f", &json!([step("a", &json!({"containers": [container]}), &json!({}))]), &json!({})))?;
     let flow = until_flow(scene, "f", "Failed")?;
     ensure!(flow.to_string().contains("OOMKilled"), "{flow:#}");
@@ -108,12 +108,15 @@ pub(crate) fn a_step_whose_image_is_missing_says_so_and_ends_in_time(scene: &Sce
 }
 
 /// A step that fails at first succeeds at its second attempt; one with indexes runs each.
-pub(crate) fn a_step_that_fails_at_first_is_retried_and_an_indexed_one_runs_each_index(scene: &Scene) -> anyhow::Result<()> {
+pub(crate) fn a_step_that_fails_at_first_is_retried_and_an_indexed_one_runs_each_index(
+    scene: &Scene,
+) -> anyhow::Result<()> {
     // The attempt is in the name of the Job, which is that of the pod.
     let pod = json!({"containers": [shell("case $(hostname) in f-a-1-*|f-a-r1-*|*-2-*) exit 0;; esac; exit 1")]});
     let first = step("a", &pod, &json!({"retryPolicy": {"limit": 1, "backoffSeconds": 1}, "tolerateFailure": true}));
-    let mut indexed = step("b", &json!({"containers": [shell("test -n \"$JOB_COMPLETION_INDEX\"")]}), &json!({}));
-    indexed["jobTemplate"] = with(indexed["jobTemplate"].clone(), &json!({"completions": 3, "parallelism": 3, "completionMode": "Indexed"}));
+    let shell = json!({"containers": [shell("test -n \"$JOB_COMPLETION_INDEX\"")]});
+    let job = json!({"template": {"spec": shell}, "completions": 3, "parallelism": 3, "completionMode": "Indexed"});
+    let indexed = json!({"name": "b", "jobTemplate": job});
     scene.apply(&flow("g", &json!([indexed]), &json!({})))?;
     until_flow(scene, "g", "Succeed")?;
     scene.apply(&flow("f", &json!([first]), &json!({})))?;

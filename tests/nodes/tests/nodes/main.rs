@@ -44,7 +44,6 @@ fn beside_others() -> Vec<Played> {
         2: flows::a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead,
         1: checks::a_check_is_what_its_program_and_its_message_say,
         0: flows::a_step_over_its_empty_dir_is_told_as_evicted,
-        0: flows::readmes_flow_and_daemon_job_run_as_they_are_written,
         0: flows::a_step_that_takes_too_much_memory_is_told_as_killed_for_it,
         0: flows::a_step_whose_image_is_missing_says_so_and_ends_in_time,
         0: flows::a_step_that_fails_at_first_is_retried_and_an_indexed_one_runs_each_index,
@@ -55,14 +54,15 @@ fn beside_others() -> Vec<Played> {
         0: pods::pods_are_restarted_by_eviction,
         0: pods::a_budget_holds_a_replacement_up_until_it_is_relaxed,
         0: tenants::a_namespace_that_is_deleted_in_flight_leaves_nothing,
-        0: tenants::what_pod_security_refuses_is_told_on_the_flow,
-        0: tenants::what_a_quota_refuses_is_told_on_the_flow,
-        0: tenants::what_a_limit_range_refuses_is_told_on_the_flow,
+        0: tenants::a_flow_whose_pods_pod_security_refuses_ends_in_time,
+        0: tenants::a_flow_whose_pods_a_quota_refuses_ends_in_time,
+        0: tenants::a_flow_whose_pods_a_limit_range_refuses_ends_in_time,
     ]
 }
 
 fn alone() -> Vec<Played> {
     scenarios![
+        0: flows::readmes_flow_and_daemon_job_run_as_they_are_written,
         2: alone::a_leader_that_is_killed_amid_reboots_costs_nothing,
         2: alone::an_api_server_that_restarts_amid_reboots_costs_nothing,
         2: alone::servers_that_stand_still_amid_reboots_cost_nothing,
@@ -90,7 +90,9 @@ fn main() -> ExitCode {
             let begun = Instant::now();
             let scene = bed.scene(played.name, played.nodes);
             let outcome = scene.and_then(|scene| (played.play)(&scene).and_then(|()| scene.close()));
-            println!("    {:>4} s  {}", begun.elapsed().as_secs(), played.name);
+            // At once, since others may take minutes yet.
+            let word = outcome.as_ref().map_or_else(|cause| format!("FAILED: {cause:#}"), |()| "ok".to_owned());
+            println!("    {:>4} s  {}: {word}", begun.elapsed().as_secs(), played.name);
             outcome.map_err(|cause| Failed::from(format!("{cause:#}")))
         })
     };

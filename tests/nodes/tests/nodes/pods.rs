@@ -9,7 +9,8 @@ use crate::bed::{Scene, is_ready, text_at};
 
 fn workload(kind: &str, more: &Value) -> Value {
     let labels = json!({"app": "web"});
-    let container = json!({"name": "c", "image": "busybox", "command": ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]});
+    let container =
+        json!({"name": "c", "image": "busybox", "command": ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]});
     let mut spec = json!({"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
     if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
         spec.extend(more.clone());

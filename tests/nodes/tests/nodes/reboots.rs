@@ -7,11 +7,14 @@ use crate::bed::{Scene, pinned, targets_of, text_at, with};
 
 /// Two pods on the nodes of a scene, and a budget for them.
 fn load(scene: &Scene) -> anyhow::Result<()> {
-    let container = json!({"name": "c", "image": "busybox", "command": ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]});
+    let container =
+        json!({"name": "c", "image": "busybox", "command": ["sh", "-c", "trap exit TERM; sleep 3600 & wait"]});
     let pod = with(pinned(scene), &json!({"containers": [container]}));
     let labels = json!({"app": "web"});
-    scene.apply(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}))?;
+    scene.apply(
+        &json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 2,
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}),
+    )?;
     scene.kubectl(&["rollout", "status", "deployment/web", "--timeout=120s"]).map(drop)
 }
 
@@ -29,7 +32,8 @@ pub(crate) fn boots(scene: &Scene) -> anyhow::Result<Vec<usize>> {
 fn most_out(scene: &Scene, job: &str) -> anyhow::Result<(usize, Value)> {
     let mut most = 0;
     let ended = scene.until(&format!("{job} ends"), || {
-        let text = scene.bed.kubectl(&["get", "nodes", "-l", &format!("scenario={}", scene.namespace), "-o", "json"])?;
+        let text =
+            scene.bed.kubectl(&["get", "nodes", "-l", &format!("scenario={}", scene.namespace), "-o", "json"])?;
         let list: Value = serde_json::from_str(&text)?;
         let nodes = list.pointer("/items").and_then(Value::as_array).cloned().unwrap_or_default();
         most = most.max(nodes.iter().filter(|node| node.pointer("/spec/unschedulable").is_some()).count());

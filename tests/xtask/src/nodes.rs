@@ -1,0 +1,107 @@
+//! Scenarios on real nodes.
+//!
+//! Takes a Linux machine and root; yields the outcome as exit code. Builds what is missing, and an image of the host as it is tested
+//! elsewhere: not optimised, with the libraries that it is linked to.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+
+use crate::binaries::{self, Binary};
+use crate::cluster::{base_images, is_root};
+use crate::phases::Phases;
+use crate::plugins;
+use crate::workspace::{binary, cargo_on_all, components_folder, root, succeed, target_folder};
+
+/// The name of the test binary.
+pub(crate) const NODES: &str = "nodes";
+
+/// The plugins of the image.
+const PLUGINS: [&str; 4] = ["replace", "restart", "reboot", "preflight"];
+
+/// The command `cargo xtask test nodes`.
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    if !is_root() {
+        bail!("nodes need root: run it as root, with Rust and Go for root");
+    }
+    let (began, phases) = (Instant::now(), Phases::default());
+    let mut found = Vec::new();
+    let is_ready = phases.run("target wasm32-wasip2", plugins::ensure_target)
+        && phases.run("components", plugins::compile)
+        && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
+        && phases.run("test binaries", || {
+            found = binaries::build()?;
+            Ok(())
+        });
+    match found.iter().find(|binary| binary.name == NODES).filter(|_| is_ready) {
+        Some(binary) => drop(phases.run("scenarios on real nodes", || play(binary))),
+        None => phases.not_run("scenarios on real nodes", "what they need is missing"),
+    }
+    Ok(phases.close(began.elapsed()))
+}
+
+fn play(test: &Binary) -> anyhow::Result<()> {
+    let plane = controlplane::binaries(&|line| println!("control plane: {line}"))?;
+    let node = controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
+    let program = binary("debug", "oarlock-nodes");
+    let [busybox, pause] = base_images(&program, &node.containers.join("busybox"))?;
+    let host = host_image(&program)?;
+    let folder = plane.etcd.parent().context("etcd is in no folder")?;
+    let images = std::env::join_paths([busybox, pause, host]).context("a path has a colon")?;
+    let path = |path: &Path| OsString::from(path);
+    test.show(&[
+        ("OARLOCK_NODES_FOLDER", "/var/tmp/oarlock-nodes-test".into()),
+        ("OARLOCK_NODES_PLANE", path(folder)),
+        ("OARLOCK_NODES_KUBELET", path(&node.kubelet)),
+        ("OARLOCK_NODES_CONTAINERS", path(&node.containers)),
+        ("OARLOCK_NODES_IMAGES", images),
+        ("OARLOCK_NODES_GRANTS", path(&grants()?)),
+    ])
+}
+
+/// The grants of the shipped plugins, by which checks may read logs of the node as well.
+fn grants() -> anyhow::Result<PathBuf> {
+    let mut all = String::new();
+    for plugin in PLUGINS {
+        let path = root().join("plugins").join(plugin).join("grant.yaml");
+        all += &std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    let all = all.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
+    let path = target_folder().join("images").join("grants.yaml");
+    std::fs::write(&path, all).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
+    let folder = target_folder().join("images");
+    let (root, out) = (folder.join("host"), folder.join("host.tar"));
+    for name in ["plugins", "tmp"] {
+        std::fs::create_dir_all(root.join(name)).context("cannot create a folder")?;
+    }
+    let host = root.join("oarlock");
+    succeed(Command::new("strip").arg("-o").arg(&host).arg(binary("debug", "oarlock")))?;
+    let linked = Command::new("ldd").arg(&host).output().context("cannot run ldd")?;
+    for library in String::from_utf8_lossy(&linked.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
+        let place = root.join(library.trim_start_matches('/'));
+        std::fs::create_dir_all(place.parent().unwrap_or(&root)).context("cannot create a folder")?;
+        std::fs::copy(library, &place).with_context(|| format!("cannot copy {library}"))?;
+    }
+    for plugin in PLUGINS {
+        let file = format!("{plugin}.wasm");
+        std::fs::copy(components_folder().join(&file), root.join("plugins").join(&file))
+            .with_context(|| format!("cannot copy {file}"))?;
+    }
+    let config = r#"{"User": "65532:65532", "Entrypoint": ["/oarlock"], "Cmd": ["host", "--plugins", "/plugins", "--listen", ":8080"]}"#;
+    let mut command = Command::new(program);
+    command.arg("image").arg("--root").arg(&root).args([
+        "--name",
+        "docker.io/library/oarlock:latest",
+        "--config",
+        config,
+    ]);
+    succeed(command.arg("--out").arg(&out))?;
+    Ok(out)
+}
