@@ -330,9 +330,24 @@ impl Scene {
             })?;
         }
         self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"])?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Gives the nodes of a scenario that failed to others, as far as they can be put right.
+    pub(crate) fn abandon(&self) {
+        for node in &self.nodes {
+            // Each of these is needed after some failures alone.
+            let _ = self.bed.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "CONT");
+            let _ = self.bed.order(&format!("boot {node}"));
+            let _ = self.bed.kubectl(&["uncordon", node]);
+        }
+        self.give_back();
+    }
+
+    fn give_back(&self) {
         self.bed.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.nodes.iter().cloned());
         self.bed.freed.notify_all();
-        Ok(())
     }
 }
 

@@ -89,7 +89,10 @@ fn main() -> ExitCode {
         Trial::test(played.name, move || {
             let begun = Instant::now();
             let scene = bed.scene(played.name, played.nodes);
-            let outcome = scene.and_then(|scene| (played.play)(&scene).and_then(|()| scene.close()));
+            let outcome = scene.and_then(|scene| {
+                let outcome = (played.play)(&scene).and_then(|()| scene.close());
+                outcome.inspect_err(|_| scene.abandon())
+            });
             // At once, since others may take minutes yet.
             let word = outcome.as_ref().map_or_else(|cause| format!("FAILED: {cause:#}"), |()| "ok".to_owned());
             println!("    {:>4} s  {}: {word}", begun.elapsed().as_secs(), played.name);
