@@ -101,7 +101,7 @@ impl Default for Fields {
 
 impl Fields {
     /// Bytes of the text.
-    pub const fn len(&self) -> usize {
+    pub const fn bytes(&self) -> usize {
         self.0.len()
     }
 
@@ -116,7 +116,7 @@ impl Fields {
     pub fn short(&self) -> Self {
         let short = short(self.value()).unwrap_or_else(|| Value::Object(Map::new()));
         let all = Self::from(short);
-        if all.len() <= MOST_SHORT { all } else { Self::default() }
+        if all.bytes() <= MOST_SHORT { all } else { Self::default() }
     }
 
     /// The string at `pointer`.

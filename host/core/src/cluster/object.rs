@@ -90,7 +90,7 @@ impl Object {
         let finalizers: Vec<&str> = list(meta.get("finalizers")).filter_map(Value::as_str).collect();
         let fields = Fields::from(select(document, pointers));
         let whole = too_large.is_none()
-            && bytes(&labels).max(bytes(&annotations)).max(fields.len()) <= MOST_KEPT
+            && bytes(&labels).max(bytes(&annotations)).max(fields.bytes()) <= MOST_KEPT
             && strays.len().max(finalizers.len()) <= MOST_REFERENCES;
         let object = Self {
             available: is_available(document, &kind),
@@ -121,7 +121,7 @@ impl Object {
 
     /// The bytes that it takes beyond what each object has.
     pub fn extra_bytes(&self) -> usize {
-        let bytes = self.labels.bytes() + self.annotations.bytes() + self.fields.len();
+        let bytes = self.labels.bytes() + self.annotations.bytes() + self.fields.bytes();
         if self.whole { bytes.saturating_sub(FREE) } else { 0 }
     }
 
