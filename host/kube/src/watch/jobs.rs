@@ -47,6 +47,13 @@ impl Held {
         }
     }
 
+    /// True if it has the spec that `newer` has.
+    fn has_spec_of(&self, newer: &Self) -> bool {
+        let generation = |held: &Self| held.job.metadata.generation;
+        let is_there = |held: &Self| held.job.spec.is_some();
+        self.uid == newer.uid && is_there(self) && is_there(newer) && generation(self) == generation(newer)
+    }
+
     fn without_spec(self, why: String) -> Self {
         let job = OperationJob { spec: None, unread: Some(UnreadSpec::new(why)), ..(*self.job).clone() };
         Self { job: Arc::new(job), bytes: 0, ..self }
@@ -181,11 +188,19 @@ impl Jobs {
 
     fn put(&self, held: Held) -> bool {
         let mut cache = self.held.lock();
-        let (old, before) = cache.jobs.get(&held.key).map_or((0, 0), |held| (held.version, held.bytes));
+        let known = cache.jobs.get(&held.key);
+        let (old, before) = known.map_or((0, 0), |known| (known.version, known.bytes));
+        // Its status, which the host writes, grows with its targets: a job that is under way keeps its spec.
+        let is_under_way = known.is_some_and(|known| known.has_spec_of(&held));
         if cache.gone.contains(&held.uid) || (old >= held.version && held.version > 0) {
             return false;
         }
-        let held = held.within(&mut cache.shares, before);
+        let held = if is_under_way {
+            cache.shares.count(&held.key.namespace, before, held.bytes);
+            held
+        } else {
+            held.within(&mut cache.shares, before)
+        };
         if let Some(UnreadSpec { message: why, .. }) = &held.job.unread {
             tracing::warn!(job = %held.key, why, "failed to read a stored job; none of its targets start until its spec is corrected");
         }
@@ -454,6 +469,8 @@ mod tests {
                 .message
                 .contains("namespace d take more than their share")
         );
+        jobs.changed(Held { bytes: OF_NAMESPACE + 1, ..held("a", 8) });
+        assert!(has_spec("a"), "its status has grown, and it is under way");
         jobs.deleted(held("a", 9));
         jobs.changed(large("b", 10));
         assert!(has_spec("b"), "there is room now");
