@@ -171,7 +171,10 @@ impl Servers {
 fn configure_registry(layout: &Layout) -> anyhow::Result<()> {
     let mirrors = layout.at("registries/_default");
     std::fs::create_dir_all(&mirrors).with_context(|| format!("cannot create {}", mirrors.display()))?;
-    let hosts = format!("[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+    // An image that is not there is missing at once: no name of another registry is looked up.
+    let hosts = format!(
+        "server = \"http://{REGISTRY}\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+    );
     std::fs::write(mirrors.join("hosts.toml"), hosts).context("cannot write the mirror of all registries")?;
     let config = json!({
         "version": "0.1", "log": {"level": "warn"}, "http": {"addr": REGISTRY},

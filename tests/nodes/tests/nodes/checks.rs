@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde_json::Value;
 
-use crate::bed::{Scene, targets_of, text_at};
+use crate::bed::{Scene, is_ready, targets_of, text_at};
 
 /// The ended job of a check of all nodes of the scene.
 fn check(scene: &Scene, name: &str, parameters: &[&str]) -> anyhow::Result<Value> {
@@ -52,9 +52,13 @@ pub(crate) fn a_node_whose_kubelet_stands_still_is_no_healthy_one(scene: &Scene)
     let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
     let kubelet = ["kubelet --kubeconfig", &format!("--hostname-override={node} ")];
     scene.bed.signal(&kubelet, "STOP")?;
-    let job = check(scene, "check", &["image=busybox", "script=exit 0", "timeoutSeconds=120"]);
+    scene.until("the node is not Ready", || {
+        let text = scene.bed.kubectl(&["get", "node", node, "-o", "json"])?;
+        Ok((!is_ready(&serde_json::from_str(&text)?)).then_some(()))
+    })?;
+    let job = check(scene, "check", &["image=busybox", "script=exit 0"])?;
     scene.bed.signal(&kubelet, "CONT")?;
-    let job = job?;
-    ensure!(text_at(&job, "/status/progress") == "Failed", "{job:#}");
+    let found = targets_of(&job).remove(node).unwrap_or_default();
+    ensure!(found == "Failed/NodeNotReady", "{found}, {}", words_of(&job));
     Ok(())
 }
