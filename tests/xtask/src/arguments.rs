@@ -36,6 +36,8 @@ pub(crate) enum Command {
     /// Run a real cluster on this machine, with kubelets and containers: on Linux, as root or by sudo
     #[command(subcommand)]
     Cluster(Cluster),
+    /// Build the image of the host, static and without Docker, into target/images/oarlock.tar
+    Image,
     /// Check formatting and run clippy on all crates
     Lint,
     /// Build the WebAssembly components into target/wasm32-wasip2/release

@@ -46,7 +46,7 @@ pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
 }
 
 /// Builds the program.
-fn program() -> anyhow::Result<PathBuf> {
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
     succeed(&mut cargo(&["build", "--quiet", "--package", "oarlock-nodes"]))?;
     Ok(binary("debug", "oarlock-nodes"))
 }
@@ -87,7 +87,9 @@ fn up(program: &Path, folder: &Path, nodes: u8) -> anyhow::Result<Command> {
     command.arg("up").arg("--folder").arg(folder).arg("--nodes").arg(nodes.to_string());
     command.arg("--node-binaries").arg(&node.containers).arg("--kubelet").arg(&node.kubelet);
     command.arg("--plane-binaries").arg(plane.etcd.parent().unwrap_or(&node.kubelet));
-    for image in images {
+    // The one of `cargo xtask image`, if it was built.
+    let host = Some(target_folder().join("images").join("oarlock.tar")).filter(|path| path.exists());
+    for image in images.into_iter().chain(host) {
         command.arg("--image").arg(image);
     }
     command.arg("--owner").arg(id("-u")?).arg(id("-g")?);

@@ -9,6 +9,7 @@ mod binaries;
 mod checks;
 mod cluster;
 mod demo;
+mod image;
 mod nodes;
 mod phases;
 mod plugins;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
         Command::Cluster(asked) => cluster::run(&asked),
+        Command::Image => image::build(),
         Command::Lint => checks::lint(),
         Command::Plugins => plugins::build(),
     };

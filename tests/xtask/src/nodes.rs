@@ -12,15 +12,13 @@ use anyhow::{Context as _, bail};
 
 use crate::binaries::{self, Binary};
 use crate::cluster::{base_images, is_root};
+use crate::image;
 use crate::phases::Phases;
 use crate::plugins;
-use crate::workspace::{binary, cargo_on_all, components_folder, root, succeed, target_folder};
+use crate::workspace::{binary, cargo_on_all, root, succeed, target_folder};
 
 /// The name of the test binary.
 pub(crate) const NODES: &str = "nodes";
-
-/// The plugins of the image.
-const PLUGINS: [&str; 4] = ["replace", "restart", "reboot", "preflight"];
 
 /// The command `cargo xtask test nodes`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -65,7 +63,7 @@ fn play(test: &Binary) -> anyhow::Result<()> {
 /// The grants of the shipped plugins, by which checks may read logs of the node as well.
 fn grants() -> anyhow::Result<PathBuf> {
     let mut all = String::new();
-    for plugin in PLUGINS {
+    for plugin in image::PLUGINS {
         let path = root().join("plugins").join(plugin).join("grant.yaml");
         all += &std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     }
@@ -75,33 +73,14 @@ fn grants() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// The image of the host as it is built for tests, with the libraries that it is linked to.
 fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
-    let folder = target_folder().join("images");
-    let (root, out) = (folder.join("host"), folder.join("host.tar"));
-    for name in ["plugins", "tmp"] {
-        std::fs::create_dir_all(root.join(name)).context("cannot create a folder")?;
-    }
-    let host = root.join("oarlock");
-    succeed(Command::new("strip").arg("-o").arg(&host).arg(binary("debug", "oarlock")))?;
-    let linked = Command::new("ldd").arg(&host).output().context("cannot run ldd")?;
+    let root = image::root_of(&binary("debug", "oarlock"))?;
+    let linked = Command::new("ldd").arg(root.join("oarlock")).output().context("cannot run ldd")?;
     for library in String::from_utf8_lossy(&linked.stdout).split_whitespace().filter(|word| word.starts_with('/')) {
         let place = root.join(library.trim_start_matches('/'));
         std::fs::create_dir_all(place.parent().unwrap_or(&root)).context("cannot create a folder")?;
         std::fs::copy(library, &place).with_context(|| format!("cannot copy {library}"))?;
     }
-    for plugin in PLUGINS {
-        let file = format!("{plugin}.wasm");
-        std::fs::copy(components_folder().join(&file), root.join("plugins").join(&file))
-            .with_context(|| format!("cannot copy {file}"))?;
-    }
-    let config = r#"{"User": "65532:65532", "Entrypoint": ["/oarlock"], "Cmd": ["host", "--plugins", "/plugins", "--listen", ":8080"]}"#;
-    let mut command = Command::new(program);
-    command.arg("image").arg("--root").arg(&root).args([
-        "--name",
-        "docker.io/library/oarlock:latest",
-        "--config",
-        config,
-    ]);
-    succeed(command.arg("--out").arg(&out))?;
-    Ok(out)
+    image::write(program, &root, "oarlock-debug.tar")
 }
