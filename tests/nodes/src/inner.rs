@@ -23,6 +23,8 @@ use crate::run::{pause, run, start};
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Between an order and the reboot, as with `systemd-run --on-active`.
 const REBOOT_AFTER: Duration = Duration::from_secs(3);
+/// How long a service that ended is left alone.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// How long a machine is off while it reboots.
 const OFF_FOR: Duration = Duration::from_secs(3);
 /// The boot id that the kubelet, `node-exec` and the node read.
@@ -45,8 +47,8 @@ pub fn run_node(folder: &Path, number: u8) -> anyhow::Result<()> {
     let node = Node { folder: layout.node(number), name: node_name(number), layout: &layout, plan: &plan, number };
     node.prepare()?;
     loop {
-        let running = node.boot()?;
-        node.until_reboot();
+        let mut running = node.boot()?;
+        node.until_reboot(&mut running)?;
         println!("{} goes down", node.name);
         node.go_down(running);
         pause(OFF_FOR);
@@ -177,22 +179,31 @@ state = "/run/containerd"
         let _ = fs::remove_file("/run/reboot");
         // No pod of the last boot is there, so no address is taken.
         let _ = fs::remove_dir_all(self.folder.join("addresses"));
-        let binaries = &self.plan.node_binaries;
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", binaries.display());
-        let mut containerd = Command::new(binaries.join("containerd"));
-        containerd.arg("--config").arg(self.folder.join("containerd.toml")).env("PATH", &path);
-        let containerd = start(containerd, &self.folder.join("containerd.log"))?;
+        let containerd = self.start_containerd()?;
         self.until_containerd()?;
         self.import_images()?;
-        let mut kubelet = Command::new(self.plan.kubelet.join("kubelet"));
-        kubelet.arg("--kubeconfig").arg(self.layout.kubeconfig(&self.name));
-        kubelet.arg("--config").arg(self.folder.join("kubelet.json")).env("PATH", &path);
-        kubelet.args(["--root-dir=/var/lib/kubelet", &format!("--hostname-override={}", self.name)]);
-        kubelet.arg(format!("--node-ip={}", node_address(self.number)));
-        let kubelet = start(kubelet, &self.folder.join("kubelet.log"))?;
+        let kubelet = self.start_kubelet()?;
         println!("{} booted with {}", self.name, fs::read_to_string(BOOT_ID).unwrap_or_default().trim());
         Ok([containerd, kubelet])
+    }
+
+    fn path(&self) -> String {
+        format!("{}:{}", self.plan.node_binaries.display(), std::env::var("PATH").unwrap_or_default())
+    }
+
+    fn start_containerd(&self) -> anyhow::Result<Child> {
+        let mut containerd = Command::new(self.plan.node_binaries.join("containerd"));
+        containerd.arg("--config").arg(self.folder.join("containerd.toml")).env("PATH", self.path());
+        start(containerd, &self.folder.join("containerd.log"))
+    }
+
+    fn start_kubelet(&self) -> anyhow::Result<Child> {
+        let mut kubelet = Command::new(self.plan.kubelet.join("kubelet"));
+        kubelet.arg("--kubeconfig").arg(self.layout.kubeconfig(&self.name));
+        kubelet.arg("--config").arg(self.folder.join("kubelet.json")).env("PATH", self.path());
+        kubelet.args(["--root-dir=/var/lib/kubelet", &format!("--hostname-override={}", self.name)]);
+        kubelet.arg(format!("--node-ip={}", node_address(self.number)));
+        start(kubelet, &self.folder.join("kubelet.log"))
     }
 
     fn change_boot_id(&self) -> anyhow::Result<()> {
@@ -247,12 +258,22 @@ state = "/run/containerd"
         Ok(())
     }
 
-    /// Returns a while after somebody has ordered a reboot.
-    fn until_reboot(&self) {
+    /// Returns a while after somebody has ordered a reboot. Until then what ends is started again, as systemd does.
+    fn until_reboot(&self, running: &mut [Child; 2]) -> anyhow::Result<()> {
         while !Path::new("/run/reboot").exists() {
+            let [containerd, kubelet] = running;
+            if containerd.try_wait().context("cannot ask whether containerd runs")?.is_some() {
+                pause(RESTART_AFTER);
+                *containerd = self.start_containerd()?;
+            }
+            if kubelet.try_wait().context("cannot ask whether the kubelet runs")?.is_some() {
+                pause(RESTART_AFTER);
+                *kubelet = self.start_kubelet()?;
+            }
             pause(Duration::from_millis(200));
         }
         pause(REBOOT_AFTER);
+        Ok(())
     }
 
     /// Kills every process of the node but its first one and this, and takes off what containers had mounted.

@@ -48,6 +48,23 @@ pub(crate) fn a_check_is_what_its_program_and_its_message_say(scene: &Scene) -> 
     Ok(())
 }
 
+/// kubelet and containerd are killed while a check runs, which goes on, and its end is seen.
+pub(crate) fn a_check_ends_well_although_kubelet_and_containerd_are_killed(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let flags = ["preflight", "--name", "check", "--param", "tolerateAll=true", "--param", "image=busybox"];
+    let script = ["--param", "script=sleep 20; echo well > /dev/termination-log"];
+    scene.run(&[flags.as_slice(), &script, &scene.targets()].concat())?;
+    scene.until("the check runs", || {
+        let job = scene.get("operationjobs", "check")?.unwrap_or_default();
+        Ok(job.to_string().contains("\\\"state\\\":\\\"Running\\\"").then_some(()))
+    })?;
+    scene.bed.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "KILL")?;
+    scene.bed.signal(&["containerd --config", &format!("/{node}/containerd.toml")], "KILL")?;
+    let job = scene.until_ended("check")?;
+    ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
+    Ok(())
+}
+
 /// A kubelet that stands still is not Ready after a while, and no check passes on its node.
 pub(crate) fn a_node_whose_kubelet_stands_still_is_no_healthy_one(scene: &Scene) -> anyhow::Result<()> {
     let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };

@@ -42,6 +42,7 @@ fn beside_others() -> Vec<Played> {
         1: reboots::a_node_that_does_not_come_back_fails_in_time_and_stops_the_job,
         1: checks::a_node_whose_kubelet_stands_still_is_no_healthy_one,
         2: flows::a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead,
+        1: checks::a_check_ends_well_although_kubelet_and_containerd_are_killed,
         1: checks::a_check_is_what_its_program_and_its_message_say,
         0: flows::a_step_over_its_empty_dir_is_told_as_evicted,
         0: flows::a_step_that_takes_too_much_memory_is_told_as_killed_for_it,

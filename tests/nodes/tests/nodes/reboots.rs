@@ -55,6 +55,8 @@ pub(crate) fn nodes_are_drained_and_rebooted_two_at_a_time_once_each(scene: &Sce
         let output = scene.oarlock(&["get", "all"])?;
         Ok(String::from_utf8_lossy(&output.stdout).contains("budget").then_some(()))
     })?;
+    let kubelet = scene.nodes.first().map(|node| format!("--hostname-override={node} ")).unwrap_or_default();
+    scene.bed.signal(&["kubelet --kubeconfig", &kubelet], "KILL")?;
     budget(scene, 1)?;
     let (most, job) = most_out(scene, "all")?;
     ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
