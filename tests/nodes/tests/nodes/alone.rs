@@ -31,18 +31,7 @@ fn amid_reboots(scene: &Scene, disturb: impl FnOnce() -> anyhow::Result<()>) -> 
 /// The pod of the leader is killed: the other one goes on.
 pub(crate) fn a_leader_that_is_killed_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
     amid_reboots(scene, || {
-        let holder = scene.bed.kubectl(&[
-            "-n",
-            "oarlock-system",
-            "get",
-            "lease",
-            "-o",
-            "jsonpath={.items[*].spec.holderIdentity}",
-        ])?;
-        let pods =
-            scene.bed.kubectl(&["-n", "oarlock-system", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"])?;
-        let leader = pods.split(' ').find(|pod| holder.contains(*pod)).unwrap_or_default().to_owned();
-        ensure!(!leader.is_empty(), "{holder} leads, of {pods}");
+        let leader = leader(scene)?;
         scene.bed.kubectl(&["-n", "oarlock-system", "delete", "pod", &leader, "--grace-period=0", "--force"]).map(drop)
     })
 }
@@ -62,4 +51,28 @@ pub(crate) fn servers_that_stand_still_amid_reboots_cost_nothing(scene: &Scene) 
         }
         Ok(())
     })
+}
+
+/// The node of the leader loses its power: the other replica leads, and the reboots go on.
+pub(crate) fn a_leader_whose_node_loses_its_power_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
+    let mut lost = String::new();
+    amid_reboots(scene, || {
+        let leader = leader(scene)?;
+        let path = "jsonpath={.spec.nodeName}";
+        lost = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pod", &leader, "-o", path])?;
+        scene.bed.order(&format!("kill {lost}"))
+    })?;
+    scene.bed.order(&format!("boot {lost}"))
+}
+
+/// The pod that leads.
+fn leader(scene: &Scene) -> anyhow::Result<String> {
+    let list = |kind: &str, path: &str| {
+        scene.bed.kubectl(&["-n", "oarlock-system", "get", kind, "-o", &format!("jsonpath={path}")])
+    };
+    let holder = list("lease", "{.items[*].spec.holderIdentity}")?;
+    let pods = list("pods", "{.items[*].metadata.name}")?;
+    let leader = pods.split(' ').find(|pod| holder.contains(*pod)).unwrap_or_default().to_owned();
+    ensure!(!leader.is_empty(), "{holder} leads, of {pods}");
+    Ok(leader)
 }

@@ -80,3 +80,23 @@ pub(crate) fn a_node_whose_kubelet_stands_still_is_no_healthy_one(scene: &Scene)
     ensure!(found == "Failed/NodeNotReady", "{found}, {}", words_of(&job));
     Ok(())
 }
+
+/// A check that runs for too long says so, and none of its processes is left on the node.
+pub(crate) fn a_check_that_takes_too_long_leaves_no_process(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    // Nobody else sleeps for so long.
+    let long = "sleep 987654";
+    let script = format!("script={long} & setsid {long} & {long}");
+    let job = check(scene, "check", &["image=busybox", &script, "timeoutSeconds=5"])?;
+    let found = targets_of(&job).remove(node).unwrap_or_default();
+    ensure!(found == "Failed/CheckTimeout", "{found}, {}", words_of(&job));
+    scene.until("no process is left", || Ok(running(long).is_empty().then_some(())))
+}
+
+/// The processes of this machine with this command line.
+fn running(line: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned());
+    lines.filter(|found| found == line).collect()
+}

@@ -1,6 +1,9 @@
 //! JobFlows and DaemonJobs whose pods really run, and fail in the ways of real ones.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
+use oarlock_nodes::run::pause;
 use serde_json::{Value, json};
 
 use crate::bed::{Scene, pinned, shell, text_at, with};
@@ -142,4 +145,59 @@ pub(crate) fn a_suspended_flow_waits_and_goes_on(scene: &Scene) -> anyhow::Resul
     ensure!(scene.list("jobs")?.is_empty(), "a Job was made");
     scene.kubectl(&["patch", "jobflow", "f", "--type=merge", "-p", "{\"spec\":{\"suspend\":false}}"])?;
     until_flow(scene, "f", "Succeed").map(drop)
+}
+
+/// A step that runs for too long is ended and told, and what is to be done in the end is done.
+pub(crate) fn a_step_that_takes_too_long_is_ended_and_finally_runs(scene: &Scene) -> anyhow::Result<()> {
+    let long = step("a", &json!({"containers": [shell("sleep 600")]}), &json!({"timeoutSeconds": 5}));
+    let last = step("z", &json!({"containers": [shell("true")]}), &json!({}));
+    scene.apply(&flow("f", &json!([long]), &json!({"finally": [last]})))?;
+    let flow = until_flow(scene, "f", "Failed")?;
+    let steps = flow.pointer("/status/steps").and_then(Value::as_array).cloned().unwrap_or_default();
+    let state = |name: &str| {
+        let found = steps.iter().find(|step| text_at(step, "/name") == name);
+        found.map(|step| format!("{} {}", text_at(step, "/state"), text_at(step, "/reason"))).unwrap_or_default()
+    };
+    ensure!(state("a").starts_with("Failed ") && state("a").contains("imeout"), "{flow:#}");
+    ensure!(state("z").starts_with("Succeed"), "{flow:#}");
+    Ok(())
+}
+
+/// A DaemonJob with a rollout of one has one pod at a time.
+pub(crate) fn a_daemon_job_takes_its_nodes_one_at_a_time(scene: &Scene) -> anyhow::Result<()> {
+    let pod = with(pinned(scene), &json!({"containers": [shell("sleep 4")]}));
+    let spec = json!({"template": {"spec": pod}, "rollout": {"concurrency": 1}});
+    scene.apply(&json!({"apiVersion": "api.practice.com/v1alpha1", "kind": "DaemonJob", "metadata": {"name": "d"}, "spec": spec}))?;
+    let mut most = 0;
+    let daemon = scene.until("the DaemonJob ends", || {
+        let pods = scene.list("pods")?;
+        most = most.max(pods.iter().filter(|pod| text_at(pod, "/status/phase") == "Running").count());
+        let daemon = scene.get("daemonjobs", "d")?;
+        Ok(daemon.filter(|daemon| ["Succeed", "Failed"].contains(&text_at(daemon, "/status/state"))))
+    })?;
+    ensure!(text_at(&daemon, "/status/state") == "Succeed" && most == 1, "{most} at once: {daemon:#}");
+    Ok(())
+}
+
+/// kubelet and containerd stand still for a while under a step: it ends well, and ran once.
+pub(crate) fn a_step_ends_well_although_its_node_stands_still_for_a_while(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let pod = with(pinned(scene), &json!({"containers": [shell("sleep 10")]}));
+    scene.apply(&flow("f", &json!([step("a", &pod, &json!({}))]), &json!({})))?;
+    scene.until("the step runs", || {
+        Ok(scene.list("pods")?.iter().any(|pod| text_at(pod, "/status/phase") == "Running").then_some(()))
+    })?;
+    let hostname = format!("--hostname-override={node} ");
+    let config = format!("/{node}/containerd.toml");
+    let services = [["kubelet --kubeconfig", hostname.as_str()], ["containerd --config", config.as_str()]];
+    for words in &services {
+        scene.bed.signal(words, "STOP")?;
+    }
+    pause(Duration::from_secs(30));
+    for words in &services {
+        scene.bed.signal(words, "CONT")?;
+    }
+    until_flow(scene, "f", "Succeed")?;
+    ensure!(scene.list("jobs")?.len() == 1 && scene.list("pods")?.len() == 1, "it ran more than once");
+    Ok(())
 }

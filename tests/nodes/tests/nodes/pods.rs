@@ -81,3 +81,21 @@ pub(crate) fn a_budget_holds_a_replacement_up_until_it_is_relaxed(scene: &Scene)
     ensure!(until_pods(scene, 2)?.is_disjoint(&before));
     Ok(())
 }
+
+/// A job that is deleted while a budget holds it up lets its pods go, and no pod has gone.
+pub(crate) fn a_job_that_is_deleted_in_flight_leaves_its_pods_as_they_were(scene: &Scene) -> anyhow::Result<()> {
+    scene.apply(&workload("Deployment", &json!({"replicas": 2})))?;
+    let spec = json!({"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}});
+    scene.apply(
+        &json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": spec}),
+    )?;
+    let before = until_pods(scene, 2)?;
+    scene.run(&["Replace", "--selector", "app=web", "--name", "all"])?;
+    scene.until_is("operationjobs", "all", "/status/waitsFor", &["Budget web"])?;
+    scene.kubectl(&["delete", "operationjob", "all", "--timeout=60s"])?;
+    ensure!(until_pods(scene, 2)? == before);
+    for pod in scene.list("pods")? {
+        ensure!(!pod.to_string().contains("oarlock.dev/"), "{pod:#}");
+    }
+    Ok(())
+}
