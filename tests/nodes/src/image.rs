@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -40,11 +42,12 @@ fn parse(text: &str) -> Result<Value, serde_json::Error> {
 ///
 /// If the folder cannot be read, has something that is neither file, folder nor link, or the archive cannot be written.
 pub fn write(archive: &Archive) -> anyhow::Result<()> {
-    let layer = layer(&archive.root)?;
-    let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", layer);
+    let plain = layer(&archive.root)?;
+    let difference = digest_of(&plain);
+    let layer = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", zipped(&plain)?);
     let config = json!({
         "architecture": architecture(), "os": "linux", "config": archive.config,
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{difference}")]},
     });
     let config = Blob::json("application/vnd.oci.archive.config.v1+json", &config)?;
     let manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config.descriptor(), "layers": [layer.descriptor()]});
@@ -94,8 +97,7 @@ struct Blob {
 
 impl Blob {
     fn new(kind: &'static str, content: Vec<u8>) -> Self {
-        let digest = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { kind, digest, content }
+        Self { kind, digest: digest_of(&content), content }
     }
 
     fn json(kind: &'static str, value: &Value) -> anyhow::Result<Self> {
@@ -109,6 +111,16 @@ impl Blob {
     fn path(&self) -> String {
         format!("blobs/sha256/{}", self.digest)
     }
+}
+
+fn digest_of(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Without a time or a name in it.
+fn zipped(content: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
+    zipped.write_all(content).and_then(|()| zipped.finish()).context("cannot compress a layer")
 }
 
 fn add<W: Write>(archive: &mut Builder<W>, path: &str, content: &[u8]) -> anyhow::Result<()> {
