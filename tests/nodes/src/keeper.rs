@@ -18,8 +18,8 @@ use clap::Args;
 
 use crate::cgroups;
 use crate::layout::{Layout, MOST_NODES, Plan};
-use crate::run::{package_of, pause, run, start, start_with};
-use crate::states::{Order, ask};
+use crate::run::{enter_namespaces, package_of, pause, run, start, start_with};
+use crate::states::{Order, ask, is_ready};
 
 /// How long a cluster may take until its nodes are Ready.
 const READY_WITHIN: Duration = Duration::from_secs(300);
@@ -156,12 +156,7 @@ fn ready_nodes(layout: &Layout, plan: &Plan) -> anyhow::Result<Vec<(String, bool
     let items = list.pointer("/items").and_then(serde_json::Value::as_array).cloned().unwrap_or_default();
     let read = |node: &serde_json::Value| {
         let name = node.pointer("/metadata/name")?.as_str()?.to_owned();
-        let conditions = node.pointer("/status/conditions")?.as_array()?;
-        let is_ready = |one: &serde_json::Value| {
-            one.pointer("/type").is_some_and(|kind| kind == "Ready")
-                && one.pointer("/status").is_some_and(|is| is == "True")
-        };
-        Some((name, conditions.iter().any(is_ready)))
+        Some((name, is_ready(node)))
     };
     Ok(items.iter().filter_map(read).collect())
 }
@@ -178,26 +173,10 @@ pub fn keep(folder: &Path, is_bound: bool) -> anyhow::Result<()> {
     lock.try_lock().with_context(|| format!("another cluster runs in {}", folder.display()))?;
     fs::write(layout.at("keeper.pid"), std::process::id().to_string()).context("cannot write the keeper's number")?;
     let mut within = Command::new("setpriv");
-    within.args([
-        "--pdeathsig",
-        "KILL",
-        "unshare",
-        "--net",
-        "--mount",
-        "--pid",
-        "--uts",
-        "--ipc",
-        "--fork",
-        "--kill-child",
-    ]);
-    within.args(["--propagation", "private"]).arg(&plan.program).args(["init", "--"]).arg(&plan.program).arg("outer");
-    let mut within = start(
-        {
-            within.arg(folder);
-            within
-        },
-        &layout.at("outer.log"),
-    )?;
+    within.args(["--pdeathsig", "KILL"]);
+    enter_namespaces(&mut within, &["--net"], &plan.program);
+    within.arg("outer").arg(folder);
+    let mut within = start(within, &layout.at("outer.log"))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, plan.port));
     let listener = listener.with_context(|| format!("cannot listen on 127.0.0.1:{}", plan.port))?;
     let api = layout.at(API);
@@ -273,11 +252,7 @@ pub fn status(folder: &Path, json: bool) -> anyhow::Result<()> {
 ///
 /// If there is no such node, or it is in that state.
 pub fn order(folder: &Path, what: Order, name: &str) -> anyhow::Result<()> {
-    let word = match what {
-        Order::Kill => "kill",
-        Order::Boot => "boot",
-    };
-    ask(&Layout::new(folder), &format!("{word} {name}")).map(drop)
+    ask(&Layout::new(folder), &format!("{} {name}", what.word())).map(drop)
 }
 
 /// Ends the cluster of a folder and removes all that is left of it.

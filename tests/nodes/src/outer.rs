@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::keeper::{API, join};
 use crate::layout::{Layout, PLANE, PORT, Plan, REGISTRY, SERVICE, node_address, node_name, node_number, pod_range};
-use crate::run::{pause, run, start};
+use crate::run::{enter_namespaces, pause, run, start};
 use crate::states::SOCKET;
 use crate::{certificates, cgroups};
 
@@ -257,18 +257,7 @@ impl Nodes<'_> {
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", node_name(number)));
-        command.args([
-            "unshare",
-            "--mount",
-            "--pid",
-            "--uts",
-            "--ipc",
-            "--fork",
-            "--kill-child",
-            "--propagation",
-            "private",
-        ]);
-        command.arg(&self.plan.program).args(["init", "--"]).arg(&self.plan.program);
+        enter_namespaces(&mut command, &[], &self.plan.program);
         command.arg("inner").arg(&self.layout.root).arg(number.to_string());
         self.running.insert(number, start(command, &folder.join("node.log"))?);
         Ok(())

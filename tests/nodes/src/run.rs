@@ -38,6 +38,13 @@ pub fn package_of(program: &str) -> String {
     format!("install the package {package}")
 }
 
+/// Goes on with a command that makes namespaces of its own, with these flags beside those of every one, whose first process takes in
+/// orphans and runs `program`. They end with the process of the command.
+pub fn enter_namespaces(command: &mut Command, flags: &[&str], program: &Path) {
+    command.arg("unshare").args(flags).args(["--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child"]);
+    command.args(["--propagation", "private"]).arg(program).args(["init", "--"]).arg(program);
+}
+
 /// Starts a program whose output goes to the end of a log.
 ///
 /// # Errors

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
+use serde_json::Value;
 
 use crate::layout::Layout;
 
@@ -15,6 +16,25 @@ pub enum Order {
     Kill,
     /// It starts again, with another boot id.
     Boot,
+}
+
+impl Order {
+    /// As the cluster is told it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Boot => "boot",
+        }
+    }
+}
+
+/// True if the condition Ready of an object is True.
+#[must_use]
+pub fn is_ready(object: &Value) -> bool {
+    let is = |condition: &Value, field: &str, word: &str| condition.get(field).is_some_and(|found| found == word);
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|one| is(one, "type", "Ready") && is(one, "status", "True"))
 }
 
 /// The socket that the cluster listens at, in its folder.

@@ -281,7 +281,7 @@ impl Bench {
 }
 
 /// The word for a value on a command line.
-fn word(value: &impl ValueEnum) -> String {
+pub(crate) fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |possible| possible.get_name().to_owned())
 }
 

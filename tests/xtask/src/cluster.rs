@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 
-use crate::arguments::{Cluster, NodeOrder};
+use crate::arguments::{Cluster, word};
 use crate::workspace::{binary, cargo, succeed, target_folder};
 
 /// The command `cargo xtask cluster`.
@@ -27,12 +27,8 @@ pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         Cluster::Node { order, name } => {
-            let word = match order {
-                NodeOrder::Kill => "kill",
-                NodeOrder::Boot => "boot",
-            };
             let mut command = as_root(&program);
-            command.arg("node").arg(&folder).args([word, name]);
+            command.arg("node").arg(&folder).args([&word(order), name]);
             command
         }
         Cluster::Down => {

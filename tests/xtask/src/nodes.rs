@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-use crate::binaries::{self, Binary};
+use crate::binaries::Binary;
 use crate::cluster::{base_images, is_root};
 use crate::image;
 use crate::phases::Phases;
-use crate::plugins;
-use crate::workspace::{binary, cargo_on_all, root, succeed, target_folder};
+use crate::suite;
+use crate::workspace::{binary, root, target_folder};
 
 /// The name of the test binary.
 pub(crate) const NODES: &str = "nodes";
@@ -26,15 +26,8 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         bail!("nodes need root: run it as root, with Rust and Go for root");
     }
     let (began, phases) = (Instant::now(), Phases::default());
-    let mut found = Vec::new();
-    let is_ready = phases.run("target wasm32-wasip2", plugins::ensure_target)
-        && phases.run("components", plugins::compile)
-        && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
-        && phases.run("test binaries", || {
-            found = binaries::build()?;
-            Ok(())
-        });
-    match found.iter().find(|binary| binary.name == NODES).filter(|_| is_ready) {
+    let found = suite::build(&phases).unwrap_or_default();
+    match found.iter().find(|binary| binary.name == NODES) {
         Some(binary) => drop(phases.run("scenarios on real nodes", || play(binary))),
         None => phases.not_run("scenarios on real nodes", "what they need is missing"),
     }

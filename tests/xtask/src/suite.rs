@@ -51,7 +51,9 @@ pub(crate) fn soak() -> anyhow::Result<ExitCode> {
 fn prepare(phases: &Phases) -> Option<Vec<Binary>> {
     std::thread::scope(|scope| {
         let control_plane = scope.spawn(|| phases.run("real control plane", find_control_plane));
-        let binaries = build(phases);
+        // One needs root and nodes: `cargo xtask test nodes`.
+        let apart = |binary: &Binary| binary.name != NODES;
+        let binaries = build(phases).map(|all| all.into_iter().filter(apart).collect());
         if control_plane.join().unwrap_or(false) { binaries } else { None }
     })
 }
@@ -60,7 +62,8 @@ fn find_control_plane() -> anyhow::Result<()> {
     controlplane::binaries(&|line| println!("control plane: {line}")).map(|_| ())
 }
 
-fn build(phases: &Phases) -> Option<Vec<Binary>> {
+/// Builds all that tests need of Rust.
+pub(crate) fn build(phases: &Phases) -> Option<Vec<Binary>> {
     let mut found = Vec::new();
     let built = phases.run("target wasm32-wasip2", plugins::ensure_target)
         && phases.run("components", plugins::compile)
@@ -70,9 +73,7 @@ fn build(phases: &Phases) -> Option<Vec<Binary>> {
             found = binaries::build()?;
             Ok(())
         });
-    // It needs root and nodes: `cargo xtask test nodes`.
-    found.retain(|binary: &Binary| binary.name != NODES);
-    found.sort_by_key(|binary| LONG.iter().position(|name| *name == binary.name).unwrap_or(LONG.len()));
+    found.sort_by_key(|binary: &Binary| LONG.iter().position(|name| *name == binary.name).unwrap_or(LONG.len()));
     built.then_some(found)
 }
 

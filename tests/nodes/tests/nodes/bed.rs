@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use oarlock_nodes::layout::{Layout, node_name};
 use oarlock_nodes::run::pause;
 use oarlock_nodes::states::ask;
+pub(crate) use oarlock_nodes::states::is_ready;
 use serde_json::{Value, json};
 
 /// Nodes that nobody disturbs: the host and ordinary pods run there.
@@ -358,12 +359,6 @@ pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 fn keys_at(object: &Value, pointer: &str) -> Vec<String> {
     object.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
-}
-
-/// True if the condition Ready is True.
-pub(crate) fn is_ready(object: &Value) -> bool {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|one| text_at(one, "/type") == "Ready" && text_at(one, "/status") == "True")
 }
 
 /// The targets of a job: of each its progress and the reason of its error.
