@@ -76,6 +76,7 @@ macro_rules! scenarios {
             flows::a_suspended_and_a_deleted_flow_start_nothing,
             flows::a_host_that_is_killed_in_a_flow_makes_no_job_twice,
             flows::a_cycle_is_spelled_and_an_edit_heals_it,
+            flow_ends::a_step_whose_pod_finds_no_node_says_what_it_waits_for,
             flow_ends::a_create_that_only_meets_server_errors_blocks_its_step_alone,
             flow_ends::a_refused_time_to_live_is_told_of_and_begins_once_it_is_allowed,
             flow_late::a_conflict_moves_no_record,

@@ -138,6 +138,7 @@ pub mod child {
     pub mod unit;
     pub mod verdict;
     pub mod view;
+    pub mod waiting;
 }
 
 /// One pass over a JobFlow or a JobTemplate.

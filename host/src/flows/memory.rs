@@ -100,10 +100,11 @@ impl FlowMemory {
         self.forget_what_is_over(plan, parent)
     }
 
-    /// Drops the pods of children that no unit has, refused creates that no unit waits for, and refused changes that are not
+    /// Drops the pods of children that no unit has, what others waited for, refused creates that no unit waits for, and refused changes that are not
     /// called for any more. True where there were such changes.
     fn forget_what_is_over(&mut self, plan: &ParentPlan, parent: &Parent) -> bool {
-        let Memory { units, pods, unread, refused, refused_changes, .. } = &mut self.plan;
+        let Memory { units, pods, unread, looks, refused, refused_changes, .. } = &mut self.plan;
+        looks.retain(|uid, _| plan.waiting.contains(uid));
         if pods.len() + unread.len() > 0 {
             let had: HashSet<&str> = units.iter().map(|unit| unit.job_uid.as_str()).collect();
             pods.retain(|uid, _| had.contains(uid.as_str()));

@@ -14,6 +14,7 @@ use oarlock_core::child::pods::{PodReport, report as report_pods};
 use oarlock_core::child::refused::Refused;
 use oarlock_core::child::told::cleaned_up;
 use oarlock_core::child::view::ChildView;
+use oarlock_core::child::waiting::Look;
 use oarlock_core::job::time::after;
 use oarlock_kube::cluster::REQUEST_TIMEOUT;
 use oarlock_kube::flows::cache::ParentView;
@@ -30,6 +31,8 @@ use crate::metrics::flows::{FlowFigures, KindMetrics};
 pub(super) const AT_ONCE: usize = 32;
 /// How long a round waits for a list of pods of a Job, after so many that failed: in the end as long as for any reply.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
+/// How long a round waits for each list that says what a Job waits for.
+const LOOK: Duration = Duration::from_secs(2);
 /// Lists of pods in one round.
 const READS: usize = 64;
 
@@ -75,10 +78,11 @@ impl Round<'_> {
         let plan = self.plan_once(&memory.plan);
         let waits = |job: &ChildView| memory.plan.unread.get(&job.uid).is_some_and(|unread| unread.until > self.now);
         let due: Vec<_> = plan.reads.iter().chain(&plan.early_reads).filter(|job| !waits(job)).cloned().collect();
-        if due.is_empty() {
+        if due.is_empty() && plan.looks.is_empty() {
             return plan;
         }
         let more = due.len() > READS;
+        self.look_at(plan.looks, &mut memory.plan).await;
         self.read_pods(due, &mut memory.plan).await;
         let mut plan = self.plan_once(&memory.plan);
         if more {
@@ -117,6 +121,15 @@ impl Round<'_> {
                 Err(failed) => PodReport { message: cannot_be_listed(&failed), is_infrastructure: false },
             };
             memory.pods.insert(job.uid.clone(), report);
+        }
+    }
+
+    /// Sees what Jobs wait for that have no pod at work. What cannot be seen is tried again with the next look.
+    async fn look_at(&self, waiting: Vec<Arc<ChildView>>, memory: &mut Memory) {
+        let looks = waiting.iter().map(async |job| (job, self.term.flows.what_it_waits_for(job, LOOK).await));
+        for (job, told) in futures::future::join_all(looks).await {
+            let look = Look::again(memory.looks.get(&job.uid), told.ok(), self.now);
+            memory.looks.insert(job.uid.clone(), look);
         }
     }
 

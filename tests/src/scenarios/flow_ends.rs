@@ -43,6 +43,25 @@ pub async fn a_flow_that_is_being_deleted_replaces_no_child_that_vanishes(rig: &
     Ok(())
 }
 
+/// A step whose pod finds no node says so, as the scheduler does, and still does once its time is over.
+pub async fn a_step_whose_pod_finds_no_node_says_what_it_waits_for(rig: &mut Rig) -> anyhow::Result<()> {
+    begin(rig).await?;
+    let mut lost = step("lost", "true", &[]);
+    lost["jobTemplate"]["template"]["spec"]["nodeSelector"] = json!({"there-is": "no-such-node"});
+    rig.create_flow(FLOW, "f", json!({"flows": [lost], "timeoutSeconds": 30})).await?;
+    let says = |flow: &Value| {
+        let told = flow.pointer("/status/steps/0/message").and_then(Value::as_str).unwrap_or_default();
+        told.contains("has no node: Unschedulable: 0/")
+    };
+    let told = rig.until_flow((FLOW, "f"), "it says that no node takes its pod", says).await?;
+    ensure!(told["status"]["conditions"].to_string().contains("waiting for lost (Running: pod f-lost-"), "{told:#}");
+    rig.until_flow((FLOW, "f"), "it has failed, and says it still", |flow| {
+        unit(flow, "lost") == "Failed" && says(flow)
+    })
+    .await?;
+    Ok(())
+}
+
 fn seconds_between(status: &Value, from: &str, to: &str) -> anyhow::Result<i64> {
     let at = |field: &str| -> anyhow::Result<Timestamp> {
         Ok(status.pointer(field).and_then(Value::as_str).context("it has a time")?.parse()?)

@@ -15,6 +15,7 @@ use crate::child::plan::{ChildChange, Create, Memory, ParentPlan};
 use crate::child::progress::Ended;
 use crate::child::unit::{JudgedBy, Unit, UnitState};
 use crate::child::view::{ChildKind, ChildView};
+use crate::child::waiting::waits_for;
 use crate::cluster::memory::memory_of;
 use crate::job::time::{after_seconds, write_time};
 
@@ -98,7 +99,7 @@ fn go_along(
         Err(due) => {
             due.into_iter().for_each(|due| plan.wake_at(due));
             let foretold = told_before(unit).or_else(|| foresee(child, memory, plan));
-            go_on(unit, child, rules, (plan, now));
+            go_on(unit, child, memory, rules, (plan, now));
             foretold.into_iter().for_each(|told| unit.set(UnitState::Running, INFRASTRUCTURE, &told));
         }
     }
@@ -150,12 +151,19 @@ fn succeed(unit: &mut Unit, ended: &Ended, now: Timestamp) {
 }
 
 /// A child that goes on.
-fn go_on(unit: &mut Unit, child: &Arc<ChildView>, rules: &RetryRules, (plan, now): (&mut ParentPlan, Timestamp)) {
+fn go_on(
+    unit: &mut Unit,
+    child: &Arc<ChildView>,
+    memory: &Memory,
+    rules: &RetryRules,
+    (plan, now): (&mut ParentPlan, Timestamp),
+) {
     if let Some(message) = &child.progress.blocked {
         unit.set(UnitState::Blocked, "OperationNotReady", message);
     } else {
         let state = if child.progress.runs { UnitState::Running } else { UnitState::Pending };
-        unit.set(state, "", &child.progress.message);
+        let waits = waits_for(child, memory, (plan, now));
+        unit.set(state, "", waits.unwrap_or(&child.progress.message));
     }
     let timeout = rules.operation_timeout.filter(|_| child.kind == ChildKind::Operation);
     let Some(due) = timeout.zip(child.created).map(|(seconds, created)| after_seconds(created, seconds)) else {

@@ -65,7 +65,10 @@ pub(super) fn judge_failure(
             return;
         }
     };
-    let told = [told, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
+    // Of a Job whose time is over, the pods are gone that said what it waited for.
+    let waited = memory.looks.get(&child.uid).map(|look| look.told.as_str());
+    let waited = waited.filter(|_| told.is_empty()).unwrap_or_default();
+    let told = [told, waited, ended.message.as_str()].into_iter().filter(|part| !part.is_empty());
     let message = told.collect::<Vec<_>>().join("; ");
     fail(unit, &Ended { message, ..ended.clone() }, rules, (plan, now), is_infra)
 }

@@ -16,6 +16,7 @@ use crate::child::status::units_of_records;
 use crate::child::unit::Unit;
 use crate::child::verdict::ParentVerdict;
 use crate::child::view::{ChildKind, ChildView};
+use crate::child::waiting::Look;
 
 /// How long after a create without answer the child may still be made: API servers give a request a minute.
 pub const LATE: SignedDuration = SignedDuration::from_secs(60);
@@ -74,6 +75,8 @@ pub struct Memory {
     pub late_creates: BTreeMap<String, LateCreate>,
     /// The lists of such pods that had no answer, by the Job's UID.
     pub unread: BTreeMap<String, Refused>,
+    /// What Jobs without a pod at work wait for, by the Job's UID.
+    pub looks: BTreeMap<String, Look>,
 }
 
 impl Memory {
@@ -187,6 +190,10 @@ pub struct ParentPlan {
     /// Jobs that announced a failure, whose pods are listed at once: one that was evicted is gone when the failure is
     /// confirmed.
     pub early_reads: Vec<Arc<ChildView>>,
+    /// The Jobs that have no pod at work, by UID, as far as they are looked at.
+    pub waiting: HashSet<String>,
+    /// Those of which it is due to see what they wait for.
+    pub looks: Vec<Arc<ChildView>>,
     /// More is to be created, in the next round.
     pub more: bool,
     /// Parts of the object that have no effect, in sentences.

@@ -31,6 +31,8 @@ pub struct Ended {
 pub struct ChildProgress {
     /// It has active pods, or targets in flight.
     pub runs: bool,
+    /// It has a pod that is Ready, or one that has succeeded: it waits for nothing.
+    pub works: bool,
     /// What people are told of it while it is undecided.
     pub message: Box<str>,
     /// It cannot go on, for this reason: an operation whose spec or action is refused.
@@ -76,9 +78,10 @@ pub(crate) fn of_job(status: &Value) -> ChildProgress {
     let announced = standing("FailureTarget", false).or_else(|| standing("SuccessCriteriaMet", true));
     // A pod that has ended and is not counted yet is no longer active, and the Job has not gone back to Pending.
     let uncounted = |field: &str| !list(status, &format!("/uncountedTerminatedPods/{field}")).is_empty();
-    let counts = announced.is_some() || uncounted("succeeded") || uncounted("failed");
+    let is_counted = uncounted("succeeded") || uncounted("failed");
     ChildProgress {
-        runs: number(status, "/active").unwrap_or(0) > 0 || counts,
+        runs: number(status, "/active").unwrap_or(0) > 0 || announced.is_some() || is_counted,
+        works: number(status, "/ready").unwrap_or(0) > 0 || uncounted("succeeded"),
         // Of thousands of children most have ended: what they announced before is of no use.
         announced: announced.filter(|_| ended.is_none()),
         ended,
@@ -113,6 +116,7 @@ pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
     let is_whole = usize::try_from(total).is_ok_and(|total| total == all.len());
     let read = ChildProgress {
         runs: progress == "Processing",
+        works: true,
         message: if progress == "Processing" { counted.into() } else { Box::default() },
         blocked: blocked.filter(|_| ended.is_none() && progress != "Processing"),
         ended,

@@ -140,6 +140,8 @@ impl Round<'_> {
         let Observation { parent, memory, .. } = self.observed;
         plan.reads.clear();
         plan.early_reads.clear();
+        plan.looks.clear();
+        plan.waiting.clear();
         let rules = RetryRules {
             own: self.spec.retry.own,
             infra: self.spec.retry.infra,

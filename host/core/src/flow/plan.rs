@@ -143,6 +143,8 @@ impl Round<'_> {
         let (parent, memory) = (self.observed.parent, self.observed.memory);
         plan.reads.clear();
         plan.early_reads.clear();
+        plan.looks.clear();
+        plan.waiting.clear();
         let follow_one = |(unit, step): (&mut Unit, &Step<'_>)| {
             let rules = RetryRules {
                 own: step.retry.own,
@@ -195,7 +197,9 @@ impl Round<'_> {
             plan.wake_at(deadline);
         }
         // What had ended it then is said, whatever the limit is now.
-        let stood = units.iter().find(|unit| unit.reason == FLOW_TIMEOUT).map(|unit| unit.message.clone());
+        let stood = units.iter().find(|unit| unit.reason == FLOW_TIMEOUT);
+        let stood =
+            stood.map(|unit| unit.message.split_once("; ").map_or(&*unit.message, |(limit, _)| limit).to_owned());
         let new = || format!("the flow did not end within {} s", self.spec.timeout.unwrap_or(0));
         let message = stood.filter(|_| was).unwrap_or_else(new);
         // A child that failed is decided, though its pods are still to be listed.
@@ -209,7 +213,10 @@ impl Round<'_> {
             } else {
                 UnitState::Omitted
             };
-            unit.set(state, FLOW_TIMEOUT, &message);
+            let waited = unit.message.as_str();
+            let told =
+                if waited.is_empty() || !unit.has_child() { message.clone() } else { format!("{message}; {waited}") };
+            unit.set(state, FLOW_TIMEOUT, &told);
             unit.completion_time = unit.has_child().then(|| crate::job::time::write_time(self.now));
             unit.tolerated = state == UnitState::Failed && step.tolerated;
         }

@@ -223,7 +223,7 @@ fn a_full_list_has_full_values_and_a_crowded_one_counters() {
     let mut stage = Stage::daemon(daemon(json!({})), ["n1", "n2"]);
     stage.settle();
     stage.run("n1");
-    assert_eq!(stage.parent.status["jobStatusList"], json!({"d-n1/ns": {"active": 1}, "d-n2/ns": {}}));
+    assert_eq!(stage.parent.status["jobStatusList"], json!({"d-n1/ns": {"active": 1, "ready": 1}, "d-n2/ns": {}}));
     assert!(stage.parent.status.get("jobStatusListOmitted").is_none());
 }
 

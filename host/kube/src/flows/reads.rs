@@ -7,6 +7,7 @@ use oarlock_core::child::build::OWNER_UID;
 use oarlock_core::child::fields::text;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::child::waiting::{Seen, last_warning, look_at};
 use oarlock_core::cluster::live_reads::ReadFailure;
 use oarlock_core::cluster::object::Kind;
 use serde_json::Value;
@@ -23,6 +24,9 @@ use crate::watch::projection::Projection;
 /// Most pods of a failed Job that are read for its message.
 const PODS: usize = 500;
 
+/// Most events of an object that are read.
+const EVENTS: usize = 100;
+
 /// The reason why there is no list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadFailed {
@@ -32,6 +36,13 @@ pub struct ReadFailed {
     pub is_refused: bool,
     /// Seconds to wait, if it names them.
     pub retry_after: Option<u32>,
+}
+
+/// Which objects a list has.
+#[derive(Clone, Copy)]
+enum Selector<'a> {
+    Labels(&'a str),
+    Fields(&'a str),
 }
 
 impl From<&ListError> for ReadFailed {
@@ -76,7 +87,11 @@ impl Flows {
             }
             let is_meant = |child: &ChildView| parent.owns(child) && uids.contains(&*child.uid);
             let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
-            if !self.list(transport, kinds::child(kind), (&parent.namespace, &label), (pick, 0)).await?.is_empty() {
+            if !self
+                .list(transport, kinds::child(kind), (&parent.namespace, Selector::Labels(&label)), (pick, 0))
+                .await?
+                .is_empty()
+            {
                 return Ok(true);
             }
         }
@@ -89,7 +104,7 @@ impl Flows {
     /// The API server's sentence.
     pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
         let (transport, label) = (&self.cluster.link.transport, format!("{OWNER_UID}={}", parent.uid));
-        self.list(transport, kinds::record(), (&parent.namespace, &label), (Some, usize::MAX)).await
+        self.list(transport, kinds::record(), (&parent.namespace, Selector::Labels(&label)), (Some, usize::MAX)).await
     }
 
     /// Lists the pods of a Job. Each page is waited for as long as `patience` says.
@@ -99,14 +114,31 @@ impl Flows {
     pub async fn read_pods(&self, job: &ChildView, patience: Duration) -> Result<Vec<Value>, ReadFailed> {
         let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
         let transport = Transport { timeout: patience, ..self.cluster.link.transport.clone() };
-        self.list(&transport, Kind::pod(), (&job.namespace, &labels), (Some, PODS)).await
+        self.list(&transport, Kind::pod(), (&job.namespace, Selector::Labels(&labels)), (Some, PODS)).await
+    }
+
+    /// What a Job without a pod at work waits for, in words: its pods say so, or the events of a pod or of the Job. Empty where nothing
+    /// does. Each page is waited for as long as `patience` says.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn what_it_waits_for(&self, job: &ChildView, patience: Duration) -> Result<String, ReadFailed> {
+        let uid = match look_at(job, &self.read_pods(job, patience).await?) {
+            Seen::Told(told) => return Ok(told),
+            Seen::Ask(uid) => uid,
+        };
+        let fields = format!("regarding.uid={uid},type=Warning");
+        let transport = Transport { timeout: patience, ..self.cluster.link.transport.clone() };
+        let kind = Kind::new("events.k8s.io/v1", "Event");
+        let place = (job.namespace.as_str(), Selector::Fields(&fields));
+        self.list(&transport, kind, place, (Some, EVENTS)).await.map(|events| last_warning(&events))
     }
 
     async fn list<T>(
         &self,
         transport: &Transport,
         kind: Kind,
-        (namespace, labels): (&str, &str),
+        (namespace, selector): (&str, Selector<'_>),
         (pick, most): (impl Fn(Value) -> Option<T>, usize),
     ) -> Result<Vec<T>, ReadFailed> {
         let found = self.cluster.link.discovery.resource(transport, &kind).await;
@@ -116,7 +148,11 @@ impl Flows {
             retry_after: None,
         };
         let resource = found.map_err(failed)?;
-        let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(labels), fields: None };
+        let (labels, fields) = match selector {
+            Selector::Labels(labels) => (Some(labels), None),
+            Selector::Fields(fields) => (None, Some(fields)),
+        };
+        let from = Collection { resource: &resource, namespace: Some(namespace), labels, fields };
         let listed = transport.list_until(from, &Projection::everything(), pick, most).await;
         listed.map(|listed| listed.items).map_err(|error| ReadFailed::from(&error))
     }

@@ -171,7 +171,7 @@ impl Stage {
     /// A Job has active pods.
     pub(crate) fn run(&mut self, unit: &str) {
         let name = self.child_of(unit);
-        self.set_status(&name, json!({"active": 1}));
+        self.set_status(&name, json!({"active": 1, "ready": 1}));
         self.settle();
     }
 
