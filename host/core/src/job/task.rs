@@ -70,6 +70,9 @@ pub struct StoredTask {
     /// Why it failed. Of one that waits: that its pod did not start in time and is to be removed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Of one that waits, what for: a kubelet that ends its pod forgets that.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub waits: String,
 }
 
 impl StoredTask {

@@ -31,12 +31,13 @@ pub(super) fn progressed(task: &StoredTask, pod: &Object, seen: &TaskPod) -> Sto
     if !seen.is_over() {
         return match seen.started {
             // It started after all.
-            true => StoredTask { state: TaskProgress::Running, message: String::new(), ..task },
-            false => StoredTask { state: TaskProgress::Waiting, ..task },
+            true => StoredTask { state: TaskProgress::Running, message: String::new(), waits: String::new(), ..task },
+            false => StoredTask { state: TaskProgress::Waiting, waits: waits_for(&task, seen), ..task },
         };
     }
     let Some(end) = seen.ended.as_ref().filter(|_| !was_ended(pod, seen)) else {
-        return StoredTask { state: TaskProgress::Failed, message: end_of_pod(pod, seen), ..task };
+        let message = never_begun(&task, seen).unwrap_or_else(|| end_of_pod(pod, seen));
+        return StoredTask { state: TaskProgress::Failed, message, waits: String::new(), ..task };
     };
     let result = result(pod, seen);
     let exit_code = match &result {
@@ -76,13 +77,35 @@ fn end_of_pod(pod: &Object, seen: &TaskPod) -> String {
     cut(&format!("{word}: {why}"), MESSAGE_CHARS)
 }
 
-/// The message of a task whose pod did not start in time. Where it is known what kept it, that is the first word.
-pub(super) fn not_started(seen: &TaskPod) -> String {
-    let word = match seen.hindrance {
+/// What a pod that has not started waits for. Of one cause the words change with each try, and the first ones stay.
+fn waits_for(task: &StoredTask, seen: &TaskPod) -> String {
+    let word = word(seen);
+    if word.is_empty() || task.waits.starts_with(word) {
+        return task.waits.clone();
+    }
+    cut(&format!("{word}{}", seen.why), MESSAGE_CHARS)
+}
+
+/// The message of a task whose pod was over before its container began: its own time was shorter than that for a start.
+fn never_begun(task: &StoredTask, seen: &TaskPod) -> Option<String> {
+    let has_begun = seen.ended.as_ref().is_some_and(|end| end.reason != "ContainerStatusUnknown");
+    let is_meant = seen.hindrance == Hindrance::Deadline && !has_begun;
+    let (word, why) = task.waits.split_once(": ").filter(|_| is_meant)?;
+    Some(cut(&format!("{word}: not started within {} s: {why}", seen.deadline_seconds), MESSAGE_CHARS))
+}
+
+/// The first word of a message where it is known what keeps a pod from starting.
+fn word(seen: &TaskPod) -> &'static str {
+    match seen.hindrance {
         Hindrance::Image => "image: ",
         Hindrance::Unschedulable => "unschedulable: ",
         Hindrance::Other | Hindrance::Deadline | Hindrance::Ended => "",
-    };
+    }
+}
+
+/// The message of a task whose pod did not start in time. Where it is known what kept it, that is the first word.
+pub(super) fn not_started(seen: &TaskPod) -> String {
+    let word = word(seen);
     let why = if seen.why.is_empty() { String::new() } else { format!(": {}", seen.why) };
     cut(&format!("{word}not started within {} s{why}", STARTS_WITHIN.as_secs()), MESSAGE_CHARS)
 }
@@ -148,4 +171,51 @@ fn as_taken(message: &str) -> String {
     let may_be_cut =
         message.len() >= TERMINATION_MESSAGE && serde_json::from_str::<BTreeMap<String, IgnoredAny>>(message).is_err();
     if may_be_cut { format!("{CUT}{message}") } else { message.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::task_pod::TASK;
+
+    fn seen(status: &Value) -> TaskPod {
+        let document = json!({"metadata": {"labels": {TASK: "check"}}, "status": status,
+            "spec": {"nodeName": "n", "activeDeadlineSeconds": 30}});
+        TaskPod::read(&document).unwrap()
+    }
+
+    fn waiting(reason: &str) -> TaskPod {
+        let state = json!({"waiting": {"reason": reason, "message": "no such image"}});
+        seen(&json!({"phase": "Pending", "containerStatuses": [{"name": "task", "state": state}]}))
+    }
+
+    fn over(reason: &str) -> TaskPod {
+        let state = json!({"terminated": {"exitCode": 137, "reason": reason}});
+        let statuses = json!([{"name": "task", "state": state}]);
+        seen(
+            &json!({"phase": "Failed", "reason": "DeadlineExceeded", "message": "too long", "containerStatuses": statuses}),
+        )
+    }
+
+    #[test]
+    fn a_pod_that_its_kubelet_ended_before_it_began_tells_what_it_had_waited_for() {
+        let mut task = StoredTask::default();
+        // Two words for one cause, which come in turns: the first one stays, so that nothing is written at each try.
+        for reason in ["ErrImagePull", "ImagePullBackOff"] {
+            task.waits = waits_for(&task, &waiting(reason));
+            assert_eq!(task.waits, "image: ErrImagePull: no such image");
+        }
+        let told = never_begun(&task, &over("ContainerStatusUnknown"));
+        assert_eq!(told.as_deref(), Some("image: not started within 30 s: ErrImagePull: no such image"));
+    }
+
+    #[test]
+    fn one_that_ran_or_waited_for_nothing_timed_out() {
+        let waits = StoredTask { waits: "image: ErrImagePull".into(), ..StoredTask::default() };
+        assert_eq!(never_begun(&waits, &over("Error")), None);
+        assert_eq!(never_begun(&StoredTask::default(), &over("ContainerStatusUnknown")), None);
+        assert_eq!(waits_for(&StoredTask::default(), &waiting("ContainerCreating")), "");
+    }
 }
