@@ -29,7 +29,7 @@ Examples:
   oarlock run Replace --selector app=web --dry-run --watch
       what the plugin would do to each pod; nothing is changed
   oarlock run Tag --selector app=web --param reason=audit --param count=3
-      parameters of the plugin; each VALUE is read as YAML
+      parameters of the plugin; each VALUE is read as YAML, so a text that is a word of YAML has quotes of its own: --param 'script=\"true\"'
   oarlock run Replace --selector app=web --print > job.yaml
       the job itself, for kubectl create -f; nothing is created
 

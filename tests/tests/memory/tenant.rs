@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use oarlock_bed::accounts::Account;
 use oarlock_bed::children::Child;
@@ -34,14 +35,34 @@ struct Load {
     annotated_pods: usize,
     wide_pods: usize,
     small_jobs: usize,
+    /// Jobs and flows of ten thousand labels each.
+    labelled: usize,
+    /// Pods and Jobs whose owner has a UID of half a megabyte: the server stores it twice.
+    owned: usize,
 }
 
 impl Load {
     fn of_this_run() -> Self {
         if std::env::var_os("OARLOCK_SOAK").is_some() {
-            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 2_000, wide_pods: 450, small_jobs: 10_000 }
+            Self {
+                jobs_of_large_parameters: 20,
+                steps: 500,
+                annotated_pods: 2_000,
+                wide_pods: 450,
+                small_jobs: 10_000,
+                labelled: 60,
+                owned: 100,
+            }
         } else {
-            Self { jobs_of_large_parameters: 20, steps: 500, annotated_pods: 300, wide_pods: 60, small_jobs: 500 }
+            Self {
+                jobs_of_large_parameters: 20,
+                steps: 500,
+                annotated_pods: 300,
+                wide_pods: 60,
+                small_jobs: 500,
+                labelled: 5,
+                owned: 25,
+            }
         }
     }
 }
@@ -93,6 +114,10 @@ async fn a_tenant_who_stores_what_he_may_ends_no_host_and_holds_up_no_neighbour(
     );
     small_jobs(&rig.client, load.small_jobs).await?;
     println!("{} jobs: {}", load.small_jobs, figures(&peaks));
+    labelled(&rig.client, load.labelled).await?;
+    println!("{} jobs and flows of 10,000 labels: {}", load.labelled, figures(&peaks));
+    owned(&rig.client, load.owned).await?;
+    println!("{} pods and Jobs of an owner whose UID has half a megabyte: {}", load.owned, figures(&peaks));
     let beside = neighbour(&rig, "beside").await.with_context(|| host.tail(20))?;
     println!(
         "the neighbour's job: {alone:?} alone, {beside:?} beside all this, {:.2} times",
@@ -207,6 +232,46 @@ async fn small_jobs(client: &Client, count: usize) -> anyhow::Result<()> {
         create(client, &resource(), &format!("small-{number}"), spec).await
     });
     made.buffer_unordered(8).try_collect::<Vec<()>>().await.map(drop)
+}
+
+/// Jobs that are small until their owner puts labels on them, which changes no generation; the same of flows.
+async fn labelled(client: &Client, count: usize) -> anyhow::Result<()> {
+    let labels: Value = (0..10_000).map(|number| (format!("k{number:05}"), json!(""))).collect();
+    let job = json!({"action": "Replace", "targets": [{"name": "missing"}], "paused": true, "parameters": {"a": "x".repeat(15_000)}});
+    let steps = json!([{"name": "s", "jobTemplateRef": "none"}]);
+    let flow = json!({"suspend": true, "flows": steps});
+    for (resource, spec) in [(resource(), job), (kind("JobFlow", "jobflows"), flow)] {
+        let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), TENANT, &resource);
+        for number in 0..count {
+            let name = format!("labelled-{number}");
+            create(client, &resource, &name, spec.clone()).await?;
+            let body = Patch::Merge(json!({"metadata": {"labels": labels}}));
+            objects.patch(&name, &PatchParams::default(), &body).await.with_context(|| name.clone())?;
+        }
+    }
+    Ok(())
+}
+
+/// Pods whose controller is nobody, and Jobs of a flow that is nobody: a finalizer keeps what the garbage collector would take.
+async fn owned(client: &Client, count: usize) -> anyhow::Result<()> {
+    let uid = "x".repeat(500_000);
+    let owned = |mut object: Value, (api_version, kind): (&str, &str)| {
+        object["metadata"]["finalizers"] = json!(["tenant.example/kept"]);
+        object["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": true}]);
+        object
+    };
+    let pods = (0..count).map(|number| pod(&format!("owned-{number}"), &json!({}), &json!({})));
+    create_pods(client, pods.map(|pod| owned(pod, ("x/v1", "X")))).await?;
+    let jobs: Api<Job> = Api::namespaced(client.clone(), TENANT);
+    for number in 0..count {
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        let job =
+            json!({"metadata": {"name": format!("owned-{number}")}, "spec": {"suspend": true, "template": template}});
+        let job = owned(job, ("api.practice.com/v1alpha1", "JobFlow"));
+        jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+    }
+    Ok(())
 }
 
 /// The tenant reads on his objects why they are refused.

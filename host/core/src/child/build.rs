@@ -31,7 +31,7 @@ pub const REVISION: &str = "oarlock.dev/revision";
 /// Labels and annotations of this prefix are the host's.
 const OWN_KEYS: &str = "oarlock.dev/";
 /// Labels of this prefix are copied to children: the queue of a Job.
-const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
+pub(super) const QUEUE_LABELS: &str = "kueue.x-k8s.io/";
 
 /// The field of a Job with its time to live.
 pub const JOB_TTL: &str = "ttlSecondsAfterFinished";
@@ -281,7 +281,7 @@ impl Draft {
         let revision = self.revision();
         let Self { mut metadata, spec, ttl, version } = self;
         let labels = object_at(&mut metadata, &["labels"]);
-        for (key, value) in parent.labels.iter().filter(|(key, _)| key.starts_with(QUEUE_LABELS)) {
+        for (key, value) in &parent.labels {
             labels.entry(key.clone()).or_insert_with(|| value.as_str().into());
         }
         if let Some(version) = version {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::child::build::{Cause, NODE, STEP};
+use crate::child::build::{Cause, NODE, QUEUE_LABELS, STEP};
 use crate::child::fields::{list, number, object, text};
 use crate::child::view::ChildView;
+use crate::cluster::memory::memory_of;
 use crate::cluster::object::{too_large, too_large_words};
 use crate::job::time::read_time;
 
@@ -83,7 +84,7 @@ pub struct Parent {
     pub created: Option<Timestamp>,
     /// It is being deleted.
     pub terminating: bool,
-    /// Its labels.
+    /// Its labels of queues, which its children get.
     pub labels: BTreeMap<String, String>,
     /// The value of its annotation [`RETRY`].
     pub retry: Option<String>,
@@ -107,7 +108,14 @@ impl Parent {
     /// Without its spec, for which there is no room.
     #[must_use]
     pub fn without_spec(self, why: String) -> Self {
-        Self { spec: Value::Null, unread: Some(why), ..self }
+        Self { spec: Value::Null, unread: Some(why), retry: None, labels: BTreeMap::new(), ..self }
+    }
+
+    /// The memory of what its owner wrote, as far as it is held.
+    pub fn bytes(&self) -> usize {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + 2 * size_of::<String>());
+        let spec = if self.spec.is_null() { 0 } else { memory_of(&self.spec) };
+        labels.chain(self.retry.as_ref().map(String::len)).chain([spec]).fold(0, usize::saturating_add)
     }
 
     /// The names of the steps that a flow has, as its spec has them, accepted or not; `None` for one without a name.
@@ -120,6 +128,7 @@ impl Parent {
     pub fn read(kind: ParentKind, mut object_value: Value) -> Option<Self> {
         let own = |pointer: &str| text(&object_value, pointer).map(str::to_owned);
         let labels = object(&object_value, "/metadata/labels").into_iter().flatten();
+        let labels = labels.filter(|(key, _)| key.starts_with(QUEUE_LABELS));
         let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
         let parent = Self {
             kind,

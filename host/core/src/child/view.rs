@@ -114,7 +114,9 @@ impl ChildView {
             }
         };
         let withheld = annotation(TTL).and_then(|ttl| ttl.parse().ok()).filter(is_withheld);
+        // One that is longer is nobody's.
         let owner_uid = owner.and_then(|owner| text(owner, "/uid")).map(str::to_owned);
+        let owner_uid = owner_uid.map(|uid| if uid.len() > NAME { String::new() } else { uid });
         Some(Self {
             kind,
             namespace: own("/metadata/namespace")?,

@@ -37,9 +37,9 @@ impl Strings {
         self.ends.len() / 2
     }
 
-    /// Bytes of the text.
+    /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.text.len()
+        self.text.len().saturating_add(size_of_val(&*self.ends))
     }
 
     /// All entries, by key.

@@ -8,7 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_contract::marks::HOLD;
 
 use crate::cluster::memory::NamespaceShares;
-use crate::cluster::object::{Object, ObjectKey, Owner};
+use crate::cluster::object::{Kept, Object, ObjectKey, Owner, Strings, may_be_held};
 use crate::cluster::store::Indexed;
 
 /// The field that names the node of a pod. Where it is indexed, the pods of a node are found in all namespaces.
@@ -57,7 +57,11 @@ impl KindCache {
     /// The object as far as there is room for it in place of `old`.
     pub(crate) fn fitting(&self, object: Object, old: Option<&Object>) -> Object {
         let before = old.map_or(0, Object::extra_bytes);
-        if self.shares.has_room(object.share(), before, object.extra_bytes()) { object } else { object.cut() }
+        if self.shares.has_room(object.share(), before, object.extra_bytes()) {
+            object
+        } else {
+            object.cut(Kept::NoRoom)
+        }
     }
 
     pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<String, Owner>) {
@@ -244,8 +248,10 @@ pub(crate) fn place(key: &ObjectKey) -> Place {
     (key.namespace.clone(), key.name.clone())
 }
 
+/// The jobs that hold a pod or node: what looks like a hold on another object is none.
 fn holders(object: &Object) -> impl Iterator<Item = &str> {
-    object.annotations.keys().filter_map(|key| key.strip_prefix(HOLD))
+    let annotations = may_be_held(&object.key.kind).then_some(&object.annotations).into_iter();
+    annotations.flat_map(Strings::keys).filter_map(|key| key.strip_prefix(HOLD))
 }
 
 fn drop_from(index: &mut HashMap<String, BTreeSet<String>>, key: &str, item: &str) {

@@ -66,7 +66,7 @@ impl NamespaceShares {
     pub fn admit(&mut self, namespace: &str, before: usize, bytes: usize) -> Result<(), String> {
         let has_room = self.has_room(namespace, before, bytes);
         self.count(namespace, before, if has_room { bytes } else { 0 });
-        if has_room { Ok(()) } else { Err(no_room(namespace)) }
+        if has_room { Ok(()) } else { Err(self.no_room(namespace, bytes)) }
     }
 
     /// True if an object of `namespace` may take `bytes` in place of the `before` that it takes.
@@ -74,7 +74,22 @@ impl NamespaceShares {
         let more = bytes.saturating_sub(before);
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
         let all = self.all.saturating_add(more);
-        more == 0 || own <= OF_NAMESPACE && (all <= OF_ALL || own <= LITTLE)
+        // What is in no namespace, tenants do not write.
+        let most = if namespace.is_empty() { OF_ALL } else { OF_NAMESPACE };
+        more == 0 || own <= most && (all <= OF_ALL || own <= LITTLE)
+    }
+
+    /// The sentence for an object that has no room.
+    fn no_room(&self, namespace: &str, bytes: usize) -> String {
+        let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(bytes);
+        let (whose, most) = match own > OF_NAMESPACE {
+            true => (format!("the objects of namespace {namespace}"), OF_NAMESPACE),
+            false => (format!("the objects of all namespaces, of which {namespace} has more than a little"), OF_ALL),
+        };
+        let most = most / 1_048_576;
+        format!(
+            "{whose} take more than their share of the host's memory, {most} MiB: delete some and then change this one, a label will do, or replace it by a smaller one"
+        )
     }
 
     /// Counts `bytes` of an object in place of the `before` that it took.
@@ -87,14 +102,6 @@ impl NamespaceShares {
             self.of.insert(namespace.to_owned(), own);
         }
     }
-}
-
-/// The sentence for an object that has no room.
-fn no_room(namespace: &str) -> String {
-    let most = OF_NAMESPACE / 1_048_576;
-    format!(
-        "the objects of namespace {namespace} take more than their share of the host's memory, {most} MiB: delete some and then change this one, a label will do, or replace it by a smaller one"
-    )
 }
 
 #[cfg(test)]
@@ -139,6 +146,7 @@ mod tests {
         for number in 0..4 {
             shares.admit(&number.to_string(), 0, OF_NAMESPACE).unwrap();
         }
-        assert!(shares.admit("more", 0, LITTLE + 1).is_err() && shares.admit("more", 0, LITTLE).is_ok());
+        assert!(shares.admit("more", 0, LITTLE + 1).unwrap_err().contains("all namespaces"));
+        assert_eq!(shares.admit("more", 0, LITTLE), Ok(()));
     }
 }

@@ -47,8 +47,19 @@ pub struct Object {
     pub task: Option<Box<TaskPod>>,
     /// The declared fields, at their places in the document.
     pub fields: Fields,
-    /// False where something above is missing since there was no room for it: the host puts nothing new on such an object.
-    pub whole: bool,
+    /// Whether something above is missing: the host puts nothing new on such an object.
+    pub kept: Kept,
+}
+
+/// How much of an object is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// All that the host keeps of any.
+    Whole,
+    /// Less: it is larger than the host keeps of any object.
+    TooLarge,
+    /// Less: others have taken the room that it would need.
+    NoRoom,
 }
 
 /// The fields that the host itself reads: they say whether an object is available, and what of a node it may undo.
@@ -71,6 +82,11 @@ pub fn too_large_words(bytes: u64) -> String {
         "it has {} KiB and takes more than the 16 MiB of memory that the host gives one object: replace it by a smaller one",
         bytes / 1_024
     )
+}
+
+/// True of the kinds of targets: what looks like a hold on another object is none.
+pub fn may_be_held(kind: &Kind) -> bool {
+    matches!((kind.api_version.as_str(), kind.kind.as_str()), ("v1", "Pod" | "Node"))
 }
 
 impl Object {
@@ -109,9 +125,9 @@ impl Object {
             deleted: time(meta.get("deletionTimestamp")),
             grace_seconds: meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64),
             fields,
-            whole: true,
+            kept: Kept::Whole,
         };
-        Some(if whole { object } else { object.cut() })
+        Some(if whole { object } else { object.cut(Kept::TooLarge) })
     }
 
     /// The namespace to whose share it counts; what is in none shares one.
@@ -121,15 +137,35 @@ impl Object {
 
     /// The bytes that it takes beyond what each object has.
     pub fn extra_bytes(&self) -> usize {
-        let bytes = self.labels.bytes() + self.annotations.bytes() + self.fields.bytes();
-        if self.whole { bytes.saturating_sub(FREE) } else { 0 }
+        if self.kept != Kept::Whole {
+            return 0;
+        }
+        let texts = self.labels.bytes() + self.annotations.bytes() + self.fields.bytes();
+        let names = self.finalizers.iter().chain(&self.stray_holds).map(|name| size_of::<String>() + name.len());
+        let owners = self.owners.iter().map(|owner| size_of::<Owner>() + owner_length(owner));
+        let all: usize = texts.saturating_add(names.chain(owners).sum());
+        if all <= FREE || !may_be_held(&self.key.kind) {
+            return all.saturating_sub(FREE);
+        }
+        // What the host writes itself must not make an object one without room.
+        let holds = self.annotations.iter().filter(|(key, _)| key.starts_with(HOLD));
+        all.saturating_sub(holds.map(|entry| length(&entry)).sum()).saturating_sub(FREE)
     }
 
     /// The part of it that is kept where there is no room for all of it.
     #[must_use]
-    pub fn cut(self) -> Self {
-        let [labels, annotations] = [&self.labels, &self.annotations].map(bounded);
-        Self { labels, annotations, fields: self.fields.short(), whole: false, ..self }
+    pub fn cut(mut self, kept: Kept) -> Self {
+        let is_held = may_be_held(&self.key.kind);
+        let [labels, annotations] = [&self.labels, &self.annotations].map(|all| bounded(all, is_held));
+        let mut room = MOST_NAMES;
+        self.owners.retain(|owner| owner.controller || fits(&mut room, owner_length(owner)));
+        self.stray_holds = self.stray_holds.into_iter().filter(|name| fits(&mut room, name.len())).collect();
+        Self { labels, annotations, fields: self.fields.short(), kept, ..self }
+    }
+
+    /// True where nothing of it is missing.
+    pub fn is_whole(&self) -> bool {
+        self.kept == Kept::Whole
     }
 
     /// The controller among the owners.
@@ -199,6 +235,10 @@ const FREE: usize = 8 * 1024;
 const MOST_STRINGS: usize = 8 * 1024;
 /// The same of those that say what the object is held by: each job that holds it has one.
 const MOST_HOLDS: usize = 64 * 1024;
+/// Most bytes of what names an owner: group, version, kind and name of a stored object have at most 253 each, and no UID has more.
+const MOST_OWNER: usize = 4 * 253;
+/// Most bytes of the owners and of the stray holds of an object that is not whole, beside its controller.
+const MOST_NAMES: usize = 4 * 1024;
 /// Most finalizers and owners of an object.
 pub const MOST_REFERENCES: usize = 64;
 
@@ -224,18 +264,24 @@ fn bytes(entries: &[(&str, &str)]) -> usize {
 }
 
 /// As many entries as an object has room for: whoever writes them decides how large they are.
-fn bounded(entries: &Strings) -> Strings {
+fn bounded(entries: &Strings, is_held: bool) -> Strings {
     let mut entries: Vec<(&str, &str)> = entries.iter().collect();
     entries.sort_by_key(|entry| (rank(entry.0), length(entry), entry.0));
-    let (mut holds, mut others) = (MOST_HOLDS, MOST_STRINGS);
-    entries.retain(|entry| {
-        let room = if rank(entry.0) == 0 { &mut holds } else { &mut others };
-        room.checked_sub(length(entry)).inspect(|left| *room = *left).is_some()
-    });
+    let (mut holds, mut others) = (if is_held { MOST_HOLDS } else { 0 }, MOST_STRINGS);
+    entries.retain(|entry| fits(if rank(entry.0) == 0 { &mut holds } else { &mut others }, length(entry)));
     entries.into_iter().collect()
 }
 
-/// The owners, as many as there is room for, the controller among them.
+/// Takes so many bytes of the room, if they are left.
+fn fits(room: &mut usize, bytes: usize) -> bool {
+    room.checked_sub(bytes).inspect(|left| *room = *left).is_some()
+}
+
+fn owner_length(owner: &Owner) -> usize {
+    [&owner.kind.api_version, &owner.kind.kind, &owner.name, &owner.uid].iter().map(|text| text.len()).sum()
+}
+
+/// The owners, as many as there is room for, the controller among them. One that is named at greater length than any object is nobody.
 fn owners(value: Option<&Value>) -> Vec<Owner> {
     let mut all: Vec<Owner> = list(value).filter_map(owner).collect();
     if all.len() > MOST_REFERENCES {
@@ -256,12 +302,13 @@ fn time(value: Option<&Value>) -> Option<Timestamp> {
 
 fn owner(value: &Value) -> Option<Owner> {
     let text = |field: &str| value.get(field).and_then(Value::as_str);
-    Some(Owner {
+    let owner = Owner {
         kind: Kind::new(text("apiVersion")?, text("kind")?),
         name: text("name")?.to_owned(),
         uid: text("uid")?.to_owned(),
         controller: value.get("controller").and_then(Value::as_bool).unwrap_or(false),
-    })
+    };
+    (owner_length(&owner) <= MOST_OWNER).then_some(owner)
 }
 
 /// The document with only the parts that `pointers` select. A pointer through an array keeps the whole array, since an
@@ -357,7 +404,7 @@ mod tests {
             "ownerReferences": (0..1_000).map(owner).collect::<Vec<_>>(),
             "finalizers": (0..1_000).map(|n| format!("f/{n}")).collect::<Vec<_>>()}});
         let object = Object::slim(&pod, &Kind::pod(), &[]).unwrap();
-        assert!(!object.whole);
+        assert!(!object.is_whole());
         for strings in [&object.labels, &object.annotations] {
             let others = strings.iter().filter(|(key, _)| rank(key) > 0);
             let bytes: usize = others.map(|(key, value)| key.len() + value.len()).sum();
@@ -380,13 +427,32 @@ mod tests {
             Object::slim(&pod, &Kind::pod(), &pointers).unwrap()
         };
         let (usual, large, larger) = (of(100), of(100_000), of(200_000));
-        assert_eq!((usual.whole, usual.extra_bytes()), (true, 0));
-        assert!(large.whole && large.extra_bytes() > 290_000, "{}", large.extra_bytes());
-        assert_eq!((larger.whole, larger.extra_bytes()), (false, 0));
-        for cut in [larger, large.cut()] {
+        assert_eq!((usual.kept, usual.extra_bytes()), (Kept::Whole, 0));
+        assert!(large.is_whole() && large.extra_bytes() > 290_000, "{}", large.extra_bytes());
+        assert_eq!((larger.kept, larger.extra_bytes()), (Kept::TooLarge, 0));
+        for cut in [larger, large.cut(Kept::NoRoom)] {
             assert_eq!(cut.fields.value(), json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}));
-            assert!(cut.annotations.is_empty() && !cut.whole);
+            assert!(cut.annotations.is_empty() && !cut.is_whole());
         }
+    }
+
+    #[test]
+    fn owners_finalizers_and_strays_count_and_an_owner_of_endless_name_is_nobody() {
+        let owner = |uid: &str| json!({"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": uid, "controller": true});
+        let of = |metadata: Value| {
+            let mut pod = json!({"metadata": {"name": "a", "uid": "u"}});
+            pod["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+            Object::slim(&pod, &Kind::pod(), &[]).unwrap()
+        };
+        assert_eq!(of(json!({"ownerReferences": [owner(&"x".repeat(1_400_000))]})).controller(), None);
+        assert!(of(json!({"ownerReferences": [owner("u")]})).controller().is_some());
+        let many = of(json!({
+            "ownerReferences": (0..60).map(|n| owner(&format!("{}{n}", "x".repeat(800)))).collect::<Vec<_>>(),
+            "finalizers": vec!["f/".to_owned() + &"x".repeat(300); 60],
+            "annotations": (0..60).map(|n| (format!("hold.oarlock.dev/{n}{}", "x".repeat(40)), json!(""))).collect::<Value>()}));
+        assert!(many.is_whole() && many.extra_bytes() > 60_000, "{}", many.extra_bytes());
+        let cut = many.cut(Kept::NoRoom);
+        assert!(cut.stray_holds.iter().map(String::len).sum::<usize>() <= MOST_NAMES);
     }
 
     #[test]

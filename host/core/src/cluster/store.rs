@@ -29,7 +29,7 @@ impl Change {
             && old.annotations == new.annotations
             && (&old.key, &old.uid, &old.finalizers, &old.owners) == (&new.key, &new.uid, &new.finalizers, &new.owners)
             && (old.created, old.deleted, old.grace_seconds) == (new.created, new.deleted, new.grace_seconds)
-            && (old.available, old.whole, &old.node, &old.task) == (new.available, new.whole, &new.node, &new.task)
+            && (old.available, old.kept, &old.node, &old.task) == (new.available, new.kept, &new.node, &new.task)
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
                 "resourceVersion": version.to_string(), "annotations": {"a": "x".repeat(250_000)}}});
             Object::slim(&document, &Kind::pod(), &[]).unwrap()
         };
-        let whole = |name: &str, namespace: &str| store.get(&ObjectKey::pod(namespace, name)).unwrap().whole;
+        let whole = |name: &str, namespace: &str| store.get(&ObjectKey::pod(namespace, name)).unwrap().is_whole();
         (0..200).for_each(|number| drop(store.apply(pod(&number.to_string(), "a", 1))));
         let all = (0..200).filter(|number| whole(&number.to_string(), "a")).count();
         assert!((130..140).contains(&all), "{all}");

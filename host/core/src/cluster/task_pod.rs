@@ -3,6 +3,8 @@
 use oarlock_contract::task::LONGEST_SECONDS;
 use serde_json::Value;
 
+use crate::job::state::cut;
+
 /// The label of a pod that does a task: the name of the task.
 pub const TASK: &str = "oarlock.dev/task";
 /// The label with the kind of the task.
@@ -113,8 +115,8 @@ impl TaskPod {
                 .and_then(Value::as_i64)
                 .and_then(|code| i32::try_from(code).ok())
                 .unwrap_or(-1),
-            message: text(end, "/message").unwrap_or_default(),
-            reason: text(end, "/reason").unwrap_or_default(),
+            message: tail(text(end, "/message").unwrap_or_default()),
+            reason: cut(&text(end, "/reason").unwrap_or_default(), MOST_WHY),
         });
         let said = |value: &Value, at: &str| {
             let words = [text(value, &format!("{at}/reason")), text(value, &format!("{at}/message"))];
@@ -127,12 +129,12 @@ impl TaskPod {
         let hindrance = Hindrance::read(status, waits.as_deref(), unscheduled.is_some());
         Some(Self {
             deadline_seconds: deadline.unwrap_or(LONGEST_SECONDS.into()),
-            phase: text(status, "/phase").unwrap_or_default(),
+            phase: cut(&text(status, "/phase").unwrap_or_default(), MOST_WHY),
             started: !node.is_empty() && container.get("running").is_some() || ended.is_some(),
             node,
             is_mirror: is_mirror(document),
             ended,
-            why: why.unwrap_or_default(),
+            why: cut(&why.unwrap_or_default(), MOST_WHY),
             hindrance,
         })
     }
@@ -154,6 +156,18 @@ pub fn asked_node(document: &Value) -> Option<&str> {
     const BY_SCHEDULER: &str = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution\
                                 /nodeSelectorTerms/0/matchFields/0/values/0";
     ["/spec/nodeName", BY_SCHEDULER].iter().find_map(|at| document.pointer(at)?.as_str())
+}
+
+/// Most characters of what a kubelet says of a pod, beside the message of its container.
+const MOST_WHY: usize = 256;
+/// Most bytes that are read of a termination message: four times what a kubelet takes of one.
+const MOST_MESSAGE: usize = 16 * 1024;
+
+/// The end of a termination message.
+fn tail(message: String) -> String {
+    let from = message.len().saturating_sub(MOST_MESSAGE);
+    let from = (from..=message.len()).find(|&at| message.is_char_boundary(at)).unwrap_or(0);
+    message.get(from..).unwrap_or_default().to_owned()
 }
 
 fn is_mirror(document: &Value) -> bool {

@@ -200,6 +200,12 @@ fn fate(pod: &Object, request: &DrainRequest, tried: Option<&Evicted>, round: &R
     if pod.controller().is_none() && !request.force {
         return Fate::Blocked("no controller would make it anew: it goes with `force`".to_owned());
     }
+    if !request.delete_empty_dir_data && !pod.is_whole() {
+        return Fate::Blocked(
+            "it is too large for the host to see whether it has data in an emptyDir: it goes with `deleteEmptyDirData`"
+                .to_owned(),
+        );
+    }
     if !request.delete_empty_dir_data && has_local_data(pod) {
         return Fate::Blocked("the data in its emptyDir would be lost: it goes with `deleteEmptyDirData`".to_owned());
     }

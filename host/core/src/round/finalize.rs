@@ -29,12 +29,20 @@ pub enum Finalize {
     Write(Box<Write>, Option<Box<EventNote>>),
 }
 
+/// The reason of a job whose finalizers are not held, since they are too many: its list is not written.
+pub const TOO_MANY_FINALIZERS: &str = "TooManyFinalizers";
+
+fn has_unknown_finalizers(round: &Round<'_>) -> bool {
+    round.object.unread.as_ref().is_some_and(|unread| unread.reason == TOO_MANY_FINALIZERS)
+}
+
 /// The patch that adds the finalizer, if it is missing and may still be added: with the first start, and again if
 /// another client removed it while targets are in flight. A dry run has nothing to undo, and so needs none.
 pub fn finalizer(round: &Round<'_>, memory: &JobMemory) -> Option<Value> {
     let meta = &round.object.metadata;
     let mut list = meta.finalizers.clone().unwrap_or_default();
-    if round.deleting() || round.dry_run || list.iter().any(|name| name == FINALIZER) {
+    let is_there = list.iter().any(|name| name == FINALIZER);
+    if round.deleting() || round.dry_run || is_there || has_unknown_finalizers(round) {
         return None;
     }
     let starts = memory.decided.values().any(|decided| decided.state.started() && decided.state.uid.is_some());

@@ -15,7 +15,7 @@ use crate::round::drain::{DrainStep, drain_of};
 use crate::round::judge::{Verdict, unchanged};
 use crate::round::lifecycle::Finish;
 use crate::round::refresh::{note_claims, stored_claims};
-use crate::round::target::PlannedVisit;
+use crate::round::target::{PlannedVisit, too_large};
 use crate::round::target_memory::TargetMemory;
 use crate::round::tasks::{note_intents, requests};
 use crate::shared::claims::Claim;
@@ -54,6 +54,12 @@ impl PlannedCall<'_> {
         }
         if let Some(trouble) = known.changes.trouble(self.target.round.now).filter(|_| !writes.is_empty()) {
             next.error = Some(trouble);
+        }
+        if let Some(object) = self.planned.object.as_deref().filter(|object| !object.is_whole())
+            && writes.is_empty()
+            && !proposal.mutations.is_empty()
+        {
+            next.error = Some(too_large(object, self.target.round.kind));
         }
         let step = step.map(|step| self.take_step(step, &mut next, &mut writes, known));
         if !self.claim(&mut next, tables) {

@@ -10,7 +10,7 @@ use k8s_openapi::jiff::SignedDuration;
 use oarlock_api::TargetError;
 
 use crate::cluster::live_reads::LiveRead;
-use crate::cluster::object::Object;
+use crate::cluster::object::{Kept, Object};
 use crate::cluster::writes::Write;
 use crate::job::state::{Progress, TargetState, ended, extras};
 use crate::job::time::{after, write_time};
@@ -68,17 +68,20 @@ pub(super) fn not_found(kind: TargetKind) -> &'static str {
 }
 
 /// The error of a target whose object is not held whole: nobody could tell what was on it before.
-fn too_large(object: &Object, kind: TargetKind) -> TargetError {
+pub(super) fn too_large(object: &Object, kind: TargetKind) -> TargetError {
     let reason = match kind {
         TargetKind::Pod => "PodTooLarge",
         TargetKind::Node => "NodeTooLarge",
     };
-    let message = format!(
-        "{} {} is not worked on: its labels, annotations, finalizers or the fields that plugins read are more than the host keeps; make them smaller",
-        kind.noun(),
-        object.key.name
-    );
-    error(reason, message)
+    let (noun, name) = (kind.noun(), &object.key.name);
+    let why = match object.kept {
+        Kept::NoRoom => format!("beside the other {noun}s {} the host has no memory for it: have fewer of them, or smaller ones", match kind {
+            TargetKind::Pod => "of its namespace",
+            TargetKind::Node => "of the cluster",
+        }),
+        _ => "its labels, annotations, finalizers or the fields that plugins read are more than the host keeps of any: make them smaller".to_owned(),
+    };
+    error(reason, format!("{noun} {name} is not worked on: {why}"))
 }
 
 pub(super) fn error(reason: &str, message: impl Into<String>) -> TargetError {
@@ -158,7 +161,11 @@ impl Target<'_> {
             }
             return self.never_start(self.never_there());
         };
-        if !object.whole {
+        if !object.is_whole() {
+            // There may be room meanwhile.
+            if !round.live.has(&self.live_read()) {
+                return Need::Read([self.live_read()].into());
+            }
             return self.never_start(too_large(&object, round.kind));
         }
         let held = round.is_exclusive() && holds::holders(&object).any(|holder| holder != round.job.uid);

@@ -116,7 +116,7 @@ impl<'a> Draft<'a> {
         let (held, word) =
             if label { (&self.object.labels, "label") } else { (&self.object.annotations, "annotation") };
         // One that is not seen of an object that is not whole may be there.
-        let there = held.contains_key(key) || !self.object.whole;
+        let there = held.contains_key(key) || !self.object.is_whole();
         if self.marks.let_go(&format!("{word}:{key}")) && there {
             let draft = if label { &mut self.labels } else { &mut self.annotations };
             draft.insert(key.to_owned(), Value::Null);
@@ -140,7 +140,7 @@ impl<'a> Draft<'a> {
 
     /// The patch, and the object as it is then. None of an object that is not whole: nobody knows what was there before.
     fn done(self, job_uid: &str) -> Option<(Value, Object)> {
-        self.object.whole.then_some(())?;
+        self.object.is_whole().then_some(())?;
         let outcome = self.outcome(job_uid);
         Some((self.patch(job_uid)?, outcome))
     }
@@ -168,7 +168,7 @@ impl<'a> Draft<'a> {
         }
         // A list that was cut is not written: it would take off the finalizers of others.
         if self.finalizers != self.object.finalizers
-            && (self.object.whole || self.object.finalizers.len() < MOST_REFERENCES)
+            && (self.object.is_whole() || self.object.finalizers.len() < MOST_REFERENCES)
         {
             metadata.insert("finalizers".to_owned(), json!(self.finalizers));
         }
@@ -364,7 +364,7 @@ pub fn bump_version(object: &Object, job_uid: &str) -> Value {
     let list = json!(marks(object, &key)).to_string();
     let text = if object.annotations.get(&key) == Some(list.as_str()) { format!(" {list}") } else { list };
     // The label would make holds of the annotations that were not seen.
-    let label = object.whole.then(|| Draft::new(object, job_uid, false).held_label(&key, true)).flatten();
+    let label = object.is_whole().then(|| Draft::new(object, job_uid, false).held_label(&key, true)).flatten();
     let annotations: Map<String, Value> = without_strays(object).chain([(key, json!(text))]).collect();
     let mut metadata = Map::new();
     metadata.extend(label.map(|label| ("labels".to_owned(), Value::Object([label].into_iter().collect()))));

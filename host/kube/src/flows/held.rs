@@ -45,9 +45,9 @@ pub(super) fn named_templates(parent: &Parent) -> BTreeSet<&str> {
     steps.filter_map(|step| text(step, "/jobTemplateRef")).filter(|name| !name.is_empty()).collect()
 }
 
-/// The memory of what the owner of a parent or template wrote.
-pub(super) fn bytes_of(spec: &Value) -> usize {
-    if spec.is_null() { 0 } else { memory_of(spec) }
+/// The memory of what the owner of a template wrote.
+pub(super) fn bytes_of(job: &Value) -> usize {
+    if job.is_null() { 0 } else { memory_of(job) }
 }
 
 /// The parent; without its spec where there is no room for that.
@@ -90,7 +90,7 @@ impl Held {
             }
             self.unname(&key);
         }
-        let room = self.admit(&key, &parent.namespace, &parent.spec);
+        let room = self.admit(&key, &parent.namespace, parent.bytes());
         let parent = parent_within(parent, room);
         for name in named_templates(&parent) {
             self.named_by.entry((parent.namespace.clone(), name.to_owned())).or_default().insert(key.clone());
@@ -105,8 +105,8 @@ impl Held {
     }
 
     /// Counts the memory of the spec of an object.
-    fn admit(&mut self, key: &FlowKey, namespace: &str, spec: &Value) -> Result<(), String> {
-        let (before, bytes) = (self.sizes.remove(key).unwrap_or(0), bytes_of(spec));
+    fn admit(&mut self, key: &FlowKey, namespace: &str, bytes: usize) -> Result<(), String> {
+        let before = self.sizes.remove(key).unwrap_or(0);
         self.shares.admit(namespace, before, bytes)?;
         self.sizes.insert(key.clone(), bytes);
         Ok(())
@@ -160,7 +160,7 @@ impl Held {
         }
         let is_same = before.is_some_and(|before| before.uid == template.uid && before.job == template.job);
         let place = FlowKey::Template(key.0.clone(), key.1.clone());
-        let room = self.admit(&place, &template.namespace, &template.job);
+        let room = self.admit(&place, &template.namespace, bytes_of(&template.job));
         let template = template_within(template, room);
         self.templates.insert(key.clone(), Arc::new(template));
         self.soil_template(&key, !is_same);

@@ -20,7 +20,7 @@ use crate::watch::reflector::ItemSink;
 
 fn of_fields(fields: &[&str]) -> Arc<Projection> {
     let fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-    Arc::new(Projection::of_object(&fields))
+    Arc::new(Projection::of_parts(&fields))
 }
 
 /// JobFlows or DaemonJobs.
@@ -38,7 +38,7 @@ impl ItemSink for ParentSink {
     }
 
     fn fitting(&self, item: Parent, listed: &mut NamespaceShares) -> Parent {
-        let room = listed.admit(&item.namespace, 0, bytes_of(&item.spec));
+        let room = listed.admit(&item.namespace, 0, item.bytes());
         parent_within(item, room)
     }
 
@@ -142,7 +142,7 @@ impl ItemSink for NodeSink {
     type Item = NodeView;
 
     fn projection(&self) -> Arc<Projection> {
-        of_fields(&node::FIELDS)
+        Arc::new(Projection::of_object(&node::FIELDS.map(str::to_owned)))
     }
 
     fn pick(&self, document: Value) -> Option<NodeView> {

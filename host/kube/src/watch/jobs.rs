@@ -7,11 +7,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
 use oarlock_core::cluster::memory::{NamespaceShares, memory_of, text_len};
 use oarlock_core::cluster::object::{too_large, too_large_words};
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
+use oarlock_core::round::finalize::TOO_MANY_FINALIZERS;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -21,8 +23,8 @@ use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink;
 use crate::watch::watches::WatchEvent;
 
-/// An annotation that repeats the whole spec; the host does not read it.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Most bytes of the finalizers of a job that are held.
+const FINALIZERS: usize = 2 * 1024;
 /// More than can be deleted while a reply is under way.
 const TOMBSTONES: usize = 4_096;
 
@@ -288,12 +290,21 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
         },
         Err(error) => salvage(document, format!("it cannot be read: {error}")),
     };
-    job.metadata.managed_fields = None;
-    if let Some(annotations) = job.metadata.annotations.as_mut() {
-        annotations.remove(LAST_APPLIED);
+    job.metadata = what_is_used(job.metadata);
+    if job.metadata.finalizers.as_ref().is_some_and(|all| all.iter().map(String::len).sum::<usize>() > FINALIZERS) {
+        // A list that was cut could not be written: it would take off the finalizers of others.
+        let message = format!("metadata.finalizers: at most {FINALIZERS} bytes; take some off");
+        job.unread = Some(UnreadSpec { reason: TOO_MANY_FINALIZERS, message });
+        (job.spec, job.metadata.finalizers) = (None, None);
     }
-    let bytes = if job.spec.is_some() { memory_of(document) } else { 0 };
+    let part = |field: &str| document.get(field).map_or(0, memory_of);
+    let bytes = if job.spec.is_some() { part("spec").saturating_add(part("status")) } else { 0 };
     Some(Held { key, uid, version, job: Arc::new(job), bytes })
+}
+
+/// The metadata that the host uses: whoever writes a job decides how much of the rest it has.
+fn what_is_used(metadata: ObjectMeta) -> ObjectMeta {
+    ObjectMeta { managed_fields: None, labels: None, annotations: None, owner_references: None, ..metadata }
 }
 
 /// Larger parameters are refused before they are held.
@@ -449,6 +460,27 @@ mod tests {
         );
         large["spec"]["parameters"] = json!({"a": vec![0; 8_000]});
         assert_eq!(read_job(&large).unwrap().job.unread, None);
+    }
+
+    #[test]
+    fn of_metadata_is_held_what_is_used_and_a_job_with_finalizers_without_end_is_told() {
+        let mut large = document("a", 5);
+        let many = (0..20_000).map(|number| (format!("k{number}"), json!(""))).collect::<Value>();
+        for field in ["labels", "annotations"] {
+            large["metadata"][field] = many.clone();
+        }
+        large["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "K", "name": "o", "uid": "x".repeat(100_000)}]);
+        large["metadata"]["finalizers"] = json!(["a/b"]);
+        let held = read_job(&large).unwrap();
+        let metadata = &held.job.metadata;
+        assert_eq!((&metadata.labels, &metadata.annotations, &metadata.owner_references), (&None, &None, &None));
+        assert_eq!(metadata.finalizers.as_ref().map(Vec::len), Some(1));
+        assert!(held.bytes < 1_024, "{}", held.bytes);
+        large["metadata"]["finalizers"] = vec!["a/b"; 1_000].into();
+        let held = read_job(&large).unwrap();
+        assert_eq!((&held.job.spec, &held.job.metadata.finalizers), (&None, &None));
+        assert!(held.job.unread.as_ref().unwrap().message.contains("metadata.finalizers: at most"));
     }
 
     #[test]

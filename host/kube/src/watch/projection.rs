@@ -29,7 +29,12 @@ impl Projection {
 
     /// Reads the kind of an object, its metadata as far as it is kept, and the fields at these pointers.
     pub(crate) fn of_object(pointers: &[String]) -> Self {
-        let mut projection = Self { core: Some(&CORE), ..Self::default() };
+        Self { core: Some(&CORE), ..Self::of_parts(pointers) }
+    }
+
+    /// The same, where of a larger one all but the spec is read.
+    pub(crate) fn of_parts(pointers: &[String]) -> Self {
+        let mut projection = Self::default();
         // The answer to a watch that went wrong has a message.
         ["apiVersion", "kind", "message"].iter().for_each(|field| projection.add(std::iter::once(*field)));
         METADATA.iter().for_each(|field| projection.add(["metadata", *field].into_iter()));
@@ -346,7 +351,7 @@ mod tests {
             let object = read(&node, &fields);
             let spec = object.node.as_deref().unwrap();
             assert_eq!(
-                (spec.cordoned, spec.taints.as_slice(), object.whole),
+                (spec.cordoned, spec.taints.as_slice(), object.is_whole()),
                 (true, [taint.clone()].as_slice(), false)
             );
             assert!(object.annotations.contains_key("hold.oarlock.dev/j"));

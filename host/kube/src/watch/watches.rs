@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use oarlock_core::cluster::memory::NamespaceShares;
-use oarlock_core::cluster::object::{Kind, Object};
+use oarlock_core::cluster::object::{self, Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
 use oarlock_core::cluster::task_pod::{JOB_UID, TASK_FIELDS};
 use oarlock_core::job::key::{JobKey, JobRef};
@@ -202,7 +202,7 @@ impl ItemSink for ObjectSink {
 
     fn fitting(&self, object: Object, listed: &mut NamespaceShares) -> Object {
         let room = listed.admit(object.share(), 0, object.extra_bytes());
-        if room.is_ok() { object } else { object.cut() }
+        if room.is_ok() { object } else { object.cut(object::Kept::NoRoom) }
     }
 
     fn listed(&self, items: Vec<Object>, version: u64) {

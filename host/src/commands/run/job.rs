@@ -53,7 +53,7 @@ pub(super) struct JobArgs {
     /// Targets that may be unavailable at once, such as 1 or 10%
     #[arg(long, value_name = "N|%", value_parser = amount)]
     max_unavailable: Option<IntOrPercent>,
-    /// A parameter of the plugin; the value is read as YAML; can be repeated
+    /// A parameter of the plugin; the value is read as YAML, where true is no text and "true" is one; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = parameter)]
     param: Vec<(String, Value)>,
     /// Parameters of the plugin as YAML or JSON; --param wins
