@@ -29,8 +29,6 @@ use tokio::sync::Mutex;
 
 #[path = "crash_real/flows.rs"]
 mod flows;
-#[path = "crash_real/plans.rs"]
-mod plans;
 
 /// One at a time: each has a control plane of its own, and what it waits for comes later beside another.
 static ALONE: Mutex<()> = Mutex::const_new(());

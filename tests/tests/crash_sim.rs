@@ -4,8 +4,12 @@
 //! A run without trouble counts the writes first, so that "every" is a fact. Time is paused and everything comes from one
 //! seed, so that a point which fails fails again. A test run takes the beginning of the list; `cargo xtask soak` takes all.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use oarlock_tests::crash::plan::Plan;
+use oarlock_tests::crash::plan_run::play_seed;
 use oarlock_tests::crash::{flows, points, schedule, sweep};
 use parking_lot::{Mutex, MutexGuard};
 
@@ -46,4 +50,42 @@ fn jobs_survive_whatever_a_thousand_seeds_have_for_them() -> anyhow::Result<()> 
 fn jobs_on_nodes_survive_whatever_a_hundred_seeds_have_for_them() -> anyhow::Result<()> {
     let _alone = alone();
     sweep::schedules("schedules on nodes", schedule::ON_NODES, if sweep::is_soak() { 2_000 } else { 100 })
+}
+
+/// The host dies between two writes, acts on an old view, or misses a change for good: each of these in a third of the plans.
+/// `OARLOCK_SEED=17` plays that one.
+#[test]
+fn a_host_that_dies_between_writes_lags_or_misses_a_change_keeps_every_promise() -> anyhow::Result<()> {
+    let _alone = alone();
+    let began = Instant::now();
+    let seeds = match schedule::named_seed()? {
+        Some(seed) => seed..=seed,
+        None => 1..=if sweep::is_soak() { 1_000 } else { 130 },
+    };
+    let (last, next) = (*seeds.end(), AtomicU64::new(*seeds.start()));
+    let told = Mutex::new((BTreeMap::<&str, (usize, usize)>::new(), Vec::new()));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let play = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed <= last) {
+            let plan = Plan::of_seed(seed);
+            let played = play_seed(seed, None);
+            let mut told = told.lock();
+            let (count, met) = told.0.entry(plan.pattern.name()).or_default();
+            *count += 1;
+            match played {
+                Ok(played) => {
+                    *met += usize::from(played.met);
+                    told.1.extend(played.breaches.iter().map(|breach| format!("{}: {breach}", plan.title())));
+                }
+                Err(error) => told.1.push(format!("{}: not played: {error:#}", plan.title())),
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..cores).for_each(|_| drop(scope.spawn(play))));
+    let (patterns, failures) = told.into_inner();
+    println!("plans in {:.0?}; by pattern, played and met: {patterns:?}", began.elapsed());
+    anyhow::ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    let (count, met) = patterns.values().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    anyhow::ensure!(count < 100 || met * 4 >= count * 3, "what was planned came in {met} of {count} plans only");
+    Ok(())
 }

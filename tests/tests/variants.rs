@@ -7,12 +7,11 @@ use std::sync::{Arc, OnceLock};
 
 use oarlock_tests::crash::flows::{self, FlowScript};
 use oarlock_tests::crash::plan::Plan;
-use oarlock_tests::crash::plan_run::play as play_plan;
+use oarlock_tests::crash::plan_run::play_seed;
 use oarlock_tests::crash::points::{self, Point};
 use oarlock_tests::crash::schedule::{self, Calm};
 use oarlock_tests::crash::script::Scripted;
 use oarlock_tests::crash::sweep::{is_soak, play};
-use oarlock_tests::rig::Rig;
 use oarlock_tests::variants::Variant;
 use oarlock_tests::variants::belief::{RepeatsPosts, RetriesOnAFreshView, TakesOutcomesFromRequests};
 use oarlock_tests::variants::earnest::{EvictsInDryRuns, MarksInDryRuns};
@@ -114,17 +113,13 @@ fn schedules() -> impl Iterator<Item = anyhow::Result<Point>> {
     (0..SEEDS).map(|seed| schedule::of_seed(seed + 1, schedule::ON_PODS, CALM.get_or_init(Calm::default)))
 }
 
-/// Plays plans until one catches the host with the bug, and tells which: not every bug shows in them. They are played in
-/// memory here, where their time costs nothing.
+/// Plays plans until one catches the host with the bug, and tells which: not every bug shows in them.
 fn look_in_plans<V: Variant + Default + 'static>(words: &str) -> anyhow::Result<()> {
     for seed in 1..=PLANS {
-        let plan = Plan::of_seed(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         let bad = Arc::new(V::default()) as Arc<dyn Variant>;
-        let played = runtime.block_on(async { play_plan(Rig::sim(seed).await?, plan.clone(), Some(bad)).await });
-        let Ok(played) = played else { continue };
+        let Ok(played) = play_seed(seed, Some(bad)) else { continue };
         if let Some(first) = played.breaches.iter().find(|breach| breach.contains(words)) {
-            println!("{}: caught by plan {}: {first}", std::any::type_name::<V>(), plan.title());
+            println!("{}: caught by plan {}: {first}", std::any::type_name::<V>(), Plan::of_seed(seed).title());
             return Ok(());
         }
     }

@@ -4,7 +4,6 @@
 
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_sim::world::{Seedbed, SetKey};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::on_nodes;
@@ -16,7 +15,7 @@ use crate::scenarios::reboots::PREFLIGHT;
 use crate::scenarios::{identities, on_nodes as nodes};
 
 /// The two ways of Replace and the workload that each is shown on, and what is done to nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The CollaSet `foo` replaces a marked pod.
     CollaSet,

@@ -1,15 +1,11 @@
-//! Plans: one thing each that a host on a real API server must survive, drawn from a seed, written to a file, played again.
+//! Plans: one thing each that a host must survive, drawn from a seed, played again.
 //!
 //! Takes a seed; yields data in one of three patterns: the host dies between two writes and finds half of what it wanted
 //! (intermediate); it acts on an old view, since its watches lag (stale); it misses a change for good, since its watches end
 //! and it lists once that is over (unobserved). May not do anything itself: `plan_run` plays it.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::Context as _;
 use oarlock_bed::faults::{Fault, Killer, Then, When};
 use oarlock_sim::Random;
-use serde::{Deserialize, Serialize};
 
 use super::mode::Mode;
 use super::schedule::pick;
@@ -24,7 +20,7 @@ const BLIND: u64 = 9;
 const KINDS: [&[&str]; 3] = [&["pods"], &["operationjobs"], &["pods", "operationjobs"]];
 
 /// One plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// What it was drawn from.
     pub seed: u64,
@@ -39,7 +35,7 @@ pub struct Plan {
 }
 
 /// What happens to the host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// It dies, and another process of its name finds what it left.
     Intermediate {
@@ -53,7 +49,7 @@ pub enum Pattern {
 }
 
 /// One death.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Death {
     /// Number of the write, from one.
     pub at: u64,
@@ -62,7 +58,7 @@ pub struct Death {
 }
 
 /// The moment within a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The server has not seen it.
     BeforeSend,
@@ -73,7 +69,7 @@ pub enum Moment {
 }
 
 /// A while in which the host does not see.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blind {
     /// The write at which it begins.
     pub at: u64,
@@ -116,27 +112,6 @@ impl Plan {
             _ => Pattern::Unobserved(blind(&mut random, writes)),
         };
         Self { seed, mode, plot, targets: usize::try_from(targets).unwrap_or(1), pattern }
-    }
-
-    /// The one in a file.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn read(file: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read(file).with_context(|| format!("cannot read the plan {}", file.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("{} is no plan", file.display()))
-    }
-
-    /// Writes it to its file in `folder`.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn write(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        let file = folder.join(format!("{}.json", self.title()));
-        std::fs::write(&file, serde_json::to_vec_pretty(self)?)
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(file)
     }
 
     /// Its name, which is one of a namespace too.
@@ -206,20 +181,4 @@ fn deaths(random: &mut Random, writes: u64) -> Vec<Death> {
 fn blind(random: &mut Random, writes: u64) -> Blind {
     let kinds = pick::<&[&str]>(random, &["pods"], &KINDS).iter().map(|kind| (*kind).to_owned()).collect();
     Blind { at: 1 + random.up_to(writes - 1), kinds, seconds: 2 + random.up_to(BLIND - 2), dies: random.up_to(3) == 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_in_a_file_is_the_plan_of_its_seed() -> anyhow::Result<()> {
-        let folder = std::env::temp_dir().join(format!("oarlock-plans-{}", std::process::id()));
-        for seed in 1..=130 {
-            let plan = Plan::of_seed(seed);
-            anyhow::ensure!(Plan::read(&plan.write(&folder)?)? == plan, "seed {seed}");
-        }
-        std::fs::remove_dir_all(&folder)?;
-        Ok(())
-    }
 }

@@ -52,11 +52,16 @@ struct Stage {
     met: bool,
 }
 
-/// Plays `plan` on `rig`, with a known-bad host if there is a `variant`.
+/// Plays the plan of a seed in memory, where its time costs nothing, with a known-bad host if there is a `variant`.
 ///
 /// # Errors
 /// If the stage cannot be set; what the host does wrong is in what it yields.
-pub async fn play(rig: Rig, plan: Plan, variant: Option<Arc<dyn Variant>>) -> anyhow::Result<Played> {
+pub fn play_seed(seed: u64, variant: Option<Arc<dyn Variant>>) -> anyhow::Result<Played> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+    runtime.block_on(async { play(Rig::sim(seed).await?, Plan::of_seed(seed), variant).await })
+}
+
+async fn play(rig: Rig, plan: Plan, variant: Option<Arc<dyn Variant>>) -> anyhow::Result<Played> {
     let mut stage = Stage::set(rig, plan, variant).await?;
     stage.begin_host().await?;
     let Plan { plot, .. } = stage.plan;

@@ -9,7 +9,6 @@ use http::StatusCode;
 use oarlock::controller::RESYNC;
 use oarlock_bed::faults::{Fault, Then, When};
 use oarlock_sim::Delays;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::crash::Outcome;
@@ -25,7 +24,7 @@ pub(super) const FAILOVER: Duration = Duration::from_secs(20);
 const DEADLINE: u64 = 20;
 
 /// How the job goes where nothing goes wrong between host and server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plot {
     /// All pods are replaced.
     Success,
