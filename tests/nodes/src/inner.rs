@@ -168,6 +168,7 @@ state = "/run/containerd"
             "failSwapOn": false,
             "address": "0.0.0.0", "port": 10250, "healthzPort": 0, "readOnlyPort": 0,
             "nodeStatusUpdateFrequency": "2s",
+            "evictionPressureTransitionPeriod": "5s",
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
         })

@@ -60,6 +60,9 @@ pub(crate) enum Cluster {
         /// How many nodes
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
         nodes: u8,
+        /// An archive that each node has the images of, as `docker save` writes it; can be repeated
+        #[arg(long = "image", value_name = "FILE")]
+        images: Vec<PathBuf>,
     },
     /// Show its nodes
     Status {
@@ -84,6 +87,7 @@ pub(crate) enum Cluster {
 const CLUSTER: &str = "\
 Examples:
   cargo xtask cluster up --nodes 3
+  docker save my-image > my-image.tar && cargo xtask cluster up --image my-image.tar
   export KUBECONFIG=$(cargo xtask cluster kubeconfig) && kubectl get nodes
   cargo xtask cluster node kill node-2
   cargo xtask cluster down

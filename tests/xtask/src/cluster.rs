@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use crate::arguments::{Cluster, word};
 use crate::workspace::{binary, cargo, succeed, target_folder};
@@ -16,7 +16,7 @@ pub(crate) fn run(asked: &Cluster) -> anyhow::Result<ExitCode> {
     let program = program()?;
     let folder = folder()?;
     let mut command = match asked {
-        Cluster::Up { nodes } => up(&program, &folder, *nodes)?,
+        Cluster::Up { nodes, images } => up(&program, &folder, *nodes, images)?,
         Cluster::Status { json } => {
             let mut command = as_root(&program);
             command.arg("status").arg(&folder).args(json.then_some("--json"));
@@ -75,7 +75,11 @@ fn as_root(program: &Path) -> Command {
     command
 }
 
-fn up(program: &Path, folder: &Path, nodes: u8) -> anyhow::Result<Command> {
+fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Result<Command> {
+    if let Some(missing) = own.iter().find(|path| !path.is_file()) {
+        bail!("there is no image archive {}", missing.display());
+    }
+    let own = own.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>().context("an image has no path")?;
     let plane = controlplane::binaries(&|line| println!("control plane: {line}"))?;
     let node = controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
     let images = base_images(program, &node.containers.join("busybox"))?;
@@ -85,7 +89,7 @@ fn up(program: &Path, folder: &Path, nodes: u8) -> anyhow::Result<Command> {
     command.arg("--plane-binaries").arg(plane.etcd.parent().unwrap_or(&node.kubelet));
     // The one of `cargo xtask image`, if it was built.
     let host = Some(target_folder().join("images").join("oarlock.tar")).filter(|path| path.exists());
-    for image in images.into_iter().chain(host) {
+    for image in images.into_iter().chain(host).chain(own) {
         command.arg("--image").arg(image);
     }
     command.arg("--owner").arg(id("-u")?).arg(id("-g")?);

@@ -15,7 +15,7 @@ use crate::cluster::{base_images, is_root};
 use crate::image;
 use crate::phases::Phases;
 use crate::suite;
-use crate::workspace::{binary, root, target_folder};
+use crate::workspace::{binary, components_folder, root, target_folder};
 
 /// The name of the test binary.
 pub(crate) const NODES: &str = "nodes";
@@ -53,12 +53,18 @@ fn play(test: &Binary) -> anyhow::Result<()> {
     ])
 }
 
-/// The grants of the shipped plugins, by which checks may read logs of the node as well.
+/// The plugin of the SDK's examples by which scripts are tried.
+const SCRIPTS: &str = "run-script";
+
+/// The grants of the shipped plugins and of that one. Checks may read logs of the node as well.
 fn grants() -> anyhow::Result<PathBuf> {
     let mut all = String::new();
-    for plugin in image::PLUGINS {
-        let path = root().join("plugins").join(plugin).join("grant.yaml");
-        all += &std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let shipped = image::PLUGINS.map(|plugin| root().join("plugins").join(plugin));
+    for folder in shipped.into_iter().chain([root().join("sdk/examples").join(SCRIPTS)]) {
+        let path = folder.join("grant.yaml");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        all += if text.starts_with("---") { "" } else { "---\n" };
+        all += &text;
     }
     let all = all.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
     let path = target_folder().join("images").join("grants.yaml");
@@ -75,5 +81,8 @@ fn host_image(program: &Path) -> anyhow::Result<PathBuf> {
         std::fs::create_dir_all(place.parent().unwrap_or(&root)).context("cannot create a folder")?;
         std::fs::copy(library, &place).with_context(|| format!("cannot copy {library}"))?;
     }
+    let scripts = format!("{}.wasm", SCRIPTS.replace('-', "_"));
+    std::fs::copy(components_folder().join(&scripts), root.join("plugins").join(&scripts))
+        .with_context(|| format!("cannot copy {scripts}"))?;
     image::write(program, &root, "oarlock-debug.tar")
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::ensure;
 use oarlock_nodes::run::pause;
 
-use crate::bed::{Scene, text_at};
+use crate::documents::text_at;
 use crate::reboots::boots;
+use crate::scene::Scene;
 
 /// How long a server stands still.
 const STILL: Duration = Duration::from_secs(30);
@@ -28,11 +29,44 @@ fn amid_reboots(scene: &Scene, disturb: impl FnOnce() -> anyhow::Result<()>) -> 
     Ok(())
 }
 
-/// The pod of the leader is killed: the other one goes on.
-pub(crate) fn a_leader_that_is_killed_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
-    amid_reboots(scene, || {
+/// The pod of the leader is killed at four points of a reboot: once its node is cordoned, once its task runs, once the reboot was
+/// ordered, and once the node is there again. The other one goes on each time. A soak kills it so at each node.
+pub(crate) fn a_leader_that_is_killed_at_each_point_of_the_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
+    let kill = || {
         let leader = leader(scene)?;
         scene.bed.kubectl(&["-n", "oarlock-system", "delete", "pod", &leader, "--grace-period=0", "--force"]).map(drop)
+    };
+    let before = boots(scene)?;
+    let orders =
+        |scene: &Scene| scene.nodes.iter().map(|node| scene.bed.reboots_of(node).lines().count()).sum::<usize>();
+    let ordered = orders(scene);
+    let reached = |point: usize, node: usize| match point {
+        0 => {
+            let text = scene.bed.kubectl(&["get", "nodes", "-l", &format!("scenario={}", scene.namespace)])?;
+            Ok(text.contains("SchedulingDisabled"))
+        }
+        1 => {
+            let text = scene.bed.kubectl(&[
+                "-n",
+                "oarlock-tasks",
+                "get",
+                "pods",
+                "-o",
+                "jsonpath={.items[*].spec.nodeName}",
+            ])?;
+            Ok(scene.nodes.iter().any(|node| text.contains(node.as_str())))
+        }
+        2 => Ok(orders(scene) > ordered + node),
+        _ => Ok(boots(scene)?.iter().sum::<usize>() > before.iter().sum::<usize>() + node),
+    };
+    amid_reboots(scene, || {
+        let rounds = if std::env::var_os("OARLOCK_SOAK").is_some() { scene.nodes.len() } else { 1 };
+        for (node, point) in (0..rounds).flat_map(|node| (0..4).map(move |point| (node, point))) {
+            scene
+                .until(&format!("point {point} of node {node}"), || reached(point, node).map(|is| is.then_some(())))?;
+            kill()?;
+        }
+        Ok(())
     })
 }
 

@@ -1,25 +1,24 @@
 //! The cluster that all scenarios share, and what each has of it.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use oarlock_nodes::layout::{Layout, node_name};
-use oarlock_nodes::run::pause;
 use oarlock_nodes::states::ask;
-pub(crate) use oarlock_nodes::states::is_ready;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use crate::scene::Scene;
 
 /// Nodes that nobody disturbs: the host and ordinary pods run there.
 const CALM: u8 = 2;
 /// Nodes that one scenario at a time has for itself.
 const ROUGH: u8 = 6;
 /// What keeps others from them.
-const TAINT: &str = "oarlock.dev/rough";
+pub(crate) const TAINT: &str = "oarlock.dev/rough";
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -29,9 +28,10 @@ pub(crate) struct Bed {
     program: PathBuf,
     kubectl: PathBuf,
     oarlock: PathBuf,
+    components: PathBuf,
     keeper: Mutex<Option<Child>>,
-    free: Mutex<Vec<String>>,
-    freed: Condvar,
+    pub(crate) free: Mutex<Vec<String>>,
+    pub(crate) freed: Condvar,
 }
 
 fn variable(name: &str) -> anyhow::Result<PathBuf> {
@@ -64,6 +64,7 @@ impl Bed {
             program,
             kubectl: plane.join("kubectl"),
             oarlock: variable("OARLOCK_BINARY")?,
+            components: variable("OARLOCK_COMPONENTS")?,
             keeper: Mutex::new(Some(keeper)),
             free: Mutex::new(rough),
             freed: Condvar::new(),
@@ -148,7 +149,7 @@ impl Bed {
         self.feed(&["apply", "-f", "-"], text).map(drop)
     }
 
-    fn feed(&self, arguments: &[&str], text: &str) -> anyhow::Result<String> {
+    pub(crate) fn feed(&self, arguments: &[&str], text: &str) -> anyhow::Result<String> {
         let mut command = self.kubectl_command();
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("cannot run kubectl")?;
@@ -170,8 +171,25 @@ impl Bed {
 
     /// What was asked of a node's `systemd-run` and `systemctl`.
     pub(crate) fn reboots_of(&self, node: &str) -> String {
-        let path = self.layout.root.join("nodes").join(node).join("lib-oarlock/reboots.log");
+        self.file_of(node, "reboots.log")
+    }
+
+    /// A file that the node has for itself, in `/var/lib/oarlock`.
+    pub(crate) fn file_of(&self, node: &str, name: &str) -> String {
+        let path = self.layout.root.join("nodes").join(node).join("lib-oarlock").join(name);
         std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// Has the kubelet of a node evict pods where less memory of the machine is free than this.
+    pub(crate) fn have_kubelet_keep_free(&self, node: &str, memory: &str) -> anyhow::Result<()> {
+        let path = self.layout.root.join("nodes").join(node).join("kubelet.json");
+        let text = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut config: Value = serde_json::from_slice(&text).context("no JSON")?;
+        if let Some(kept) = config.pointer_mut("/evictionHard/memory.available") {
+            *kept = memory.into();
+        }
+        std::fs::write(&path, config.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+        self.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "KILL")
     }
 
     /// Runs `oarlock`.
@@ -179,6 +197,32 @@ impl Bed {
         let mut command = Command::new(&self.oarlock);
         command.args(arguments).env("KUBECONFIG", self.layout.outside()).stdin(Stdio::null());
         command.output().context("cannot run oarlock")
+    }
+
+    /// Runs a line of README in a shell, with `oarlock` and `kubectl` in its path.
+    pub(crate) fn shell(&self, line: &str, namespace: &str) -> anyhow::Result<String> {
+        let folders = [&self.oarlock, &self.kubectl].map(|program| program.parent().map(std::path::Path::to_owned));
+        let path = std::env::join_paths(folders.into_iter().flatten()).context("a path has a colon")?;
+        let path = format!("{}:{}", path.to_string_lossy(), std::env::var("PATH").unwrap_or_default());
+        let context = format!("kubectl config set-context --current --namespace {namespace} && {line}");
+        let config = self.layout.root.join(format!("{namespace}.kubeconfig"));
+        std::fs::copy(self.layout.outside(), &config).context("cannot copy the kubeconfig")?;
+        let mut command = Command::new("sh");
+        command.args(["-ec", &context]).current_dir(&self.layout.root).stdin(Stdio::null());
+        let output = command.env("PATH", path).env("KUBECONFIG", config).output().context("cannot run a shell")?;
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{line}\n{said}");
+        Ok(said)
+    }
+
+    /// The folder of the plugins.
+    pub(crate) fn components(&self) -> String {
+        self.components.display().to_string()
+    }
+
+    /// The nodes that nobody disturbs.
+    pub(crate) fn calm() -> Vec<String> {
+        (1..=CALM).map(node_name).collect()
     }
 
     /// What the cluster itself is asked for: `kill node-3`, `restart etcd`.
@@ -216,179 +260,4 @@ impl Bed {
         }
         Ok(())
     }
-}
-
-/// What one scenario has of the cluster.
-pub(crate) struct Scene {
-    pub(crate) bed: Arc<Bed>,
-    pub(crate) namespace: String,
-    /// The nodes that it has for itself.
-    pub(crate) nodes: Vec<String>,
-}
-
-impl Scene {
-    /// Runs kubectl in the namespace.
-    pub(crate) fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        self.bed.kubectl(&[&["--namespace", &self.namespace], arguments].concat())
-    }
-
-    /// Applies an object in the namespace.
-    pub(crate) fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        self.bed.apply_in(&self.namespace, object)
-    }
-
-    /// Applies a document as a user wrote it.
-    pub(crate) fn apply_yaml(&self, text: &str) -> anyhow::Result<()> {
-        self.bed.feed(&["--namespace", &self.namespace, "apply", "-f", "-"], text).map(drop)
-    }
-
-    /// An object of the namespace, where it is there.
-    pub(crate) fn get(&self, kind: &str, name: &str) -> anyhow::Result<Option<Value>> {
-        let text = self.kubectl(&["get", kind, name, "-o", "json", "--ignore-not-found"])?;
-        if text.trim().is_empty() {
-            return Ok(None);
-        }
-        serde_json::from_str(&text).map(Some).context("kubectl prints no JSON")
-    }
-
-    /// All objects of a kind in the namespace.
-    pub(crate) fn list(&self, kind: &str) -> anyhow::Result<Vec<Value>> {
-        let list: Value = serde_json::from_str(&self.kubectl(&["get", kind, "-o", "json"])?).context("no JSON")?;
-        Ok(list.pointer("/items").and_then(Value::as_array).cloned().unwrap_or_default())
-    }
-
-    /// Waits until `look` finds something.
-    pub(crate) fn until<T>(
-        &self,
-        what: &str,
-        mut look: impl FnMut() -> anyhow::Result<Option<T>>,
-    ) -> anyhow::Result<T> {
-        let begun = Instant::now();
-        let mut last = String::new();
-        while begun.elapsed() < PATIENCE {
-            match look() {
-                Ok(Some(found)) => return Ok(found),
-                Ok(None) => last.clear(),
-                // A server that restarts or stands still is part of some scenarios.
-                Err(cause) => last = format!("{cause:#}"),
-            }
-            pause(Duration::from_millis(700));
-        }
-        bail!("never: {what}; {last}\n{}", self.tell())
-    }
-
-    /// Waits until an object has this text at this place.
-    pub(crate) fn until_is(&self, kind: &str, name: &str, pointer: &str, wanted: &[&str]) -> anyhow::Result<Value> {
-        let look = || {
-            let object = self.get(kind, name)?;
-            Ok(object.filter(|object| wanted.iter().any(|text| text_at(object, pointer) == *text)))
-        };
-        self.until(&format!("{kind} {name} has {wanted:?} at {pointer}"), look)
-    }
-
-    /// Runs `oarlock` in the namespace.
-    pub(crate) fn oarlock(&self, arguments: &[&str]) -> anyhow::Result<Output> {
-        self.bed.oarlock(&[arguments, &["--namespace", &self.namespace]].concat())
-    }
-
-    /// Makes an OperationJob by `oarlock run`.
-    pub(crate) fn run(&self, arguments: &[&str]) -> anyhow::Result<()> {
-        let output = self.oarlock(&[&["run"], arguments].concat())?;
-        ensure!(output.status.success(), "oarlock run: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
-    }
-
-    /// The ended job of this name.
-    pub(crate) fn until_ended(&self, job: &str) -> anyhow::Result<Value> {
-        self.until_is("operationjobs", job, "/status/progress", &["Succeeded", "Failed"])
-    }
-
-    /// The node flags of `oarlock run` for all nodes of the scene.
-    pub(crate) fn targets(&self) -> Vec<&str> {
-        let nodes = self.nodes.iter().flat_map(|node| ["--target", node.as_str()]);
-        ["--target-kind", "Node"].into_iter().chain(nodes).collect()
-    }
-
-    /// What the namespace has, for whoever reads why a scenario failed.
-    fn tell(&self) -> String {
-        let told =
-            self.kubectl(&["get", "operationjobs,jobflows,daemonjobs,jobs,pods", "-o", "wide"]).unwrap_or_default();
-        let pods = self.bed.kubectl(&["-n", "oarlock-tasks", "get", "pods", "-o", "wide"]).unwrap_or_default();
-        format!("{told}\n{pods}")
-    }
-
-    /// Removes the namespace and gives the nodes back; nothing of the scene may be left on them.
-    pub(crate) fn close(&self) -> anyhow::Result<()> {
-        self.kubectl(&["delete", "operationjobs,jobflows,daemonjobs", "--all", "--timeout=120s"])?;
-        for node in &self.nodes {
-            self.until(&format!("{node} is Ready, and nothing is left on it"), || {
-                let text = self.bed.kubectl(&["get", "node", node, "-o", "json"])?;
-                let found: Value = serde_json::from_str(&text).context("no JSON")?;
-                let has_hold =
-                    keys_at(&found, "/metadata/annotations").iter().any(|key| key.starts_with("hold.oarlock.dev/"));
-                let is_free = !has_hold && found.pointer("/spec/unschedulable").is_none();
-                Ok((is_free && is_ready(&found)).then_some(()))
-            })?;
-        }
-        self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"])?;
-        self.give_back();
-        Ok(())
-    }
-
-    /// Gives the nodes of a scenario that failed to others, as far as they can be put right.
-    pub(crate) fn abandon(&self) {
-        for node in &self.nodes {
-            // Each of these is needed after some failures alone.
-            let _ = self.bed.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "CONT");
-            let _ = self.bed.order(&format!("boot {node}"));
-            let _ = self.bed.kubectl(&["uncordon", node]);
-        }
-        self.give_back();
-    }
-
-    fn give_back(&self) {
-        self.bed.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.nodes.iter().cloned());
-        self.bed.freed.notify_all();
-    }
-}
-
-/// The text at a place of a document, empty where there is none.
-pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn keys_at(object: &Value, pointer: &str) -> Vec<String> {
-    object.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
-}
-
-/// The targets of a job: of each its progress and the reason of its error.
-pub(crate) fn targets_of(job: &Value) -> BTreeMap<String, String> {
-    let details = job.pointer("/status/targetDetails").and_then(Value::as_array);
-    let word = |one: &Value| {
-        let reason = text_at(one, "/error/reason");
-        let progress = text_at(one, "/progress");
-        (
-            text_at(one, "/name").to_owned(),
-            if reason.is_empty() { progress.to_owned() } else { format!("{progress}/{reason}") },
-        )
-    };
-    details.into_iter().flatten().map(word).collect()
-}
-
-/// A container that runs this in a shell.
-pub(crate) fn shell(script: &str) -> Value {
-    json!({"name": "c", "image": "busybox", "command": ["sh", "-c", script]})
-}
-
-/// What has a pod run on a node of a scene.
-pub(crate) fn pinned(scene: &Scene) -> Value {
-    json!({"nodeSelector": {"scenario": scene.namespace}, "tolerations": [{"key": TAINT, "operator": "Exists"}]})
-}
-
-/// A document with the fields of another one.
-pub(crate) fn with(mut document: Value, more: &Value) -> Value {
-    if let (Some(fields), Some(more)) = (document.as_object_mut(), more.as_object()) {
-        fields.extend(more.clone());
-    }
-    document
 }

@@ -3,7 +3,8 @@
 use anyhow::ensure;
 use serde_json::Value;
 
-use crate::bed::{Scene, is_ready, targets_of, text_at};
+use crate::documents::{is_ready, processes_of, targets_of, text_at};
+use crate::scene::Scene;
 
 /// The ended job of a check of all nodes of the scene.
 fn check(scene: &Scene, name: &str, parameters: &[&str]) -> anyhow::Result<Value> {
@@ -30,11 +31,11 @@ pub(crate) fn a_check_is_what_its_program_and_its_message_say(scene: &Scene) -> 
             "Failed/ReportedFailure",
         ),
         // Its time is over before the host gives up its start, and a kubelet that ends a pod forgets what that waited for.
-        ("missing", "image=nowhere.example/none:1", "script=exit 0", "Failed/CheckTimeout"),
+        ("missing", "image=nowhere.example/none:1", "script=exit 0", "Failed/ImagePull"),
         ("refused", "image=busybox", "hostPaths=[\"/etc\"]", "Failed"),
     ];
     for (name, image, script, wanted) in cases {
-        let job = check(scene, name, &[image, script, "timeoutSeconds=60"])?;
+        let job = check(scene, name, &[image, script, "timeoutSeconds=30"])?;
         let found = targets_of(&job).remove(node).unwrap_or_default();
         ensure!(found.starts_with(wanted), "{name}: {found}, {}", words_of(&job));
     }
@@ -90,13 +91,5 @@ pub(crate) fn a_check_that_takes_too_long_leaves_no_process(scene: &Scene) -> an
     let job = check(scene, "check", &["image=busybox", &script, "timeoutSeconds=5"])?;
     let found = targets_of(&job).remove(node).unwrap_or_default();
     ensure!(found == "Failed/CheckTimeout", "{found}, {}", words_of(&job));
-    scene.until("no process is left", || Ok(running(long).is_empty().then_some(())))
-}
-
-/// The processes of this machine with this command line.
-fn running(line: &str) -> Vec<String> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned());
-    lines.filter(|found| found == line).collect()
+    scene.until("no process is left", || Ok(processes_of(long).is_empty().then_some(())))
 }

@@ -6,7 +6,8 @@ use anyhow::{Context as _, ensure};
 use oarlock_nodes::run::pause;
 use serde_json::{Value, json};
 
-use crate::bed::{Scene, pinned, shell, text_at, with};
+use crate::documents::{pinned, shell, text_at, with};
+use crate::scene::Scene;
 
 fn flow(name: &str, steps: &Value, more: &Value) -> Value {
     let spec = with(json!({ "flows": steps }), more);
@@ -67,7 +68,7 @@ pub(crate) fn a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead(scen
     scene.bed.order(&format!("kill {dead}"))?;
     scene.until("the dead node is not Ready", || {
         let text = scene.bed.kubectl(&["get", "node", dead, "-o", "json"])?;
-        Ok((!crate::bed::is_ready(&serde_json::from_str(&text)?)).then_some(()))
+        Ok((!crate::documents::is_ready(&serde_json::from_str(&text)?)).then_some(()))
     })?;
     let pod = with(pinned(scene), &json!({"containers": [shell("true")]}));
     let spec = json!({"template": {"spec": pod}});
@@ -84,6 +85,37 @@ pub(crate) fn a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead(scen
     let daemon = scene.until_is("daemonjobs", "d", "/status/state", &["Succeed", "Failed"])?;
     ensure!(text_at(&daemon, "/status/state") == "Succeed", "{daemon:#}");
     scene.bed.kubectl(&["uncordon", cordoned]).map(drop)
+}
+
+/// A node is short of memory and evicts a step, which is done once more when that is over.
+pub(crate) fn a_step_that_its_node_evicts_for_memory_is_done_once_more(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let pod = with(pinned(scene), &json!({"containers": [shell("sleep 25")]}));
+    let steps = json!([step("a", &pod, &json!({"retryPolicy": {"infraLimit": 9}}))]);
+    scene.apply(&flow("f", &steps, &json!({})))?;
+    scene.until("the step runs", || {
+        Ok(scene.list("pods")?.iter().any(|pod| text_at(pod, "/status/phase") == "Running").then_some(()))
+    })?;
+    scene.bed.have_kubelet_keep_free(node, "99%")?;
+    let evicted = scene.until("the step was evicted", || {
+        let flow = scene.get("jobflows", "f")?;
+        Ok(flow.filter(|flow| flow.to_string().contains("InfrastructureFailure")))
+    })?;
+    scene.bed.have_kubelet_keep_free(node, "100Mi")?;
+    let words = ["low on resource: memory", "MemoryPressure"];
+    ensure!(words.iter().any(|word| evicted.to_string().contains(word)), "{evicted:#}");
+    until_flow(scene, "f", "Succeed").map(drop)
+}
+
+/// Of an Indexed step one index fails: the flow fails, and names the pod and its code.
+pub(crate) fn an_indexed_step_with_an_index_that_fails_names_its_pod(scene: &Scene) -> anyhow::Result<()> {
+    let shell = json!({"containers": [shell("test $JOB_COMPLETION_INDEX != 1 || exit 7")]});
+    let job = json!({"template": {"spec": shell}, "completions": 3, "parallelism": 3, "completionMode": "Indexed"});
+    scene.apply(&flow("f", &json!([{"name": "a", "jobTemplate": job}]), &json!({})))?;
+    let flow = until_flow(scene, "f", "Failed")?;
+    let told = text_at(&flow, "/status/steps/0/message");
+    ensure!(told.contains("pod f-a-1-") && told.contains("exited with 7"), "{flow:#}");
+    Ok(())
 }
 
 /// A step that writes more than its emptyDir may hold: its pod is evicted, which is said, and the flow ends.
@@ -111,9 +143,17 @@ pub(crate) fn a_step_that_takes_too_much_memory_is_told_as_killed_for_it(scene: 
 /// An image that is nowhere: the flow says what it waits for, and ends by its timeout.
 pub(crate) fn a_step_whose_image_is_missing_says_so_and_ends_in_time(scene: &Scene) -> anyhow::Result<()> {
     let pod = json!({"containers": [{"name": "c", "image": "nowhere.example/none:1"}]});
+    let is_told = |flow: &Value| {
+        let told = text_at(flow, "/status/steps/0/message");
+        ["ErrImagePull", "ImagePullBackOff"].iter().any(|word| told.contains(word))
+    };
     scene.apply(&flow("f", &json!([step("a", &pod, &json!({"timeoutSeconds": 20}))]), &json!({})))?;
+    scene.until("the flow says that its image cannot be had", || {
+        let flow = scene.get("jobflows", "f")?;
+        Ok(flow.filter(|flow| is_told(flow) && text_at(flow, "/status/state") == "Running"))
+    })?;
     let flow = until_flow(scene, "f", "Failed")?;
-    ensure!(flow.to_string().contains("imeout"), "{flow:#}");
+    ensure!(text_at(&flow, "/status/steps/0/reason") == "DeadlineExceeded" && is_told(&flow), "{flow:#}");
     Ok(())
 }
 

@@ -6,9 +6,13 @@
 mod alone;
 mod bed;
 mod checks;
+mod documents;
 mod flows;
 mod pods;
+mod readme;
 mod reboots;
+mod scene;
+mod scripts;
 mod tenants;
 
 use std::process::ExitCode;
@@ -17,7 +21,8 @@ use std::time::Instant;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::bed::{Bed, Scene};
+use crate::bed::Bed;
+use crate::scene::Scene;
 
 type Scenario = fn(&Scene) -> anyhow::Result<()>;
 
@@ -37,12 +42,16 @@ macro_rules! scenarios {
 /// What waits longest begins first.
 fn beside_others() -> Vec<Played> {
     scenarios![
+        5: reboots::nodes_are_drained_and_rebooted_two_at_a_time_once_each,
         1: flows::a_step_whose_node_loses_its_power_is_done_once_more,
-        3: reboots::nodes_are_drained_and_rebooted_two_at_a_time_once_each,
+        1: flows::a_step_that_its_node_evicts_for_memory_is_done_once_more,
         1: reboots::a_node_that_does_not_come_back_fails_in_time_and_stops_the_job,
         1: checks::a_node_whose_kubelet_stands_still_is_no_healthy_one,
         2: flows::a_daemon_job_runs_on_each_node_and_names_the_one_that_is_dead,
         1: checks::a_check_ends_well_although_kubelet_and_containerd_are_killed,
+        1: reboots::a_hold_that_somebody_takes_off_leaves_no_cordon_behind,
+        1: scripts::a_script_runs_once_although_kubelet_and_containerd_are_killed,
+        1: scripts::a_script_that_takes_too_long_leaves_no_process,
         1: checks::a_check_is_what_its_program_and_its_message_say,
         1: checks::a_check_that_takes_too_long_leaves_no_process,
         1: flows::a_step_ends_well_although_its_node_stands_still_for_a_while,
@@ -51,8 +60,10 @@ fn beside_others() -> Vec<Played> {
         0: flows::a_step_that_takes_too_much_memory_is_told_as_killed_for_it,
         0: flows::a_step_whose_image_is_missing_says_so_and_ends_in_time,
         0: flows::a_step_that_fails_at_first_is_retried_and_an_indexed_one_runs_each_index,
+        0: flows::an_indexed_step_with_an_index_that_fails_names_its_pod,
         0: flows::a_step_that_takes_too_long_is_ended_and_finally_runs,
         0: flows::a_suspended_flow_waits_and_goes_on,
+        0: readme::what_readme_says_of_pods_is_so,
         0: pods::pods_of_a_deployment_are_replaced,
         0: pods::pods_of_a_stateful_set_are_replaced,
         0: pods::pods_of_a_daemon_set_are_replaced,
@@ -69,7 +80,8 @@ fn beside_others() -> Vec<Played> {
 fn alone() -> Vec<Played> {
     scenarios![
         0: flows::readmes_flow_and_daemon_job_run_as_they_are_written,
-        2: alone::a_leader_that_is_killed_amid_reboots_costs_nothing,
+        0: readme::what_readme_says_of_nodes_is_so,
+        2: alone::a_leader_that_is_killed_at_each_point_of_the_reboots_costs_nothing,
         2: alone::a_leader_whose_node_loses_its_power_amid_reboots_costs_nothing,
         2: alone::an_api_server_that_restarts_amid_reboots_costs_nothing,
         2: alone::servers_that_stand_still_amid_reboots_cost_nothing,

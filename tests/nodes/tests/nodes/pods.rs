@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use crate::bed::{Scene, is_ready, text_at};
+use crate::documents::{is_ready, text_at};
+use crate::scene::Scene;
 
 fn workload(kind: &str, more: &Value) -> Value {
     let labels = json!({"app": "web"});

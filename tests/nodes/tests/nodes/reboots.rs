@@ -3,7 +3,8 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use crate::bed::{Scene, pinned, targets_of, text_at, with};
+use crate::documents::{pinned, targets_of, text_at, with};
+use crate::scene::Scene;
 
 /// Two pods on the nodes of a scene, and a budget for them.
 fn load(scene: &Scene) -> anyhow::Result<()> {
@@ -64,6 +65,26 @@ pub(crate) fn nodes_are_drained_and_rebooted_two_at_a_time_once_each(scene: &Sce
     ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
     ensure!(most <= 2, "{most} nodes were out of service at once");
     Ok(())
+}
+
+/// An admin takes the hold off a node whose drain a budget holds up, and deletes the job: the cordon of the job goes all the same.
+pub(crate) fn a_hold_that_somebody_takes_off_leaves_no_cordon_behind(scene: &Scene) -> anyhow::Result<()> {
+    let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    load(scene)?;
+    budget(scene, 2)?;
+    let flags = ["reboot", "--name", "all", "--param", "drain=true"];
+    scene.run(&[flags.as_slice(), &scene.targets()].concat())?;
+    scene.until_is("operationjobs", "all", "/status/targetDetails/0/error/reason", &["EvictionBlocked"])?;
+    let uid = text_at(&scene.get("operationjobs", "all")?.unwrap_or_default(), "/metadata/uid").to_owned();
+    let hold = format!("hold.oarlock.dev/{uid}");
+    let of_node = || scene.bed.kubectl(&["get", "node", node, "-o", "json"]);
+    ensure!(of_node()?.contains(&hold), "the node has no hold");
+    scene.bed.kubectl(&["annotate", "node", node, &format!("{hold}-")])?;
+    scene.kubectl(&["delete", "operationjob", "all", "--timeout=60s"])?;
+    scene.until("nothing is left on the node", || {
+        let text = of_node()?;
+        Ok((!text.contains("unschedulable") && !text.contains(&uid)).then_some(()))
+    })
 }
 
 /// A node whose power goes while it reboots: the job says so in time, and touches no further node.

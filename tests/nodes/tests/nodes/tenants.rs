@@ -1,26 +1,26 @@
-//! What bounds a tenant's namespace: of a Job whose pods are refused, Kubernetes says so in an event of the Job alone, and the flow ends by
-//! its timeout.
+//! What bounds a tenant's namespace: of a Job whose pods are refused, Kubernetes says so in an event of the Job alone; the flow says it, and
+//! ends by its timeout.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use crate::bed::{Scene, shell, text_at, with};
+use crate::documents::{shell, text_at, with};
+use crate::scene::Scene;
 
 fn flow(pod: &Value) -> Value {
     let steps = json!([{"name": "a", "jobTemplate": {"template": {"spec": pod}}}]);
-    json!({"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "metadata": {"name": "f"}, "spec": {"flows": steps, "timeoutSeconds": 60}})
+    json!({"apiVersion": "api.practice.com/v1alpha1", "kind": "JobFlow", "metadata": {"name": "f"}, "spec": {"flows": steps, "timeoutSeconds": 30}})
 }
 
-/// An event of the Job says these words, and the flow ends.
+/// The flow says these words while it waits, and once it has ended.
 fn until_ended(scene: &Scene, words: &str) -> anyhow::Result<()> {
-    scene.until(&format!("an event of the Job says {words}"), || {
-        let events = scene.list("events")?;
-        let is_told = |event: &Value| {
-            text_at(event, "/involvedObject/kind") == "Job" && text_at(event, "/message").contains(words)
-        };
-        Ok(events.iter().any(is_told).then_some(()))
+    let says = |flow: &Value| text_at(flow, "/status/steps/0/message").contains(words);
+    scene.until(&format!("the flow says {words}"), || {
+        Ok(scene.get("jobflows", "f")?.filter(|flow| text_at(flow, "/status/state") == "Running" && says(flow)))
     })?;
-    scene.until_is("jobflows", "f", "/status/state", &["Failed"]).map(drop)
+    let flow = scene.until_is("jobflows", "f", "/status/state", &["Failed"])?;
+    ensure!(says(&flow), "{flow:#}");
+    Ok(())
 }
 
 /// A namespace that enforces `restricted` takes no pod that may be root.

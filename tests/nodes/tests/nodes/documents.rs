@@ -1,0 +1,58 @@
+//! Documents that scenarios make and read, and what runs on this machine.
+
+use std::collections::BTreeMap;
+
+pub(crate) use oarlock_nodes::states::is_ready;
+use serde_json::{Value, json};
+
+use crate::bed::TAINT;
+use crate::scene::Scene;
+
+/// The text at a place of a document, empty where there is none.
+pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn keys_at(object: &Value, pointer: &str) -> Vec<String> {
+    object.pointer(pointer).and_then(Value::as_object).into_iter().flatten().map(|(key, _)| key.clone()).collect()
+}
+
+/// The targets of a job: of each its progress and the reason of its error.
+pub(crate) fn targets_of(job: &Value) -> BTreeMap<String, String> {
+    let details = job.pointer("/status/targetDetails").and_then(Value::as_array);
+    let word = |one: &Value| {
+        let reason = text_at(one, "/error/reason");
+        let progress = text_at(one, "/progress");
+        (
+            text_at(one, "/name").to_owned(),
+            if reason.is_empty() { progress.to_owned() } else { format!("{progress}/{reason}") },
+        )
+    };
+    details.into_iter().flatten().map(word).collect()
+}
+
+/// The processes of this machine with this command line.
+pub(crate) fn processes_of(line: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned());
+    lines.filter(|found| found == line).collect()
+}
+
+/// A container that runs this in a shell.
+pub(crate) fn shell(script: &str) -> Value {
+    json!({"name": "c", "image": "busybox", "command": ["sh", "-c", script]})
+}
+
+/// What has a pod run on a node of a scene.
+pub(crate) fn pinned(scene: &Scene) -> Value {
+    json!({"nodeSelector": {"scenario": scene.namespace}, "tolerations": [{"key": TAINT, "operator": "Exists"}]})
+}
+
+/// A document with the fields of another one.
+pub(crate) fn with(mut document: Value, more: &Value) -> Value {
+    if let (Some(fields), Some(more)) = (document.as_object_mut(), more.as_object()) {
+        fields.extend(more.clone());
+    }
+    document
+}

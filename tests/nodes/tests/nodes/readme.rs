@@ -1,0 +1,76 @@
+//! README's commands, as they are written there, on real nodes.
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::bed::Bed;
+use crate::documents::text_at;
+use crate::scene::Scene;
+
+/// The commands of the first block after this heading, without their comments; a line that ends with a backslash goes on in the next.
+fn commands(heading: &str) -> anyhow::Result<Vec<String>> {
+    let text = include_str!("../../../../README.md");
+    let (_, rest) = text.split_once(heading).with_context(|| format!("README has no {heading}"))?;
+    let (_, rest) = rest.split_once("```sh\n").with_context(|| format!("{heading} has no commands"))?;
+    let (block, _) = rest.split_once("```").with_context(|| format!("the commands of {heading} do not end"))?;
+    let joined = block.replace("\\\n", "");
+    let bare = |line: &str| line.split_once("  # ").map_or(line, |(line, _)| line).trim().to_owned();
+    Ok(joined.lines().map(bare).filter(|line| !line.is_empty()).collect())
+}
+
+/// The command that begins with these words.
+fn command<'a>(all: &'a [String], words: &str) -> anyhow::Result<&'a String> {
+    all.iter().find(|line| line.starts_with(words)).with_context(|| format!("README has no {words}: {all:#?}"))
+}
+
+/// A job from arguments: printed, planned, created, shown; and it waits for its partition.
+pub(crate) fn what_readme_says_of_pods_is_so(scene: &Scene) -> anyhow::Result<()> {
+    let labels = json!({"app": "foo"});
+    let pod = json!({"containers": [crate::documents::shell("trap exit TERM; sleep 3600 & wait")]});
+    scene.apply(
+        &json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "foo"}, "spec": {"replicas": 2,
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}),
+    )?;
+    scene.kubectl(&["rollout", "status", "deployment/foo", "--timeout=120s"])?;
+    let all = commands("## Run and watch")?;
+    let run = |words: &str| {
+        // The folders of a clone are not in the folder of the cluster.
+        let line = command(&all, words)?.replace("target/job.yaml", "job.yaml");
+        let line = line.replace("target/dev/plugins", &scene.bed.components());
+        scene.bed.shell(&line, &scene.namespace)
+    };
+    run("oarlock run Replace")?;
+    let plan = run("oarlock plan")?;
+    ensure!(plan.contains("evict"), "{plan}");
+    run("kubectl create -f")?;
+    scene.until("the job waits for its partition", || Ok(run("oarlock get")?.contains("Partition").then_some(())))?;
+    scene.kubectl(&["patch", "opj", "opj-foo", "--type", "merge", "-p", "{\"spec\":{\"partition\":2}}"])?;
+    let job = scene.until_ended("opj-foo")?;
+    ensure!(text_at(&job, "/status/progress") == "Succeeded", "{job:#}");
+    let watched = run("oarlock watch")?;
+    ensure!(watched.contains("Succeeded"), "{watched}");
+    Ok(())
+}
+
+/// Both nodes that the host itself runs on are checked, and rebooted one after the other with drain.
+pub(crate) fn what_readme_says_of_nodes_is_so(scene: &Scene) -> anyhow::Result<()> {
+    let nodes = Bed::calm();
+    for node in &nodes {
+        scene.bed.kubectl(&["label", "node", node, "readme=true", "--overwrite"])?;
+    }
+    let before: Vec<usize> = nodes.iter().map(|node| scene.bed.boots(node)).collect::<Result<_, _>>()?;
+    let all = commands("## Nodes")?;
+    for words in ["oarlock run preflight", "oarlock run reboot"] {
+        // All others are tainted.
+        let line = command(&all, words)?.replace("kubectl get nodes", "kubectl get nodes -l readme=true");
+        let said = scene.bed.shell(&line, &scene.namespace)?;
+        ensure!(said.contains("Succeeded"), "{said}");
+    }
+    let after: Vec<usize> = nodes.iter().map(|node| scene.bed.boots(node)).collect::<Result<_, _>>()?;
+    ensure!(before.iter().zip(&after).all(|(before, after)| before + 1 == *after), "{before:?} and {after:?}");
+    for node in &nodes {
+        let found: Value = serde_json::from_str(&scene.bed.kubectl(&["get", "node", node, "-o", "json"])?)?;
+        ensure!(found.pointer("/spec/unschedulable").is_none(), "{found:#}");
+    }
+    Ok(())
+}
