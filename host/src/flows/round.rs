@@ -31,7 +31,7 @@ use crate::metrics::flows::{FlowFigures, KindMetrics};
 pub(super) const AT_ONCE: usize = 32;
 /// How long a round waits for a list of pods of a Job, after so many that failed: in the end as long as for any reply.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
-/// How long a round waits for each list that says what a Job waits for.
+/// How long a round waits until it is seen what Jobs wait for.
 const LOOK: Duration = Duration::from_secs(2);
 /// Lists of pods in one round.
 const READS: usize = 64;
@@ -82,8 +82,11 @@ impl Round<'_> {
             return plan;
         }
         let more = due.len() > READS;
-        self.look_at(plan.looks, &mut memory.plan).await;
-        self.read_pods(due, &mut memory.plan).await;
+        let (looks, ()) = tokio::join!(self.look_at(plan.looks), self.read_pods(due, &mut memory.plan));
+        for (uid, told) in looks {
+            let look = Look::again(memory.plan.looks.get(&uid), told, self.now);
+            memory.plan.looks.insert(uid, look);
+        }
         let mut plan = self.plan_once(&memory.plan);
         if more {
             plan.wake_at(self.now);
@@ -124,13 +127,13 @@ impl Round<'_> {
         }
     }
 
-    /// Sees what Jobs wait for that have no pod at work. What cannot be seen is tried again with the next look.
-    async fn look_at(&self, waiting: Vec<Arc<ChildView>>, memory: &mut Memory) {
-        let looks = waiting.iter().map(async |job| (job, self.term.flows.what_it_waits_for(job, LOOK).await));
-        for (job, told) in futures::future::join_all(looks).await {
-            let look = Look::again(memory.looks.get(&job.uid), told.ok(), self.now);
-            memory.looks.insert(job.uid.clone(), look);
-        }
+    /// Sees what Jobs wait for that have no pod at work, by UID. What cannot be seen is tried again with the next look.
+    async fn look_at(&self, waiting: Vec<Arc<ChildView>>) -> Vec<(String, Option<String>)> {
+        let looks = waiting.iter().map(async |job| {
+            let told = self.term.flows.what_it_waits_for(job, LOOK).await;
+            (job.uid.clone(), told.ok())
+        });
+        futures::future::join_all(looks).await
     }
 
     fn plan_once(&self, memory: &Memory) -> ParentPlan {

@@ -190,7 +190,9 @@ pub struct ParentPlan {
     /// Jobs that announced a failure, whose pods are listed at once: one that was evicted is gone when the failure is
     /// confirmed.
     pub early_reads: Vec<Arc<ChildView>>,
-    /// The Jobs that have no pod at work, by UID, as far as they are looked at.
+    /// How many Jobs without a pod at work are looked at.
+    pub looked_at: usize,
+    /// Those, and the others that were, by UID.
     pub waiting: HashSet<String>,
     /// Those of which it is due to see what they wait for.
     pub looks: Vec<Arc<ChildView>>,

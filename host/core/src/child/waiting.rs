@@ -11,7 +11,7 @@ use crate::child::plan::{Memory, ParentPlan};
 use crate::child::unit::MESSAGE_BYTES;
 use crate::child::view::{ChildKind, ChildView};
 use crate::job::bound::shown;
-use crate::job::time::after;
+use crate::job::time::{after, write_time};
 
 /// First and longest wait between two looks at a Job, in seconds: most pods are at work before the first.
 const WAITS: (i64, i64) = (10, 300);
@@ -48,12 +48,18 @@ pub(super) fn waits_for<'a>(
     memory: &'a Memory,
     (plan, now): (&mut ParentPlan, Timestamp),
 ) -> Option<&'a str> {
-    let may_wait = child.kind == ChildKind::Job && !child.suspended && !child.terminating && !child.progress.works;
+    let may_wait = child.kind == ChildKind::Job && !child.suspended && !child.terminating;
     let created = child.created.filter(|_| may_wait)?;
     let look = memory.looks.get(&child.uid);
-    if look.is_none() && memory.looks.len() + plan.looks.len() >= LOOKED_AT {
+    if child.progress.works {
+        // It may wait again, and is not looked at anew each time.
+        plan.waiting.extend(look.map(|_| child.uid.clone()));
         return None;
     }
+    if plan.looked_at >= LOOKED_AT {
+        return None;
+    }
+    plan.looked_at += 1;
     plan.waiting.insert(child.uid.clone());
     let told = look.map(|look| look.told.as_str()).filter(|told| !told.is_empty());
     if child.progress.announced.is_some() {
@@ -74,14 +80,19 @@ pub(super) fn waits_for<'a>(
 pub enum Seen {
     /// A pod is at work, or tells itself what it waits for.
     Told(String),
-    /// The events of the object with this UID may tell.
-    Ask(String),
+    /// There is no pod: the events of the Job may tell.
+    AskJob,
+    /// A pod has a node and is not made yet: its events may tell. This is its UID.
+    AskPod(String),
 }
 
+/// The fields by which the pods of a Job are listed that may tell: of one that runs pod after pod, most have ended.
+pub const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// Reads the pods of a Job that waits.
-pub fn look_at(job: &ChildView, pods: &[Value]) -> Seen {
+pub fn look_at(pods: &[Value]) -> Seen {
     let is_there = |pod: &&Value| !matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
-    let Some(pod) = pods.iter().find(is_there) else { return Seen::Ask(job.uid.clone()) };
+    let Some(pod) = pods.iter().find(is_there) else { return Seen::AskJob };
     if let Some(told) = told_by(pod) {
         let name = text(pod, "/metadata/name").unwrap_or("?");
         return Seen::Told(shown(&format!("pod {name}{told}"), MESSAGE_BYTES));
@@ -89,7 +100,7 @@ pub fn look_at(job: &ChildView, pods: &[Value]) -> Seen {
     let is_made =
         waiting(pod).any(|(_, state)| text(state, "/reason").is_some_and(|reason| AT_FIRST.contains(&reason)));
     match text(pod, "/metadata/uid") {
-        Some(uid) if is_made => Seen::Ask(uid.to_owned()),
+        Some(uid) if is_made => Seen::AskPod(uid.to_owned()),
         _ => Seen::Told(String::new()),
     }
 }
@@ -114,15 +125,26 @@ fn waiting(pod: &Value) -> impl Iterator<Item = (&str, &Value)> {
     all.filter_map(|status| Some((text(status, "/name").unwrap_or("?"), status.pointer("/state/waiting")?)))
 }
 
-/// The words of the latest warning among the events of an object, empty where there is none.
-pub fn last_warning(events: &[Value]) -> String {
-    let time = |event: &&Value| {
+/// How old a warning may be that is told, in seconds: a controller repeats those that still stand.
+const STANDS: i64 = 900;
+/// What the scheduler said before it found a node.
+const BEFORE_A_NODE: &str = "FailedScheduling";
+
+/// The words of the latest warning among the events of a Job or of a pod that has a node, empty where there is none.
+pub fn last_warning(events: &[Value], now: Timestamp) -> String {
+    let oldest = write_time(after(now, SignedDuration::from_secs(-STANDS)));
+    let time = |event: &Value| {
         let fields = ["/series/lastObservedTime", "/deprecatedLastTimestamp", "/eventTime"];
         // All of one format, whose order as text is that in time to the second.
         let times = fields.into_iter().filter_map(|field| text(event, field));
         times.max().unwrap_or_default().to_owned()
     };
-    let last = events.iter().filter(|event| text(event, "/type") == Some("Warning")).max_by_key(time);
+    let tells = |event: &&Value| {
+        text(event, "/type") == Some("Warning")
+            && text(event, "/reason") != Some(BEFORE_A_NODE)
+            && *time(event) >= *oldest
+    };
+    let last = events.iter().filter(tells).max_by_key(|event| time(event));
     let words = last.map(|event| [text(event, "/reason"), text(event, "/note")].into_iter().flatten());
     shown(&words.into_iter().flatten().collect::<Vec<_>>().join(": "), MESSAGE_BYTES)
 }
@@ -167,6 +189,10 @@ mod tests {
             .collect();
         assert_eq!(waits, [20, 40, 80, 160, 300, 300]);
         assert_eq!(look.told, "no image", "what could not be seen anew stands");
+        let works = ChildView { progress: crate::child::progress::of_job(&json!({"active": 1, "ready": 1})), ..job() };
+        let mut plan = ParentPlan::default();
+        assert_eq!(waits_for(&Arc::new(works), &memory, (&mut plan, at(12))), None);
+        assert!(plan.waiting.contains("u"), "where it waits again, the next look comes no sooner");
     }
 
     #[test]
@@ -179,30 +205,30 @@ mod tests {
         let works = ChildView { progress: crate::child::progress::of_job(&json!({"active": 1, "ready": 1})), ..job() };
         assert_eq!(look(works, &Memory::default()), 0);
         assert_eq!(look(ChildView { suspended: true, ..job() }, &Memory::default()), 0);
-        let others = (0..LOOKED_AT).map(|number| (number.to_string(), Look::again(None, None, at(0))));
-        assert_eq!(look(job(), &Memory { looks: others.collect(), ..Memory::default() }), 0);
-        assert_eq!(look(job(), &Memory::default()), 1);
+        for number in 1..=LOOKED_AT + 3 {
+            assert_eq!(look(job(), &Memory::default()), number.min(LOOKED_AT));
+        }
     }
 
     #[test]
     fn a_pod_tells_itself_where_it_finds_no_node_or_has_no_image() {
         let unplaced =
             json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"});
-        let told = look_at(&job(), &[pod(json!({"phase": "Pending", "conditions": [unplaced]}))]);
+        let told = look_at(&[pod(json!({"phase": "Pending", "conditions": [unplaced]}))]);
         assert_eq!(told, Seen::Told("pod p has no node: Unschedulable: 0/3 nodes".into()));
         let waits = json!({"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such"}}});
-        let told = look_at(&job(), &[pod(json!({"phase": "Pending", "containerStatuses": [waits]}))]);
+        let told = look_at(&[pod(json!({"phase": "Pending", "containerStatuses": [waits]}))]);
         assert_eq!(told, Seen::Told("pod p, container c: ImagePullBackOff: no such".into()));
         let runs = json!({"name": "c", "state": {"running": {}}});
-        assert_eq!(look_at(&job(), &[pod(json!({"containerStatuses": [runs]}))]), Seen::Told(String::new()));
+        assert_eq!(look_at(&[pod(json!({"containerStatuses": [runs]}))]), Seen::Told(String::new()));
     }
 
     #[test]
     fn events_are_asked_where_there_is_no_pod_or_one_that_is_still_made() {
-        assert_eq!(look_at(&job(), &[]), Seen::Ask("u".into()));
-        assert_eq!(look_at(&job(), &[pod(json!({"phase": "Failed"}))]), Seen::Ask("u".into()));
+        assert_eq!(look_at(&[]), Seen::AskJob);
+        assert_eq!(look_at(&[pod(json!({"phase": "Failed"}))]), Seen::AskJob);
         let made = json!({"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}});
-        assert_eq!(look_at(&job(), &[pod(json!({"containerStatuses": [made]}))]), Seen::Ask("of-pod".into()));
+        assert_eq!(look_at(&[pod(json!({"containerStatuses": [made]}))]), Seen::AskPod("of-pod".into()));
     }
 
     #[test]
@@ -213,8 +239,12 @@ mod tests {
             event("Warning", "2026-01-01T00:00:01Z", "old"),
             event("Normal", "2026-01-01T00:00:03Z", "fine"),
         ];
-        assert_eq!(last_warning(&events), "FailedCreate: exceeded quota");
-        assert_eq!(last_warning(&[]), "");
-        assert!(last_warning(&[event("Warning", "", &"x".repeat(9_000))]).len() <= MESSAGE_BYTES);
+        assert_eq!(last_warning(&events, at(60)), "FailedCreate: exceeded quota");
+        assert_eq!(last_warning(&events, at(3_600)), "", "a controller would have repeated it");
+        let mut unplaced = event("Warning", "2026-01-01T00:00:02Z", "no node yet");
+        unplaced["reason"] = json!("FailedScheduling");
+        assert_eq!((last_warning(&[unplaced], at(60)), last_warning(&[], at(60))), (String::new(), String::new()));
+        let long = event("Warning", "2026-01-01T00:00:02Z", &"x".repeat(9_000));
+        assert!(last_warning(&[long], at(60)).len() <= MESSAGE_BYTES);
     }
 }

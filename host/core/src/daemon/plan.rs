@@ -142,6 +142,7 @@ impl Round<'_> {
         plan.early_reads.clear();
         plan.looks.clear();
         plan.waiting.clear();
+        plan.looked_at = 0;
         let rules = RetryRules {
             own: self.spec.retry.own,
             infra: self.spec.retry.infra,

@@ -145,6 +145,7 @@ impl Round<'_> {
         plan.early_reads.clear();
         plan.looks.clear();
         plan.waiting.clear();
+        plan.looked_at = 0;
         let follow_one = |(unit, step): (&mut Unit, &Step<'_>)| {
             let rules = RetryRules {
                 own: step.retry.own,

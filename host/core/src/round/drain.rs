@@ -202,7 +202,7 @@ fn fate(pod: &Object, request: &DrainRequest, tried: Option<&Evicted>, round: &R
     }
     if !request.delete_empty_dir_data && !pod.is_whole() {
         return Fate::Blocked(
-            "it is too large for the host to see whether it has data in an emptyDir: it goes with `deleteEmptyDirData`"
+            "the host does not hold all of it, so it may have data in an emptyDir: it goes with `deleteEmptyDirData`"
                 .to_owned(),
         );
     }

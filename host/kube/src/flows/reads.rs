@@ -7,7 +7,7 @@ use oarlock_core::child::build::OWNER_UID;
 use oarlock_core::child::fields::text;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::child::waiting::{Seen, last_warning, look_at};
+use oarlock_core::child::waiting::{Seen, UNFINISHED, last_warning, look_at};
 use oarlock_core::cluster::live_reads::ReadFailure;
 use oarlock_core::cluster::object::Kind;
 use serde_json::Value;
@@ -24,8 +24,8 @@ use crate::watch::projection::Projection;
 /// Most pods of a failed Job that are read for its message.
 const PODS: usize = 500;
 
-/// Most events of an object that are read.
-const EVENTS: usize = 100;
+/// Most pods of a Job, and most events of an object, that are read for what it waits for.
+const LOOKED_AT: usize = 50;
 
 /// The reason why there is no list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,15 @@ pub struct ReadFailed {
 
 /// Which objects a list has.
 #[derive(Clone, Copy)]
-enum Selector<'a> {
-    Labels(&'a str),
-    Fields(&'a str),
+struct Selector<'a> {
+    labels: Option<&'a str>,
+    fields: Option<&'a str>,
+}
+
+impl<'a> Selector<'a> {
+    const fn of_labels(labels: &'a str) -> Self {
+        Self { labels: Some(labels), fields: None }
+    }
 }
 
 impl From<&ListError> for ReadFailed {
@@ -88,7 +94,7 @@ impl Flows {
             let is_meant = |child: &ChildView| parent.owns(child) && uids.contains(&*child.uid);
             let pick = |child: Value| ChildView::read(kind, &child).filter(is_meant);
             if !self
-                .list(transport, kinds::child(kind), (&parent.namespace, Selector::Labels(&label)), (pick, 0))
+                .list(transport, kinds::child(kind), (&parent.namespace, Selector::of_labels(&label)), (pick, 0))
                 .await?
                 .is_empty()
             {
@@ -104,7 +110,8 @@ impl Flows {
     /// The API server's sentence.
     pub async fn read_records(&self, parent: &Parent) -> Result<Vec<Value>, ReadFailed> {
         let (transport, label) = (&self.cluster.link.transport, format!("{OWNER_UID}={}", parent.uid));
-        self.list(transport, kinds::record(), (&parent.namespace, Selector::Labels(&label)), (Some, usize::MAX)).await
+        self.list(transport, kinds::record(), (&parent.namespace, Selector::of_labels(&label)), (Some, usize::MAX))
+            .await
     }
 
     /// Lists the pods of a Job. Each page is waited for as long as `patience` says.
@@ -114,24 +121,33 @@ impl Flows {
     pub async fn read_pods(&self, job: &ChildView, patience: Duration) -> Result<Vec<Value>, ReadFailed> {
         let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
         let transport = Transport { timeout: patience, ..self.cluster.link.transport.clone() };
-        self.list(&transport, Kind::pod(), (&job.namespace, Selector::Labels(&labels)), (Some, PODS)).await
+        self.list(&transport, Kind::pod(), (&job.namespace, Selector::of_labels(&labels)), (Some, PODS)).await
     }
 
     /// What a Job without a pod at work waits for, in words: its pods say so, or the events of a pod or of the Job. Empty where nothing
-    /// does. Each page is waited for as long as `patience` says.
+    /// does. It is waited for as long as `patience` says.
     ///
     /// # Errors
     /// The API server's sentence.
     pub async fn what_it_waits_for(&self, job: &ChildView, patience: Duration) -> Result<String, ReadFailed> {
-        let uid = match look_at(job, &self.read_pods(job, patience).await?) {
-            Seen::Told(told) => return Ok(told),
-            Seen::Ask(uid) => uid,
+        let look = async {
+            let transport = &self.cluster.link.transport;
+            let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
+            let unfinished = Selector { labels: Some(&labels), fields: Some(UNFINISHED) };
+            let pods = self.list(transport, Kind::pod(), (&job.namespace, unfinished), (Some, LOOKED_AT)).await?;
+            let uid = match look_at(&pods) {
+                Seen::Told(told) => return Ok(told),
+                Seen::AskJob => job.uid.clone(),
+                Seen::AskPod(uid) => uid,
+            };
+            let fields = format!("regarding.uid={uid},type=Warning");
+            let of_object = Selector { labels: None, fields: Some(&fields) };
+            let kind = Kind::new("events.k8s.io/v1", "Event");
+            let events = self.list(transport, kind, (&job.namespace, of_object), (Some, LOOKED_AT)).await?;
+            Ok(last_warning(&events, self.cluster.clock().now()))
         };
-        let fields = format!("regarding.uid={uid},type=Warning");
-        let transport = Transport { timeout: patience, ..self.cluster.link.transport.clone() };
-        let kind = Kind::new("events.k8s.io/v1", "Event");
-        let place = (job.namespace.as_str(), Selector::Fields(&fields));
-        self.list(&transport, kind, place, (Some, EVENTS)).await.map(|events| last_warning(&events))
+        let late = |_| ReadFailed { message: "no answer in time".to_owned(), is_refused: false, retry_after: None };
+        tokio::time::timeout(patience, look).await.map_err(late)?
     }
 
     async fn list<T>(
@@ -148,10 +164,7 @@ impl Flows {
             retry_after: None,
         };
         let resource = found.map_err(failed)?;
-        let (labels, fields) = match selector {
-            Selector::Labels(labels) => (Some(labels), None),
-            Selector::Fields(fields) => (None, Some(fields)),
-        };
+        let Selector { labels, fields } = selector;
         let from = Collection { resource: &resource, namespace: Some(namespace), labels, fields };
         let listed = transport.list_until(from, &Projection::everything(), pick, most).await;
         listed.map(|listed| listed.items).map_err(|error| ReadFailed::from(&error))
