@@ -2,7 +2,8 @@
 //!
 //! A reboot is played within the namespaces: all processes of the node are killed, its boot id changes, and containerd and kubelet
 //! start again. `node-exec` enters the namespaces of the node's first process and calls `systemd-run` and `systemctl`, which are
-//! scripts here that leave a request. Nothing outside of the namespaces is touched.
+//! scripts here that leave a request. What a node writes by itself is in its folder; the rest of its file system is the machine's, so
+//! whoever runs as root on a node is root on the machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,8 +34,22 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const CONTAINERD: &str = "/run/containerd.sock";
 
 /// Folders of a machine that each node has of its own, with their names in the node's folder.
-const OWN: [(&str, &str); 3] =
-    [("/var/lib/oarlock", "lib-oarlock"), ("/var/lib/kubelet", "kubelet"), ("/var/log", "log")];
+const OWN: [(&str, &str); 4] = [
+    ("/var/lib/oarlock", "lib-oarlock"),
+    ("/var/lib/kubelet", "kubelet"),
+    ("/var/lib/cni", "cni"),
+    ("/var/log", "log"),
+];
+
+/// The settings of the kernel that a kubelet changes. They are of no namespace, so it writes into files of its node instead.
+const SETTINGS: [&str; 6] = [
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+];
 
 /// Runs the node until it is killed.
 ///
@@ -74,11 +89,20 @@ impl Node<'_> {
         for (place, name) in OWN {
             let own = self.folder.join(name);
             fs::create_dir_all(&own).with_context(|| format!("cannot create {}", own.display()))?;
-            // On the machine itself nothing but an empty folder is left of this.
+            // On the machine itself an empty folder is left of this, where it had none: others may have it in use.
             fs::create_dir_all(place).with_context(|| format!("cannot create {place}"))?;
             run("mount", &["--bind", &own.display().to_string(), place])?;
         }
         run("mount", &["--make-rshared", "/var/lib/kubelet"])?;
+        for setting in SETTINGS {
+            let place = Path::new("/proc/sys").join(setting);
+            let own = self.folder.join(setting.replace('/', "-"));
+            // A kernel without keys has none for them.
+            if let Ok(text) = fs::read_to_string(&place) {
+                fs::write(&own, text).with_context(|| format!("cannot write {}", own.display()))?;
+                run("mount", &["--bind", &own.display().to_string(), &place.display().to_string()])?;
+            }
+        }
         for program in ["systemctl", "systemd-run"] {
             self.play(program)?;
         }
@@ -132,6 +156,8 @@ state = "/run/containerd"
   address = "{CONTAINERD}"
 [ttrpc]
   address = "{CONTAINERD}.ttrpc"
+[plugins.'io.containerd.internal.v1.opt']
+  path = "{opt}"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "registry.k8s.io/pause:3.10"
 [plugins.'io.containerd.cri.v1.images'.registry]
@@ -148,6 +174,7 @@ state = "/run/containerd"
   SystemdCgroup = false
 "#,
             root = self.at("containerd"),
+            opt = self.at("opt"),
             registries = self.layout.at("registries").display(),
         )
     }
@@ -166,6 +193,7 @@ state = "/run/containerd"
             "tlsCertFile": certificate("crt"), "tlsPrivateKeyFile": certificate("key"),
             "enforceNodeAllocatable": [],
             "failSwapOn": false,
+            "volumePluginDir": self.at("volume-plugins"),
             "address": "0.0.0.0", "port": 10250, "healthzPort": 0, "readOnlyPort": 0,
             "nodeStatusUpdateFrequency": "2s",
             "evictionPressureTransitionPeriod": "5s",

@@ -23,6 +23,10 @@ use crate::states::{Order, ask, is_ready};
 
 /// How long a cluster may take until its nodes are Ready.
 const READY_WITHIN: Duration = Duration::from_secs(300);
+/// The programs of the machine that a cluster calls.
+const PROGRAMS: [&str; 10] = [
+    "unshare", "nsenter", "setpriv", "setsid", "ip", "mount", "umount", "hostname", "systemctl", "systemd-run",
+];
 /// The socket within at which the API server is reached from outside.
 pub const API: &str = "api";
 
@@ -64,15 +68,13 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("namespaces, mounts and control groups need root: run it by sudo");
     }
-    for program in ["unshare", "nsenter", "setpriv", "ip", "mount", "umount", "hostname"] {
-        if which(program).is_none() {
-            bail!("{program} is missing: {}", package_of(program));
-        }
+    check(&asked.folder)?;
+    if asked.folder.exists() {
+        clear_dead(&Layout::of_existing(&asked.folder)?)?;
     }
-    clear_dead(&asked.folder)?;
     fs::create_dir_all(&asked.folder).with_context(|| format!("cannot create {}", asked.folder.display()))?;
-    let folder = fs::canonicalize(&asked.folder).context("cannot tell the path of the folder")?;
-    let layout = Layout::new(&folder);
+    let layout = Layout::of_existing(&asked.folder)?;
+    let folder = layout.root.clone();
     let plan = Plan {
         id: id()?,
         nodes: asked.nodes,
@@ -103,6 +105,10 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
             bail!("the cluster ended with {status}:\n{log}");
         }
         let state = state(&layout, &plan);
+        if let Some(dead) = ask(&layout, "nodes").ok().and_then(|nodes| dead_node(&nodes)) {
+            let log = fs::read_to_string(layout.at(&format!("nodes/{dead}/node.log"))).unwrap_or_default();
+            bail!("{dead} ended: {}", log.lines().last().unwrap_or_default());
+        }
         if state != said {
             println!("{state}");
             said.clone_from(&state);
@@ -123,9 +129,37 @@ pub fn up(asked: &Start) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Says what is missing for a cluster in this folder, before anything is built for it.
+///
+/// # Errors
+///
+/// Names what is missing, with its package, or what runs in the folder.
+pub fn check(folder: &Path) -> anyhow::Result<()> {
+    if !cfg!(target_os = "linux") {
+        bail!("kubelets and containers need Linux");
+    }
+    for program in PROGRAMS {
+        if which(program).is_none() {
+            bail!("{program} is missing: {}", package_of(program));
+        }
+    }
+    if cgroups::hierarchies().is_empty() {
+        bail!("this machine has no control groups: mount them at /sys/fs/cgroup");
+    }
+    if folder.exists() {
+        is_dead(&Layout::of_existing(folder)?)?;
+    }
+    Ok(())
+}
+
 fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// The first node without power among what the cluster says of all.
+fn dead_node(nodes: &str) -> Option<String> {
+    nodes.split(' ').find_map(|pair| pair.strip_suffix("=off")).map(str::to_owned)
 }
 
 fn id() -> anyhow::Result<String> {
@@ -223,7 +257,7 @@ pub fn join(client: TcpStream, server: UnixStream) -> io::Result<()> {
 ///
 /// If there is none.
 pub fn status(folder: &Path, json: bool) -> anyhow::Result<()> {
-    let layout = Layout::new(folder);
+    let layout = Layout::of_existing(folder)?;
     let plan = layout.plan()?;
     let power = ask(&layout, "nodes")?;
     let ready = ready_nodes(&layout, &plan).unwrap_or_default();
@@ -252,7 +286,7 @@ pub fn status(folder: &Path, json: bool) -> anyhow::Result<()> {
 ///
 /// If there is no such node, or it is in that state.
 pub fn order(folder: &Path, what: Order, name: &str) -> anyhow::Result<()> {
-    ask(&Layout::new(folder), &format!("{} {name}", what.word())).map(drop)
+    ask(&Layout::of_existing(folder)?, &format!("{} {name}", what.word())).map(drop)
 }
 
 /// Ends the cluster of a folder and removes all that is left of it.
@@ -261,12 +295,11 @@ pub fn order(folder: &Path, what: Order, name: &str) -> anyhow::Result<()> {
 ///
 /// If something of it cannot be removed.
 pub fn down(folder: &Path) -> anyhow::Result<()> {
-    let layout = Layout::new(folder);
+    let layout = Layout::of_existing(folder)?;
     let plan = layout.plan()?;
-    if let Some(keeper) =
-        fs::read_to_string(layout.at("keeper.pid")).ok().and_then(|text| text.trim().parse::<i32>().ok())
-    {
-        let lock = File::open(layout.at("lock")).context("cannot open the lock")?;
+    let keeper = fs::read_to_string(layout.at("keeper.pid")).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    // Without its lock the folder is of a cluster that ended, and was removed in part.
+    if let (Some(keeper), Ok(lock)) = (keeper, File::open(layout.at("lock"))) {
         // Only a keeper that lives holds the lock, so no other process is meant by its number.
         if lock.try_lock().is_err()
             && let Some(pid) = rustix::process::Pid::from_raw(keeper)
@@ -279,36 +312,55 @@ pub fn down(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Removes what a cluster left that is dead.
-fn clear_dead(folder: &Path) -> anyhow::Result<()> {
-    let layout = Layout::new(folder);
-    let Ok(plan) = layout.plan() else {
-        let is_empty = fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
-        if !is_empty {
-            bail!("{} has files that are of no cluster: name an empty folder", folder.display());
-        }
-        return Ok(());
-    };
-    if File::open(layout.at("lock")).is_ok_and(|lock| lock.try_lock().is_err()) {
-        bail!("a cluster runs in {}: end it with `cluster down`", folder.display());
+fn clear_dead(layout: &Layout) -> anyhow::Result<()> {
+    is_dead(layout)?;
+    match layout.plan() {
+        Ok(plan) => remove(layout, &plan),
+        // It is empty.
+        Err(_) => Ok(()),
     }
-    remove(&layout, &plan)
 }
 
-/// Control groups take a moment until nothing runs in them, and mounts until their namespace is gone.
+/// Says what is in a folder that is neither empty nor of a dead cluster.
+fn is_dead(layout: &Layout) -> anyhow::Result<()> {
+    let root = layout.root.display();
+    if layout.plan().is_err() {
+        let is_empty = fs::read_dir(&layout.root).is_ok_and(|mut entries| entries.next().is_none());
+        if !is_empty {
+            bail!("{root} has files that are of no cluster: name an empty folder");
+        }
+    }
+    if File::open(layout.at("lock")).is_ok_and(|lock| lock.try_lock().is_err()) {
+        bail!("a cluster runs in {root}: end it with `cluster down`");
+    }
+    Ok(())
+}
+
+/// Control groups take a moment until nothing runs in them, and mounts until their namespace is gone. Who is interrupted can begin
+/// again: the plan, which says what is to be removed, goes last.
 fn remove(layout: &Layout, plan: &Plan) -> anyhow::Result<()> {
     let group = cgroups::name_of(&plan.id);
     let begun = Instant::now();
     loop {
+        let emptied = empty(layout);
         cgroups::remove(&group);
-        let removed = fs::remove_dir_all(&layout.root);
-        let is_gone = !layout.root.exists() && !cgroups::exists(&group);
-        match removed {
-            _ if is_gone => return Ok(()),
-            Err(cause) if begun.elapsed() > Duration::from_secs(20) => {
-                return Err(cause).with_context(|| format!("cannot remove {}", layout.root.display()));
-            }
+        match emptied {
+            Ok(()) if !cgroups::exists(&group) => break,
+            Err(cause) if begun.elapsed() > Duration::from_secs(20) => return Err(cause),
             Ok(()) if begun.elapsed() > Duration::from_secs(20) => bail!("cannot remove the control groups {group}"),
             _ => pause(Duration::from_millis(200)),
         }
     }
+    fs::remove_dir_all(&layout.root).with_context(|| format!("cannot remove {}", layout.root.display()))
+}
+
+/// Removes all but the plan.
+fn empty(layout: &Layout) -> anyhow::Result<()> {
+    let entries = fs::read_dir(&layout.root).with_context(|| format!("cannot list {}", layout.root.display()))?;
+    for entry in entries.flatten().filter(|entry| entry.file_name() != "plan.json") {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed = if is_folder { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
+        removed.with_context(|| format!("cannot remove {}", entry.path().display()))?;
+    }
+    Ok(())
 }

@@ -77,6 +77,25 @@ impl Layout {
         self.root.join("kubeconfig")
     }
 
+    /// That of an existing folder, which has to be root's: what is in it is run by root, and removed.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it is another user's.
+    pub fn of_existing(folder: &Path) -> anyhow::Result<Self> {
+        use std::os::unix::fs::MetadataExt as _;
+        let none = || format!("there is no cluster in {}: start one with `cluster up`", folder.display());
+        let root = std::fs::canonicalize(folder).with_context(none)?;
+        let layout = Self::new(&root);
+        let others = [root.clone(), layout.at("plan.json")].into_iter().find(|path| {
+            path.symlink_metadata().is_ok_and(|found| found.uid() != 0 || found.is_symlink())
+        });
+        match others {
+            Some(path) => anyhow::bail!("{} is not root's: name another folder by OARLOCK_CLUSTER", path.display()),
+            None => Ok(layout),
+        }
+    }
+
     /// Reads what the cluster is made of.
     ///
     /// # Errors

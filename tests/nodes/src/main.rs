@@ -24,6 +24,12 @@ enum Command {
         #[command(flatten)]
         start: keeper::Start,
     },
+    /// Say what is missing for a cluster, before anything is built for it
+    #[command(hide = true)]
+    Check {
+        /// Its folder
+        folder: PathBuf,
+    },
     /// Show a cluster and its nodes
     Status {
         /// Its folder
@@ -75,6 +81,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Up { start } => keeper::up(&start),
+        Command::Check { folder } => keeper::check(&folder),
         Command::Status { folder, json } => keeper::status(&folder, json),
         Command::Node { folder, what, name } => keeper::order(&folder, what, &name),
         Command::Down { folder } => keeper::down(&folder),

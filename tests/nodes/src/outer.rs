@@ -299,7 +299,11 @@ impl Nodes<'_> {
             }
             Some(("restart", name)) => servers.restart(name, self.layout, self.plan).map(|()| String::new()),
             None if line == "nodes" => {
-                let on = |number: u8| if self.running.contains_key(&number) { "on" } else { "off" };
+                let mut runs = |number: u8| {
+                    let child = self.running.get_mut(&number);
+                    child.is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+                };
+                let mut on = |number: u8| if runs(number) { "on" } else { "off" };
                 Ok((1..=self.plan.nodes)
                     .map(|number| format!("{}={}", node_name(number), on(number)))
                     .collect::<Vec<_>>()

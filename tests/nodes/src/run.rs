@@ -30,8 +30,9 @@ pub fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
 pub fn package_of(program: &str) -> String {
     let package = match program {
         "ip" => "iproute2",
-        "unshare" | "nsenter" | "setpriv" | "mount" | "umount" => "util-linux",
-        "runc" => "runc",
+        "unshare" | "nsenter" | "setpriv" | "setsid" | "mount" | "umount" => "util-linux",
+        "systemctl" | "systemd-run" => "systemd",
+        "hostname" => "hostname",
         "kill" => "procps",
         _ => return "is it on the PATH?".to_owned(),
     };

@@ -92,7 +92,7 @@ Examples:
   cargo xtask cluster node kill node-2
   cargo xtask cluster down
 
-Its folder is /var/tmp/oarlock-cluster-UID, or that of the variable OARLOCK_CLUSTER.";
+A node has folders, processes, addresses and control groups of its own; the rest of its files are the machine's, so who is root on a node is\nroot on the machine. Its folder is /var/tmp/oarlock-cluster-UID, or that of the variable OARLOCK_CLUSTER.";
 
 /// What becomes of a node.
 #[derive(Clone, Copy, Debug, ValueEnum)]

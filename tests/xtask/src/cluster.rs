@@ -80,6 +80,11 @@ fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Resu
         bail!("there is no image archive {}", missing.display());
     }
     let own = own.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>().context("an image has no path")?;
+    if !is_root() && Command::new("sudo").arg("--version").output().is_err() {
+        bail!("containers need root, and sudo is missing: install the package sudo, or run this as root with Rust and Go for root");
+    }
+    // Before a quarter of an hour of builds.
+    succeed(Command::new(program).arg("check").arg(folder))?;
     let plane = controlplane::binaries(&|line| println!("control plane: {line}"))?;
     let node = controlplane::node_binaries(&|line| println!("nodes: {line}"))?;
     let images = base_images(program, &node.containers.join("busybox"))?;

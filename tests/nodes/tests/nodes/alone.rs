@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use oarlock_nodes::run::pause;
 
-use crate::documents::text_at;
+use crate::documents::{kill_pod, text_at};
 use crate::reboots::boots;
 use crate::scene::Scene;
 
@@ -29,12 +29,17 @@ fn amid_reboots(scene: &Scene, disturb: impl FnOnce() -> anyhow::Result<()>) -> 
     Ok(())
 }
 
-/// The pod of the leader is killed at four points of a reboot: once its node is cordoned, once its task runs, once the reboot was
-/// ordered, and once the node is there again. The other one goes on each time. A soak kills it so at each node.
+/// The leader is killed by SIGKILL at four points of a reboot: once its node is cordoned, once its task runs, once the reboot was
+/// ordered, and once the node is there again. Another process goes on each time. A soak kills it so at each node.
 pub(crate) fn a_leader_that_is_killed_at_each_point_of_the_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
     let kill = || {
-        let leader = leader(scene)?;
-        scene.bed.kubectl(&["-n", "oarlock-system", "delete", "pod", &leader, "--grace-period=0", "--force"]).map(drop)
+        // The lease may be of one that was just killed, and is not there again.
+        scene.until("the leader is killed", || {
+            let Some(leader) = holder(scene)? else { return Ok(None) };
+            let path = "jsonpath={.metadata.uid}";
+            let uid = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pod", &leader, "-o", path])?;
+            kill_pod(&uid).map(Some)
+        })
     };
     let before = boots(scene)?;
     let orders =
@@ -90,23 +95,27 @@ pub(crate) fn servers_that_stand_still_amid_reboots_cost_nothing(scene: &Scene) 
 /// The node of the leader loses its power: the other replica leads, and the reboots go on.
 pub(crate) fn a_leader_whose_node_loses_its_power_amid_reboots_costs_nothing(scene: &Scene) -> anyhow::Result<()> {
     let mut lost = String::new();
-    amid_reboots(scene, || {
+    let went = amid_reboots(scene, || {
         let leader = leader(scene)?;
         let path = "jsonpath={.spec.nodeName}";
         lost = scene.bed.kubectl(&["-n", "oarlock-system", "get", "pod", &leader, "-o", path])?;
         scene.bed.order(&format!("kill {lost}"))
-    })?;
-    scene.bed.order(&format!("boot {lost}"))
+    });
+    // Others need it as well.
+    scene.bed.order(&format!("boot {lost}"))?;
+    went
 }
 
-/// The pod that leads.
+/// The pod that leads; a host that ends well leaves the lease to the next one.
 fn leader(scene: &Scene) -> anyhow::Result<String> {
+    scene.until("a pod leads", || holder(scene))
+}
+
+fn holder(scene: &Scene) -> anyhow::Result<Option<String>> {
     let list = |kind: &str, path: &str| {
         scene.bed.kubectl(&["-n", "oarlock-system", "get", kind, "-o", &format!("jsonpath={path}")])
     };
     let holder = list("lease", "{.items[*].spec.holderIdentity}")?;
     let pods = list("pods", "{.items[*].metadata.name}")?;
-    let leader = pods.split(' ').find(|pod| holder.contains(*pod)).unwrap_or_default().to_owned();
-    ensure!(!leader.is_empty(), "{holder} leads, of {pods}");
-    Ok(leader)
+    Ok(pods.split(' ').find(|pod| !pod.is_empty() && holder.contains(*pod)).map(str::to_owned))
 }

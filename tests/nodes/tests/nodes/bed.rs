@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use oarlock_nodes::layout::{Layout, node_name};
@@ -112,18 +112,22 @@ impl Bed {
         namespace.truncate(50);
         let namespace = namespace.trim_end_matches('-').to_owned();
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = Instant::now();
         while free.len() < nodes {
-            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+            ensure!(begun.elapsed() < 3 * PATIENCE, "{nodes} nodes never came free");
+            free = self.freed.wait_timeout(free, PATIENCE).unwrap_or_else(PoisonError::into_inner).0;
         }
         let at = free.len() - nodes;
         let nodes = free.split_off(at);
         drop(free);
-        self.kubectl(&["create", "namespace", &namespace])?;
-        self.kubectl(&["label", "namespace", &namespace, "oarlock.dev/node-operations=true"])?;
-        for node in &nodes {
+        let scene = Scene { bed: self.clone(), namespace, nodes };
+        let (namespace, nodes) = (&scene.namespace, &scene.nodes);
+        self.kubectl(&["create", "namespace", namespace])?;
+        self.kubectl(&["label", "namespace", namespace, "oarlock.dev/node-operations=true"])?;
+        for node in nodes {
             self.kubectl(&["label", "node", node, &format!("scenario={namespace}"), "--overwrite"])?;
         }
-        Ok(Scene { bed: self.clone(), namespace, nodes })
+        Ok(scene)
     }
 
     /// Runs kubectl as the admin.
@@ -205,19 +209,21 @@ impl Bed {
         let path = std::env::join_paths(folders.into_iter().flatten()).context("a path has a colon")?;
         let path = format!("{}:{}", path.to_string_lossy(), std::env::var("PATH").unwrap_or_default());
         let context = format!("kubectl config set-context --current --namespace {namespace} && {line}");
-        let config = self.layout.root.join(format!("{namespace}.kubeconfig"));
+        // A clone of the repository, as far as README needs one.
+        let clone = self.layout.root.join("clones").join(namespace);
+        let built = clone.join("target/wasm32-wasip2/release");
+        std::fs::create_dir_all(built.parent().unwrap_or(&clone)).context("cannot create a folder")?;
+        if !built.exists() {
+            std::os::unix::fs::symlink(&self.components, &built).context("cannot link the plugins")?;
+        }
+        let config = clone.join("kubeconfig");
         std::fs::copy(self.layout.outside(), &config).context("cannot copy the kubeconfig")?;
         let mut command = Command::new("sh");
-        command.args(["-ec", &context]).current_dir(&self.layout.root).stdin(Stdio::null());
+        command.args(["-ec", &context]).current_dir(&clone).stdin(Stdio::null());
         let output = command.env("PATH", path).env("KUBECONFIG", config).output().context("cannot run a shell")?;
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{line}\n{said}");
         Ok(said)
-    }
-
-    /// The folder of the plugins.
-    pub(crate) fn components(&self) -> String {
-        self.components.display().to_string()
     }
 
     /// The nodes that nobody disturbs.

@@ -88,7 +88,11 @@ pub(crate) fn a_check_that_takes_too_long_leaves_no_process(scene: &Scene) -> an
     // Nobody else sleeps for so long.
     let long = "sleep 987654";
     let script = format!("script={long} & setsid {long} & {long}");
-    let job = check(scene, "check", &["image=busybox", &script, "timeoutSeconds=5"])?;
+    let parameters = ["image=busybox", &script, "timeoutSeconds=10", "tolerateAll=true"];
+    let parameters: Vec<&str> = parameters.iter().flat_map(|one| ["--param", one]).collect();
+    scene.run(&[["preflight", "--name", "check"].as_slice(), &parameters, &scene.targets()].concat())?;
+    scene.until("the check runs", || Ok((!processes_of(long).is_empty()).then_some(())))?;
+    let job = scene.until_ended("check")?;
     let found = targets_of(&job).remove(node).unwrap_or_default();
     ensure!(found == "Failed/CheckTimeout", "{found}, {}", words_of(&job));
     scene.until("no process is left", || Ok(processes_of(long).is_empty().then_some(())))

@@ -1,7 +1,9 @@
 //! Documents that scenarios make and read, and what runs on this machine.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
+use anyhow::ensure;
 pub(crate) use oarlock_nodes::states::is_ready;
 use serde_json::{Value, json};
 
@@ -55,4 +57,22 @@ pub(crate) fn with(mut document: Value, more: &Value) -> Value {
         fields.extend(more.clone());
     }
     document
+}
+
+/// Kills the processes of a pod by SIGKILL: its control group is named by its UID.
+pub(crate) fn kill_pod(uid: &str) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of_pod = |id: &u32| {
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{id}/{file}")).unwrap_or_default();
+        // The one that holds the namespaces of the pod stays, as on any node.
+        read("cgroup").contains(&format!("pod{uid}")) && read("cmdline").contains("oarlock")
+    };
+    let ids: Vec<u32> = ids.filter(of_pod).collect();
+    ensure!(!ids.is_empty(), "no process is of pod {uid}");
+    for id in ids {
+        // It may have ended meanwhile.
+        let _ = Command::new("kill").arg("-KILL").arg(id.to_string()).status();
+    }
+    Ok(())
 }

@@ -32,14 +32,17 @@ pub(crate) fn what_readme_says_of_pods_is_so(scene: &Scene) -> anyhow::Result<()
         "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}}),
     )?;
     scene.kubectl(&["rollout", "status", "deployment/foo", "--timeout=120s"])?;
-    let all = commands("## Run and watch")?;
+    let all = [commands("## On a cluster")?, commands("## Run and watch")?].concat();
     let run = |words: &str| {
-        // The folders of a clone are not in the folder of the cluster.
-        let line = command(&all, words)?.replace("target/job.yaml", "job.yaml");
-        let line = line.replace("target/dev/plugins", &scene.bed.components());
-        scene.bed.shell(&line, &scene.namespace)
+        // On a cluster the plugins are there, as README says.
+        let line = command(&all, words)?.replace("target/dev/plugins", "target/try/plugins");
+        scene
+            .bed
+            .shell(&line.replace("--namespace default", &format!("--namespace {}", scene.namespace)), &scene.namespace)
     };
-    run("oarlock run Replace")?;
+    for words in ["mkdir", "cp", "oarlock plugin grant", "oarlock run Replace"] {
+        run(words)?;
+    }
     let plan = run("oarlock plan")?;
     ensure!(plan.contains("evict"), "{plan}");
     run("kubectl create -f")?;

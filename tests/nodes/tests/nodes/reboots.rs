@@ -90,12 +90,10 @@ pub(crate) fn a_hold_that_somebody_takes_off_leaves_no_cordon_behind(scene: &Sce
 /// A node whose power goes while it reboots: the job says so in time, and touches no further node.
 pub(crate) fn a_node_that_does_not_come_back_fails_in_time_and_stops_the_job(scene: &Scene) -> anyhow::Result<()> {
     let [node] = scene.nodes.as_slice() else { anyhow::bail!("one node is needed") };
+    let before = scene.bed.reboots_of(node);
     let flags = ["reboot", "--name", "all", "--param", "readyDeadlineSeconds=30"];
     scene.run(&[flags.as_slice(), &scene.targets()].concat())?;
-    scene.until("its reboot was ordered", || {
-        let log = scene.bed.reboots_of(node);
-        Ok((!log.is_empty()).then_some(()))
-    })?;
+    scene.until("its reboot was ordered", || Ok((scene.bed.reboots_of(node) != before).then_some(())))?;
     scene.bed.order(&format!("kill {node}"))?;
     let job = scene.until_ended("all")?;
     let found = targets_of(&job);

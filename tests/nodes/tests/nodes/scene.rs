@@ -123,24 +123,26 @@ impl Scene {
                 Ok((is_free && is_ready(&found)).then_some(()))
             })?;
         }
-        self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"])?;
-        self.give_back();
-        Ok(())
+        self.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]).map(drop)
     }
 
     /// Gives the nodes of a scenario that failed to others, as far as they can be put right.
     pub(crate) fn abandon(&self) {
+        let _ = self.kubectl(&["delete", "operationjobs,jobflows,daemonjobs", "--all", "--timeout=60s"]);
         for node in &self.nodes {
             // Each of these is needed after some failures alone.
             let _ = self.bed.signal(&["kubelet --kubeconfig", &format!("--hostname-override={node} ")], "CONT");
             let _ = self.bed.have_kubelet_keep_free(node, "100Mi");
             let _ = self.bed.order(&format!("boot {node}"));
             let _ = self.bed.kubectl(&["uncordon", node]);
+            let _ = self.bed.kubectl(&["wait", "--for=condition=Ready", "node", node, "--timeout=60s"]);
         }
-        self.give_back();
     }
+}
 
-    fn give_back(&self) {
+impl Drop for Scene {
+    /// Gives the nodes to others.
+    fn drop(&mut self) {
         self.bed.free.lock().unwrap_or_else(PoisonError::into_inner).extend(self.nodes.iter().cloned());
         self.bed.freed.notify_all();
     }

@@ -16,7 +16,7 @@ fn flow(pod: &Value) -> Value {
 fn until_ended(scene: &Scene, words: &str) -> anyhow::Result<()> {
     let says = |flow: &Value| text_at(flow, "/status/steps/0/message").contains(words);
     scene.until(&format!("the flow says {words}"), || {
-        Ok(scene.get("jobflows", "f")?.filter(|flow| text_at(flow, "/status/state") == "Running" && says(flow)))
+        Ok(scene.get("jobflows", "f")?.filter(|flow| text_at(flow, "/status/state") != "Failed" && says(flow)))
     })?;
     let flow = scene.until_is("jobflows", "f", "/status/state", &["Failed"])?;
     ensure!(says(&flow), "{flow:#}");
@@ -69,8 +69,19 @@ pub(crate) fn a_namespace_that_is_deleted_in_flight_leaves_nothing(scene: &Scene
         "3600",
     ])?;
     scene.bed.kubectl(&["-n", &inner, "rollout", "status", "deployment/web", "--timeout=120s"])?;
+    // Nothing of it moves on until it goes.
+    scene.bed.apply_in(
+        &inner,
+        &json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}}),
+    )?;
     scene.bed.apply_in(&inner, &flow(&json!({"containers": [shell("sleep 600")]})))?;
     let run = scene.bed.oarlock(&["run", "Replace", "--selector", "app=web", "--name", "all", "-n", &inner])?;
     ensure!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    scene.until("both are under way", || {
+        let states = "jsonpath={.items[*].status.state} {.items[*].status.progress}";
+        let told = scene.bed.kubectl(&["-n", &inner, "get", "jobflows,operationjobs", "-o", states])?;
+        Ok((told.contains("Running") && told.contains("Processing")).then_some(()))
+    })?;
     scene.bed.kubectl(&["delete", "namespace", &inner, "--timeout=180s"]).map(drop)
 }
