@@ -17,6 +17,9 @@ use crate::workspace::{WASM_ONLY, cargo, cargo_on_all, succeed};
 /// Test binaries that mostly wait for servers.
 const WAITING: [&str; 7] = ["real", "crash_real", "processes", "conformance", "kubectl", "watching", "scenarios"];
 
+/// All scenarios on a real control plane: most of them wait for it most of the time.
+const SCENARIOS: &str = "real";
+
 /// What takes long begins first, so that both lanes end at about the same time.
 const LONG: [&str; 4] = ["real", "crash_real", "crash_sim", "sim"];
 
@@ -84,8 +87,8 @@ fn in_two_lanes(phases: &Phases, binaries: &[Binary]) {
     std::thread::scope(|scope| {
         let lane = scope.spawn(|| {
             for binary in waiting {
-                // Most scenarios on the real control plane wait for it most of the time.
-                phases.run(&format!("waits: {}", binary.title()), || binary.run(2 * cores));
+                let threads = if binary.name == SCENARIOS { 4 * cores } else { 2 * cores };
+                phases.run(&format!("waits: {}", binary.title()), || binary.run(threads));
             }
         });
         for binary in computing {
