@@ -24,9 +24,8 @@ use crate::states::{Order, ask, is_ready};
 /// How long a cluster may take until its nodes are Ready.
 const READY_WITHIN: Duration = Duration::from_secs(300);
 /// The programs of the machine that a cluster calls.
-const PROGRAMS: [&str; 10] = [
-    "unshare", "nsenter", "setpriv", "setsid", "ip", "mount", "umount", "hostname", "systemctl", "systemd-run",
-];
+const PROGRAMS: [&str; 10] =
+    ["unshare", "nsenter", "setpriv", "setsid", "ip", "mount", "umount", "hostname", "systemctl", "systemd-run"];
 /// The socket within at which the API server is reached from outside.
 pub const API: &str = "api";
 

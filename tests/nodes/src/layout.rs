@@ -87,9 +87,9 @@ impl Layout {
         let none = || format!("there is no cluster in {}: start one with `cluster up`", folder.display());
         let root = std::fs::canonicalize(folder).with_context(none)?;
         let layout = Self::new(&root);
-        let others = [root.clone(), layout.at("plan.json")].into_iter().find(|path| {
-            path.symlink_metadata().is_ok_and(|found| found.uid() != 0 || found.is_symlink())
-        });
+        let others = [root.clone(), layout.at("plan.json")]
+            .into_iter()
+            .find(|path| path.symlink_metadata().is_ok_and(|found| found.uid() != 0 || found.is_symlink()));
         match others {
             Some(path) => anyhow::bail!("{} is not root's: name another folder by OARLOCK_CLUSTER", path.display()),
             None => Ok(layout),

@@ -81,7 +81,9 @@ fn up(program: &Path, folder: &Path, nodes: u8, own: &[PathBuf]) -> anyhow::Resu
     }
     let own = own.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>().context("an image has no path")?;
     if !is_root() && Command::new("sudo").arg("--version").output().is_err() {
-        bail!("containers need root, and sudo is missing: install the package sudo, or run this as root with Rust and Go for root");
+        bail!(
+            "containers need root, and sudo is missing: install the package sudo, or run this as root with Rust and Go for root"
+        );
     }
     // Before a quarter of an hour of builds.
     succeed(Command::new(program).arg("check").arg(folder))?;
