@@ -56,7 +56,7 @@ pub async fn a_step_whose_pod_finds_no_node_says_what_it_waits_for(rig: &mut Rig
     let told = rig.until_flow((FLOW, "f"), "it says that no node takes its pod", says).await?;
     ensure!(told["status"]["conditions"].to_string().contains("waiting for lost (Running: pod f-lost-"), "{told:#}");
     rig.until_flow((FLOW, "f"), "it has failed, and says it still", |flow| {
-        unit(flow, "lost") == "Failed" && says(flow)
+        unit(flow, "lost") == "Failed/FlowTimeout" && says(flow)
     })
     .await?;
     Ok(())
