@@ -41,6 +41,8 @@ pub const FLOW_CRDS: [&str; 4] = [
     include_str!("../crds/daemonjob.yaml"),
     include_str!("../crds/jobrecord.yaml"),
 ];
+/// The CustomResourceDefinition of OpsJob.
+pub const OPS_CRDS: [&str; 1] = [include_str!("../crds/opsjob.yaml")];
 /// The ValidatingAdmissionPolicies of JobFlow, JobTemplate and DaemonJob, each with its binding.
 pub const FLOW_ADMISSION: &str = include_str!("../crds/flows.yaml");
 /// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.

@@ -157,3 +157,16 @@ pub mod daemon {
     mod readiness;
     pub mod spec;
 }
+
+/// An OpsJob: the targets of one administrative task, and what their failures mean.
+pub mod ops_job {
+    pub mod child;
+    pub mod holders;
+    pub mod phases;
+    pub mod plan;
+    pub mod ratio;
+    pub mod spec;
+    pub mod targets;
+    mod told;
+    pub mod view;
+}

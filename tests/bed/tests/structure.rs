@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 
 /// The folders of `host/core/src`, in the order in which they may be imported.
-const CORE: [&str; 8] = ["job", "cluster", "plugin", "shared", "round", "child", "flow", "daemon"];
+const CORE: [&str; 9] = ["job", "cluster", "plugin", "shared", "round", "child", "flow", "daemon", "ops_job"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()

@@ -1,0 +1,35 @@
+//! The OperationJob that does the work of an OpsJob. Source: spec of OpsJob 4.4.
+
+use serde_json::{Map, Value, json};
+
+use crate::ops_job::spec::{OpsSpec, OpsType};
+use crate::ops_job::view::OpsJobView;
+
+/// The namespace of the children of jobs on nodes.
+pub const NAMESPACE: &str = "oarlock-ops";
+/// It stays until the OpsJob has taken what it came to.
+const KEPT: i64 = 2_147_483_647;
+
+/// The child of a job: its OperationJob.
+pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
+    let targets = job.targets.iter().flat_map(|resolved| &resolved.targets);
+    let targets: Vec<Value> = targets.map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
+    let tolerated = spec.ratio.tolerated(targets.len());
+    let policy = if spec.kind == OpsType::Preflight { "Continue" } else { "FailFast" };
+    let owner = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "name": job.name, "uid": job.uid,
+        "controller": true, "blockOwnerDeletion": true});
+    let mut fields = Map::from_iter([
+        ("action".to_owned(), json!(spec.kind.word())),
+        ("targetKind".to_owned(), json!("Node")),
+        ("targets".to_owned(), json!(targets)),
+        ("failurePolicy".to_owned(), json!({"type": policy, "maxFailures": tolerated})),
+        ("activeDeadlineSeconds".to_owned(), json!(spec.kind.deadline())),
+        ("TTLSecondsAfterFinished".to_owned(), json!(KEPT)),
+    ]);
+    fields.extend(spec.batch.map(|batch| ("parallelism".to_owned(), json!(batch))));
+    if !spec.parameters.is_empty() {
+        fields.insert("parameters".to_owned(), Value::Object(spec.parameters.clone()));
+    }
+    json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
+        "metadata": {"name": job.name, "namespace": NAMESPACE, "ownerReferences": [owner]}, "spec": fields})
+}

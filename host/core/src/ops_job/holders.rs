@@ -1,0 +1,121 @@
+//! Which OpsJob works on what: one at a time on a node, and one of a type on a workload. Source: spec of OpsJob 5.5.
+//!
+//! It is rebuilt from the statuses of jobs when a term begins: a job holds its targets from the status that says that they are
+//! resolved until its finalizer goes. May not forget a holder by itself.
+
+use std::collections::HashMap;
+
+/// What one job at a time may work on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HeldPlace {
+    /// A node, by UID: a namesake is another one.
+    Node(String),
+    /// A workload, by UID, for a type of jobs.
+    Workload(&'static str, String),
+}
+
+/// Who has what.
+#[derive(Clone, Debug, Default)]
+pub struct Holders {
+    /// Job by place.
+    by_place: HashMap<HeldPlace, String>,
+    /// Places by job.
+    by_job: HashMap<String, Vec<HeldPlace>>,
+}
+
+/// A place that another job has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceTaken {
+    /// The first such place.
+    pub place: HeldPlace,
+    /// The UID of the job that has it.
+    pub holder: String,
+}
+
+impl Holders {
+    /// Gives all of these places to the job of this UID, or none of them.
+    ///
+    /// # Errors
+    /// The first place that another job has.
+    pub fn take(&mut self, job: &str, places: &[HeldPlace]) -> Result<(), PlaceTaken> {
+        let taken =
+            places.iter().find_map(|place| Some((place, self.by_place.get(place)?)).filter(|(_, by)| *by != job));
+        if let Some((place, holder)) = taken {
+            return Err(PlaceTaken { place: place.clone(), holder: holder.clone() });
+        }
+        self.give_back(job);
+        self.by_place.extend(places.iter().map(|place| (place.clone(), job.to_owned())));
+        self.by_job.insert(job.to_owned(), places.to_vec());
+        Ok(())
+    }
+
+    /// The job has nothing any more.
+    pub fn give_back(&mut self, job: &str) {
+        let places = self.by_job.remove(job).unwrap_or_default();
+        places.iter().for_each(|place| drop(self.by_place.remove(place)));
+    }
+
+    /// The UID of the job that has this place.
+    pub fn holder(&self, place: &HeldPlace) -> Option<&str> {
+        self.by_place.get(place).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(number: u8) -> HeldPlace {
+        HeldPlace::Node(number.to_string())
+    }
+
+    #[test]
+    fn a_job_gets_all_of_its_nodes_or_none_and_its_own_again() {
+        let mut holders = Holders::default();
+        assert_eq!(holders.take("a", &[node(1), node(2)]), Ok(()));
+        let busy = PlaceTaken { place: node(2), holder: "a".to_owned() };
+        assert_eq!(holders.take("b", &[node(3), node(2)]), Err(busy));
+        assert_eq!(holders.holder(&node(3)), None);
+        // A new term reads the same from the status again.
+        assert_eq!(holders.take("a", &[node(1), node(2)]), Ok(()));
+        holders.give_back("a");
+        assert_eq!(holders.take("b", &[node(3), node(2)]), Ok(()));
+    }
+
+    #[test]
+    fn a_workload_is_for_one_job_of_each_type() {
+        let mut holders = Holders::default();
+        let of = |kind| [HeldPlace::Workload(kind, "w".to_owned())];
+        assert_eq!((holders.take("a", &of("dumplog")), holders.take("b", &of("exportimage"))), (Ok(()), Ok(())));
+        assert!(holders.take("c", &of("dumplog")).is_err());
+    }
+
+    proptest! {
+        /// Whatever is taken and given back, no place has two holders, and nothing is left of who gave all back.
+        #[test]
+        fn no_place_has_two_holders(steps in prop::collection::vec((0u8..4, prop::collection::vec(0u8..6, 0..4)), 0..40)) {
+            let mut holders = Holders::default();
+            let mut model: HashMap<u8, Vec<u8>> = HashMap::new();
+            for (job, nodes) in steps {
+                let name = job.to_string();
+                if nodes.is_empty() {
+                    holders.give_back(&name);
+                    model.remove(&job);
+                    continue;
+                }
+                let is_free = model.iter().all(|(other, has)| *other == job || !has.iter().any(|node| nodes.contains(node)));
+                let places: Vec<HeldPlace> = nodes.iter().map(|number| node(*number)).collect();
+                prop_assert_eq!(holders.take(&name, &places).is_ok(), is_free);
+                if is_free {
+                    model.insert(job, nodes);
+                }
+                for number in 0..6 {
+                    let holder = model.iter().find(|(_, has)| has.contains(&number)).map(|(job, _)| job.to_string());
+                    prop_assert_eq!(holders.holder(&node(number)), holder.as_deref());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! How far an OpsJob is, and what its status says of it. Source: spec of OpsJob 4.2, 9.
+//!
+//! A phase is entered once, only forward, and never left once it is terminal. Each has a condition of its name, which stays as history.
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::Condition;
+use serde_json::{Map, Value, json};
+
+use crate::child::fields::{list, number, object, text};
+use crate::job::state::cut;
+use crate::job::time::{read_time, write_time};
+
+/// Most characters of the message of a condition.
+const MESSAGE_CHARS: usize = 4_096;
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// No target has begun.
+    Pending,
+    /// Some target has.
+    Running,
+    /// As many targets as have to have succeeded.
+    Succeeded,
+    /// It has not.
+    Failed,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed];
+
+    /// The word of `status.phase`, and of its condition.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    /// True for an outcome.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// Why a phase is entered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// For programs.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Why {
+    /// This reason, in these words.
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// The status of a job. What the host does not know of it is kept as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpsStatus {
+    /// How far it is; `None` before it was seen.
+    pub phase: Option<Phase>,
+    /// When the first target began.
+    pub started: Option<Timestamp>,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+    /// Every other change adds one.
+    pub revision: i64,
+    /// One of each type.
+    pub conditions: Vec<Condition>,
+    /// Every other field.
+    pub rest: Map<String, Value>,
+}
+
+/// The fields that [`OpsStatus`] has by name.
+const OWN: [&str; 5] = ["phase", "startedAt", "finishedAt", "revision", "conditions"];
+
+impl OpsStatus {
+    /// Reads a stored status. What cannot be read counts as absent.
+    pub fn read(status: &Value) -> Self {
+        let word = text(status, "/phase");
+        let conditions = list(status, "/conditions").iter();
+        let rest = object(status, "").into_iter().flatten().filter(|(field, _)| !OWN.contains(&field.as_str()));
+        Self {
+            phase: Phase::ALL.into_iter().find(|phase| Some(phase.word()) == word),
+            started: read_time(text(status, "/startedAt")),
+            finished: read_time(text(status, "/finishedAt")),
+            revision: number(status, "/revision").unwrap_or(0),
+            conditions: conditions.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect(),
+            rest: rest.map(|(field, value)| (field.clone(), value.clone())).collect(),
+        }
+    }
+
+    /// As it is stored.
+    pub fn write(&self) -> Value {
+        let mut fields = self.rest.clone();
+        fields.extend(self.phase.map(|phase| ("phase".to_owned(), json!(phase.word()))));
+        fields.extend(self.started.map(|time| ("startedAt".to_owned(), json!(write_time(time)))));
+        fields.extend(self.finished.map(|time| ("finishedAt".to_owned(), json!(write_time(time)))));
+        fields.insert("revision".to_owned(), json!(self.revision));
+        fields.insert("conditions".to_owned(), json!(self.conditions));
+        Value::Object(fields)
+    }
+
+    /// True once it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.phase.is_some_and(Phase::is_terminal)
+    }
+
+    /// Goes forward to a phase, through those before it that were not seen; another one than that changes nothing. `began` is when the
+    /// first target began, if one did.
+    pub fn enter(&mut self, phase: Phase, why: &Why, began: Option<Timestamp>, now: Timestamp) {
+        let is_forward = self.phase.is_none_or(|before| before < phase && !before.is_terminal());
+        if !is_forward {
+            return;
+        }
+        if self.phase.is_none() {
+            self.say(Phase::Pending.word(), true, &Why::new("Created", "the job was seen"), now);
+        }
+        self.phase = Some(phase);
+        if phase > Phase::Pending
+            && let Some(began) = began.filter(|_| self.started.is_none())
+        {
+            self.started = Some(began.min(now));
+            self.say(Phase::Running.word(), true, &Why::new("Started", "the first target has begun"), now);
+        }
+        if phase.is_terminal() {
+            self.finished = Some(now);
+            // What never began, began and ended at once.
+            self.started = Some(self.started.unwrap_or(now));
+        }
+        if phase != Phase::Pending && phase != Phase::Running {
+            self.say(phase.word(), true, why, now);
+        }
+    }
+
+    /// Sets a condition. Its time is that of its last change of status.
+    pub fn say(&mut self, kind: &str, holds: bool, why: &Why, now: Timestamp) {
+        let status = if holds { "True" } else { "False" };
+        let message = cut(&why.message, MESSAGE_CHARS);
+        let before = self.conditions.iter_mut().find(|condition| condition.kind == kind);
+        match before {
+            Some(before) => {
+                if before.status != status {
+                    before.last_transition_time = write_time(now);
+                }
+                (before.status, before.reason, before.message) = (status.to_owned(), why.reason.to_owned(), message);
+            }
+            None => self.conditions.push(Condition {
+                kind: kind.to_owned(),
+                status: status.to_owned(),
+                reason: why.reason.to_owned(),
+                message,
+                last_transition_time: write_time(now),
+                ..Condition::default()
+            }),
+        }
+    }
+
+    /// True where a condition of this type is True.
+    pub fn is(&self, kind: &str) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+    }
+
+    /// The status to be written in place of `before`: with the next revision where something differs, else `None`.
+    pub fn changed_from(mut self, before: &Self) -> Option<Self> {
+        self.revision = before.revision;
+        if self == *before {
+            return None;
+        }
+        self.revision = before.revision.saturating_add(1);
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_767_225_600 + second).unwrap()
+    }
+
+    fn types(status: &OpsStatus) -> Vec<&str> {
+        status.conditions.iter().map(|condition| condition.kind.as_str()).collect()
+    }
+
+    #[test]
+    fn a_phase_that_was_passed_unseen_is_entered_with_the_one_after_it() {
+        let mut status = OpsStatus::default();
+        status.enter(Phase::Succeeded, &Why::new("Succeed", "3 of 3"), Some(at(5)), at(9));
+        assert_eq!(types(&status), ["Pending", "Running", "Succeeded"]);
+        assert_eq!((status.started, status.finished), (Some(at(5)), Some(at(9))));
+        assert!(status.is("Running"), "it stays as history");
+    }
+
+    #[test]
+    fn what_never_began_has_begun_when_it_ended_and_never_ran() {
+        let mut status = OpsStatus::default();
+        status.enter(Phase::Pending, &Why::new("Created", ""), None, at(0));
+        status.enter(Phase::Failed, &Why::new("NoTargets", "all are excluded"), None, at(3));
+        assert_eq!(types(&status), ["Pending", "Failed"]);
+        assert_eq!((status.started, status.finished), (Some(at(3)), Some(at(3))));
+    }
+
+    #[test]
+    fn what_it_does_not_know_is_kept_and_a_revision_counts_changes() {
+        let stored = json!({"phase": "Running", "startedAt": "2026-01-01T00:00:00Z", "revision": 4, "conditions": [],
+            "outputs": [{"name": "a", "value": "b"}]});
+        let status = OpsStatus::read(&stored);
+        assert_eq!(status.write(), stored);
+        assert_eq!(status.clone().changed_from(&status), None);
+        let mut next = status.clone();
+        next.say("Stopping", true, &Why::new("Stopped", "x".repeat(9_000)), at(1));
+        let next = next.changed_from(&status).unwrap();
+        assert_eq!(next.revision, 5);
+        assert!(next.conditions[0].message.chars().count() <= MESSAGE_CHARS);
+    }
+
+    proptest! {
+        /// Whatever is entered in whatever order: phases go forward alone, an outcome stays, and there is an end exactly with one.
+        #[test]
+        fn phases_only_go_forward(steps in prop::collection::vec((0usize..4, any::<bool>()), 0..12)) {
+            let mut status = OpsStatus::default();
+            for (second, (phase, began)) in (0..).zip(steps) {
+                let (before, now) = (status.clone(), at(second));
+                status.enter(Phase::ALL[phase], &Why::new("R", "m"), began.then_some(now), now);
+                prop_assert!(before.phase <= status.phase);
+                prop_assert!(!before.has_ended() || before == status);
+                prop_assert_eq!(status.has_ended(), status.finished.is_some());
+                prop_assert_eq!(OpsStatus::read(&status.write()), status.clone());
+            }
+        }
+    }
+}

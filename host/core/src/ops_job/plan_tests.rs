@@ -1,0 +1,250 @@
+//! Tests of `plan`.
+
+use super::*;
+use crate::ops_job::spec::Defaults;
+
+const HERE: Here<'_> = Here { cluster: "local", node: None };
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + second).unwrap()
+}
+
+fn node(name: &str) -> NodeFacts {
+    NodeFacts {
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        host: name.into(),
+        is_ready: true,
+        ..NodeFacts::default()
+    }
+}
+
+/// A job, its child and what becomes of both where every effect is made at once.
+struct Stage {
+    job: OpsJobView,
+    spec: Value,
+    child: Option<OpsChild>,
+    nodes: Vec<NodeFacts>,
+    holders: Holders,
+    second: i64,
+    made: Vec<&'static str>,
+    is_gone: bool,
+}
+
+impl Stage {
+    fn of(spec: Value) -> Self {
+        let job = OpsJobView { name: "j".into(), uid: "u".into(), created: Some(at(0)), ..OpsJobView::default() };
+        let nodes = ["a", "b", "c"].map(node).to_vec();
+        let (holders, made) = (Holders::default(), Vec::new());
+        Self { job, spec, child: None, nodes, holders, second: 0, made, is_gone: false }
+    }
+
+    fn reboot(more: &Value) -> Self {
+        let mut spec =
+            json!({"type": "reboot", "inputs": [{"name": "cluster", "value": "local"}], "ttlSecondsAfterFinished": 60});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Self::of(spec)
+    }
+
+    /// One pass; its status and effects are made.
+    fn pass(&mut self) -> OpsPlan {
+        let spec = OpsSpec::read(&self.spec, Defaults::default());
+        let observed = OpsObservation {
+            job: &self.job,
+            spec: spec.as_ref(),
+            child: self.child.as_ref(),
+            nodes: &self.nodes,
+            of_workload: None,
+            here: HERE,
+            now: at(self.second),
+        };
+        let plan = plan(observed, &mut self.holders);
+        self.job.status = plan.status.clone().unwrap_or_else(|| self.job.status.clone());
+        for effect in &plan.effects {
+            self.made.push(match effect {
+                Effect::AddFinalizer => {
+                    self.job.is_kept = true;
+                    "keep"
+                }
+                Effect::StoreTargets(resolved) => {
+                    self.job.targets = Some(resolved.clone());
+                    "store"
+                }
+                Effect::CreateChild(child) => {
+                    let total = child["spec"]["targets"].as_array().unwrap().len();
+                    let counts = TargetCounts { total, ..TargetCounts::default() };
+                    self.child = Some(OpsChild { uid: "c".into(), counts, ..OpsChild::default() });
+                    "create"
+                }
+                Effect::PauseChild => {
+                    self.child.as_mut().unwrap().paused = true;
+                    "pause"
+                }
+                Effect::DeleteChild => {
+                    self.child.as_mut().unwrap().deleting = true;
+                    "delete"
+                }
+                Effect::DropFinalizer => {
+                    self.job.is_kept = false;
+                    "drop"
+                }
+                Effect::DeleteSelf => {
+                    self.is_gone = true;
+                    "gone"
+                }
+            });
+        }
+        plan
+    }
+
+    fn settle(&mut self) {
+        while {
+            let plan = self.pass();
+            plan.status.is_some() || !plan.effects.is_empty() && !self.is_gone
+        } {}
+    }
+
+    /// The child has come to this.
+    fn child(&mut self, counts: TargetCounts, has_ended: bool) {
+        let child = self.child.as_mut().unwrap();
+        (child.counts, child.has_ended, child.began) = (counts, has_ended, Some(at(self.second)));
+        self.settle();
+    }
+
+    /// All that the child held is released.
+    fn released(&mut self) {
+        assert!(self.child.take().unwrap().deleting, "nobody else deletes it");
+        self.settle();
+    }
+
+    fn outcome(&self) -> (Option<Phase>, &str, &str) {
+        let phase = self.job.status.phase;
+        let word = phase.map_or("", Phase::word);
+        let condition = self.job.status.conditions.iter().find(|one| one.kind == word);
+        condition.map_or((phase, "", ""), |one| (phase, &one.reason, &one.message))
+    }
+}
+
+#[test]
+fn a_reboot_comes_to_its_end_and_goes_when_its_time_is_over() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    assert_eq!(stage.made, ["keep", "store", "create"]);
+    assert!(stage.job.status.is(RESOLVED));
+    assert_eq!(stage.job.status.phase, Some(Phase::Pending));
+    stage.second = 5;
+    stage.child(TargetCounts { total: 3, processing: 1, ..TargetCounts::default() }, false);
+    assert_eq!((stage.job.status.phase, stage.job.status.started), (Some(Phase::Running), Some(at(5))));
+    stage.second = 9;
+    stage.child(TargetCounts { total: 3, succeeded: 3, ..TargetCounts::default() }, true);
+    assert!(!stage.job.status.has_ended(), "what it held is released first");
+    stage.released();
+    assert_eq!(stage.outcome(), (Some(Phase::Succeeded), "Succeed", "3 of 3 targets succeeded"));
+    assert_eq!(stage.made, ["keep", "store", "create", "delete", "drop"]);
+    assert_eq!(stage.holders.holder(&HeldPlace::Node("uid-a".into())), None);
+    assert_eq!(stage.pass().wake, Some(at(9 + 60)));
+    stage.second = 69;
+    stage.settle();
+    assert!(stage.is_gone);
+}
+
+#[test]
+fn nothing_is_made_before_the_claim_is_stored() {
+    let mut stage = Stage::reboot(&json!({}));
+    let mut made = Vec::new();
+    for _ in 0..4 {
+        let was_claimed = stage.job.status.is(RESOLVED);
+        let plan = stage.pass();
+        made.push((was_claimed, plan.effects.iter().any(|effect| matches!(effect, Effect::CreateChild(_)))));
+    }
+    assert!(made.contains(&(true, true)) && !made.contains(&(false, true)));
+}
+
+#[test]
+fn more_failures_than_are_tolerated_fail_it_and_skipped_targets_are_none() {
+    for (failed, skipped, wanted) in [(1, 0, "Succeed"), (1, 2, "Succeed"), (2, 0, "ToleranceExceeded")] {
+        let mut stage = Stage::reboot(&json!({"availableRatio": "0.6"}));
+        stage.settle();
+        let succeeded = 3 - failed - skipped.min(3 - failed);
+        stage.child(TargetCounts { total: 3, succeeded, failed, skipped, ..TargetCounts::default() }, true);
+        stage.released();
+        assert_eq!(stage.outcome().1, wanted);
+    }
+}
+
+#[test]
+fn a_job_that_is_stopped_deleted_or_out_of_time_lets_go_of_its_targets_first() {
+    for (how, reason, words) in
+        [("stop", "Stopped", "stopped"), ("delete", "Stopped", "stopped"), ("time", "Timeout", "timed out after 100 s")]
+    {
+        let mut stage = Stage::reboot(&json!({"timeoutSecond": 100}));
+        stage.settle();
+        stage.child(TargetCounts { total: 3, processing: 1, ..TargetCounts::default() }, false);
+        match how {
+            "stop" => stage.spec["stop"] = json!(true),
+            "delete" => stage.job.deleting = true,
+            _ => stage.second = 100,
+        }
+        stage.settle();
+        assert_eq!(stage.made[3..], ["pause", "delete"]);
+        assert!(!stage.job.status.has_ended());
+        stage.released();
+        assert_eq!((stage.outcome().0, stage.outcome().1), (Some(Phase::Failed), reason));
+        assert!(stage.outcome().2.contains(words), "{}", stage.outcome().2);
+        assert_eq!(stage.made.last(), Some(&"drop"));
+    }
+}
+
+#[test]
+fn targets_that_are_not_released_hold_the_end_of_a_stopped_job_up_for_two_minutes() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    stage.child(TargetCounts { total: 3, processing: 1, ..TargetCounts::default() }, false);
+    stage.spec["stop"] = json!(true);
+    stage.settle();
+    stage.second = CANCEL_GRACE;
+    stage.settle();
+    assert!(stage.outcome().2.contains("1 targets are still held"), "{}", stage.outcome().2);
+    assert!(stage.job.is_kept, "it goes once they are released");
+}
+
+#[test]
+fn a_child_that_somebody_deletes_is_not_made_again() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    stage.child(TargetCounts { total: 3, succeeded: 1, processing: 1, ..TargetCounts::default() }, false);
+    stage.child = None;
+    stage.settle();
+    assert_eq!(stage.outcome().1, "ChildLost");
+    assert_eq!(stage.made.iter().filter(|made| **made == "create").count(), 1);
+}
+
+#[test]
+fn of_two_jobs_on_one_node_the_one_that_holds_it_goes_on() {
+    let (mut first, mut second) = (Stage::reboot(&json!({})), Stage::reboot(&json!({})));
+    second.job.uid = "v".into();
+    first.settle();
+    second.holders = first.holders.clone();
+    second.settle();
+    assert_eq!((second.outcome().0, second.outcome().1), (Some(Phase::Failed), "TargetBusy"));
+    assert!(second.child.is_none());
+}
+
+#[test]
+fn what_cannot_be_is_told_and_makes_nothing() {
+    let cases = [
+        (json!({"type": "Reboot"}), "Invalid", "spec.type: one of"),
+        (json!({"inputs": [{"name": "node", "value": "z"}]}), "NodeNotFound", "there is no node z"),
+        (json!({"inputs": [{"name": "workspace", "value": "w"}]}), "WorkspaceNotFound", "kubectl label node NAME"),
+        (json!({"inputs": [{"name": "cluster", "value": "x"}]}), "ClusterUnknown", "cluster x"),
+        (json!({"excludedNodes": ["a", "b", "c"]}), "NoTargets", "3 Excluded"),
+        (json!({"excludedNodes": ["typo"]}), "Invalid", "spec.excludedNodes: no node has the name or host typo"),
+    ];
+    for (more, reason, words) in cases {
+        let mut stage = Stage::reboot(&more);
+        stage.settle();
+        assert_eq!((stage.outcome().0, stage.outcome().1), (Some(Phase::Failed), reason));
+        assert!(stage.outcome().2.contains(words), "{}", stage.outcome().2);
+        assert_eq!(stage.made, ["keep", "drop"]);
+    }
+}

@@ -1,0 +1,300 @@
+//! The nodes that an OpsJob is for, and why each other one is not. Source: spec of OpsJob 5.
+//!
+//! Takes what was asked and what the cluster has, at one time; yields targets in the order of their turn. May not look anything up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most targets of a job.
+pub const MOST: usize = 5_000;
+
+/// A node as far as it decides here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The label `kubernetes.io/hostname`.
+    pub host: String,
+    /// The label of workspaces.
+    pub workspace: Option<String>,
+    /// It is of the control plane.
+    pub is_control_plane: bool,
+    /// Its condition Ready is True.
+    pub is_ready: bool,
+    /// It is cordoned.
+    pub is_cordoned: bool,
+    /// It has a taint that keeps pods off.
+    pub is_tainted: bool,
+    /// It is being deleted.
+    pub is_deleting: bool,
+    /// A pod of a workload is on it.
+    pub is_busy: bool,
+}
+
+/// Which nodes are asked for. At least one field is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selectors {
+    /// Names of nodes.
+    pub nodes: Vec<String>,
+    /// Values of the label with the host.
+    pub hosts: Vec<String>,
+    /// The nodes of the unfinished pods of a workload.
+    pub of_workload: Option<BTreeSet<String>>,
+    /// A value of the label of workspaces.
+    pub workspace: Option<String>,
+    /// The id of a cluster.
+    pub cluster: Option<String>,
+}
+
+/// By which selectors nodes have to be asked for, so that those of some kind are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Extent {
+    /// By none: they are targets as others are.
+    #[default]
+    Never,
+    /// By workspace or cluster.
+    Wide,
+    /// By all but names and hosts.
+    Unnamed,
+    /// By any.
+    Always,
+}
+
+/// How the nodes of a job are asked for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// By name or host.
+    is_named: bool,
+    /// By workspace or cluster.
+    is_wide: bool,
+}
+
+impl Extent {
+    const fn holds(self, asked: Asked) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Wide => asked.is_wide,
+            Self::Unnamed => !asked.is_named,
+            Self::Always => true,
+        }
+    }
+}
+
+/// What of a job decides beside the selectors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// Names and hosts of nodes that are left out.
+    pub excluded: BTreeSet<String>,
+    /// A name among them that no node has is no error.
+    pub may_exclude_nobody: bool,
+    /// Where the control plane is left out.
+    pub control_plane: Extent,
+    /// Where nodes that are not Ready are.
+    pub not_ready: Extent,
+    /// Where cordoned and tainted nodes are.
+    pub unschedulable: Extent,
+    /// Busy nodes are left out.
+    pub spares_busy: bool,
+    /// So many are taken of a workspace or cluster; 0 for all.
+    pub replica: usize,
+}
+
+/// The id of this cluster, and the node that the host itself runs on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Here<'a> {
+    /// The id.
+    pub cluster: &'a str,
+    /// The name of the node.
+    pub node: Option<&'a str>,
+}
+
+/// Why a node is no target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SkipReason {
+    /// It is among the excluded ones.
+    Excluded,
+    /// It is being deleted.
+    Deleting,
+    /// It is of the control plane.
+    ControlPlane,
+    /// It is not Ready.
+    NotReady,
+    /// It is cordoned.
+    Cordoned,
+    /// It has a taint.
+    Tainted,
+    /// A workload runs on it.
+    Busy,
+    /// There are enough without it.
+    OverReplica,
+}
+
+/// A node that is no target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its name.
+    pub node: String,
+    /// Why.
+    pub reason: SkipReason,
+}
+
+/// The targets of a job, in the order of their turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Name and UID of each.
+    pub targets: Vec<(String, String)>,
+    /// The others that were asked for, by name.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Why a job has no targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unresolved {
+    /// No node has this name or host.
+    NodeNotFound(String),
+    /// Two nodes have this host.
+    HostOfTwo(String, [String; 2]),
+    /// This node is not of what else was asked for, which is named.
+    Outside(String, &'static str),
+    /// No node is of this workspace.
+    WorkspaceNotFound(String),
+    /// This is another cluster.
+    ClusterUnknown(String),
+    /// No node has the name or host that is excluded.
+    ExcludedNotFound(String),
+    /// All were left out: how many for each reason.
+    NoTargets(BTreeMap<SkipReason, usize>),
+    /// So many are too many.
+    TooMany(usize),
+}
+
+/// The targets of a job.
+///
+/// # Errors
+/// The reason why it has none, of which its owner is told.
+pub fn resolve(
+    selectors: &Selectors,
+    filters: &Filters,
+    nodes: &[NodeFacts],
+    here: Here<'_>,
+) -> Result<Resolved, Unresolved> {
+    if let Some(other) = selectors.cluster.as_ref().filter(|cluster| *cluster != here.cluster) {
+        return Err(Unresolved::ClusterUnknown(other.clone()));
+    }
+    let index = Index::of(nodes);
+    let unknown = filters.excluded.iter().find(|name| index.find(name).is_none());
+    if let Some(unknown) = unknown.filter(|_| !filters.may_exclude_nobody) {
+        return Err(Unresolved::ExcludedNotFound(unknown.clone()));
+    }
+    let (chosen, is_named) = choose(selectors, nodes, &index)?;
+    let asked = Asked { is_named, is_wide: !is_named && selectors.of_workload.is_none() };
+    let mut resolved = Resolved::default();
+    let mut taken: Vec<&NodeFacts> = Vec::new();
+    for node in chosen.into_values() {
+        let is_full = asked.is_wide && filters.replica > 0 && taken.len() >= filters.replica;
+        let reason = skip_reason(node, filters, asked).or(is_full.then_some(SkipReason::OverReplica));
+        match reason {
+            Some(reason) => resolved.skipped.push(Skipped { node: node.name.clone(), reason }),
+            None => taken.push(node),
+        }
+    }
+    if taken.is_empty() {
+        let mut counts = BTreeMap::new();
+        resolved.skipped.iter().for_each(|skipped| *counts.entry(skipped.reason).or_default() += 1);
+        return Err(Unresolved::NoTargets(counts));
+    }
+    if taken.len() > MOST {
+        return Err(Unresolved::TooMany(taken.len()));
+    }
+    // Whoever loses the control plane or this host loses the job: they come last.
+    taken.sort_by_key(|node| (here.node == Some(&*node.name), node.is_control_plane));
+    resolved.targets = taken.into_iter().map(|node| (node.name.clone(), node.uid.clone())).collect();
+    Ok(resolved)
+}
+
+/// Nodes by name and by host.
+struct Index<'a> {
+    by_name: HashMap<&'a str, &'a NodeFacts>,
+    by_host: HashMap<&'a str, Vec<&'a NodeFacts>>,
+}
+
+impl<'a> Index<'a> {
+    fn of(nodes: &'a [NodeFacts]) -> Self {
+        let mut by_host: HashMap<&str, Vec<&NodeFacts>> = HashMap::new();
+        nodes.iter().for_each(|node| by_host.entry(&node.host).or_default().push(node));
+        Self { by_name: nodes.iter().map(|node| (node.name.as_str(), node)).collect(), by_host }
+    }
+
+    /// The node of this name, or else of this host.
+    fn find(&self, name: &str) -> Option<&'a NodeFacts> {
+        self.by_name.get(name).copied().or_else(|| self.by_host.get(name)?.first().copied())
+    }
+
+    fn of_host(&self, host: &str) -> Result<&'a NodeFacts, Unresolved> {
+        match self.by_host.get(host).map(Vec::as_slice) {
+            Some([only]) => Ok(only),
+            Some([first, second, ..]) => {
+                Err(Unresolved::HostOfTwo(host.to_owned(), [first.name.clone(), second.name.clone()]))
+            }
+            _ => Err(Unresolved::NodeNotFound(host.to_owned())),
+        }
+    }
+}
+
+/// The nodes of the narrowest selector, by name, each of which has to be of all wider ones. True where they are named.
+fn choose<'a>(
+    selectors: &Selectors,
+    nodes: &'a [NodeFacts],
+    index: &Index<'a>,
+) -> Result<(BTreeMap<&'a str, &'a NodeFacts>, bool), Unresolved> {
+    let not_found = |name: &str| Unresolved::NodeNotFound(name.to_owned());
+    let named =
+        selectors.nodes.iter().map(|name| index.by_name.get(name.as_str()).copied().ok_or_else(|| not_found(name)));
+    let named: Vec<&NodeFacts> = named.collect::<Result<_, _>>()?;
+    let of_hosts: Vec<&NodeFacts> = selectors.hosts.iter().map(|host| index.of_host(host)).collect::<Result<_, _>>()?;
+    let of_workload = selectors.of_workload.as_ref();
+    let of_workspace = |node: &NodeFacts| selectors.workspace.is_none() || node.workspace == selectors.workspace;
+    if let Some(workspace) = selectors.workspace.as_ref().filter(|_| !nodes.iter().any(of_workspace)) {
+        return Err(Unresolved::WorkspaceNotFound(workspace.clone()));
+    }
+    let is_named = !(named.is_empty() && of_hosts.is_empty());
+    let chosen: Vec<&NodeFacts> = match (named.is_empty(), of_hosts.is_empty(), of_workload) {
+        (false, _, _) => named,
+        (true, false, _) => of_hosts.clone(),
+        (true, true, Some(of_workload)) => nodes.iter().filter(|node| of_workload.contains(&node.name)).collect(),
+        (true, true, None) => nodes.iter().filter(|node| of_workspace(node)).collect(),
+    };
+    for node in &chosen {
+        let outside = |what| Err(Unresolved::Outside(node.name.clone(), what));
+        if !of_hosts.is_empty() && !of_hosts.iter().any(|other| other.name == node.name) {
+            return outside("node.host");
+        }
+        if of_workload.is_some_and(|of_workload| !of_workload.contains(&node.name)) {
+            return outside("workload");
+        }
+        if !of_workspace(node) {
+            return outside("workspace");
+        }
+    }
+    Ok((chosen.into_iter().map(|node| (node.name.as_str(), node)).collect(), is_named))
+}
+
+/// The first reason for which a node is left out.
+fn skip_reason(node: &NodeFacts, filters: &Filters, asked: Asked) -> Option<SkipReason> {
+    let is_excluded = filters.excluded.contains(&node.name) || filters.excluded.contains(&node.host);
+    let reasons = [
+        (SkipReason::Excluded, is_excluded),
+        (SkipReason::Deleting, node.is_deleting),
+        (SkipReason::ControlPlane, filters.control_plane.holds(asked) && node.is_control_plane),
+        (SkipReason::NotReady, filters.not_ready.holds(asked) && !node.is_ready),
+        (SkipReason::Cordoned, filters.unschedulable.holds(asked) && node.is_cordoned),
+        (SkipReason::Tainted, filters.unschedulable.holds(asked) && node.is_tainted),
+        (SkipReason::Busy, filters.spares_busy && node.is_busy),
+    ];
+    reasons.into_iter().find(|(_, holds)| *holds).map(|(reason, _)| reason)
+}
+
+#[cfg(test)]
+#[path = "targets_tests.rs"]
+mod tests;
