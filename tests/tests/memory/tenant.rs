@@ -256,9 +256,10 @@ async fn labelled(client: &Client, count: usize) -> anyhow::Result<()> {
 async fn owned(client: &Client, count: usize) -> anyhow::Result<()> {
     let uid = "x".repeat(500_000);
     let owned = |mut object: Value, (api_version, kind): (&str, &str)| {
-        object["metadata"]["finalizers"] = json!(["tenant.example/kept"]);
-        object["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": true}]);
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": true});
+        let more = json!({"finalizers": ["tenant.example/kept"], "ownerReferences": [owner]});
+        let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+        metadata.into_iter().for_each(|metadata| metadata.extend(more.as_object().cloned().unwrap_or_default()));
         object
     };
     let pods = (0..count).map(|number| pod(&format!("owned-{number}"), &json!({}), &json!({})));
