@@ -215,6 +215,15 @@ impl ParentPlan {
         self.creates.len() >= CREATES || self.bytes >= BYTES
     }
 
+    /// Asks for no reads: each pass over the units says anew which are due.
+    pub fn forget_reads(&mut self) {
+        self.reads.clear();
+        self.early_reads.clear();
+        self.looks.clear();
+        self.waiting.clear();
+        self.looked_at = 0;
+    }
+
     /// Asks for a new plan at `time`, or before.
     pub fn wake_at(&mut self, time: Timestamp) {
         self.due = Some(self.due.map_or(time, |due| due.min(time)));

@@ -138,11 +138,7 @@ impl Round<'_> {
     /// Brings every node up to its child; true for each that may start its next attempt.
     fn follow_all(&self, units: &mut [Unit], plan: &mut ParentPlan, given_up: bool) -> Vec<bool> {
         let Observation { parent, memory, .. } = self.observed;
-        plan.reads.clear();
-        plan.early_reads.clear();
-        plan.looks.clear();
-        plan.waiting.clear();
-        plan.looked_at = 0;
+        plan.forget_reads();
         let rules = RetryRules {
             own: self.spec.retry.own,
             infra: self.spec.retry.infra,

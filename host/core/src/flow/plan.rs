@@ -141,11 +141,7 @@ impl Round<'_> {
     /// Brings every step up to its child; true for each that may start its next attempt.
     fn follow_all(&self, units: &mut [Unit], plan: &mut ParentPlan, given_up: bool) -> Vec<bool> {
         let (parent, memory) = (self.observed.parent, self.observed.memory);
-        plan.reads.clear();
-        plan.early_reads.clear();
-        plan.looks.clear();
-        plan.waiting.clear();
-        plan.looked_at = 0;
+        plan.forget_reads();
         let follow_one = |(unit, step): (&mut Unit, &Step<'_>)| {
             let rules = RetryRules {
                 own: step.retry.own,
