@@ -51,6 +51,11 @@ impl<'a> Selector<'a> {
     }
 }
 
+/// The label of the pods of a Job.
+fn of_job(job: &ChildView) -> String {
+    format!("batch.kubernetes.io/controller-uid={}", job.uid)
+}
+
 impl From<&ListError> for ReadFailed {
     fn from(error: &ListError) -> Self {
         let retry_after = if let ListError::List { source, .. } = error { asked_to_wait(source) } else { None };
@@ -119,7 +124,7 @@ impl Flows {
     /// # Errors
     /// The API server's sentence.
     pub async fn read_pods(&self, job: &ChildView, patience: Duration) -> Result<Vec<Value>, ReadFailed> {
-        let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
+        let labels = of_job(job);
         let transport = Transport { timeout: patience, ..self.cluster.link.transport.clone() };
         self.list(&transport, Kind::pod(), (&job.namespace, Selector::of_labels(&labels)), (Some, PODS)).await
     }
@@ -132,7 +137,7 @@ impl Flows {
     pub async fn what_it_waits_for(&self, job: &ChildView, patience: Duration) -> Result<String, ReadFailed> {
         let look = async {
             let transport = &self.cluster.link.transport;
-            let labels = format!("batch.kubernetes.io/controller-uid={}", job.uid);
+            let labels = of_job(job);
             let unfinished = Selector { labels: Some(&labels), fields: Some(UNFINISHED) };
             let pods = self.list(transport, Kind::pod(), (&job.namespace, unfinished), (Some, LOOKED_AT)).await?;
             let uid = match look_at(&pods) {
