@@ -4,6 +4,7 @@
 //! host reads and tells is bound in the cluster: a flow elsewhere says that its Jobs are forbidden.
 
 use oarlock_api::HostAccount;
+use oarlock_core::ops_job::child::OPS_NAMESPACE;
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use serde_json::json;
 
@@ -13,8 +14,6 @@ use super::{ManifestsError, join, yaml};
 const FLOWS: &str = include_str!("../../manifests/flows.yaml");
 /// What the host does for flows.
 const WRITES: &str = "oarlock-flows-writes";
-/// The namespace of the OperationJobs of OpsJobs.
-const OPS_NAMESPACE: &str = "oarlock-ops";
 
 /// The documents that JobFlow, JobTemplate and DaemonJob need beside those of `manifests`: their CRDs, the roles of the host and of
 /// people, and their admission policies, for a host that may make Jobs in every namespace.

@@ -2,13 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::child::build::{OPERATION, WITHHELD};
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
 
 /// The namespace of the children of jobs on nodes.
-pub const NAMESPACE: &str = "oarlock-ops";
-/// It stays until the OpsJob has taken what it came to.
-const KEPT: i64 = 2_147_483_647;
+pub const OPS_NAMESPACE: &str = "oarlock-ops";
 
 /// The child of a job: its OperationJob.
 pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
@@ -24,12 +23,13 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
         ("targets".to_owned(), json!(targets)),
         ("failurePolicy".to_owned(), json!({"type": policy, "maxFailures": tolerated})),
         ("activeDeadlineSeconds".to_owned(), json!(spec.kind.deadline())),
-        ("TTLSecondsAfterFinished".to_owned(), json!(KEPT)),
+        ("TTLSecondsAfterFinished".to_owned(), json!(WITHHELD)),
     ]);
     fields.extend(spec.batch.map(|batch| ("parallelism".to_owned(), json!(batch))));
     if !spec.parameters.is_empty() {
         fields.insert("parameters".to_owned(), Value::Object(spec.parameters.clone()));
     }
-    json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob",
-        "metadata": {"name": job.name, "namespace": NAMESPACE, "ownerReferences": [owner]}, "spec": fields})
+    let (api_version, kind) = OPERATION;
+    json!({"apiVersion": api_version, "kind": kind,
+        "metadata": {"name": job.name, "namespace": OPS_NAMESPACE, "ownerReferences": [owner]}, "spec": fields})
 }

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::job::time::{after_seconds, earliest, read_time};
-use crate::ops_job::child::{NAMESPACE, child_of};
+use crate::ops_job::child::{OPS_NAMESPACE, child_of};
 use crate::ops_job::holders::{HeldPlace, Holders};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::spec::{OpsSpec, RuleBroken};
@@ -149,9 +149,9 @@ impl Pass<'_> {
         if let Err(busy) = holders.take(&self.observed.job.uid, &self.places()) {
             return self.fail(&busy_words(&busy));
         }
-        match (self.observed.child, cancelled) {
-            (Some(child), cancelled) => self.follow(child, cancelled),
-            (None, cancelled) => self.without_child(spec, cancelled),
+        match self.observed.child {
+            Some(child) => self.follow(child, cancelled),
+            None => self.without_child(spec, cancelled),
         }
     }
 
@@ -207,7 +207,7 @@ impl Pass<'_> {
 
     /// A job whose child is not there: it was not made yet, it has done its work, or somebody deleted it.
     fn without_child(&mut self, spec: &OpsSpec, cancelled: Option<Why>) {
-        let OpsObservation { job, now, .. } = self.observed;
+        let job = self.observed.job;
         let was_there = self.status.rest.contains_key("operationJob");
         let has_ended = self.status.is(ENDED);
         let stopping = self.stopping();
@@ -217,7 +217,7 @@ impl Pass<'_> {
             (true, false, None, _) => {
                 self.fail(&Why::new(
                     "ChildLost",
-                    format!("OperationJob {NAMESPACE}/{} was deleted by somebody else", job.name),
+                    format!("OperationJob {OPS_NAMESPACE}/{} was deleted by somebody else", job.name),
                 ));
             }
             (false, _, _, Some(why)) => self.fail(&why),
@@ -225,7 +225,6 @@ impl Pass<'_> {
                 let child = child_of(job, spec);
                 self.effects.push(Effect::CreateChild(child));
                 self.status.rest.insert("waitingFor".to_owned(), json!([]));
-                self.status.enter(Phase::Pending, &Why::new("Created", ""), None, now);
             }
         }
     }
