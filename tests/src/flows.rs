@@ -135,6 +135,16 @@ impl Rig {
         Ok(names)
     }
 
+    /// How many Jobs have a pod that succeeded.
+    ///
+    /// # Errors
+    /// What the API server says.
+    pub async fn succeeded_jobs(&self) -> anyhow::Result<usize> {
+        let jobs = self.batch_jobs().list(&ListParams::default()).await?.items;
+        let succeeded = |job: &Job| job.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0) > 0;
+        Ok(jobs.iter().filter(|job| succeeded(job)).count())
+    }
+
     /// The writes of all hosts so far whose path ends so, and how each was answered.
     pub fn writes_to(&self, path: &str) -> Vec<String> {
         let sent = self.wires.iter().flat_map(Interceptor::records).filter(|sent| sent.path.ends_with(path));

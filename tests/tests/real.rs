@@ -1,7 +1,7 @@
 //! Every scenario on a real etcd and API server, and what only a real one shows: kubectl, and a server that is killed.
 //!
 //! All scenarios share one control plane, each in a namespace of its own, with a host that sees that namespace alone and
-//! has exactly the roles of `oarlock manifests`.
+//! has exactly the roles of `oarlock manifests`. Those that kill the API server have one of their own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use oarlock_tests::jobs::{Told, replace};
 use oarlock_tests::rig::{Ground, Rig, patiently, real_plane};
 use oarlock_tests::scenarios::{all_replaced, documented, identities};
 use serde_json::json;
-use tokio::sync::{OnceCell, RwLock, Semaphore};
+use tokio::sync::{OnceCell, Semaphore};
 
 /// The control plane of all scenarios; it ends with this process.
 async fn plane() -> anyhow::Result<Arc<ControlPlane>> {
@@ -38,17 +38,28 @@ fn options() -> control_plane::Options {
     }
 }
 
-/// Whoever kills the API server is alone with it.
-static UNDISTURBED: RwLock<()> = RwLock::const_new(());
-
-/// More at once only wait for each other.
+/// Of more at once some miss times that they are about.
 static AT_ONCE: Semaphore = Semaphore::const_new(8);
 
 async fn run(name: &str, scenario: impl AsyncFnOnce(&mut Rig) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let _place = AT_ONCE.acquire().await?;
+    run_on(plane().await?, name, scenario).await
+}
+
+/// For whoever kills an API server, which nobody else is to notice.
+async fn run_alone(name: &str, scenario: impl AsyncFnOnce(&mut Rig) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let _place = AT_ONCE.acquire().await?;
+    run_on(real_plane(options()).await?, name, scenario).await
+}
+
+async fn run_on(
+    plane: Arc<ControlPlane>,
+    name: &str,
+    scenario: impl AsyncFnOnce(&mut Rig) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut namespace = name.replace('_', "-");
     namespace.truncate(50);
-    let mut rig = Rig::real(plane().await?, namespace.trim_end_matches('-')).await?;
+    let mut rig = Rig::real(plane, namespace.trim_end_matches('-')).await?;
     scenario(&mut rig).await?;
     rig.finish().await
 }
@@ -58,7 +69,6 @@ macro_rules! on_real {
     ($($module:ident :: $scenario:ident),* $(,)?) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $scenario() -> anyhow::Result<()> {
-            let _shared = UNDISTURBED.read().await;
             run(stringify!($scenario), oarlock_tests::scenarios::$module::$scenario).await
         }
     )*};
@@ -118,7 +128,6 @@ async fn an_operator_uses_kubectl(rig: &mut Rig) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kubectl_gets_waits_describes_and_deletes() -> anyhow::Result<()> {
-    let _shared = UNDISTURBED.read().await;
     run("kubectl", an_operator_uses_kubectl).await
 }
 
@@ -160,7 +169,6 @@ async fn the_largest_job_is_taken(rig: &mut Rig) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_targets_pass_the_admission_policy() -> anyhow::Result<()> {
-    let _shared = UNDISTURBED.read().await;
     run("largest", the_largest_job_is_taken).await
 }
 
@@ -186,8 +194,7 @@ async fn the_server_is_killed(rig: &mut Rig) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_was_killed_and_came_back_costs_nothing() -> anyhow::Result<()> {
-    let _alone = UNDISTURBED.write().await;
-    run("server-killed", the_server_is_killed).await
+    run_alone("server-killed", the_server_is_killed).await
 }
 
 /// How long the API server stands still: longer than a lease is renewed, shorter than it counts.
@@ -228,6 +235,5 @@ async fn the_servers_fail_under_load(rig: &mut Rig) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_fail_under_load_cost_nothing() -> anyhow::Result<()> {
-    let _alone = UNDISTURBED.write().await;
-    run("load", the_servers_fail_under_load).await
+    run_alone("load", the_servers_fail_under_load).await
 }

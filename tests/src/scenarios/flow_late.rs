@@ -130,11 +130,18 @@ pub async fn many_outcomes_whose_write_had_no_answer_outlive_the_host(rig: &mut 
 /// Somebody else changes an object of many steps while its status is under way.
 pub async fn a_conflict_moves_no_record(rig: &mut Rig) -> anyhow::Result<()> {
     begin(rig).await?;
-    rig.create_flow(FLOW, "f", many("sleep 20")).await?;
-    rig.until_flow((FLOW, "f"), "they run", |flow| flow.pointer("/status/counts/running") == Some(&json!(91))).await?;
-    let (wire, latch) = (rig.running()?.wire.clone(), Latch::default());
-    wire.order(Order::next(Method::PATCH, "/jobflows/f/status", Then::Hold(latch.clone())).saying("Succeed"));
+    let (wire, of_record, latch) = (rig.running()?.wire.clone(), Latch::default(), Latch::default());
+    wire.order(Order::next(Method::PATCH, "/jobrecords/", Then::Hold(of_record.clone())).saying("Succeed"));
+    let mut flow = many("sleep 20");
+    // What they come to is written after the conflict, so that no record is written as it is.
+    let later = flow["flows"].as_array_mut().into_iter().flatten().take(45);
+    later.for_each(|step| step["jobTemplate"]["template"] = work("sleep 24")["template"].clone());
+    rig.create_flow(FLOW, "f", flow).await?;
+    of_record.caught().await;
+    wire.order(Order::next(Method::PATCH, "/jobflows/f/status", Then::Hold(latch.clone())));
+    of_record.release();
     latch.caught().await;
+    patiently("the others have ended", async || Ok(rig.succeeded_jobs().await? == 90)).await?;
     rig.patch_flow(FLOW, "f", json!({"metadata": {"labels": {"seen": "yes"}}})).await?;
     latch.release();
     let flow = rig.until_flow((FLOW, "f"), "all but one succeeded", succeeded(90)).await?;
