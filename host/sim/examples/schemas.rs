@@ -24,7 +24,7 @@ const DOCUMENTS: [&str; 12] = [
 ];
 
 /// The kinds themselves.
-const KINDS: [&str; 35] = [
+const KINDS: [&str; 36] = [
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",
     "io.k8s.api.core.v1.Namespace",
@@ -34,6 +34,7 @@ const KINDS: [&str; 35] = [
     "io.k8s.api.core.v1.Service",
     "io.k8s.api.core.v1.Event",
     "io.k8s.api.core.v1.LimitRange",
+    "io.k8s.api.core.v1.ResourceQuota",
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.apps.v1.ReplicaSet",
     "io.k8s.api.apps.v1.StatefulSet",

@@ -218,6 +218,7 @@ const BUILT_IN: &[Row] = &[
     row(CORE, ("Service", "services"), &["svc"], "nsrua"),
     row(CORE, ("Event", "events"), &["ev"], "nu"),
     row(CORE, ("LimitRange", "limitranges"), &["limits"], "n"),
+    row(CORE, ("ResourceQuota", "resourcequotas"), &["quota"], "ns"),
     row(APPS, ("Deployment", "deployments"), &["deploy"], "nscga"),
     row(APPS, ("ReplicaSet", "replicasets"), &["rs"], "nscga"),
     row(APPS, ("StatefulSet", "statefulsets"), &["sts"], "nscga"),
