@@ -43,6 +43,8 @@ pub const FLOW_CRDS: [&str; 4] = [
 ];
 /// The CustomResourceDefinition of OpsJob.
 pub const OPS_CRDS: [&str; 1] = [include_str!("../crds/opsjob.yaml")];
+/// The admission policies of OpsJobs, and of their OperationJobs.
+pub const OPS_ADMISSION: &str = include_str!("../crds/ops.yaml");
 /// The ValidatingAdmissionPolicies of JobFlow, JobTemplate and DaemonJob, each with its binding.
 pub const FLOW_ADMISSION: &str = include_str!("../crds/flows.yaml");
 /// The ValidatingAdmissionPolicy of OperationJob and its binding, as YAML documents.

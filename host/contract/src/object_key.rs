@@ -55,6 +55,16 @@ pub struct ObjectKey {
     pub name: String,
 }
 
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, namespace, name } = self;
+        match namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{name}", kind.kind),
+            None => write!(f, "{} {name}", kind.kind),
+        }
+    }
+}
+
 impl ObjectKey {
     /// The pod `name` of `namespace`.
     pub fn pod(namespace: impl Into<String>, name: impl Into<String>) -> Self {

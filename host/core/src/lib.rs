@@ -161,11 +161,15 @@ pub mod daemon {
 /// An OpsJob: the targets of one administrative task, and what their failures mean.
 pub mod ops_job {
     pub mod child;
+    pub mod events;
     pub mod holders;
+    pub mod node;
+    pub mod outcomes;
     pub mod phases;
     pub mod plan;
     pub mod ratio;
     pub mod spec;
+    pub mod stored;
     pub mod targets;
     mod told;
     pub mod view;

@@ -9,13 +9,18 @@ use crate::ops_job::view::OpsJobView;
 /// The namespace of the children of jobs on nodes.
 pub const OPS_NAMESPACE: &str = "oarlock-ops";
 
+/// The API version of OpsJobs, and their kind.
+pub const API_VERSION: &str = "oarlock.dev/v1alpha1";
+/// The kind of OpsJobs.
+pub const OPS_KIND: &str = "OpsJob";
+
 /// The child of a job: its OperationJob.
 pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
     let targets = job.targets.iter().flat_map(|resolved| &resolved.targets);
     let targets: Vec<Value> = targets.map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
     let tolerated = spec.ratio.tolerated(targets.len());
     let policy = if spec.kind == OpsType::Preflight { "Continue" } else { "FailFast" };
-    let owner = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "name": job.name, "uid": job.uid,
+    let owner = json!({"apiVersion": API_VERSION, "kind": OPS_KIND, "name": job.name, "uid": job.uid,
         "controller": true, "blockOwnerDeletion": true});
     let mut fields = Map::from_iter([
         ("action".to_owned(), json!(spec.kind.word())),
@@ -23,6 +28,8 @@ pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {
         ("targets".to_owned(), json!(targets)),
         ("failurePolicy".to_owned(), json!({"type": policy, "maxFailures": tolerated})),
         ("activeDeadlineSeconds".to_owned(), json!(spec.kind.deadline())),
+        // It starts nothing before it was seen that nobody has stopped the job meanwhile.
+        ("paused".to_owned(), json!(true)),
         ("TTLSecondsAfterFinished".to_owned(), json!(WITHHELD)),
     ]);
     fields.extend(spec.batch.map(|batch| ("parallelism".to_owned(), json!(batch))));

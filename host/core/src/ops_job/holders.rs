@@ -19,8 +19,8 @@ pub enum HeldPlace {
 pub struct Holders {
     /// Job by place.
     by_place: HashMap<HeldPlace, String>,
-    /// Places by job.
-    by_job: HashMap<String, Vec<HeldPlace>>,
+    /// The name and the places of each job.
+    by_job: HashMap<String, (String, Vec<HeldPlace>)>,
 }
 
 /// A place that another job has.
@@ -28,30 +28,31 @@ pub struct Holders {
 pub struct PlaceTaken {
     /// The first such place.
     pub place: HeldPlace,
-    /// The UID of the job that has it.
+    /// The name of the job that has it.
     pub holder: String,
 }
 
 impl Holders {
-    /// Gives all of these places to the job of this UID, or none of them.
+    /// Gives all of these places to the job of this UID and name, or none of them.
     ///
     /// # Errors
     /// The first place that another job has.
-    pub fn take(&mut self, job: &str, places: &[HeldPlace]) -> Result<(), PlaceTaken> {
+    pub fn take(&mut self, (job, name): (&str, &str), places: &[HeldPlace]) -> Result<(), PlaceTaken> {
         let taken =
             places.iter().find_map(|place| Some((place, self.by_place.get(place)?)).filter(|(_, by)| *by != job));
         if let Some((place, holder)) = taken {
-            return Err(PlaceTaken { place: place.clone(), holder: holder.clone() });
+            let holder = self.by_job.get(holder).map_or_else(|| holder.clone(), |(name, _)| name.clone());
+            return Err(PlaceTaken { place: place.clone(), holder });
         }
         self.give_back(job);
         self.by_place.extend(places.iter().map(|place| (place.clone(), job.to_owned())));
-        self.by_job.insert(job.to_owned(), places.to_vec());
+        self.by_job.insert(job.to_owned(), (name.to_owned(), places.to_vec()));
         Ok(())
     }
 
     /// The job has nothing any more.
     pub fn give_back(&mut self, job: &str) {
-        let places = self.by_job.remove(job).unwrap_or_default();
+        let (_, places) = self.by_job.remove(job).unwrap_or_default();
         places.iter().for_each(|place| drop(self.by_place.remove(place)));
     }
 
@@ -74,22 +75,25 @@ mod tests {
     #[test]
     fn a_job_gets_all_of_its_nodes_or_none_and_its_own_again() {
         let mut holders = Holders::default();
-        assert_eq!(holders.take("a", &[node(1), node(2)]), Ok(()));
-        let busy = PlaceTaken { place: node(2), holder: "a".to_owned() };
-        assert_eq!(holders.take("b", &[node(3), node(2)]), Err(busy));
+        assert_eq!(holders.take(("a", "na"), &[node(1), node(2)]), Ok(()));
+        let busy = PlaceTaken { place: node(2), holder: "na".to_owned() };
+        assert_eq!(holders.take(("b", "nb"), &[node(3), node(2)]), Err(busy));
         assert_eq!(holders.holder(&node(3)), None);
         // A new term reads the same from the status again.
-        assert_eq!(holders.take("a", &[node(1), node(2)]), Ok(()));
+        assert_eq!(holders.take(("a", "na"), &[node(1), node(2)]), Ok(()));
         holders.give_back("a");
-        assert_eq!(holders.take("b", &[node(3), node(2)]), Ok(()));
+        assert_eq!(holders.take(("b", "nb"), &[node(3), node(2)]), Ok(()));
     }
 
     #[test]
     fn a_workload_is_for_one_job_of_each_type() {
         let mut holders = Holders::default();
         let of = |kind| [HeldPlace::Workload(kind, "w".to_owned())];
-        assert_eq!((holders.take("a", &of("dumplog")), holders.take("b", &of("exportimage"))), (Ok(()), Ok(())));
-        assert!(holders.take("c", &of("dumplog")).is_err());
+        assert_eq!(
+            (holders.take(("a", "na"), &of("dumplog")), holders.take(("b", "nb"), &of("exportimage"))),
+            (Ok(()), Ok(()))
+        );
+        assert!(holders.take(("c", "nc"), &of("dumplog")).is_err());
     }
 
     proptest! {
@@ -107,7 +111,7 @@ mod tests {
                 }
                 let is_free = model.iter().all(|(other, has)| *other == job || !has.iter().any(|node| nodes.contains(node)));
                 let places: Vec<HeldPlace> = nodes.iter().map(|number| node(*number)).collect();
-                prop_assert_eq!(holders.take(&name, &places).is_ok(), is_free);
+                prop_assert_eq!(holders.take((&name, &name), &places).is_ok(), is_free);
                 if is_free {
                     model.insert(job, nodes);
                 }

@@ -140,6 +140,19 @@ impl OpsStatus {
         }
     }
 
+    /// Says why a target failed, by a condition of its name.
+    pub fn say_of_target(&mut self, name: &str, reason: &str, message: &str, now: Timestamp) {
+        let condition = Condition {
+            kind: name.to_owned(),
+            status: "False".to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: write_time(now),
+            ..Condition::default()
+        };
+        self.conditions.push(condition);
+    }
+
     /// Sets a condition. Its time is that of its last change of status.
     pub fn say(&mut self, kind: &str, holds: bool, why: &Why, now: Timestamp) {
         let status = if holds { "True" } else { "False" };
@@ -161,6 +174,16 @@ impl OpsStatus {
                 ..Condition::default()
             }),
         }
+    }
+
+    /// True where there is a condition of this type.
+    pub fn has(&self, kind: &str) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == kind)
+    }
+
+    /// True where phase or conditions differ, and not counts alone.
+    pub fn is_news_to(&self, before: &Self) -> bool {
+        (self.phase, &self.conditions) != (before.phase, &before.conditions)
     }
 
     /// True where a condition of this type is True.

@@ -10,18 +10,19 @@ use serde_json::{Value, json};
 
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::child::{OPS_NAMESPACE, child_of};
-use crate::ops_job::holders::{HeldPlace, Holders};
+use crate::ops_job::holders::Holders;
+use crate::ops_job::outcomes::{TargetOutcome, counts, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::spec::{OpsSpec, RuleBroken};
 use crate::ops_job::targets::{Here, NodeFacts, Resolved, Selectors, resolve};
-use crate::ops_job::told::{busy_words, outputs, unresolved_words};
+use crate::ops_job::told::{busy_words, skipped_output, unresolved_words};
 use crate::ops_job::view::{OpsChild, OpsJobView, TargetCounts};
 
 /// The finalizer of a job that may have targets.
 pub const FINALIZER: &str = "oarlock.dev/opsjob";
 /// The condition that says that the targets are known, and belong to the job.
 pub const RESOLVED: &str = "TargetsResolved";
-/// The condition that says that all targets have ended.
+/// The condition that says that what became of the targets is stored, and whether all have ended.
 const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
 const STOPPING: &str = "Stopping";
@@ -37,6 +38,8 @@ pub enum Effect {
     StoreTargets(Resolved),
     /// Create its child.
     CreateChild(Value),
+    /// Let its child start targets, once a live read of the job says that nobody stopped it.
+    UnpauseChild,
     /// Let its child start nothing any more.
     PauseChild,
     /// Delete its child, which releases what it holds.
@@ -47,6 +50,27 @@ pub enum Effect {
     DeleteSelf,
 }
 
+impl Effect {
+    /// What it does, after `failed to`.
+    pub const fn words(&self) -> &'static str {
+        match self {
+            Self::AddFinalizer => "put the finalizer on the job",
+            Self::StoreTargets(_) => "store the targets",
+            Self::CreateChild(_) => "create the OperationJob",
+            Self::UnpauseChild => "let the OperationJob begin",
+            Self::PauseChild => "pause the OperationJob",
+            Self::DeleteChild => "delete the OperationJob",
+            Self::DropFinalizer => "take the finalizer off the job",
+            Self::DeleteSelf => "delete the job",
+        }
+    }
+
+    /// True where it changes the job itself, and not its child.
+    pub const fn is_on_job(&self) -> bool {
+        matches!(self, Self::AddFinalizer | Self::StoreTargets(_) | Self::DropFinalizer | Self::DeleteSelf)
+    }
+}
+
 /// What a pass comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsPlan {
@@ -54,6 +78,8 @@ pub struct OpsPlan {
     pub status: Option<OpsStatus>,
     /// What is to be done now.
     pub effects: Vec<Effect>,
+    /// What became of the targets is to be read, and the pass made again with it.
+    pub needs_outcomes: bool,
     /// When another pass is due though nothing happens.
     pub wake: Option<Timestamp>,
 }
@@ -69,6 +95,8 @@ pub struct OpsObservation<'a> {
     pub child: Option<&'a OpsChild>,
     /// All nodes.
     pub nodes: &'a [NodeFacts],
+    /// What became of its targets, where that was read.
+    pub outcomes: Option<&'a [TargetOutcome]>,
     /// The nodes of the workload that it names.
     pub of_workload: Option<&'a BTreeSet<String>>,
     /// This cluster.
@@ -79,7 +107,8 @@ pub struct OpsObservation<'a> {
 
 /// Plans what is next for a job.
 pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
-    let mut pass = Pass { observed, status: observed.job.status.clone(), effects: Vec::new(), wake: None };
+    let status = observed.job.status.clone();
+    let mut pass = Pass { observed, status, effects: Vec::new(), needs_outcomes: false, wake: None };
     if pass.status.has_ended() {
         pass.settle();
     } else if !observed.job.is_kept && !observed.job.deleting {
@@ -91,13 +120,15 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
     if !observed.job.is_kept && (observed.job.deleting || pass.status.has_ended()) {
         holders.give_back(&observed.job.uid);
     }
-    OpsPlan { status: pass.status.changed_from(&observed.job.status), effects: pass.effects, wake: pass.wake }
+    let Pass { status, effects, needs_outcomes, wake, .. } = pass;
+    OpsPlan { status: status.changed_from(&observed.job.status), effects, needs_outcomes, wake }
 }
 
 struct Pass<'a> {
     observed: OpsObservation<'a>,
     status: OpsStatus,
     effects: Vec<Effect>,
+    needs_outcomes: bool,
     wake: Option<Timestamp>,
 }
 
@@ -146,11 +177,11 @@ impl Pass<'_> {
             };
         }
         // Whoever is told so by a status of another process holds as well.
-        if let Err(busy) = holders.take(&self.observed.job.uid, &self.places()) {
-            return self.fail(&busy_words(&busy));
+        if !self.takes_targets(holders) {
+            return;
         }
         match self.observed.child {
-            Some(child) => self.follow(child, cancelled),
+            Some(child) => self.follow(child, spec, cancelled),
             None => self.without_child(spec, cancelled),
         }
     }
@@ -173,9 +204,15 @@ impl Pass<'_> {
         Some(Why::new("Timeout", format!("timed out after {seconds} s")))
     }
 
-    fn places(&self) -> Vec<HeldPlace> {
-        let targets = self.observed.job.targets.iter().flat_map(|resolved| &resolved.targets);
-        targets.map(|(_, uid)| HeldPlace::Node(uid.clone())).collect()
+    /// False where another job has one of its targets, and it has failed.
+    fn takes_targets(&mut self, holders: &mut Holders) -> bool {
+        let job = self.observed.job;
+        let taken = holders.take((&job.uid, &job.name), &job.places());
+        if let Err(busy) = &taken {
+            let targets = job.targets.as_ref().map_or(&[][..], |resolved| &resolved.targets);
+            self.fail(&busy_words(busy, targets));
+        }
+        taken.is_ok()
     }
 
     fn resolve(&mut self, spec: &OpsSpec, holders: &mut Holders) {
@@ -193,14 +230,14 @@ impl Pass<'_> {
                 Err(unresolved) => self.fail(&unresolved_words(&unresolved)),
             };
         };
-        if let Err(busy) = holders.take(&job.uid, &self.places()) {
-            return self.fail(&busy_words(&busy));
+        if !self.takes_targets(holders) {
+            return;
         }
         let skipped = resolved.skipped.len();
         let rest = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
         let words = format!("{} targets{rest}", resolved.targets.len());
         self.status.say(RESOLVED, true, &Why::new("Resolved", words), now);
-        self.status.rest.insert("outputs".to_owned(), outputs(&resolved.skipped));
+        self.status.rest.insert("outputs".to_owned(), json!(skipped_output(&resolved.skipped)));
         let counts = TargetCounts { total: resolved.targets.len(), ..TargetCounts::default() };
         self.status.rest.insert("progress".to_owned(), counts.write());
     }
@@ -237,43 +274,66 @@ impl Pass<'_> {
     }
 
     /// Mirrors a child, ends it by force, or takes what it came to.
-    fn follow(&mut self, child: &OpsChild, cancelled: Option<Why>) {
+    fn follow(&mut self, child: &OpsChild, spec: &OpsSpec, cancelled: Option<Why>) {
         let now = self.observed.now;
         let recorded = json!({"name": self.observed.job.name, "uid": child.uid});
         self.status.rest.insert("operationJob".to_owned(), recorded);
-        self.status.rest.insert("progress".to_owned(), child.counts.write());
-        let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended).collect();
-        self.status.rest.insert("waitingFor".to_owned(), json!(waits));
         if child.began.is_some() {
             self.status.enter(Phase::Running, &Why::new("Started", ""), child.began, now);
         }
-        if child.has_ended && !self.status.is(ENDED) && self.stopping().is_none() {
-            let TargetCounts { succeeded, failed, total, .. } = child.counts;
-            let words = format!("{succeeded} of {total} succeeded, {failed} failed");
-            self.status.say(ENDED, true, &Why::new("Ended", words), now);
-            // It goes once that is stored: until then it is the record of what came to be.
-            return;
+        let stopping = self.stopping().or(cancelled);
+        // One that is being deleted ends its targets, whatever they would have come to.
+        if !child.deleting && !self.status.has(ENDED) {
+            self.status.rest.insert("progress".to_owned(), child.counts.write());
+            if child.has_ended && self.stopping().is_none() {
+                return self.take_outcomes(child, spec, true);
+            }
         }
+        let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended).collect();
+        self.status.rest.insert("waitingFor".to_owned(), json!(waits));
         if self.status.is(ENDED) {
-            self.delete_child(child);
-            return;
+            return self.delete_child(child);
         }
-        let Some(why) = self.stopping().or(cancelled) else { return };
+        let Some(why) = stopping else {
+            if child.paused && !child.deleting {
+                self.effects.push(Effect::UnpauseChild);
+            }
+            return;
+        };
         if !self.status.is(STOPPING) {
             self.status.say(STOPPING, true, &why, now);
         }
         match (child.deleting, child.paused) {
             (true, _) => {}
             (false, false) => self.effects.push(Effect::PauseChild),
-            (false, true) => self.delete_child(child),
+            (false, true) if self.status.has(ENDED) => self.delete_child(child),
+            (false, true) => return self.take_outcomes(child, spec, false),
         }
         self.give_up_waiting(&why, child);
     }
 
+    /// Has it said what became of the targets. The child goes once that is stored: until then it is the record of it.
+    fn take_outcomes(&mut self, child: &OpsChild, spec: &OpsSpec, has_ended: bool) {
+        let Some(outcomes) = self.observed.outcomes else {
+            self.needs_outcomes = true;
+            return;
+        };
+        let (now, counts) = (self.observed.now, counts(outcomes, child.counts.total));
+        self.status.rest.insert("progress".to_owned(), counts.write());
+        let mut outputs = outputs(spec.kind, outcomes, counts.total);
+        outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
+        self.status.rest.insert("outputs".to_owned(), json!(outputs));
+        self.status.rest.insert("waitingFor".to_owned(), json!([]));
+        for (name, reason, message) in failures(outcomes) {
+            self.status.say_of_target(name, reason, message, now);
+        }
+        let words = format!("{} of {} succeeded, {} failed", counts.succeeded, counts.total, counts.failed);
+        self.status.say(ENDED, has_ended, &Why::new("OutputsStored", words), now);
+    }
+
     fn delete_child(&mut self, child: &OpsChild) {
-        // What it says now is to be stored before: nothing else says it afterwards.
-        let is_stored = self.observed.job.status.rest.get("progress") == self.status.rest.get("progress");
-        if !child.deleting && is_stored {
+        // What became of it is to be stored before: nothing else says it afterwards.
+        if !child.deleting && self.observed.job.status.has(ENDED) {
             self.effects.push(Effect::DeleteChild);
         }
     }

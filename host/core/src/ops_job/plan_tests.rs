@@ -1,6 +1,7 @@
 //! Tests of `plan`.
 
 use super::*;
+use crate::ops_job::holders::HeldPlace;
 use crate::ops_job::spec::Defaults;
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
@@ -48,17 +49,38 @@ impl Stage {
 
     /// One pass; its status and effects are made.
     fn pass(&mut self) -> OpsPlan {
+        let plan = self.plan(None);
+        let plan = if plan.needs_outcomes { self.plan(Some(self.outcomes())) } else { plan };
+        self.make(plan)
+    }
+
+    /// As many of each as the child counts.
+    fn outcomes(&self) -> Vec<TargetOutcome> {
+        let counts = self.child.as_ref().unwrap().counts;
+        let of = |count: usize, reason: &str| {
+            let succeeded = reason.is_empty();
+            let reason = reason.to_owned();
+            vec![TargetOutcome { name: "a".into(), succeeded, reason, ..TargetOutcome::default() }; count]
+        };
+        [of(counts.succeeded, ""), of(counts.failed, "NotReady"), of(counts.skipped, "Skipped")].concat()
+    }
+
+    fn plan(&mut self, outcomes: Option<Vec<TargetOutcome>>) -> OpsPlan {
         let spec = OpsSpec::read(&self.spec, Defaults::default());
         let observed = OpsObservation {
             job: &self.job,
             spec: spec.as_ref(),
             child: self.child.as_ref(),
             nodes: &self.nodes,
+            outcomes: outcomes.as_deref(),
             of_workload: None,
             here: HERE,
             now: at(self.second),
         };
-        let plan = plan(observed, &mut self.holders);
+        plan(observed, &mut self.holders)
+    }
+
+    fn make(&mut self, plan: OpsPlan) -> OpsPlan {
         self.job.status = plan.status.clone().unwrap_or_else(|| self.job.status.clone());
         for effect in &plan.effects {
             self.made.push(match effect {
@@ -73,8 +95,13 @@ impl Stage {
                 Effect::CreateChild(child) => {
                     let total = child["spec"]["targets"].as_array().unwrap().len();
                     let counts = TargetCounts { total, ..TargetCounts::default() };
-                    self.child = Some(OpsChild { uid: "c".into(), counts, ..OpsChild::default() });
+                    let paused = child["spec"]["paused"] == true;
+                    self.child = Some(OpsChild { uid: "c".into(), counts, paused, ..OpsChild::default() });
                     "create"
+                }
+                Effect::UnpauseChild => {
+                    self.child.as_mut().unwrap().paused = false;
+                    "unpause"
                 }
                 Effect::PauseChild => {
                     self.child.as_mut().unwrap().paused = true;
@@ -129,7 +156,7 @@ impl Stage {
 fn a_reboot_comes_to_its_end_and_goes_when_its_time_is_over() {
     let mut stage = Stage::reboot(&json!({}));
     stage.settle();
-    assert_eq!(stage.made, ["keep", "store", "create"]);
+    assert_eq!(stage.made, ["keep", "store", "create", "unpause"]);
     assert!(stage.job.status.is(RESOLVED));
     assert_eq!(stage.job.status.phase, Some(Phase::Pending));
     stage.second = 5;
@@ -140,7 +167,7 @@ fn a_reboot_comes_to_its_end_and_goes_when_its_time_is_over() {
     assert!(!stage.job.status.has_ended(), "what it held is released first");
     stage.released();
     assert_eq!(stage.outcome(), (Some(Phase::Succeeded), "Succeed", "3 of 3 targets succeeded"));
-    assert_eq!(stage.made, ["keep", "store", "create", "delete", "drop"]);
+    assert_eq!(stage.made, ["keep", "store", "create", "unpause", "delete", "drop"]);
     assert_eq!(stage.holders.holder(&HeldPlace::Node("uid-a".into())), None);
     assert_eq!(stage.pass().wake, Some(at(9 + 60)));
     stage.second = 69;
@@ -186,8 +213,12 @@ fn a_job_that_is_stopped_deleted_or_out_of_time_lets_go_of_its_targets_first() {
             _ => stage.second = 100,
         }
         stage.settle();
-        assert_eq!(stage.made[3..], ["pause", "delete"]);
+        assert_eq!(stage.made[4..], ["pause", "delete"]);
         assert!(!stage.job.status.has_ended());
+        let outputs = stage.job.status.rest["outputs"].clone();
+        // Its deletion ends all of its targets, which says nothing of what they came to.
+        stage.child(TargetCounts { total: 3, failed: 3, ..TargetCounts::default() }, true);
+        assert_eq!(stage.job.status.rest["outputs"], outputs);
         stage.released();
         assert_eq!((stage.outcome().0, stage.outcome().1), (Some(Phase::Failed), reason));
         assert!(stage.outcome().2.contains(words), "{}", stage.outcome().2);

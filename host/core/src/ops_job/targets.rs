@@ -130,6 +130,24 @@ pub enum SkipReason {
     OverReplica,
 }
 
+impl SkipReason {
+    const ALL: [Self; 8] = [
+        Self::Excluded,
+        Self::Deleting,
+        Self::ControlPlane,
+        Self::NotReady,
+        Self::Cordoned,
+        Self::Tainted,
+        Self::Busy,
+        Self::OverReplica,
+    ];
+
+    /// The reason of this word.
+    pub fn read(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| format!("{reason:?}") == word)
+    }
+}
+
 /// A node that is no target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {

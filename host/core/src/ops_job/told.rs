@@ -9,23 +9,22 @@ use crate::ops_job::targets::{MOST, Skipped, Unresolved};
 /// Most skipped nodes that an output names.
 const SKIPPED_SHOWN: usize = 200;
 
-/// The outputs that say which nodes were left out.
-pub(super) fn outputs(skipped: &[Skipped]) -> Value {
+/// The output that says which nodes were left out; none where none was.
+pub(super) fn skipped_output(skipped: &[Skipped]) -> Vec<Value> {
     let shown: Vec<Value> = skipped
         .iter()
         .take(SKIPPED_SHOWN)
         .map(|skipped| json!({"node": skipped.node, "reason": format!("{:?}", skipped.reason)}))
         .collect();
-    if shown.is_empty() { json!([]) } else { json!([{"name": "skipped", "value": json!(shown).to_string()}]) }
+    if shown.is_empty() { Vec::new() } else { vec![json!({"name": "skipped", "value": json!(shown).to_string()})] }
 }
 
-/// The words for the loser of a target.
-pub(super) fn busy_words(busy: &PlaceTaken) -> Why {
-    let place = match &busy.place {
-        HeldPlace::Node(uid) => format!("node with UID {uid}"),
-        HeldPlace::Workload(_, uid) => format!("workload with UID {uid}"),
-    };
-    Why::new("TargetBusy", format!("the OpsJob with UID {} works on the {place}; wait for it, or stop it", busy.holder))
+/// The words for the loser of a target, of which `targets` has the name.
+pub(super) fn busy_words(busy: &PlaceTaken, targets: &[(String, String)]) -> Why {
+    let (HeldPlace::Node(uid) | HeldPlace::Workload(_, uid)) = &busy.place;
+    let name = targets.iter().find(|(_, of)| of == uid).map_or(uid.as_str(), |(name, _)| name);
+    let holder = &busy.holder;
+    Why::new("TargetBusy", format!("OpsJob {holder} works on {name}: wait for it, or stop it, and make this one anew"))
 }
 
 /// The words for a job that has no targets.

@@ -3,7 +3,13 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::child::fields::{flag, list, number, text};
+use crate::job::state::cut;
+use crate::job::time::read_time;
+use crate::ops_job::child::{API_VERSION, OPS_KIND};
+use crate::ops_job::holders::{HeldPlace, Holders};
 use crate::ops_job::phases::OpsStatus;
+use crate::ops_job::plan::RESOLVED;
 use crate::ops_job::targets::Resolved;
 
 /// A job as it is stored.
@@ -13,6 +19,8 @@ pub struct OpsJobView {
     pub name: String,
     /// Its UID.
     pub uid: String,
+    /// Its version.
+    pub version: String,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// It is being deleted.
@@ -25,11 +33,29 @@ pub struct OpsJobView {
     pub status: OpsStatus,
 }
 
+impl OpsJobView {
+    /// What it works on.
+    pub fn places(&self) -> Vec<HeldPlace> {
+        let targets = self.targets.iter().flat_map(|resolved| &resolved.targets);
+        targets.map(|(_, uid)| HeldPlace::Node(uid.clone())).collect()
+    }
+
+    /// Takes what it has, as its status says it, when a term begins.
+    pub fn take_held(&self, holders: &mut Holders) {
+        if self.is_kept && self.status.is(RESOLVED) {
+            // Of two that say so, one has it, and the other is told when it has its round.
+            let _ = holders.take((&self.uid, &self.name), &self.places());
+        }
+    }
+}
+
 /// Its child as it was last seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpsChild {
     /// Its UID.
     pub uid: String,
+    /// Its version.
+    pub version: u64,
     /// All its targets have ended.
     pub has_ended: bool,
     /// It starts nothing any more.
@@ -43,6 +69,53 @@ pub struct OpsChild {
     /// What holds it up, in a word or two.
     pub waits_for: Option<String>,
 }
+
+/// The fields that an [`OpsChild`] is read from, below `metadata`.
+pub const CHILD_FIELDS: [&str; 2] = ["/spec/paused", "/status"];
+
+impl OpsChild {
+    /// Reads a stored OperationJob, with the UID of the OpsJob that owns it. `None` where none does.
+    pub fn read(document: &Value) -> Option<(String, Self)> {
+        let is_ours = |owner: &&Value| {
+            let (api_version, kind) = (text(owner, "/apiVersion"), text(owner, "/kind"));
+            flag(owner, "/controller") && (api_version, kind) == (Some(API_VERSION), Some(OPS_KIND))
+        };
+        let owner = list(document, "/metadata/ownerReferences").iter().find(is_ours)?;
+        let uid = text(owner, "/uid").filter(|uid| uid.len() <= MOST_UID)?.to_owned();
+        let count = |field: &str| {
+            let count = number(document, &format!("/status/{field}PodCount")).unwrap_or(0);
+            usize::try_from(count).unwrap_or(0)
+        };
+        let details = list(document, "/status/targetDetails");
+        let is_skipped = |detail: &&Value| text(detail, "/error/reason") == Some("Skipped");
+        let skipped = details.iter().filter(is_skipped).count();
+        let counts = TargetCounts {
+            total: count("total"),
+            succeeded: count("succeeded"),
+            failed: count("failed").saturating_sub(skipped),
+            processing: count("processing"),
+            skipped,
+        };
+        let started = details.iter().filter_map(|detail| read_time(text(detail, "/startTime"))).min();
+        let has_begun = counts.processing + counts.succeeded + counts.failed > 0;
+        let job_began = || read_time(text(document, "/status/startTime"));
+        let child = Self {
+            uid: text(document, "/metadata/uid")?.to_owned(),
+            version: text(document, "/metadata/resourceVersion").and_then(|own| own.parse().ok()).unwrap_or(0),
+            has_ended: matches!(text(document, "/status/progress"), Some("Succeeded" | "Failed")),
+            paused: flag(document, "/spec/paused"),
+            deleting: text(document, "/metadata/deletionTimestamp").is_some(),
+            began: started.or_else(job_began).filter(|_| has_begun),
+            counts,
+            waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
+        };
+        Some((uid, child))
+    }
+}
+
+/// Longest UID of an owner, and longest words of what a child waits for.
+const MOST_UID: usize = 63;
+const MOST_WORDS: usize = 256;
 
 /// How many targets are how far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +137,9 @@ impl TargetCounts {
     pub fn write(self) -> Value {
         let Self { total, succeeded, failed, processing, skipped } = self;
         let pending = total.saturating_sub(succeeded + failed + processing + skipped);
-        json!({"total": total, "succeeded": succeeded, "failed": failed, "processing": processing, "pending": pending, "skipped": skipped})
+        let done = format!("{}/{total}", succeeded + failed + skipped);
+        json!({"total": total, "succeeded": succeeded, "failed": failed, "processing": processing, "pending": pending,
+            "skipped": skipped, "done": done})
     }
 
     /// Reads what is stored.

@@ -1,0 +1,75 @@
+//! Events about an OpsJob, each once: what its conditions say for the first time. Source: spec of OpsJob 8.
+
+use crate::child::canonical::digest;
+use crate::cluster::object::{Kind, ObjectKey};
+use crate::cluster::writes::EventNote;
+use crate::job::bound::shown;
+use crate::ops_job::child::{API_VERSION, OPS_KIND};
+use crate::ops_job::phases::{OpsStatus, Phase};
+use crate::ops_job::plan::RESOLVED;
+use crate::ops_job::view::OpsJobView;
+
+/// Most bytes of the message of an event.
+const MESSAGE: usize = 1_024;
+/// The phases, whose conditions are told of.
+const TOLD: [Phase; 4] = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed];
+
+/// The events of a status that took the place of that of `job`.
+pub fn events(job: &OpsJobView, status: &OpsStatus) -> Vec<EventNote> {
+    let is_new = |kind: &str| status.is(kind) && !job.status.is(kind);
+    let mut notes = Vec::new();
+    for phase in TOLD.into_iter().filter(|phase| is_new(phase.word())) {
+        let condition = status.conditions.iter().find(|condition| condition.kind == phase.word());
+        let (reason, message) = condition.map(|one| (one.reason.as_str(), one.message.as_str())).unwrap_or_default();
+        notes.push(note(job, (phase == Phase::Failed, reason), message));
+    }
+    let skipped = job.targets.as_ref().map_or(0, |resolved| resolved.skipped.len());
+    if is_new(RESOLVED) && skipped > 0 {
+        let words = format!("{skipped} nodes are left out; the output `skipped` says why");
+        notes.push(note(job, (true, "NodesSkipped"), &words));
+    }
+    notes
+}
+
+fn note(job: &OpsJobView, (warning, reason): (bool, &str), message: &str) -> EventNote {
+    let text = format!("{}/{reason}/{message}", job.uid);
+    let prefix: String = job.name.chars().take(200).collect();
+    EventNote {
+        name: format!("{}.{}", prefix.trim_end_matches(['-', '.']), digest(text.as_bytes(), 16)),
+        regarding: ObjectKey { kind: Kind::new(API_VERSION, OPS_KIND), namespace: None, name: job.name.clone() },
+        regarding_uid: job.uid.clone(),
+        warning,
+        reason: reason.to_owned(),
+        action: "Reconcile".to_owned(),
+        message: shown(message, MESSAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+    use crate::ops_job::phases::Why;
+    use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
+
+    #[test]
+    fn each_phase_is_told_once_and_a_failure_as_a_warning() {
+        let skipped = vec![Skipped { node: "b".to_owned(), reason: SkipReason::Excluded }];
+        let targets = Some(Resolved { targets: Vec::new(), skipped });
+        let mut job = OpsJobView { name: "j".into(), uid: "u".into(), targets, ..OpsJobView::default() };
+        let mut status = OpsStatus::default();
+        let now = Timestamp::UNIX_EPOCH;
+        status.enter(Phase::Pending, &Why::new("Created", ""), None, now);
+        status.say(RESOLVED, true, &Why::new("Resolved", ""), now);
+        let told = |job: &OpsJobView, status: &OpsStatus| -> Vec<(bool, String)> {
+            events(job, status).into_iter().map(|note| (note.warning, note.reason)).collect()
+        };
+        assert_eq!(told(&job, &status), [(false, "Created".to_owned()), (true, "NodesSkipped".to_owned())]);
+        job.status = status.clone();
+        status.enter(Phase::Failed, &Why::new("Stopped", "it was stopped"), Some(now), now);
+        assert_eq!(told(&job, &status), [(false, "Started".to_owned()), (true, "Stopped".to_owned())]);
+        job.status = status.clone();
+        assert!(told(&job, &status).is_empty());
+    }
+}

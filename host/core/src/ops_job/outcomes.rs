@@ -1,0 +1,206 @@
+//! What became of the targets of an OpsJob, as its status says it. Source: spec of OpsJob 4.2, 6.1, 6.2.
+//!
+//! Takes the details of its child, read once all targets have ended or it is ended by force; yields counts, conditions and outputs.
+//! May not make a status too large: what does not fit is left out, and that is said.
+
+use oarlock_api::TargetDetail;
+use serde_json::{Value, json};
+
+use crate::child::fields::list;
+use crate::job::state::cut;
+use crate::ops_job::spec::OpsType;
+use crate::ops_job::view::TargetCounts;
+
+/// Most failed targets that have a condition.
+pub(super) const SHOWN: usize = 100;
+/// Most bytes of the value of an output, and of all outputs.
+const VALUE: usize = 64 * 1024;
+const ALL: usize = 256 * 1024;
+/// Most characters of what is shown of a message.
+const MESSAGE: usize = 256;
+/// The reason of a target that never started, since others had failed.
+const SKIPPED: &str = "Skipped";
+
+/// What became of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetOutcome {
+    /// Its name.
+    pub name: String,
+    /// It succeeded.
+    pub succeeded: bool,
+    /// It is in work.
+    pub in_work: bool,
+    /// Why it failed, for programs; empty where it did not.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// The exit code of its check.
+    pub exit_code: Option<String>,
+}
+
+impl TargetOutcome {
+    fn of(detail: TargetDetail) -> Self {
+        let error = detail.error.unwrap_or_default();
+        Self {
+            name: detail.name,
+            succeeded: detail.progress.as_deref() == Some("Succeeded"),
+            in_work: detail.progress.as_deref() == Some("Processing"),
+            reason: error.reason,
+            message: cut(&error.message, MESSAGE),
+            exit_code: detail.extra_info.and_then(|mut extra| extra.remove("ExitCode")),
+        }
+    }
+
+    fn failed(&self) -> bool {
+        !self.reason.is_empty() && self.reason != SKIPPED
+    }
+}
+
+/// The targets of a child, from its status and its OperationRecords, which have those that do not fit in there.
+pub fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
+    let of_status = list(child, "/status/targetDetails").iter().cloned();
+    let lines = records.iter().flat_map(|record| list(record, "/targets")).filter_map(Value::as_str);
+    let of_records = lines.filter_map(|line| serde_json::from_str(line).ok());
+    let details = of_status.chain(of_records).filter_map(|detail| serde_json::from_value(detail).ok());
+    details.map(TargetOutcome::of).collect()
+}
+
+/// How many are how far. Of a child that names fewer than it has, the others have not begun.
+pub(super) fn counts(outcomes: &[TargetOutcome], total: usize) -> TargetCounts {
+    let count = |is: fn(&TargetOutcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
+    TargetCounts {
+        total,
+        succeeded: count(|outcome| outcome.succeeded),
+        failed: count(TargetOutcome::failed),
+        processing: count(|outcome| outcome.in_work),
+        skipped: count(|outcome| outcome.reason == SKIPPED),
+    }
+}
+
+/// The failed targets that get a condition: name, reason and message.
+pub(super) fn failures(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str, &str, &str)> {
+    let failed = outcomes.iter().filter(|outcome| outcome.failed()).take(SHOWN);
+    failed.map(|outcome| (outcome.name.as_str(), outcome.reason.as_str(), outcome.message.as_str()))
+}
+
+/// The outputs of a type, to be added to those that there are.
+pub(super) fn outputs(kind: OpsType, outcomes: &[TargetOutcome], total: usize) -> Vec<Value> {
+    let mut outputs = match kind {
+        OpsType::Preflight => of_checks(outcomes),
+        _ => of_reboots(outcomes, total),
+    };
+    let mut room = ALL;
+    let fits = |output: &Value| {
+        let bytes = output.to_string().len();
+        room = room.saturating_sub(bytes);
+        room > 0
+    };
+    let before = outputs.len();
+    outputs = outputs.into_iter().take_while(fits).collect();
+    let left_out = before - outputs.len();
+    if left_out > 0 {
+        outputs.push(output("truncated", format!("{left_out} outputs are left out, for which there is no room")));
+    }
+    outputs
+}
+
+fn output(name: &str, value: impl Into<String>) -> Value {
+    json!({"name": name, "value": value.into()})
+}
+
+fn of_reboots(outcomes: &[TargetOutcome], total: usize) -> Vec<Value> {
+    let TargetCounts { succeeded, failed, skipped, .. } = counts(outcomes, total);
+    let result = json!({"succeeded": succeeded, "failed": failed, "skipped": skipped}).to_string();
+    let rebooted = outcomes.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
+    std::iter::once(output("result", result)).chain(rebooted).collect()
+}
+
+fn of_checks(outcomes: &[TargetOutcome]) -> Vec<Value> {
+    let mut sorted: Vec<&TargetOutcome> = outcomes.iter().collect();
+    sorted.sort_by(|one, other| one.name.cmp(&other.name));
+    let (healthy, failed): (Vec<&TargetOutcome>, Vec<&TargetOutcome>) =
+        sorted.iter().copied().partition(|outcome| outcome.succeeded);
+    let shown: Vec<Value> = failed.iter().chain(&healthy).take(SHOWN).map(|outcome| check(outcome)).collect();
+    let names = |of: &[&TargetOutcome]| -> Vec<String> { of.iter().map(|outcome| outcome.name.clone()).collect() };
+    let (mut failed, mut healthy) = (names(&failed), names(&healthy));
+    // Those that failed count for more.
+    let left_out = shorten(&mut failed, VALUE - 1_024);
+    let room = (VALUE - 1_024).saturating_sub(failed.iter().map(|name| name.len() + 3).sum());
+    let left_out = left_out + shorten(&mut healthy, room);
+    let mut result = json!({"failed_nodes": failed, "healthy_nodes": healthy});
+    if left_out > 0 {
+        result["left_out"] = json!(left_out);
+    }
+    vec![output("result", result.to_string()), output("nodes", json!(shown).to_string())]
+}
+
+fn check(outcome: &TargetOutcome) -> Value {
+    let TargetOutcome { name, succeeded, reason, message, exit_code, .. } = outcome;
+    let exit_code = exit_code.as_ref().and_then(|code| code.parse::<i64>().ok());
+    json!({"node": name, "passed": succeeded, "exitCode": exit_code, "reason": reason, "message": message})
+}
+
+/// Leaves out names that have no room in so many bytes. Yields how many.
+fn shorten(names: &mut Vec<String>, mut room: usize) -> usize {
+    let fitting = names.iter().take_while(|name| {
+        let fits = name.len() + 3 <= room;
+        room = room.saturating_sub(name.len() + 3);
+        fits
+    });
+    let fitting = fitting.count();
+    let left_out = names.len() - fitting;
+    names.truncate(fitting);
+    left_out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &str, reason: &str) -> TargetOutcome {
+        TargetOutcome {
+            name: name.into(),
+            succeeded: reason.is_empty(),
+            reason: reason.into(),
+            ..TargetOutcome::default()
+        }
+    }
+
+    fn value(outputs: &[Value], name: &str) -> Value {
+        let found = outputs.iter().find(|output| output["name"] == name).unwrap();
+        serde_json::from_str(found["value"].as_str().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn details_are_read_from_the_status_and_from_records() {
+        let child = json!({"status": {"targetDetails": [{"name": "a", "progress": "Succeeded", "extraInfo": {"ExitCode": "0"}}]}});
+        let failed = r#"{"name":"b","progress":"Failed","error":{"reason":"Skipped","message":"m"}}"#;
+        let read = outcomes(&child, &[json!({"targets": [failed, "no JSON", 7]})]);
+        assert_eq!(read.iter().map(|outcome| outcome.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(read[0].exit_code.as_deref(), Some("0"));
+        let wanted = TargetCounts { total: 3, succeeded: 1, skipped: 1, ..TargetCounts::default() };
+        assert_eq!(counts(&read, 3), wanted);
+    }
+
+    #[test]
+    fn healthy_and_failed_nodes_are_together_the_targets_and_sorted() {
+        let all = [outcome("b", ""), outcome("a", ""), outcome("c", "CheckFailed"), outcome("d", "JobDeleted")];
+        let result = value(&outputs(OpsType::Preflight, &all, 4), "result");
+        assert_eq!(result, json!({"failed_nodes": ["c", "d"], "healthy_nodes": ["a", "b"]}));
+        let nodes = value(&outputs(OpsType::Preflight, &all, 4), "nodes");
+        assert_eq!(nodes[0]["node"], "c", "failed ones come first");
+    }
+
+    #[test]
+    fn a_value_of_many_long_names_says_how_many_it_leaves_out() {
+        let all: Vec<_> = (0..5_000).map(|number| outcome(&format!("{number:0253}"), "")).collect();
+        for kind in [OpsType::Preflight, OpsType::Reboot] {
+            let outputs = outputs(kind, &all, all.len());
+            assert!(json!(outputs).to_string().len() < ALL + 1_024);
+            assert!(outputs.iter().all(|output| output["value"].as_str().unwrap().len() <= VALUE));
+        }
+        let result = value(&outputs(OpsType::Preflight, &all, all.len()), "result");
+        let shown = result["healthy_nodes"].as_array().unwrap().len();
+        assert_eq!(result["left_out"], json!(5_000 - shown));
+    }
+}

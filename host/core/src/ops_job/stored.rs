@@ -1,0 +1,159 @@
+//! A stored OpsJob as a host holds it: what the next passes need, and no more.
+//!
+//! Takes a document; yields a view and a spec with types. What has had its effect is left out: selectors once the targets are stored,
+//! parameters once the child is recorded, and of a job that is over all but its time to live.
+
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use crate::child::fields::{at, list, text};
+use crate::cluster::memory::memory_of;
+use crate::cluster::object::{too_large, too_large_words};
+use crate::job::time::read_time;
+use crate::ops_job::phases::OpsStatus;
+use crate::ops_job::plan::FINALIZER;
+use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, Scope};
+use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
+use crate::ops_job::view::OpsJobView;
+
+/// A job with its spec.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredOps {
+    /// What is stored of it.
+    pub view: OpsJobView,
+    /// It has a list of finalizers, and the place of its own in there.
+    pub finalizers: Option<Option<usize>>,
+    /// Its spec, or the first field that breaks a rule.
+    pub spec: Result<OpsSpec, RuleBroken>,
+}
+
+impl StoredOps {
+    /// Reads a stored object.
+    pub fn read(document: &Value, defaults: Defaults) -> Option<Self> {
+        let own = |pointer: &str| text(document, pointer).map(str::to_owned);
+        let finalizers = at(document, "/metadata/finalizers").and_then(Value::as_array);
+        let finalizers = finalizers.map(|all| all.iter().position(|one| one.as_str() == Some(FINALIZER)));
+        let view = OpsJobView {
+            name: own("/metadata/name")?,
+            uid: own("/metadata/uid")?,
+            version: own("/metadata/resourceVersion").unwrap_or_default(),
+            created: read_time(text(document, "/metadata/creationTimestamp")),
+            deleting: own("/metadata/deletionTimestamp").is_some(),
+            is_kept: finalizers.flatten().is_some(),
+            targets: resolved(document),
+            status: at(document, "/status").map(OpsStatus::read).unwrap_or_default(),
+        };
+        let spec = match too_large(document) {
+            Some(bytes) => Err(RuleBroken { message: format!("spec: {}", too_large_words(bytes)) }),
+            None => OpsSpec::read(document.get("spec").unwrap_or(&Value::Null), defaults),
+        };
+        Some(Self { view, finalizers, spec }.without_what_has_had_its_effect())
+    }
+
+    /// Without its spec, for which there is no room.
+    #[must_use]
+    pub fn without_spec(self, why: &str) -> Self {
+        Self {
+            view: OpsJobView { targets: None, ..self.view },
+            spec: Err(RuleBroken { message: format!("spec: {why}") }),
+            ..self
+        }
+    }
+
+    /// True while it may need its targets: until it has ended and let go of them.
+    pub fn is_live(&self) -> bool {
+        self.view.is_kept || !self.view.status.has_ended()
+    }
+
+    /// When it was created.
+    pub fn created(&self) -> Option<Timestamp> {
+        self.view.created
+    }
+
+    /// The memory of what its owner wrote, as far as it is held.
+    pub fn bytes(&self) -> usize {
+        let of_texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
+        let of_spec = self.spec.as_ref().map_or(0, |spec| {
+            let Scope { nodes, hosts, workloads, .. } = &spec.scope;
+            let excluded = spec.filters.excluded.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
+            let parameters: usize = spec.parameters.values().map(memory_of).sum();
+            of_texts(nodes) + of_texts(hosts) + of_texts(workloads) + excluded + parameters
+        });
+        let of_targets = self.view.targets.as_ref().map_or(0, |resolved| {
+            let targets = resolved.targets.iter().map(|(name, uid)| name.len() + uid.len() + 2 * size_of::<String>());
+            let skipped = resolved.skipped.iter().map(|skipped| skipped.node.len() + size_of::<Skipped>());
+            targets.chain(skipped).sum()
+        });
+        let of_status: usize = self.view.status.rest.values().map(memory_of).sum();
+        of_spec + of_targets + of_status
+    }
+
+    fn without_what_has_had_its_effect(mut self) -> Self {
+        let is_over = !self.is_live();
+        if is_over {
+            (self.view.targets, self.view.status.rest) = (None, serde_json::Map::new());
+            self.view.status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+        }
+        if let Ok(spec) = &mut self.spec {
+            if is_over || self.view.targets.is_some() {
+                (spec.scope, spec.filters.excluded) = Default::default();
+            }
+            if is_over || self.view.status.rest.contains_key("operationJob") {
+                spec.parameters.clear();
+            }
+        }
+        self
+    }
+}
+
+/// The targets of a job and those that were skipped, where they are stored.
+fn resolved(document: &Value) -> Option<Resolved> {
+    let targets = at(document, "/spec/targets")?.as_array()?;
+    let target = |target: &Value| Some((text(target, "/name")?.to_owned(), text(target, "/uid")?.to_owned()));
+    let skipped = |skipped: &Value| {
+        let reason = SkipReason::read(text(skipped, "/reason")?)?;
+        Some(Skipped { node: text(skipped, "/node")?.to_owned(), reason })
+    };
+    let resolved = Resolved {
+        targets: targets.iter().filter_map(target).collect(),
+        skipped: list(document, "/spec/skipped").iter().filter_map(skipped).collect(),
+    };
+    (!resolved.targets.is_empty()).then_some(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn stored(spec: &Value, status: &Value, finalizers: &Value) -> StoredOps {
+        let document = json!({"metadata": {"name": "j", "uid": "u", "resourceVersion": "7", "finalizers": finalizers},
+            "spec": spec, "status": status});
+        StoredOps::read(&document, Defaults::default()).unwrap()
+    }
+
+    fn spec() -> Value {
+        json!({"type": "reboot", "inputs": [{"name": "node", "value": "a"}, {"name": "drain", "value": "true"}],
+            "excludedNodes": ["b"], "targets": [{"name": "a", "uid": "1"}], "skipped": [{"node": "b", "reason": "Excluded"}]})
+    }
+
+    #[test]
+    fn targets_that_are_stored_take_the_place_of_the_selectors() {
+        let job = stored(&spec(), &json!({}), &json!([FINALIZER]));
+        let resolved = job.view.targets.clone().unwrap();
+        assert_eq!(resolved.targets, [("a".to_owned(), "1".to_owned())]);
+        assert_eq!(resolved.skipped, [Skipped { node: "b".to_owned(), reason: SkipReason::Excluded }]);
+        let spec = job.spec.unwrap();
+        assert_eq!((spec.scope, spec.filters.excluded.len()), (Scope::default(), 0));
+        assert_eq!(spec.parameters.len(), 1, "its child is not recorded");
+    }
+
+    #[test]
+    fn of_a_job_that_is_over_little_is_held_and_its_status_is_not_written_again() {
+        let status = json!({"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z", "revision": 3, "outputs": [1, 2]});
+        let job = stored(&spec(), &status, &json!([]));
+        assert!(!job.is_live() && job.bytes() == 0 && job.view.targets.is_none());
+        assert!(stored(&spec(), &status, &json!([FINALIZER])).view.targets.is_some(), "it still lets go of them");
+    }
+}
