@@ -6,15 +6,18 @@ use oarlock_core::cluster::object::Kind;
 use oarlock_core::job::key::JobRef;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{Fence, LeaderElector, LeaseError};
+use oarlock_kube::ops::Ops;
 use oarlock_kube::watch::watches::WatchEvent;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Duration, Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::flows::lead_flows;
+use crate::flows::FlowTerm;
 use crate::lead::Lead;
+use crate::ops_job::{HostPlace, OpsTerm};
 use crate::ports::Ports;
+use crate::reconcilers;
 
 /// Usual interval between two complete reads, in case a change was missed.
 pub const RESYNC: Duration = Duration::from_secs(600);
@@ -27,12 +30,13 @@ pub struct Controller {
     events: UnboundedReceiver<WatchEvent>,
     resync: Duration,
     flows: Option<Flows>,
+    ops: Option<(Ops, HostPlace)>,
 }
 
 impl Controller {
     /// A controller on these ports, which receives these events and reads everything anew every [`RESYNC`].
     pub fn new(ports: Arc<Ports>, events: UnboundedReceiver<WatchEvent>) -> Self {
-        Self { ports, events, resync: RESYNC, flows: None }
+        Self { ports, events, resync: RESYNC, flows: None, ops: None }
     }
 
     /// The same with another interval between two complete reads.
@@ -46,6 +50,12 @@ impl Controller {
     pub fn with_flows(self, flows: Flows) -> Self {
         self.ports.metrics.shows_flows(&flows);
         Self { flows: Some(flows), ..self }
+    }
+
+    /// The same with OpsJobs, for a host that runs there.
+    #[must_use]
+    pub fn with_ops(self, ops: Ops, place: HostPlace) -> Self {
+        Self { ops: Some((ops, place)), ..self }
     }
 
     /// Leads whenever `election` says so, until `stop`. Releases the lease at the end.
@@ -87,8 +97,15 @@ impl Controller {
         let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
         // They end with the term, and wait for no job.
         let metrics = self.ports.metrics.clone();
-        let flows = self.flows.clone().map(|flows| tokio::spawn(lead_flows(flows, fence.clone(), metrics)));
-        let _flows = flows.map(AbortOnDropHandle::new);
+        let flows = self
+            .flows
+            .clone()
+            .map(|flows| tokio::spawn(reconcilers::lead(FlowTerm::begin(flows, fence.clone(), metrics))));
+        let ops = self
+            .ops
+            .clone()
+            .map(|(ops, place)| tokio::spawn(reconcilers::lead(OpsTerm::begin(ops, fence.clone(), place))));
+        let (_flows, _ops) = (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new));
         let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
         self.ports.metrics.leads(true);
         lead.expect(jobs);

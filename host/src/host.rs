@@ -11,9 +11,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use oarlock_core::child::parent::API_VERSION;
 use oarlock_core::cluster::object::Kind;
+use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, LeaseConfig};
+use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Setup};
@@ -25,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::Controller;
 use crate::health::{Health, Probe};
 use crate::metrics::Metrics;
+pub use crate::ops_job::HostPlace;
 use crate::ports::Ports;
 use crate::served_actions::ServedActions;
 
@@ -60,6 +63,8 @@ pub struct HostOptions {
     pub resync: Duration,
     /// Where the pods of tasks are made, and of which image.
     pub tasks: TaskSettings,
+    /// Where it runs.
+    pub place: HostPlace,
     /// Bytes of memory that the host, its plugins and the compile helper share; `None` is no limit.
     pub memory_limit: Option<u64>,
 }
@@ -90,6 +95,7 @@ impl Host {
             namespace,
             resync,
             tasks,
+            place,
             memory_limit,
         } = options;
         let options = plugin_options(Some(plugins), Some(grants))?;
@@ -109,9 +115,11 @@ impl Host {
         let metrics = Arc::new(Metrics::new(cluster.requests()));
         let ports = Arc::new(Ports::new(cluster, plugins, metrics));
         let flows = Flows::watch(ports.cluster.clone());
+        let ops = Ops::watch(ports.cluster.clone(), Defaults::default());
         let health = Health::of(ready, ports.heart.clone());
         let health = Arc::new(health.with_optional(vec![("flows", flows_probe(flows.clone()))]));
-        let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
+        let controller =
+            Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows).with_ops(ops, place);
         Ok(Self { ports, controller, election, health })
     }
 

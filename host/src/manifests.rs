@@ -4,6 +4,7 @@
 mod deployment;
 mod flows;
 mod kinds;
+mod ops;
 mod pinned;
 mod roles;
 mod tasks;
@@ -15,6 +16,7 @@ pub use deployment::{PluginSource, deployment};
 pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
 pub use oarlock_api::HostAccount;
+pub use ops::ops_manifests;
 pub use pinned::{PinError, pinned};
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};

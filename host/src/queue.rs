@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::EntryResult;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::round::memory::JobMemory;
@@ -76,6 +77,12 @@ impl HasRounds for FlowKey {
         match self {
             Self::Parent(_, namespace, _) | Self::Template(namespace, _) => namespace,
         }
+    }
+}
+
+impl HasRounds for ObjectKey {
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
     }
 }
 

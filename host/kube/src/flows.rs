@@ -11,8 +11,7 @@ pub mod port;
 mod reads;
 mod records;
 mod sinks;
-mod watches;
-mod writes;
+pub(crate) mod writes;
 
 pub use cache::FlowCache;
 pub use key::FlowKey;

@@ -22,6 +22,7 @@ pub mod transport {
 pub mod watch {
     pub mod health;
     pub(crate) mod jobs;
+    pub(crate) mod on_demand;
     pub(crate) mod projection;
     pub(crate) mod reflector;
     pub mod watches;
@@ -37,6 +38,7 @@ mod lease_holder;
 mod lease_trouble;
 mod live_reads;
 pub mod observe;
+pub mod ops;
 mod outcome;
 pub mod record;
 mod scripts;

@@ -18,7 +18,7 @@ use super::in_memory::{Furnishing, InMemory, NAMESPACE};
 use super::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::health;
-use crate::host::{Host, HostOptions};
+use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
 const EXAMPLES: &str = "\
@@ -87,6 +87,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
+        place: HostPlace::default(),
         memory_limit: None,
     };
     let process = Host::start(options).await?;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::memory;
 use crate::controller::RESYNC;
 use crate::health;
-use crate::host::{Host, HostOptions};
+use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::HOST_NAMESPACE;
 
 const EXAMPLES: &str = "\
@@ -69,6 +69,12 @@ pub(crate) struct HostArgs {
     /// Without it no command begins, so no node is rebooted; checks have images of their own.
     #[arg(long, value_name = "IMAGE", env = "OARLOCK_TASK_IMAGE", value_parser = NonEmptyStringValueParser::new())]
     task_image: Option<String>,
+    /// Id of this cluster, which an OpsJob names that is for all of its nodes
+    #[arg(long, value_name = "ID", default_value = "local", value_parser = NonEmptyStringValueParser::new())]
+    cluster_id: String,
+    /// Node that the host runs on; an OpsJob works on it last
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
+    node: Option<String>,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -116,6 +122,8 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         cluster,
         memory_limit,
         task_image,
+        cluster_id,
+        node,
         listen,
     } = args;
     let stop = stop_on_signal()?;
@@ -131,6 +139,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
+        place: HostPlace { cluster: cluster_id, node },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
     tracing::info!(

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::manifests;
+use crate::manifests::{self, HostAccount};
 
 /// The namespace of the sets.
 pub(crate) const NAMESPACE: &str = "default";
@@ -57,7 +57,8 @@ impl InMemory {
         let cluster = Cluster::new(oarlock_sim::Options { clock: clock.clone(), ..oarlock_sim::Options::default() });
         let client = Client::new(cluster.service(), NAMESPACE);
         // Those of tasks too: plugins come later here, and nobody applies manifests again.
-        let parts = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?];
+        let ops = manifests::ops_manifests(&HostAccount::default());
+        let parts = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?, ops];
         for document in serde_saphyr::from_multiple(&parts.join("---\n")).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }

@@ -13,7 +13,7 @@ use oarlock_core::plugin::names::is_dns_label;
 use super::{json, print, read_grants};
 use crate::manifests::{
     Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment,
-    flow_manifests_with, manifests_with, pinned,
+    flow_manifests_with, manifests_with, ops_manifests, pinned,
 };
 
 const EXAMPLES: &str = "\
@@ -30,6 +30,8 @@ Examples:
   oarlock manifests --grants grants.yaml --flows --bind team-a | kubectl apply -f -
       the same with JobFlow, JobTemplate and DaemonJob, whose Jobs run on any node; the host makes Jobs in team-a alone, and
       without --bind in every namespace, so that who has its account is as good as a cluster admin
+  oarlock manifests --grants grants.yaml --ops | kubectl apply -f -
+      the same with OpsJob; nobody may make one before you bind the role oarlock-ops-operator
   oarlock manifests --grants grants.yaml --tasks-egress 10.0.0.0/8
       where checks on nodes are to connect to something; without it they connect to nothing
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm | kubectl apply -f -
@@ -64,6 +66,9 @@ pub(crate) struct ManifestsArgs {
     /// --bind, or in every one
     #[arg(long)]
     flows: bool,
+    /// Add OpsJob: its kind, its namespace oarlock-ops, its policies, and a role for those who may make one
+    #[arg(long)]
+    ops: bool,
     /// What checks on nodes may connect to, `all` or a range of addresses; can be repeated [default: nothing]
     #[arg(long, value_name = "CIDR")]
     tasks_egress: Vec<Egress>,
@@ -119,6 +124,9 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
         if args.bind.is_empty() {
             eprintln!("{EVERYWHERE}");
         }
+    }
+    if args.ops {
+        printed = printed + "---\n" + &ops_manifests(&access.host);
     }
     if let Some(image) = &args.deployment {
         if args.grants.is_none() && args.pin.is_empty() {

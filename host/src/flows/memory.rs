@@ -10,8 +10,8 @@ use oarlock_core::child::unit::Unit;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::flows::pace::Pace;
 use crate::metrics::flows::FlowFigures;
+use crate::status_pace::Pace;
 
 /// Statuses without answer that are recognised. A late one is one of the last.
 const SENT: usize = 8;

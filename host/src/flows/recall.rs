@@ -15,7 +15,7 @@ use oarlock_core::job::time::after;
 
 use crate::flows::memory::{FlowMemory, Stored, digest_of};
 use crate::flows::round::Round;
-use crate::flows::trouble::RoundTrouble;
+use crate::round_trouble::RoundTrouble;
 
 /// How far the clocks of the API server and of this host may be apart.
 const SKEW: SignedDuration = SignedDuration::from_secs(30);

@@ -12,7 +12,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::flows::memory::{FlowMemory, Stored, digest_of};
 use crate::flows::round::Round;
-use crate::flows::trouble::RoundTrouble;
+use crate::round_trouble::RoundTrouble;
 
 /// Whether the status says what the plan says.
 pub(super) enum Written {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::round::{AT_ONCE, Round};
-use crate::flows::trouble::RoundTrouble;
+use crate::round_trouble::RoundTrouble;
 
 /// What became of a create.
 pub(super) type Created<'a> = (&'a Create, Result<(), CreateError>);

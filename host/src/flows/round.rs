@@ -23,9 +23,10 @@ use tokio::time::Duration;
 
 use crate::flows::memory::FlowMemory;
 use crate::flows::reporting::{Pacing, Written};
-use crate::flows::trouble::RoundTrouble;
 use crate::flows::{FlowTerm, template};
 use crate::metrics::flows::{FlowFigures, KindMetrics};
+use crate::reconcilers::NextRound;
+use crate::round_trouble::RoundTrouble;
 
 /// Requests of one round in flight; the limiter of the port bounds those of all.
 pub(super) const AT_ONCE: usize = 32;
@@ -35,14 +36,6 @@ const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)]
 const LOOK: Duration = Duration::from_secs(2);
 /// Lists of pods in one round.
 const READS: usize = 64;
-
-/// What follows a round.
-pub(crate) enum NextRound {
-    /// The object is gone.
-    Gone,
-    /// The next round is due after this time, if nothing happens before.
-    After(Option<Duration>),
-}
 
 /// Runs one round.
 pub(crate) async fn run(term: &FlowTerm, key: &FlowKey, memory: &mut FlowMemory) -> Result<NextRound, RoundTrouble> {

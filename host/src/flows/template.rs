@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use crate::flows::FlowTerm;
 use crate::flows::memory::FlowMemory;
-use crate::flows::round::NextRound;
-use crate::flows::trouble::RoundTrouble;
+use crate::reconcilers::NextRound;
+use crate::round_trouble::RoundTrouble;
 
 /// Runs one round of the template of this namespace and name.
 pub(crate) async fn run(

@@ -7,7 +7,7 @@ use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::{ChildChange, Create};
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::object::ObjectKey;
+use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::{Value, json};
@@ -16,13 +16,13 @@ use crate::cluster::{Cluster, Link};
 use crate::flows::cache::FlowCache;
 use crate::flows::key::FlowKey;
 use crate::flows::kinds;
-use crate::flows::sinks::read_template;
-use crate::flows::watches::FlowWatches;
+use crate::flows::sinks::{ChildSink, NodeSink, ParentSink, TemplateSink, read_template};
 use crate::flows::writes::{adopt, child_key, delete, key, key_of, parent_key, patch_child, status_patch};
 use crate::lease::Fence;
 use crate::transport::call::Transport;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
+use crate::watch::on_demand::OnDemand;
 
 /// The reason why there is no child.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub enum CreateError {
 pub struct Flows {
     pub(super) cluster: Cluster,
     cache: Arc<FlowCache>,
-    watches: Arc<FlowWatches>,
+    watches: Arc<OnDemand>,
     /// For the writes of each kind, which are counted apart.
     of_flows: Arc<Link>,
     of_daemons: Arc<Link>,
@@ -50,7 +50,11 @@ impl Flows {
     /// Watches the kinds of flows from now on, as long as it lives.
     pub fn watch(cluster: Cluster) -> Self {
         let cache = Arc::new(FlowCache::default());
-        let watches = Arc::new(FlowWatches::begin(&cluster.link, &cache));
+        let watches = Arc::new(OnDemand::begin());
+        for kind in [ParentKind::Flow, ParentKind::Daemon] {
+            watches.watch(&cluster.link, kinds::parent(kind), ParentSink(cache.clone(), kind));
+        }
+        watches.watch(&cluster.link, kinds::template(), TemplateSink(cache.clone()));
         let counted = || {
             let transport = Transport { requests: cluster.requests().part(), ..cluster.link.transport.clone() };
             Arc::new(Link { transport, ..cluster.link.clone() })
@@ -83,7 +87,14 @@ impl Flows {
 
     /// Resolves once flows are served and everything that they need was listed.
     pub async fn synced(&self) {
-        self.watches.synced(&self.cluster.link, &self.cache).await;
+        let rest = || {
+            for kind in [ChildKind::Job, ChildKind::Operation] {
+                self.watches.watch(&self.cluster.link, kinds::child(kind), ChildSink(self.cache.clone(), kind));
+            }
+            self.watches.watch(&self.cluster.link, Kind::node(), NodeSink(self.cache.clone()));
+        };
+        // Of the three, a JobTemplate needs nothing.
+        self.watches.synced((3, 2), rest).await;
     }
 
     /// The state of each watch. Those of Jobs, OperationJobs and nodes begin once somebody leads and flows are served.

@@ -16,7 +16,7 @@ pub(super) fn parent_key(parent: &Parent) -> ObjectKey {
     key(kinds::parent(parent.kind), &parent.namespace, &parent.name)
 }
 
-pub(super) fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
+pub(crate) fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
     key(kinds::child(kind), namespace, name)
 }
 
@@ -24,7 +24,7 @@ pub(super) fn key_of(child: &ChildView) -> ObjectKey {
     child_key(child.kind, &child.namespace, &child.name)
 }
 
-pub(super) fn delete(object: ObjectKey, uid: &str, resource_version: Option<String>) -> Write {
+pub(crate) fn delete(object: ObjectKey, uid: &str, resource_version: Option<String>) -> Write {
     let propagation = Some("Background".to_owned());
     Write::Delete { object, uid: uid.to_owned(), resource_version, grace_seconds: None, propagation }
 }
@@ -48,7 +48,7 @@ pub(super) fn adopt(child: &ChildView, parent: &Parent) -> Write {
     Write::patch(&key_of(child), body)
 }
 
-pub(super) fn status_patch(object: ObjectKey, version: &str, status: &Value) -> Write {
+pub(crate) fn status_patch(object: ObjectKey, version: &str, status: &Value) -> Write {
     let body = json!([
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},
         {"op": "add", "path": "/status", "value": status},

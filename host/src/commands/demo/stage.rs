@@ -18,7 +18,7 @@ use crate::commands::host::made_up_identity;
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
 use crate::controller::RESYNC;
-use crate::host::{Host, HostOptions};
+use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
 
 /// How long a story watches that nothing happens: longer than anything in this world takes to begin, also when hurried.
@@ -86,6 +86,7 @@ impl Stage {
             namespace: HOST_NAMESPACE.to_owned(),
             resync: RESYNC,
             tasks: TaskSettings::default(),
+            place: HostPlace::default(),
             memory_limit: None,
         })
         .await?;

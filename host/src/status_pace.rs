@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::shared::record_pace::RecordPace;
-use oarlock_kube::flows::FlowKey;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ const PACE: Duration = Duration::from_secs(1);
 const PACE_OF_RECORDS: Duration = Duration::from_secs(2);
 
 /// The pace of all objects together.
-pub(crate) type Together = Arc<Mutex<RecordPace<FlowKey>>>;
+pub(crate) type Together<K> = Arc<Mutex<RecordPace<K>>>;
 
 /// The status writes of one object.
 #[derive(Debug, Default)]
@@ -47,7 +46,12 @@ impl Pace {
     }
 
     /// Notes a status write that ended at `time` and took so long.
-    pub(crate) fn wrote(&mut self, key: &FlowKey, together: &Together, (time, took): (Timestamp, Duration)) {
+    pub(crate) fn wrote<K: Clone + PartialEq>(
+        &mut self,
+        key: &K,
+        together: &Together<K>,
+        (time, took): (Timestamp, Duration),
+    ) {
         let now = Instant::now();
         let left = self.since.map_or(BURST, |since| self.left(since, now));
         let took = i64::try_from(took.as_millis()).unwrap_or(i64::MAX);
@@ -59,20 +63,14 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::child::parent::ParentKind;
-
     use super::*;
 
     const TOOK: Duration = Duration::from_millis(20);
 
-    fn key(number: usize) -> FlowKey {
-        FlowKey::Parent(ParentKind::Flow, "n".to_owned(), format!("f{number}"))
-    }
-
     /// The times at which so many objects that always have something to say write, in milliseconds, for ten seconds.
     async fn written_by(objects: usize) -> Vec<u128> {
         let (together, begun) = (Together::default(), Instant::now());
-        let mut paces: Vec<(FlowKey, Pace)> = (0..objects).map(|number| (key(number), Pace::default())).collect();
+        let mut paces: Vec<(usize, Pace)> = (0..objects).map(|number| (number, Pace::default())).collect();
         let mut times = Vec::new();
         while begun.elapsed() < Duration::from_secs(10) {
             for (key, pace) in &mut paces {
@@ -103,8 +101,8 @@ mod tests {
     async fn the_last_status_waits_for_no_other_object() {
         let together = Together::default();
         let (mut pace, time) = (Pace::default(), Timestamp::UNIX_EPOCH);
-        Pace::default().wrote(&key(1), &together, (time, Duration::from_secs(2)));
-        pace.wrote(&key(0), &together, (time, TOOK));
+        Pace::default().wrote(&1, &together, (time, Duration::from_secs(2)));
+        pace.wrote(&0, &together, (time, TOOK));
         assert!(pace.next(false, false).is_some());
         assert_eq!(pace.next(false, true), None);
     }
@@ -113,7 +111,7 @@ mod tests {
     async fn a_status_with_records_waits_two_seconds() {
         let mut pace = Pace::default();
         assert_eq!(pace.next(true, false), None);
-        pace.wrote(&key(0), &Together::default(), (Timestamp::UNIX_EPOCH, TOOK));
+        pace.wrote(&0, &Together::default(), (Timestamp::UNIX_EPOCH, TOOK));
         assert_eq!(pace.next(true, true), Some(Instant::now() + Duration::from_secs(2)));
     }
 }

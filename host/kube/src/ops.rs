@@ -1,0 +1,8 @@
+//! OpsJobs on the cluster: what is known of them, their children and the nodes, and the requests of their rounds.
+
+mod cache;
+mod port;
+mod sinks;
+
+pub use cache::OpsCache;
+pub use port::Ops;

@@ -1,0 +1,110 @@
+//! From lists and watches into the cache of OpsJobs.
+
+use std::sync::Arc;
+
+use oarlock_core::child::node;
+use oarlock_core::cluster::memory::NamespaceShares;
+use oarlock_core::ops_job::child::OPS_NAMESPACE;
+use oarlock_core::ops_job::spec::Defaults;
+use oarlock_core::ops_job::stored::StoredOps;
+use oarlock_core::ops_job::targets::NodeFacts;
+use oarlock_core::ops_job::view::{CHILD_FIELDS, OpsChild};
+use serde_json::Value;
+
+use crate::ops::cache::OpsCache;
+use crate::watch::projection::Projection;
+use crate::watch::reflector::ItemSink;
+
+/// OpsJobs.
+pub(super) struct JobSink(pub(super) Arc<OpsCache>, pub(super) Defaults);
+
+impl ItemSink for JobSink {
+    type Item = StoredOps;
+
+    fn projection(&self) -> Arc<Projection> {
+        Arc::new(Projection::of_parts(&["/spec", "/status"].map(str::to_owned)))
+    }
+
+    fn pick(&self, document: Value) -> Option<StoredOps> {
+        StoredOps::read(&document, self.1)
+    }
+
+    fn fitting(&self, item: StoredOps, listed: &mut NamespaceShares) -> StoredOps {
+        match listed.admit("", 0, item.bytes()) {
+            Ok(()) => item,
+            Err(why) => item.without_spec(&why),
+        }
+    }
+
+    fn listed(&self, items: Vec<StoredOps>, _version: u64) {
+        self.0.reset_jobs(items);
+    }
+
+    fn changed(&self, item: StoredOps) {
+        self.0.put_job(item);
+    }
+
+    fn deleted(&self, item: StoredOps) {
+        self.0.drop_job(&item);
+    }
+}
+
+/// The OperationJobs that OpsJobs own.
+pub(super) struct ChildSink(pub(super) Arc<OpsCache>);
+
+/// Reads an OperationJob that an OpsJob owns: in the namespace of these, where nobody else may make one.
+pub(super) fn read_child(document: &Value) -> Option<(String, OpsChild)> {
+    let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str);
+    OpsChild::read(document).filter(|_| namespace == Some(OPS_NAMESPACE))
+}
+
+impl ItemSink for ChildSink {
+    type Item = (String, OpsChild);
+
+    fn projection(&self) -> Arc<Projection> {
+        Arc::new(Projection::of_parts(&CHILD_FIELDS.map(str::to_owned)))
+    }
+
+    fn pick(&self, document: Value) -> Option<Self::Item> {
+        read_child(&document)
+    }
+
+    fn listed(&self, items: Vec<Self::Item>, _version: u64) {
+        self.0.reset_children(items);
+    }
+
+    fn changed(&self, item: Self::Item) {
+        self.0.put_child(item);
+    }
+
+    fn deleted(&self, item: Self::Item) {
+        self.0.drop_child(&item);
+    }
+}
+
+/// Nodes.
+pub(super) struct NodeSink(pub(super) Arc<OpsCache>);
+
+impl ItemSink for NodeSink {
+    type Item = NodeFacts;
+
+    fn projection(&self) -> Arc<Projection> {
+        Arc::new(Projection::of_object(&node::FIELDS.map(str::to_owned)))
+    }
+
+    fn pick(&self, document: Value) -> Option<NodeFacts> {
+        NodeFacts::read(&document)
+    }
+
+    fn listed(&self, items: Vec<NodeFacts>, _version: u64) {
+        self.0.reset_nodes(items);
+    }
+
+    fn changed(&self, item: NodeFacts) {
+        self.0.put_node(item);
+    }
+
+    fn deleted(&self, item: NodeFacts) {
+        self.0.drop_node(&item.name);
+    }
+}

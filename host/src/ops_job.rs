@@ -1,0 +1,184 @@
+//! One round of an OpsJob: observe, plan, write its status, make the effects.
+//!
+//! Its status is the claim on its targets and the record of what came of them, so an effect is asked for only once the status says
+//! what it rests on. What a term knows of who has which target is read from these statuses when it begins.
+
+use std::sync::Arc;
+
+use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
+use oarlock_core::ops_job::events::events;
+use oarlock_core::ops_job::holders::Holders;
+use oarlock_core::ops_job::outcomes::TargetOutcome;
+use oarlock_core::ops_job::plan::{Effect, OpsObservation, OpsPlan, plan};
+use oarlock_core::ops_job::stored::StoredOps;
+use oarlock_core::ops_job::targets::Here;
+use oarlock_kube::lease::Fence;
+use oarlock_kube::ops::Ops;
+use parking_lot::Mutex;
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::reconcilers::{NextRound, Reconcile};
+use crate::round_trouble::RoundTrouble;
+use crate::status_pace::{Pace, Together};
+
+/// Wait before the jobs are read again if that failed at the start of a term.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// Where a host runs.
+#[derive(Clone, Debug)]
+pub struct HostPlace {
+    /// The id of its cluster.
+    pub cluster: String,
+    /// The node of its pod, where it is known.
+    pub node: Option<String>,
+}
+
+/// What all rounds of one term share.
+pub(crate) struct OpsTerm {
+    ops: Ops,
+    fence: Fence,
+    place: HostPlace,
+    holders: Mutex<Holders>,
+    together: Together<ObjectKey>,
+}
+
+/// What a term remembers of a job between two rounds.
+#[derive(Debug, Default)]
+pub(crate) struct OpsMemory {
+    /// The UID that it is of.
+    uid: String,
+    pace: Pace,
+}
+
+impl Default for HostPlace {
+    fn default() -> Self {
+        Self { cluster: "local".to_owned(), node: None }
+    }
+}
+
+impl OpsTerm {
+    /// The term that `fence` stands for.
+    pub(crate) fn begin(ops: Ops, fence: Fence, place: HostPlace) -> Self {
+        Self { ops, fence, place, holders: Mutex::default(), together: Together::default() }
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey { kind: Kind::new(API_VERSION, OPS_KIND), namespace: None, name: name.to_owned() }
+}
+
+impl Reconcile for OpsTerm {
+    type Key = ObjectKey;
+    type Memory = OpsMemory;
+
+    async fn ready(&self) {
+        self.ops.synced().await;
+        while let Err(failed) = self.ops.read_all().await {
+            tracing::warn!(error = failed.message, "failed to list the OpsJobs; trying again");
+            sleep(READ_AGAIN).await;
+        }
+        let jobs = self.ops.cache().jobs();
+        let mut holders = self.holders.lock();
+        jobs.iter().for_each(|job| job.view.take_held(&mut holders));
+    }
+
+    fn all(&self) -> Vec<ObjectKey> {
+        self.ops.cache().jobs().iter().map(|job| key(&job.view.name)).collect()
+    }
+
+    fn take_changed(&self) -> Vec<ObjectKey> {
+        self.ops.cache().take_dirty().iter().map(|name| key(name)).collect()
+    }
+
+    async fn changed(&self) {
+        self.ops.cache().dirtied().await;
+    }
+
+    async fn round(
+        &self,
+        key: &ObjectKey,
+        memory: &mut OpsMemory,
+        _since: Option<Instant>,
+    ) -> Result<NextRound, RoundTrouble> {
+        let job = self.ops.cache().job(&key.name);
+        if job.as_ref().is_none_or(|job| job.view.uid != memory.uid) {
+            self.holders.lock().give_back(&std::mem::take(memory).uid);
+        }
+        let Some(job) = job else { return Ok(NextRound::Gone) };
+        memory.uid.clone_from(&job.view.uid);
+        self.look_for_child(&job).await?;
+        let mut plan = self.plan(&job, None);
+        if let Some(child) = self.ops.cache().child(&job.view.uid).filter(|_| plan.needs_outcomes) {
+            let outcomes = self.ops.read_outcomes(&job, &child).await.map_err(RoundTrouble::of_read)?;
+            plan = self.plan(&job, Some(&outcomes));
+        }
+        self.carry_out(key, &job, plan, memory).await
+    }
+
+    fn ended(&self, _key: &ObjectKey, _memory: &mut OpsMemory, _took: Duration) {}
+
+    fn is_gone(&self, _key: &ObjectKey) {}
+}
+
+impl OpsTerm {
+    /// A child that is recorded and not seen may only not be seen yet.
+    async fn look_for_child(&self, job: &StoredOps) -> Result<(), RoundTrouble> {
+        let is_recorded = job.view.status.rest.contains_key("operationJob") && !job.view.status.has_ended();
+        if is_recorded && self.ops.cache().child(&job.view.uid).is_none() {
+            self.ops.read_child(job).await.map_err(RoundTrouble::of_read)?;
+        }
+        Ok(())
+    }
+
+    fn plan(&self, job: &StoredOps, outcomes: Option<&[TargetOutcome]>) -> OpsPlan {
+        let (cache, child) = (self.ops.cache(), self.ops.cache().child(&job.view.uid));
+        let resolves = job.view.targets.is_none() && !job.view.status.has_ended();
+        let nodes = if resolves { cache.nodes() } else { Vec::new() };
+        let observed = OpsObservation {
+            job: &job.view,
+            spec: job.spec.as_ref(),
+            child: child.as_deref(),
+            nodes: &nodes,
+            outcomes,
+            of_workload: None,
+            here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
+            now: self.ops.cluster().clock().now(),
+        };
+        plan(observed, &mut self.holders.lock())
+    }
+
+    async fn carry_out(
+        &self,
+        key: &ObjectKey,
+        job: &Arc<StoredOps>,
+        plan: OpsPlan,
+        memory: &mut OpsMemory,
+    ) -> Result<NextRound, RoundTrouble> {
+        let child = self.ops.cache().child(&job.view.uid);
+        for effect in &plan.effects {
+            let made = self.ops.make(effect, (job, child.as_deref()), &self.fence).await;
+            made.map_err(|stopped| RoundTrouble::of(effect.words(), &stopped))?;
+        }
+        let now = self.ops.cluster().clock().now();
+        let wake = plan.wake.map(|due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
+        // An effect on the job itself made another version of it, and another round is due.
+        let Some(status) = plan.status.filter(|_| !plan.effects.iter().any(Effect::is_on_job)) else {
+            return Ok(NextRound::After(wake));
+        };
+        let waits = memory.pace.next(false, status.has_ended()).filter(|_| !status.is_news_to(&job.view.status));
+        if let Some(due) = waits {
+            let slot = due.saturating_duration_since(Instant::now());
+            return Ok(NextRound::After(Some(wake.map_or(slot, |wake| wake.min(slot)))));
+        }
+        let began = Instant::now();
+        let written = self.ops.write_status(job, &status.write(), &self.fence).await;
+        memory.pace.wrote(key, &self.together, (self.ops.cluster().clock().now(), began.elapsed()));
+        written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
+        let notes = events(&job.view, &status);
+        if !notes.is_empty() {
+            self.ops.cluster().emit(notes);
+        }
+        Ok(NextRound::After(wake))
+    }
+}
