@@ -10,14 +10,17 @@ use anyhow::Context as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use oarlock::controller::Controller;
+use oarlock::host::HostPlace;
 use oarlock::metrics::Metrics;
 use oarlock::ports::Ports;
 use oarlock_bed::accounts::Account;
 use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::time::after;
+use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::flows::Flows;
 use oarlock_kube::lease::{LeaderElector, Leadership, LeaseConfig, LeaseError};
+use oarlock_kube::ops::Ops;
 use oarlock_kube::{Cluster, Setup};
 use oarlock_wasm::Plugins;
 use tokio::sync::watch;
@@ -96,7 +99,8 @@ impl Rig {
     pub async fn start(&mut self, begin: Begin) -> anyhow::Result<()> {
         let Begin { identity, wire, ahead, plugins: names, grants, lease, variant } = begin;
         // In memory each scenario has a cluster of its own.
-        let visible = matches!(self.ground, Ground::Real(_)).then(|| self.visible(&grants)).transpose()?;
+        let shares = matches!(self.ground, Ground::Real(_)) && !self.with_ops;
+        let visible = shares.then(|| self.visible(&grants)).transpose()?;
         let client = wire::client(self.host_client().await?, wire.clone(), visible, variant);
         let clock: oarlock_kube::transport::clock::Clock = match &self.ground {
             Ground::Sim(cluster) => {
@@ -118,6 +122,10 @@ impl Rig {
         let mut controller = Controller::new(host.clone(), news);
         if self.with_flows {
             controller = controller.with_flows(Flows::watch(cluster.clone()));
+        }
+        if self.with_ops {
+            let ops = Ops::watch(cluster.clone(), Defaults::default());
+            controller = controller.with_ops(ops, HostPlace::default());
         }
         let task = tokio::spawn(controller.run(election, stop.clone()));
         self.wires.push(wire.clone());

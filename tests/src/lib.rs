@@ -12,6 +12,7 @@ pub mod flows;
 pub mod hosts;
 pub mod jobs;
 pub mod misfits;
+pub mod ops;
 pub mod oracle;
 pub mod rig;
 pub mod scenarios;

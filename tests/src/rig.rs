@@ -61,6 +61,8 @@ pub struct Rig {
     pub clock_ahead: SignedDuration,
     /// Hosts have JobFlows, JobTemplates and DaemonJobs, too.
     pub with_flows: bool,
+    /// Hosts have OpsJobs, too, and the control plane for themselves, for these are in no namespace.
+    pub with_ops: bool,
     history: History,
     /// What the scenario wrote itself.
     meddling: Meddling,
@@ -129,6 +131,7 @@ impl Rig {
             wires,
             clock_ahead,
             with_flows: false,
+            with_ops: false,
             history,
             meddling: Meddling::default(),
         })

@@ -31,6 +31,7 @@ pub mod many;
 pub mod namespaces;
 pub mod nodes;
 pub(crate) mod on_nodes;
+pub mod ops_jobs;
 pub mod outages;
 pub mod panics;
 pub mod pausing;
@@ -276,6 +277,23 @@ macro_rules! scenarios {
             dry_runs::a_dry_run_goes_on_over_a_restart,
             dry_runs::a_dry_run_that_is_deleted_midway_is_gone_at_once,
             dry_runs::three_hundred_targets_have_their_plans_in_records,
+        }
+    };
+}
+
+/// Calls a macro with the path of every scenario of OpsJobs, which need a cluster of their own.
+#[macro_export]
+macro_rules! ops_scenarios {
+    ($macro:ident) => {
+        $macro! {
+            ops_jobs::nodes_are_rebooted_and_each_phase_is_told,
+            ops_jobs::of_two_jobs_on_one_node_the_second_fails_and_names_the_first,
+            ops_jobs::a_job_that_is_stopped_deleted_or_out_of_time_lets_go_of_its_nodes,
+            ops_jobs::as_many_nodes_may_fail_as_the_ratio_leaves,
+            ops_jobs::a_host_that_is_killed_again_and_again_reboots_each_node_once_for_a_job,
+            ops_jobs::a_child_that_somebody_deletes_fails_its_job,
+            ops_jobs::nodes_are_checked_and_named_as_healthy_or_failed,
+            ops_jobs::a_spec_that_breaks_a_rule_fails_in_words_that_name_it,
         }
     };
 }

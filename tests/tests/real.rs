@@ -76,6 +76,18 @@ macro_rules! on_real {
 
 oarlock_tests::scenarios!(on_real);
 
+/// A test for each scenario that needs a control plane of its own.
+macro_rules! on_its_own {
+    ($($module:ident :: $scenario:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $scenario() -> anyhow::Result<()> {
+            run_alone(stringify!($scenario), oarlock_tests::scenarios::$module::$scenario).await
+        }
+    )*};
+}
+
+oarlock_tests::ops_scenarios!(on_its_own);
+
 fn server(rig: &Rig) -> anyhow::Result<Arc<ControlPlane>> {
     match &rig.ground {
         Ground::Real(plane) => Ok(plane.clone()),

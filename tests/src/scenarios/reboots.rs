@@ -55,13 +55,13 @@ fn most_out_of_service(history: &History, names: &[&String]) -> usize {
     most
 }
 
-fn reboots(rig: &Rig, names: &[&String]) -> Vec<u64> {
+pub(crate) fn reboots(rig: &Rig, names: &[&String]) -> Vec<u64> {
     let counts = rig.world.ledger().reboots();
     names.iter().map(|name| counts.get(*name).copied().unwrap_or(0)).collect()
 }
 
 /// Nothing of a job is on a node.
-async fn until_free(rig: &Rig, name: &str, cordoned: bool) -> anyhow::Result<()> {
+pub(crate) async fn until_free(rig: &Rig, name: &str, cordoned: bool) -> anyhow::Result<()> {
     patiently("the job has let go of the node", async || {
         let Some(node) = nodes(rig).get_opt(name).await? else { return Ok(true) };
         let held = node.metadata.annotations.iter().flatten().any(|(key, _)| key.starts_with("hold.oarlock.dev/"));
