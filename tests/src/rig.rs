@@ -27,6 +27,7 @@ pub use self::furnishing::{published, real_plane};
 pub use self::questions::patiently;
 use crate::hosts::Running;
 use crate::jobs;
+use crate::ops::CHILDREN;
 use crate::oracle::{self, Meddling};
 
 /// What a scenario that lets time pass waits for on a real control plane: long enough to see what comes at once, as is what
@@ -107,7 +108,8 @@ impl Rig {
     pub async fn hurried(plane: Arc<ControlPlane>, namespace: &str, sleep_factor: f64) -> anyhow::Result<Self> {
         let client = plane.client(Account::Admin).await?;
         let clock = Arc::new(oarlock_sim::RealClock);
-        let namespaces = vec![namespace.to_owned(), tasks_namespace(namespace)];
+        // The tasks of OpsJobs are those of their OperationJobs, which are in one namespace.
+        let namespaces = vec![namespace.to_owned(), tasks_namespace(namespace), CHILDREN.to_owned()];
         let options =
             world::WorldOptions { namespaces, sleep_factor, runs_jobs: false, ..world::WorldOptions::new(1, clock) };
         let world = World::start(plane.client(Account::World).await?, options).await?;
