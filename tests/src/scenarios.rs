@@ -31,6 +31,7 @@ pub mod many;
 pub mod namespaces;
 pub mod nodes;
 pub(crate) mod on_nodes;
+pub mod ops_crashes;
 pub mod ops_jobs;
 pub mod outages;
 pub mod panics;

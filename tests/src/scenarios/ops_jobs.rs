@@ -34,7 +34,7 @@ fn reboot(names: &[&String], more: &Value) -> Value {
 }
 
 /// Nothing of OpsJobs is left but they themselves, and nothing happened to them that must not.
-async fn end_well(rig: &Rig, history: &History) -> anyhow::Result<()> {
+pub(crate) async fn end_well(rig: &Rig, history: &History) -> anyhow::Result<()> {
     patiently("the OperationJobs are gone", async || {
         Ok(rig.ops_children().list(&Default::default()).await?.items.is_empty())
     })

@@ -1,0 +1,145 @@
+//! A host that is killed at one of the writes of an OpsJob, and what the next one makes of it.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use oarlock_bed::faults::{Fault, Plan, Then, When};
+use oarlock_bed::interception::Interceptor;
+use oarlock_sim::world::History;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::drains::{REBOOT, bootable, workload};
+use super::on_nodes::{Plugin, grant};
+use super::ops_jobs::end_well;
+use super::reboots::{PREFLIGHT, reboots, until_free};
+use crate::ops::{output, prepare};
+use crate::rig::{Rig, patiently};
+
+/// What is done in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Two nodes are drained and rebooted, one after the other.
+    Reboot,
+    /// The same, stopped while the first one is in work.
+    Stopped,
+    /// Two nodes are checked.
+    Preflight,
+}
+
+impl Deed {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Reboot, Self::Stopped, Self::Preflight];
+
+    fn plugin(self) -> Plugin {
+        if self == Self::Preflight { PREFLIGHT } else { REBOOT }
+    }
+
+    fn spec(self, nodes: &[String; 2]) -> Value {
+        let mut inputs: Vec<Value> = nodes.iter().map(|name| json!({"name": "node", "value": name})).collect();
+        if self == Self::Preflight {
+            return json!({"type": "preflight", "inputs": inputs, "image": "check:1", "isTolerateAll": true,
+                "entryPoint": "IyBzaW06IG1lc3NhZ2Ugb2s="});
+        }
+        inputs.push(json!({"name": "drain", "value": "true"}));
+        json!({"type": "reboot", "inputs": inputs})
+    }
+}
+
+/// Where a host is killed: at the write of this number, at this moment; nowhere at 0.
+pub type Point = (u64, When);
+
+/// A cluster on which runs follow one another.
+pub struct CrashGround<'a> {
+    rig: &'a mut Rig,
+    deed: Deed,
+    history: History,
+    runs: usize,
+}
+
+impl<'a> CrashGround<'a> {
+    /// Prepares a cluster for runs of `deed`.
+    ///
+    /// # Errors
+    /// If it cannot be furnished.
+    pub async fn begin(rig: &'a mut Rig, deed: Deed) -> anyhow::Result<Self> {
+        let history = prepare(rig).await?;
+        grant(rig, deed.plugin()).await?;
+        Ok(Self { rig, deed, history, runs: 0 })
+    }
+
+    /// Runs the deed on new nodes with a host that is killed at `point`, and judges what came of it. Yields the number of writes.
+    ///
+    /// # Errors
+    /// Says what must never happen and did.
+    pub async fn run(&mut self, point: Point) -> anyhow::Result<u64> {
+        self.runs += 1;
+        let (deed, name) = (self.deed, format!("j{}", self.runs));
+        let nodes = [bootable(self.rig, &format!("{name}-a")).await?, bootable(self.rig, &format!("{name}-b")).await?];
+        if self.runs == 1 {
+            // Later they go back and forth between the nodes of earlier runs.
+            workload(self.rig, "web", 2).await?;
+        }
+        let killed = Arc::new(Notify::new());
+        let plan = if point.0 == 0 { Plan::none() } else { kill_at(point, killed.clone())? };
+        self.start(plan).await?;
+        self.rig.create_ops(&name, deed.spec(&nodes)).await?;
+        let ended = async |rig: &Rig| {
+            let job = rig.ops().get(&name).await?.data;
+            let runs = job.pointer("/status/phase").is_some_and(|phase| phase == "Running");
+            if deed == Deed::Stopped && runs && job.pointer("/spec/stop").is_none() {
+                rig.patch_ops(&name, json!({"spec": {"stop": true}})).await?;
+            }
+            Ok(job.pointer("/status/finishedAt").is_some() && !has_finalizer(rig, &name).await?)
+        };
+        let over = tokio::select! {
+            () = killed.notified() => false,
+            ended = patiently("it has ended", async || ended(self.rig).await) => { ended?; true }
+        };
+        let writes = self.rig.running()?.wire.count();
+        if !over {
+            self.rig.kill_host("host").await?;
+            self.start(Plan::none()).await?;
+            patiently("it has ended after all", async || ended(self.rig).await).await?;
+        }
+        self.judge(&name, &nodes).await?;
+        self.rig.kill_host("host").await?;
+        Ok(writes)
+    }
+
+    async fn start(&mut self, plan: Plan) -> anyhow::Result<()> {
+        let mut host = self.rig.host_named("host");
+        let (plugin, grants) = self.deed.plugin();
+        (host.plugins, host.grants) = (vec![plugin], grants.to_owned());
+        host.wire = Interceptor::new(plan, &["leases", "events"]);
+        self.rig.start(host).await
+    }
+
+    async fn judge(&self, name: &str, nodes: &[String; 2]) -> anyhow::Result<()> {
+        let job = self.rig.ops().get(name).await?.data;
+        let counts = reboots(self.rig, &[&nodes[0], &nodes[1]]);
+        let phase = job.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
+        match self.deed {
+            Deed::Reboot => ensure!(phase == "Succeeded" && counts == [1, 1], "{counts:?} {job:#}"),
+            // A reboot that was asked for is not taken back, and no second node begins.
+            Deed::Stopped => ensure!(phase == "Failed" && counts.iter().sum::<u64>() <= 1, "{counts:?} {job:#}"),
+            Deed::Preflight => {
+                let healthy = output(&job, "result")["healthy_nodes"].clone();
+                ensure!(phase == "Succeeded" && healthy == json!(nodes), "{job:#}");
+            }
+        }
+        for node in nodes {
+            until_free(self.rig, node, false).await?;
+        }
+        end_well(self.rig, &self.history).await
+    }
+}
+
+async fn has_finalizer(rig: &Rig, name: &str) -> anyhow::Result<bool> {
+    Ok(!rig.ops().get(name).await?.metadata.finalizers.unwrap_or_default().is_empty())
+}
+
+fn kill_at((at, when): Point, killed: Arc<Notify>) -> anyhow::Result<Plan> {
+    let then = Then::Kill(Arc::new(move || killed.notify_one()));
+    Plan::new([Fault { at, when, then }])
+}
