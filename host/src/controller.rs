@@ -96,15 +96,11 @@ impl Controller {
         let fence = election.fence();
         let (mut lead, mut results) = Lead::begin(self.ports.clone(), fence.clone());
         // They end with the term, and wait for no job.
-        let metrics = self.ports.metrics.clone();
-        let flows = self
-            .flows
-            .clone()
-            .map(|flows| tokio::spawn(reconcilers::lead(FlowTerm::begin(flows, fence.clone(), metrics))));
-        let ops = self
-            .ops
-            .clone()
-            .map(|(ops, place)| tokio::spawn(reconcilers::lead(OpsTerm::begin(ops, fence.clone(), place))));
+        let metrics = || self.ports.metrics.clone();
+        let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics()));
+        let ops = self.ops.clone().map(|ops| OpsTerm::begin(ops, fence.clone(), metrics()));
+        let flows = flows.map(|term| tokio::spawn(reconcilers::lead(term)));
+        let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
         let (_flows, _ops) = (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new));
         let Some(jobs) = self.first_jobs(&mut lead, &fence, number, stop).await else { return lead.end().await };
         self.ports.metrics.leads(true);

@@ -9,6 +9,7 @@ pub(crate) mod flows;
 mod flows_tests;
 #[cfg(test)]
 mod metrics_tests;
+pub(crate) mod ops;
 mod plugins;
 mod process;
 
@@ -32,6 +33,7 @@ use tokio::sync::watch;
 
 use crate::metrics::at_scrape::{ApiRequests, Port, Sources, Writes};
 use crate::metrics::flows::FlowMetrics;
+use crate::metrics::ops::OpsMetrics;
 pub use crate::metrics::plugins::VisitOutcome;
 use crate::metrics::plugins::Visits;
 use crate::metrics::process::Process;
@@ -111,6 +113,8 @@ pub struct Metrics {
     plugin_visits: Visits,
     /// Those of JobFlows and DaemonJobs.
     pub(crate) flows: FlowMetrics,
+    /// Those of OpsJobs.
+    pub(crate) ops: OpsMetrics,
     jobs: Family<JobLabels, Gauge>,
     targets: Family<TargetLabels, Counter>,
     targets_in_flight: Gauge,
@@ -147,12 +151,13 @@ impl Metrics {
     /// Metrics that start at zero. The port's `requests` count the writes.
     pub fn new(requests: &Arc<Requests>) -> Self {
         let mut registry = Registry::with_prefix("oarlock");
-        let sources = Arc::default();
+        let (sources, mut process) = (Arc::default(), Registry::default());
         let mut metrics = Self {
             plugin_visits: Visits::register(&mut registry),
             flows: FlowMetrics::register(&mut registry, &sources),
             registry,
-            process: Registry::default(),
+            ops: OpsMetrics::register(process.sub_registry_with_prefix("safe_opsjob")),
+            process,
             sources,
             jobs: Family::default(),
             targets: Family::default(),

@@ -10,14 +10,18 @@ use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::TargetOutcome;
-use oarlock_core::ops_job::plan::{Effect, OpsObservation, OpsPlan, plan};
+use oarlock_core::ops_job::plan::{Effect, Found, OpsObservation, OpsPlan, plan};
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::ops_job::targets::Here;
+use oarlock_core::ops_job::targets::{Here, NodeFacts};
+use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_kube::flows::ReadFailed;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::manifests::HOST_NAMESPACE;
+use crate::metrics::Metrics;
 use crate::reconcilers::{NextRound, Reconcile};
 use crate::round_trouble::RoundTrouble;
 use crate::status_pace::{Pace, Together};
@@ -39,6 +43,7 @@ pub(crate) struct OpsTerm {
     ops: Ops,
     fence: Fence,
     place: HostPlace,
+    metrics: Arc<Metrics>,
     holders: Mutex<Holders>,
     together: Together<ObjectKey>,
 }
@@ -51,6 +56,16 @@ pub(crate) struct OpsMemory {
     pace: Pace,
 }
 
+/// What the targets of a job are found by.
+#[derive(Default)]
+struct LookedUp {
+    found: Found,
+    nodes: Vec<NodeFacts>,
+}
+
+/// The namespaces whose pods make no node busy.
+const SYSTEM: [&str; 3] = ["kube-system", HOST_NAMESPACE, TASKS_NAMESPACE];
+
 impl Default for HostPlace {
     fn default() -> Self {
         Self { cluster: "local".to_owned(), node: None }
@@ -59,8 +74,8 @@ impl Default for HostPlace {
 
 impl OpsTerm {
     /// The term that `fence` stands for.
-    pub(crate) fn begin(ops: Ops, fence: Fence, place: HostPlace) -> Self {
-        Self { ops, fence, place, holders: Mutex::default(), together: Together::default() }
+    pub(crate) fn begin((ops, place): (Ops, HostPlace), fence: Fence, metrics: Arc<Metrics>) -> Self {
+        Self { ops, fence, place, metrics, holders: Mutex::default(), together: Together::default() }
     }
 }
 
@@ -108,10 +123,11 @@ impl Reconcile for OpsTerm {
         let Some(job) = job else { return Ok(NextRound::Gone) };
         memory.uid.clone_from(&job.view.uid);
         self.look_for_child(&job).await?;
-        let mut plan = self.plan(&job, None);
+        let found = self.look_up(&job).await.map_err(RoundTrouble::of_read)?;
+        let mut plan = self.plan(&job, &found, None);
         if let Some(child) = self.ops.cache().child(&job.view.uid).filter(|_| plan.needs_outcomes) {
             let outcomes = self.ops.read_outcomes(&job, &child).await.map_err(RoundTrouble::of_read)?;
-            plan = self.plan(&job, Some(&outcomes));
+            plan = self.plan(&job, &found, Some(&outcomes));
         }
         self.carry_out(key, &job, plan, memory).await
     }
@@ -131,17 +147,27 @@ impl OpsTerm {
         Ok(())
     }
 
-    fn plan(&self, job: &StoredOps, outcomes: Option<&[TargetOutcome]>) -> OpsPlan {
-        let (cache, child) = (self.ops.cache(), self.ops.cache().child(&job.view.uid));
-        let resolves = job.view.targets.is_none() && !job.view.status.has_ended();
-        let nodes = if resolves { cache.nodes() } else { Vec::new() };
+    /// Looks up what the targets of a job are found by, until they are.
+    async fn look_up(&self, job: &StoredOps) -> Result<LookedUp, ReadFailed> {
+        let is_due = job.view.is_kept && job.view.targets.is_none() && !job.view.status.has_ended();
+        let Some(spec) = job.spec.as_ref().ok().filter(|_| is_due) else { return Ok(LookedUp::default()) };
+        let (found, mut nodes) = (self.ops.find(&spec.scope.workloads).await?, self.ops.cache().nodes());
+        if spec.filters.spares_busy {
+            let busy = self.ops.busy_nodes(&SYSTEM).await?;
+            nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
+        }
+        Ok(LookedUp { found, nodes })
+    }
+
+    fn plan(&self, job: &StoredOps, looked_up: &LookedUp, outcomes: Option<&[TargetOutcome]>) -> OpsPlan {
+        let child = self.ops.cache().child(&job.view.uid);
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
             child: child.as_deref(),
-            nodes: &nodes,
+            nodes: &looked_up.nodes,
             outcomes,
-            of_workload: None,
+            found: &looked_up.found,
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.ops.cluster().clock().now(),
         };
@@ -175,6 +201,8 @@ impl OpsTerm {
         let written = self.ops.write_status(job, &status.write(), &self.fence).await;
         memory.pace.wrote(key, &self.together, (self.ops.cluster().clock().now(), began.elapsed()));
         written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
+        let kind = job.spec.as_ref().map_or("", |spec| spec.kind.word());
+        self.metrics.ops.reported(kind, &job.view.status, &status);
         let notes = events(&job.view, &status);
         if !notes.is_empty() {
             self.ops.cluster().emit(notes);

@@ -294,6 +294,7 @@ macro_rules! ops_scenarios {
             ops_jobs::a_host_that_is_killed_again_and_again_reboots_each_node_once_for_a_job,
             ops_jobs::a_child_that_somebody_deletes_fails_its_job,
             ops_jobs::nodes_are_checked_and_named_as_healthy_or_failed,
+            ops_jobs::nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared,
             ops_jobs::a_spec_that_breaks_a_rule_fails_in_words_that_name_it,
         }
     };

@@ -1,8 +1,11 @@
 //! A host that is killed at every write of an OpsJob, before it is sent and after it is made: nothing is lost, nothing done twice.
 
+use kube::api::{Patch, PatchParams};
 use oarlock_bed::faults::When;
-use oarlock_tests::rig::Rig;
+use oarlock_tests::ops::{judge, prepare};
+use oarlock_tests::rig::{Rig, patiently};
 use oarlock_tests::scenarios::ops_crashes::{CrashGround, Deed};
+use serde_json::json;
 
 async fn killed_everywhere(deed: Deed) -> anyhow::Result<()> {
     let mut rig = Rig::sim(1).await?;
@@ -34,4 +37,33 @@ async fn a_stop_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Result<
 #[tokio::test(start_paused = true)]
 async fn a_preflight_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Result<()> {
     killed_everywhere(Deed::Preflight).await
+}
+
+/// The judge itself: statuses that somebody writes by hand, as no host may.
+#[tokio::test(start_paused = true)]
+async fn the_judge_sees_an_end_that_changes_a_phase_that_goes_back_and_a_node_of_two_jobs() -> anyhow::Result<()> {
+    let mut rig = Rig::sim(1).await?;
+    let history = prepare(&mut rig).await?;
+    let resolved = json!([{"type": "TargetsResolved", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    for name in ["one", "two"] {
+        let target = json!([{"name": "n", "uid": "u"}]);
+        let spec = json!({"type": "reboot", "inputs": [{"name": "node", "value": "n"}], "targets": target});
+        rig.create_ops(name, spec).await?;
+        rig.patch_ops(name, json!({"metadata": {"finalizers": ["oarlock.dev/opsjob"]}})).await?;
+    }
+    let status = async |name: &str, status: serde_json::Value| {
+        let patch = Patch::Merge(json!({ "status": status }));
+        rig.ops().patch_status(name, &PatchParams::default(), &patch).await.map(drop)
+    };
+    let end = "2026-01-01T00:00:09Z";
+    status("one", json!({"phase": "Running", "conditions": resolved})).await?;
+    assert!(judge(&history).is_empty(), "{:?}", judge(&history));
+    status("two", json!({"phase": "Running", "conditions": resolved})).await?;
+    status("two", json!({"phase": "Pending"})).await?;
+    status("one", json!({"phase": "Failed", "finishedAt": end})).await?;
+    status("one", json!({"outputs": [{"name": "a", "value": "b"}]})).await?;
+    let seen = || judge(&history).join("\n");
+    let all = ["I1: one", "I2: two", "I7: two"];
+    patiently("it sees all three", async || Ok(all.iter().all(|rule| seen().contains(rule)))).await?;
+    rig.finish().await
 }

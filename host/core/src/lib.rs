@@ -173,4 +173,5 @@ pub mod ops_job {
     pub mod targets;
     mod told;
     pub mod view;
+    pub mod workload;
 }

@@ -1,6 +1,7 @@
 //! OpsJobs on the cluster: what is known of them, their children and the nodes, and the requests of their rounds.
 
 mod cache;
+mod lookups;
 mod port;
 mod sinks;
 

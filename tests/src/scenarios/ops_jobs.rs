@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::drains::{REBOOT, bootable, workload};
 use super::evicting::budget;
-use super::on_nodes::{Plugin, cordon, grant, node, nodes, set_ready, start};
+use super::on_nodes::{Plugin, change, cordon, grant, node, nodes, set_ready, start};
 use super::reboots::{PREFLIGHT, reboots, until_free};
 use crate::ops::{self, condition, judge, output, said};
 use crate::rig::{Rig, patiently};
@@ -258,5 +258,41 @@ pub async fn a_spec_that_breaks_a_rule_fails_in_words_that_name_it(rig: &mut Rig
         ensure!(error.contains(words), "{name}: {error}");
     }
     ensure!(reboots(rig, &[&a]) == [0]);
+    end_well(rig, &history).await
+}
+
+/// A workload's nodes are those of its pods; a node with a pod of one is busy, and a workspace may be narrowed.
+pub async fn nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared(rig: &mut Rig) -> anyhow::Result<()> {
+    let busy = bootable(rig, "a").await?;
+    workload(rig, "web", 1).await?;
+    let idle = bootable(rig, "b").await?;
+    for name in [&busy, &idle] {
+        change(rig, name, json!({"metadata": {"labels": {"node-restriction.kubernetes.io/workspace": "w"}}})).await?;
+    }
+    let history = begin(rig, REBOOT).await?;
+    let input = |name: &str, value: &str| json!({"name": name, "value": value});
+    let web = format!("{}/replicaset/web", rig.namespace);
+    rig.create_ops("of-workload", json!({"type": "reboot", "inputs": [input("workload", &web)]})).await?;
+    let job = rig.until_ops_ended("of-workload", "Succeeded", "Succeed").await?;
+    ensure!(job["spec"]["targets"][0]["name"] == json!(busy) && job["spec"]["targets"][1].is_null(), "{job:#}");
+    let missing = format!("{}/replicaset/nope", rig.namespace);
+    rig.create_ops("missing", json!({"type": "reboot", "inputs": [input("workload", &missing)]})).await?;
+    rig.until_ops_ended("missing", "Failed", "WorkloadNotFound").await?;
+    let outside = json!({"type": "reboot", "inputs": [input("node", &idle), input("workload", &web)]});
+    rig.create_ops("outside", outside).await?;
+    let job = rig.until_ops_ended("outside", "Failed", "Invalid").await?;
+    ensure!(said(&job, "Failed").contains("is not of the workload"), "{job:#}");
+    let check = json!({"type": "preflight", "inputs": [input("workspace", "w")], "image": "check:1", "entryPoint": "dHJ1ZQ==",
+        "isTolerateAll": true, "securityUpgrade": true});
+    rig.create_ops("spared", check).await?;
+    let job = rig.until_ops("spared", "its targets are known", |job| job.pointer("/spec/targets").is_some()).await?;
+    ensure!(job["spec"]["targets"][0]["name"] == json!(idle), "{job:#}");
+    ensure!(job["spec"]["skipped"] == json!([{"node": busy, "reason": "Busy"}]), "{job:#}");
+    // No plugin serves checks here: the job says so, and can be stopped.
+    let unserved = |job: &Value| condition(job, "ActionAvailable").is_some_and(|one| one["status"] == "False");
+    let job = rig.until_ops("spared", "nobody serves it", unserved).await?;
+    ensure!(said(&job, "ActionAvailable").contains("preflight"), "{job:#}");
+    rig.patch_ops("spared", json!({"spec": {"stop": true}})).await?;
+    rig.until_ops_ended("spared", "Failed", "Stopped").await?;
     end_well(rig, &history).await
 }

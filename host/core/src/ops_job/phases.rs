@@ -27,7 +27,8 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed];
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed];
 
     /// The word of `status.phase`, and of its condition.
     pub const fn word(self) -> &'static str {

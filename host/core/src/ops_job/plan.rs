@@ -16,7 +16,7 @@ use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::spec::{OpsSpec, RuleBroken};
 use crate::ops_job::targets::{Here, NodeFacts, Resolved, Selectors, resolve};
 use crate::ops_job::told::{busy_words, skipped_output, unresolved_words};
-use crate::ops_job::view::{OpsChild, OpsJobView, TargetCounts};
+use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
 
 /// The finalizer of a job that may have targets.
 pub const FINALIZER: &str = "oarlock.dev/opsjob";
@@ -97,12 +97,21 @@ pub struct OpsObservation<'a> {
     pub nodes: &'a [NodeFacts],
     /// What became of its targets, where that was read.
     pub outcomes: Option<&'a [TargetOutcome]>,
-    /// The nodes of the workload that it names.
-    pub of_workload: Option<&'a BTreeSet<String>>,
+    /// What was looked up of the workloads that it names, and of pods on nodes.
+    pub found: &'a Found,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What was looked up for a job whose targets are to be found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The nodes of the unfinished pods of its workloads, where it names some.
+    pub of_workloads: Option<BTreeSet<String>>,
+    /// A workload that it names and that is not there.
+    pub missing: Option<String>,
 }
 
 /// Plans what is next for a job.
@@ -216,12 +225,16 @@ impl Pass<'_> {
     }
 
     fn resolve(&mut self, spec: &OpsSpec, holders: &mut Holders) {
-        let OpsObservation { job, nodes, here, now, of_workload, .. } = self.observed;
+        let OpsObservation { job, nodes, here, now, found, .. } = self.observed;
         let Some(resolved) = &job.targets else {
+            if let Some(missing) = &found.missing {
+                let words = format!("there is no workload {missing}, which is written namespace/kind/name");
+                return self.fail(&Why::new("WorkloadNotFound", words));
+            }
             let selectors = Selectors {
                 nodes: spec.scope.nodes.clone(),
                 hosts: spec.scope.hosts.clone(),
-                of_workload: of_workload.cloned(),
+                of_workload: found.of_workloads.clone(),
                 workspace: spec.scope.workspace.clone(),
                 cluster: spec.scope.cluster.clone(),
             };
@@ -288,6 +301,11 @@ impl Pass<'_> {
             if child.has_ended && self.stopping().is_none() {
                 return self.take_outcomes(child, spec, true);
             }
+        }
+        match &child.unserved {
+            Some(why) => self.status.say(AVAILABLE, false, &Why::new("NotServed", why.clone()), now),
+            None if self.status.has(AVAILABLE) => self.status.say(AVAILABLE, true, &Why::new("Serving", ""), now),
+            None => {}
         }
         let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended).collect();
         self.status.rest.insert("waitingFor".to_owned(), json!(waits));

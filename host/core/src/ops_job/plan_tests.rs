@@ -73,7 +73,7 @@ impl Stage {
             child: self.child.as_ref(),
             nodes: &self.nodes,
             outcomes: outcomes.as_deref(),
-            of_workload: None,
+            found: &Found::default(),
             here: HERE,
             now: at(self.second),
         };

@@ -68,6 +68,8 @@ pub struct OpsChild {
     pub counts: TargetCounts,
     /// What holds it up, in a word or two.
     pub waits_for: Option<String>,
+    /// Why no plugin serves its action, where none does.
+    pub unserved: Option<String>,
 }
 
 /// The fields that an [`OpsChild`] is read from, below `metadata`.
@@ -107,12 +109,24 @@ impl OpsChild {
             deleting: text(document, "/metadata/deletionTimestamp").is_some(),
             began: started.or_else(job_began).filter(|_| has_begun),
             counts,
+            unserved: unserved(document),
             waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
         };
         Some((uid, child))
     }
 }
 
+/// What the condition `ActionAvailable` of a child says, where it is False.
+fn unserved(child: &Value) -> Option<String> {
+    let mut conditions = list(child, "/status/conditions").iter();
+    let is = |one: &&Value| text(one, "/type") == Some(AVAILABLE) && text(one, "/status") == Some("False");
+    conditions.find(is).map(|one| cut(text(one, "/message").unwrap_or_default(), MOST_MESSAGE))
+}
+
+/// The condition that says whether a plugin serves the action.
+pub(super) const AVAILABLE: &str = "ActionAvailable";
+/// Longest message of it.
+const MOST_MESSAGE: usize = 1_024;
 /// Longest UID of an owner, and longest words of what a child waits for.
 const MOST_UID: usize = 63;
 const MOST_WORDS: usize = 256;

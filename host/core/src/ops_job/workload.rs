@@ -1,0 +1,98 @@
+//! The workload that an OpsJob names, and its pods. Source: spec of OpsJob 5.1, 5.3, 5.4.
+
+use serde_json::Value;
+
+use crate::child::fields::{list, text};
+use crate::cluster::object::Kind;
+
+/// The kinds of workloads: API version, kind, and the words by which people name them.
+const KINDS: [(&str, &str, &[&str]); 6] = [
+    ("apps/v1", "Deployment", &["deployment", "deployments", "deploy"]),
+    ("apps/v1", "StatefulSet", &["statefulset", "statefulsets", "sts"]),
+    ("apps/v1", "DaemonSet", &["daemonset", "daemonsets", "ds"]),
+    ("apps/v1", "ReplicaSet", &["replicaset", "replicasets", "rs"]),
+    ("batch/v1", "Job", &["job", "jobs"]),
+    ("v1", "Pod", &["pod", "pods", "po"]),
+];
+/// The annotation of a pod that a kubelet mirrors.
+const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
+
+/// A workload by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadName {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl WorkloadName {
+    /// Reads `namespace/kind/name`.
+    pub fn read(words: &str) -> Option<Self> {
+        let mut parts = words.split('/');
+        let (namespace, word, name) = (parts.next()?, parts.next()?.to_ascii_lowercase(), parts.next()?);
+        let (api_version, kind, _) = KINDS.into_iter().find(|(_, _, names)| names.contains(&word.as_str()))?;
+        let is_whole = parts.next().is_none() && !namespace.is_empty() && !name.is_empty();
+        is_whole.then(|| Self { kind: Kind::new(api_version, kind), namespace: namespace.into(), name: name.into() })
+    }
+}
+
+/// The controller of an object, by UID.
+pub fn controller(object: &Value) -> Option<&str> {
+    let mut owners = list(object, "/metadata/ownerReferences").iter();
+    let owner = owners.find(|owner| owner.pointer("/controller") == Some(&Value::Bool(true)))?;
+    text(owner, "/uid")
+}
+
+/// The node that a pod is bound to, unless it has ended.
+pub fn node_of(pod: &Value) -> Option<&str> {
+    let has_ended = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+    text(pod, "/spec/nodeName").filter(|node| !has_ended && !node.is_empty())
+}
+
+/// The node that a pod makes busy: one that is of a workload, and neither of a DaemonSet nor of the system.
+pub fn busies<'a>(pod: &'a Value, system: &[&str]) -> Option<&'a str> {
+    let mut owners = list(pod, "/metadata/ownerReferences").iter();
+    let is_daemon = owners.any(|owner| text(owner, "/kind") == Some("DaemonSet"));
+    let is_mirror = text(pod, MIRROR).is_some();
+    let is_of_system = text(pod, "/metadata/namespace").is_some_and(|namespace| system.contains(&namespace));
+    node_of(pod).filter(|_| !is_daemon && !is_mirror && !is_of_system)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_is_named_by_any_word_of_its_kind() {
+        for words in ["d/deployment/web", "d/Deployments/web", "d/deploy/web"] {
+            let read = WorkloadName::read(words).unwrap();
+            assert_eq!(
+                (read.kind.kind.as_str(), read.namespace.as_str(), read.name.as_str()),
+                ("Deployment", "d", "web")
+            );
+        }
+        for words in ["web", "d/web", "d/pod/", "/pod/a", "d/secret/a", "d/pod/a/log"] {
+            assert_eq!(WorkloadName::read(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn pods_of_daemons_of_the_system_and_those_that_have_ended_make_no_node_busy() {
+        let pod = |namespace: &str, kind: &str, phase: &str| {
+            json!({"metadata": {"namespace": namespace, "ownerReferences": [{"kind": kind, "uid": "u", "controller": true}]},
+                "spec": {"nodeName": "n"}, "status": {"phase": phase}})
+        };
+        assert_eq!(busies(&pod("d", "ReplicaSet", "Pending"), &["kube-system"]), Some("n"));
+        for idle in
+            [pod("d", "DaemonSet", "Running"), pod("kube-system", "ReplicaSet", "Running"), pod("d", "Job", "Failed")]
+        {
+            assert_eq!(busies(&idle, &["kube-system"]), None, "{idle}");
+        }
+        assert_eq!(controller(&pod("d", "Job", "Running")), Some("u"));
+    }
+}
