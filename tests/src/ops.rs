@@ -134,7 +134,7 @@ fn held(version: &Version) -> Vec<String> {
     targets.filter_map(|target| target["uid"].as_str().map(str::to_owned)).collect()
 }
 
-/// What must never happen to OpsJobs, and did. Source: spec of OpsJob 9.
+/// What must never happen to OpsJobs, and did. Source: docs/opsjob.md 4.
 pub fn judge(history: &History) -> Vec<String> {
     let mut breaches: Vec<String> = Vec::new();
     let mut before: BTreeMap<String, Version> = BTreeMap::new();

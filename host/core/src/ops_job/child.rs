@@ -1,4 +1,4 @@
-//! The OperationJob that does the work of an OpsJob. Source: spec of OpsJob 4.4.
+//! The OperationJob that does the work of an OpsJob. Source: docs/opsjob.md 7.
 
 use serde_json::{Map, Value, json};
 

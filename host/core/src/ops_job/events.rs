@@ -1,4 +1,4 @@
-//! Events about an OpsJob, each once: what its conditions say for the first time. Source: spec of OpsJob 8.
+//! Events about an OpsJob, each once: what its conditions say for the first time. Source: docs/opsjob.md 9.
 
 use crate::child::canonical::digest;
 use crate::cluster::object::{Kind, ObjectKey};

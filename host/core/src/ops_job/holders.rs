@@ -1,4 +1,4 @@
-//! Which OpsJob works on what: one at a time on a node, and one of a type on a workload. Source: spec of OpsJob 5.5.
+//! Which OpsJob works on what: one at a time on a node, and one of a type on a workload. Source: docs/opsjob.md 3.
 //!
 //! It is rebuilt from the statuses of jobs when a term begins: a job holds its targets from the status that says that they are
 //! resolved until its finalizer goes. May not forget a holder by itself.

@@ -1,4 +1,4 @@
-//! A node as the targets of OpsJobs are found among them. Source: spec of OpsJob 5.
+//! A node as the targets of OpsJobs are found among them. Source: docs/opsjob.md 3.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What became of the targets of an OpsJob, as its status says it. Source: spec of OpsJob 4.2, 6.1, 6.2.
+//! What became of the targets of an OpsJob, as its status says it. Source: docs/opsjob.md 5.
 //!
 //! Takes the details of its child, read once all targets have ended or it is ended by force; yields counts, conditions and outputs.
 //! May not make a status too large: what does not fit is left out, and that is said.

@@ -1,4 +1,4 @@
-//! How far an OpsJob is, and what its status says of it. Source: spec of OpsJob 4.2, 9.
+//! How far an OpsJob is, and what its status says of it. Source: docs/opsjob.md 4.
 //!
 //! A phase is entered once, only forward, and never left once it is terminal. Each has a condition of its name, which stays as history.
 

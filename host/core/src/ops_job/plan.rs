@@ -1,4 +1,4 @@
-//! One pass over an OpsJob: what its status says next, and what is to be done. Source: spec of OpsJob 4.3 to 4.5.
+//! One pass over an OpsJob: what its status says next, and what is to be done. Source: docs/opsjob.md 4 and 6.
 //!
 //! Takes what is stored and seen at one time; yields a status and effects. An effect is asked for until it is seen to be made, so a
 //! pass that is lost costs nothing. May not start anything before the status says that the targets are resolved: it is the claim.

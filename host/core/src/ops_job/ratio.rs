@@ -1,4 +1,4 @@
-//! The share of targets that has to succeed, exactly. Source: spec of OpsJob 1.3, 4.4.
+//! The share of targets that has to succeed, exactly. Source: docs/opsjob.md 2.3, 4.4.
 //!
 //! `availableRatio` is a decimal number of at most nine places. It is kept in billionths: as a binary fraction, 0.9 of ten targets
 //! would be nine and a little.

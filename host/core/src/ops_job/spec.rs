@@ -1,4 +1,4 @@
-//! What an OpsJob asks for, as its spec says it: the same rules for REST and kubectl. Source: spec of OpsJob 1.3, 1.4, 4.1.
+//! What an OpsJob asks for, as its spec says it: the same rules for REST and kubectl. Source: docs/opsjob.md 2.
 //!
 //! Takes the raw spec; yields it with types, or the first field that breaks a rule. Only what the spec alone decides is checked here:
 //! whether a node or workload is there is asked in `targets`.

@@ -1,4 +1,4 @@
-//! The nodes that an OpsJob is for, and why each other one is not. Source: spec of OpsJob 5.
+//! The nodes that an OpsJob is for, and why each other one is not. Source: docs/opsjob.md 3.
 //!
 //! Takes what was asked and what the cluster has, at one time; yields targets in the order of their turn. May not look anything up.
 

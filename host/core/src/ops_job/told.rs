@@ -1,4 +1,4 @@
-//! What the owner of an OpsJob is told of its targets. Source: spec of OpsJob 4.2, 5.
+//! What the owner of an OpsJob is told of its targets. Source: docs/opsjob.md 3 and 4.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The workload that an OpsJob names, and its pods. Source: spec of OpsJob 5.1, 5.3, 5.4.
+//! The workload that an OpsJob names, and its pods. Source: docs/opsjob.md 3.
 
 use serde_json::Value;
 
