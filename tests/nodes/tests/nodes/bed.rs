@@ -83,6 +83,7 @@ impl Bed {
             "--grants",
             &grants.display().to_string(),
             "--flows",
+            "--ops",
             "--deployment",
             "oarlock",
         ])?;
