@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::TargetOutcome;
-use oarlock_core::ops_job::plan::{Effect, Found, OpsObservation, OpsPlan, plan};
+use oarlock_core::ops_job::plan::{Effect, Found, OpsObservation, OpsPlan, plan, with_refusal};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::{Here, NodeFacts};
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
@@ -184,6 +185,9 @@ impl OpsTerm {
         let child = self.ops.cache().child(&job.view.uid);
         for effect in &plan.effects {
             let made = self.ops.make(effect, (job, child.as_deref()), &self.fence).await;
+            if let (Effect::CreateChild(_), Err(Stopped::Refused { message })) = (effect, &made) {
+                self.tell_refusal(job, message).await?;
+            }
             made.map_err(|stopped| RoundTrouble::of(effect.words(), &stopped))?;
         }
         let now = self.ops.cluster().clock().now();
@@ -208,5 +212,14 @@ impl OpsTerm {
             self.ops.cluster().emit(notes);
         }
         Ok(NextRound::After(wake))
+    }
+
+    /// Says on the job why it has no child yet.
+    async fn tell_refusal(&self, job: &StoredOps, message: &str) -> Result<(), RoundTrouble> {
+        let before = &job.view.status;
+        let told = with_refusal(before, message, self.ops.cluster().clock().now()).changed_from(before);
+        let Some(status) = told else { return Ok(()) };
+        let written = self.ops.write_status(job, &status.write(), &self.fence).await;
+        written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))
     }
 }

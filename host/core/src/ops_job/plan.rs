@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::child::{OPS_NAMESPACE, child_of};
 use crate::ops_job::holders::Holders;
@@ -22,6 +23,8 @@ use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
 pub const FINALIZER: &str = "oarlock.dev/opsjob";
 /// The condition that says that the targets are known, and belong to the job.
 pub const RESOLVED: &str = "TargetsResolved";
+/// The condition of a job whose child was refused.
+const CREATED: &str = "OperationJobCreated";
 /// The condition that says that what became of the targets is stored, and whether all have ended.
 const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
@@ -112,6 +115,14 @@ pub struct Found {
     pub of_workloads: Option<BTreeSet<String>>,
     /// A workload that it names and that is not there.
     pub missing: Option<String>,
+}
+
+/// The status that tells of a child that the API server refuses, which is tried again.
+pub fn with_refusal(status: &OpsStatus, message: &str, now: Timestamp) -> OpsStatus {
+    let mut told = status.clone();
+    told.say(CREATED, false, &Why::new("Refused", message), now);
+    told.rest.insert("waitingFor".to_owned(), json!([format!("OperationJob: {}", cut(message, 256))]));
+    told
 }
 
 /// Plans what is next for a job.
@@ -274,7 +285,6 @@ impl Pass<'_> {
             (false, ..) => {
                 let child = child_of(job, spec);
                 self.effects.push(Effect::CreateChild(child));
-                self.status.rest.insert("waitingFor".to_owned(), json!([]));
             }
         }
     }
@@ -301,6 +311,9 @@ impl Pass<'_> {
             if child.has_ended && self.stopping().is_none() {
                 return self.take_outcomes(child, spec, true);
             }
+        }
+        if self.status.has(CREATED) {
+            self.status.say(CREATED, true, &Why::new("Created", ""), now);
         }
         match &child.unserved {
             Some(why) => self.status.say(AVAILABLE, false, &Why::new("NotServed", why.clone()), now),
