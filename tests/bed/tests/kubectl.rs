@@ -144,7 +144,7 @@ async fn a_job_runs_its_pod_to_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_cluster_in_memory_lacks_is_said_in_a_sentence() {
     let served = Served::start("lacks").await;
-    for line in ["create quota q", "create ingress i --rule=a/b=c:80"] {
+    for line in ["create priorityclass q --value=1", "create ingress i --rule=a/b=c:80"] {
         let (done, text) = served.kubectl(line).await;
         assert!(!done && text.contains("a cluster in memory does not serve"), "kubectl {line}: {text}");
     }

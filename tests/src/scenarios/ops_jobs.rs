@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use http::Method;
 use kube::api::DeleteParams;
+use oarlock_bed::faults::Then;
+use oarlock_bed::orders::Order;
 use oarlock_sim::world::{History, Return};
 use serde_json::{Value, json};
 
@@ -288,15 +291,21 @@ pub async fn nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared(
     let job = rig.until_ops("spared", "its targets are known", |job| job.pointer("/spec/targets").is_some()).await?;
     ensure!(job["spec"]["targets"][0]["name"] == json!(idle), "{job:#}");
     ensure!(job["spec"]["skipped"] == json!([{"node": busy, "reason": "Busy"}]), "{job:#}");
-    // What the API server refuses is told, and nobody else is held up by it.
     let large = json!({"type": "preflight", "inputs": [input("node", &busy)], "image": "check:1", "entryPoint": "YWFh".repeat(9_000),
         "isTolerateAll": true});
     rig.create_ops("large", large).await?;
+    let job = rig.until_ops_ended("large", "Failed", "Invalid").await?;
+    ensure!(said(&job, "Failed").contains("spec.entryPoint: with the other parameters it takes"), "{job:#}");
+    // What the API server refuses is told, and tried again.
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": "exceeded quota: few"});
+    rig.running()?.wire.order(Order::next(Method::POST, "/operationjobs", Then::Answer(403, status)));
+    rig.create_ops("refused", json!({"type": "reboot", "inputs": [input("node", &busy)]})).await?;
     let refused = |job: &Value| condition(job, "OperationJobCreated").is_some_and(|one| one["status"] == "False");
-    let job = rig.until_ops("large", "its child is refused", refused).await?;
-    ensure!(said(&job, "OperationJobCreated").contains("spec.parameters"), "{job:#}");
-    rig.patch_ops("large", json!({"spec": {"stop": true}})).await?;
-    rig.until_ops_ended("large", "Failed", "Stopped").await?;
+    let job = rig.until_ops("refused", "its child is refused", refused).await?;
+    ensure!(said(&job, "OperationJobCreated").contains("exceeded quota: few"), "{job:#}");
+    let job = rig.until_ops_ended("refused", "Succeeded", "Succeed").await?;
+    ensure!(condition(&job, "OperationJobCreated").is_some_and(|one| one["status"] == "True"), "{job:#}");
     // No plugin serves checks here: the job says so, and can be stopped.
     let unserved = |job: &Value| condition(job, "ActionAvailable").is_some_and(|one| one["status"] == "False");
     let job = rig.until_ops("spared", "nobody serves it", unserved).await?;

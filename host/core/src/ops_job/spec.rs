@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::child::fields::{flag, list, object, text};
 use crate::job::bound::shown;
+use crate::job::spec::PARAMETERS_BYTES;
 use crate::ops_job::ratio::Ratio;
 use crate::ops_job::targets::{Extent, Filters};
 
@@ -185,6 +186,12 @@ impl OpsSpec {
             OpsType::Preflight => check_parameters(spec)?,
             _ => Map::from_iter(inputs.drain.map(|drain| ("drain".to_owned(), Value::Bool(drain)))),
         };
+        let bytes = Value::Object(parameters.clone()).to_string().len();
+        if bytes > PARAMETERS_BYTES {
+            let rule =
+                format!("with the other parameters it takes {bytes} bytes, and an OperationJob has {PARAMETERS_BYTES}");
+            return refuse("entryPoint", rule);
+        }
         Ok(Self {
             kind,
             scope: inputs.scope,

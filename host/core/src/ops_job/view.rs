@@ -116,11 +116,14 @@ impl OpsChild {
     }
 }
 
-/// What the condition `ActionAvailable` of a child says, where it is False.
+/// What keeps a child from being served: its condition `Valid` or [`AVAILABLE`], where that is False.
 fn unserved(child: &Value) -> Option<String> {
-    let mut conditions = list(child, "/status/conditions").iter();
-    let is = |one: &&Value| text(one, "/type") == Some(AVAILABLE) && text(one, "/status") == Some("False");
-    conditions.find(is).map(|one| cut(text(one, "/message").unwrap_or_default(), MOST_MESSAGE))
+    let standing = |kind: &str| {
+        let mut conditions = list(child, "/status/conditions").iter();
+        conditions.find(|one| text(one, "/type") == Some(kind) && text(one, "/status") == Some("False"))
+    };
+    let told = standing("Valid").or_else(|| standing(AVAILABLE))?;
+    Some(cut(text(told, "/message").unwrap_or_default(), MOST_MESSAGE))
 }
 
 /// The condition that says whether a plugin serves the action.

@@ -46,7 +46,15 @@ impl Held {
             return;
         }
         let bytes = before.map_or(0, |before| before.bytes());
-        let job = match self.shares.admit(NO_NAMESPACE, bytes, job.bytes()) {
+        // What the host itself adds to a job that has been let in is no reason to end it.
+        let is_in = before.is_some_and(|before| before.view.uid == job.view.uid && before.spec.is_ok());
+        let admitted = if is_in {
+            self.shares.count(NO_NAMESPACE, bytes, job.bytes());
+            Ok(())
+        } else {
+            self.shares.admit(NO_NAMESPACE, bytes, job.bytes())
+        };
+        let job = match admitted {
             Ok(()) => job,
             Err(why) => job.without_spec(&why),
         };
