@@ -4,6 +4,7 @@ use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tracing::callsite::rebuild_interest_cache;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{DefaultGuard, set_default};
@@ -21,6 +22,8 @@ impl Logged {
     pub fn begin(target: &'static str, most: Level) -> Self {
         let lines = Lines { target, most, kept: Arc::default() };
         let _guard = set_default(lines.clone());
+        // Another thread may have met a line first, and noted for all that nobody wants it.
+        rebuild_interest_cache();
         Self { lines, _guard }
     }
 

@@ -124,8 +124,8 @@ impl<'a> CrashGround<'a> {
             // A reboot that was asked for is not taken back, and no second node begins.
             Deed::Stopped => ensure!(phase == "Failed" && counts.iter().sum::<u64>() <= 1, "{counts:?} {job:#}"),
             Deed::Preflight => {
-                let healthy = output(&job, "result")["healthy_nodes"].clone();
-                ensure!(phase == "Succeeded" && healthy == json!(nodes), "{job:#}");
+                let healthy = output(&job, "result").pointer("/healthy_nodes").cloned();
+                ensure!(phase == "Succeeded" && healthy == Some(json!(nodes)), "{job:#}");
             }
         }
         for node in nodes {

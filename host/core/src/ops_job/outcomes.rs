@@ -127,10 +127,10 @@ fn of_checks(outcomes: &[TargetOutcome]) -> Vec<Value> {
     let left_out = shorten(&mut failed, VALUE - 1_024);
     let room = (VALUE - 1_024).saturating_sub(failed.iter().map(|name| name.len() + 3).sum());
     let left_out = left_out + shorten(&mut healthy, room);
-    let mut result = json!({"failed_nodes": failed, "healthy_nodes": healthy});
-    if left_out > 0 {
-        result["left_out"] = json!(left_out);
-    }
+    let result = match left_out {
+        0 => json!({"failed_nodes": failed, "healthy_nodes": healthy}),
+        _ => json!({"failed_nodes": failed, "healthy_nodes": healthy, "left_out": left_out}),
+    };
     vec![output("result", result.to_string()), output("nodes", json!(shown).to_string())]
 }
 
