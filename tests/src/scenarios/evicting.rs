@@ -7,7 +7,7 @@ use anyhow::ensure;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use oarlock_bed::faults::Then;
-use oarlock_bed::interception::Interceptor;
+use oarlock_bed::interception::{Interceptor, WriteRecord};
 use oarlock_bed::orders::Order;
 use oarlock_sim::world::{Effect, Pause, Scope};
 use serde_json::{Value, json};
@@ -76,8 +76,13 @@ pub async fn a_bare_pod_is_left_alone_unless_it_is_to_be_marked(rig: &mut Rig) -
     rig.until_nothing_is_left().await
 }
 
+/// The patches that were made: one that met a newer version of its pod, which has just begun to run, is made again.
 fn patches(wire: &Interceptor, part: &str) -> usize {
-    wire.records().iter().filter(|sent| sent.verb == http::Method::PATCH && sent.path.ends_with(part)).count()
+    let is_made = |sent: &WriteRecord| sent.status.is_none_or(|status| status.is_success());
+    wire.records()
+        .iter()
+        .filter(|sent| sent.verb == http::Method::PATCH && sent.path.ends_with(part) && is_made(sent))
+        .count()
 }
 
 /// At least so many pods of `web` must stay available.
