@@ -118,8 +118,11 @@ impl Reconcile for OpsTerm {
         _since: Option<Instant>,
     ) -> Result<NextRound, RoundTrouble> {
         let job = self.ops.cache().job(&key.name);
-        if job.as_ref().is_none_or(|job| job.view.uid != memory.uid) {
-            self.holders.lock().give_back(&std::mem::take(memory).uid);
+        let uid = job.as_ref().map_or("", |job| &job.view.uid);
+        if uid != memory.uid || uid.is_empty() {
+            // This term may never have had a round of one that is gone.
+            self.holders.lock().forget_others(&key.name, uid);
+            *memory = OpsMemory::default();
         }
         let Some(job) = job else { return Ok(NextRound::Gone) };
         memory.uid.clone_from(&job.view.uid);

@@ -56,6 +56,13 @@ impl Holders {
         places.iter().for_each(|place| drop(self.by_place.remove(place)));
     }
 
+    /// Jobs of this name but the one of this UID are gone, and have nothing any more.
+    pub fn forget_others(&mut self, name: &str, uid: &str) {
+        let others = self.by_job.iter().filter(|(job, (of, _))| of == name && *job != uid);
+        let others: Vec<String> = others.map(|(job, _)| job.clone()).collect();
+        others.iter().for_each(|job| self.give_back(job));
+    }
+
     /// The UID of the job that has this place.
     pub fn holder(&self, place: &HeldPlace) -> Option<&str> {
         self.by_place.get(place).map(String::as_str)
@@ -83,6 +90,15 @@ mod tests {
         assert_eq!(holders.take(("a", "na"), &[node(1), node(2)]), Ok(()));
         holders.give_back("a");
         assert_eq!(holders.take(("b", "nb"), &[node(3), node(2)]), Ok(()));
+    }
+
+    #[test]
+    fn a_job_that_is_gone_has_nothing_and_its_namesake_keeps_its_own() {
+        let mut holders = Holders::default();
+        holders.take(("a", "j"), &[node(1)]).unwrap();
+        holders.take(("b", "j"), &[node(2)]).unwrap();
+        holders.forget_others("j", "b");
+        assert_eq!((holders.holder(&node(1)), holders.holder(&node(2))), (None, Some("b")));
     }
 
     #[test]

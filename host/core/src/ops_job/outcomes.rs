@@ -30,7 +30,7 @@ pub struct TargetOutcome {
     pub succeeded: bool,
     /// It is in work.
     pub in_work: bool,
-    /// Why it failed, for programs; empty where it did not.
+    /// Why it failed, or what holds it up, for programs; empty where nothing did.
     pub reason: String,
     /// Why, for people.
     pub message: String,
@@ -52,7 +52,8 @@ impl TargetOutcome {
     }
 
     fn failed(&self) -> bool {
-        !self.reason.is_empty() && self.reason != SKIPPED
+        // One in work may say what holds it up.
+        !self.succeeded && !self.in_work && !self.reason.is_empty() && self.reason != SKIPPED
     }
 }
 
@@ -180,6 +181,15 @@ mod tests {
         assert_eq!(read[0].exit_code.as_deref(), Some("0"));
         let wanted = TargetCounts { total: 3, succeeded: 1, skipped: 1, ..TargetCounts::default() };
         assert_eq!(counts(&read, 3), wanted);
+    }
+
+    #[test]
+    fn a_target_in_work_that_says_what_holds_it_up_has_not_failed() {
+        let held_up = r#"{"name":"a","progress":"Processing","error":{"reason":"EvictionBlocked","message":"m"}}"#;
+        let child = json!({"status": {"targetDetails": [serde_json::from_str::<Value>(held_up).unwrap()]}});
+        let read = outcomes(&child, &[]);
+        assert_eq!(counts(&read, 1), TargetCounts { total: 1, processing: 1, ..TargetCounts::default() });
+        assert_eq!(failures(&read).count(), 0);
     }
 
     #[test]

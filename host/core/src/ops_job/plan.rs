@@ -274,7 +274,13 @@ impl Pass<'_> {
         let stopping = self.stopping();
         match (was_there, has_ended, stopping, cancelled) {
             (true, true, _, _) => self.conclude(spec),
-            (true, false, Some(why), _) => self.fail(&why),
+            (true, false, Some(why), _) => {
+                // What was in work is let go of, and came to nothing.
+                let mut counts = TargetCounts::read(self.status.rest.get("progress"));
+                counts.failed += std::mem::take(&mut counts.processing);
+                self.status.rest.insert("progress".to_owned(), counts.write());
+                self.fail(&why);
+            }
             (true, false, None, _) => {
                 self.fail(&Why::new(
                     "ChildLost",
