@@ -1,5 +1,7 @@
 //! Events about an OpsJob, each once: what its conditions say for the first time. Source: docs/opsjob.md 9.
 
+use oarlock_api::Condition;
+
 use crate::child::canonical::digest;
 use crate::cluster::object::{Kind, ObjectKey};
 use crate::cluster::writes::EventNote;
@@ -11,6 +13,8 @@ use crate::ops_job::view::OpsJobView;
 
 /// Most bytes of the message of an event.
 const MESSAGE: usize = 1_024;
+/// Most targets that are told of.
+const TARGETS: usize = 10;
 /// The phases, whose conditions are told of.
 const TOLD: [Phase; 4] = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed];
 
@@ -27,6 +31,13 @@ pub fn events(job: &OpsJobView, status: &OpsStatus) -> Vec<EventNote> {
     if is_new(RESOLVED) && skipped > 0 {
         let words = format!("{skipped} nodes are left out; the output `skipped` says why");
         notes.push(note(job, (true, "NodesSkipped"), &words));
+    }
+    // The condition of a target is named as it is, in lower case; all others begin with a capital.
+    let is_of_target = |one: &&Condition| one.kind.starts_with(|first: char| !first.is_ascii_uppercase());
+    let failed = status.conditions.iter().filter(is_of_target).filter(|one| !job.status.has(&one.kind));
+    for condition in failed.take(TARGETS) {
+        let words = format!("{}: {}: {}", condition.kind, condition.reason, condition.message);
+        notes.push(note(job, (true, "TargetFailed"), &words));
     }
     notes
 }
@@ -71,5 +82,8 @@ mod tests {
         assert_eq!(told(&job, &status), [(false, "Started".to_owned()), (true, "Stopped".to_owned())]);
         job.status = status.clone();
         assert!(told(&job, &status).is_empty());
+        (0..12).for_each(|number| status.say_of_target(&format!("n{number}"), "NotReady", "m", now));
+        let told = told(&job, &status);
+        assert!(told.len() == TARGETS && told.iter().all(|(warning, reason)| *warning && reason == "TargetFailed"));
     }
 }
