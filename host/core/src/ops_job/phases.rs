@@ -182,9 +182,10 @@ impl OpsStatus {
         self.conditions.iter().any(|condition| condition.kind == kind)
     }
 
-    /// True where phase or conditions differ, and not counts alone.
+    /// True where phase, conditions or the child differ, and not counts alone.
     pub fn is_news_to(&self, before: &Self) -> bool {
-        (self.phase, &self.conditions) != (before.phase, &before.conditions)
+        let child = |status: &Self| status.rest.get("operationJob").cloned();
+        (self.phase, &self.conditions) != (before.phase, &before.conditions) || child(self) != child(before)
     }
 
     /// True where a condition of this type is True.

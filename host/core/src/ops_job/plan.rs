@@ -272,6 +272,7 @@ impl Pass<'_> {
         let was_there = self.status.rest.contains_key("operationJob");
         let has_ended = self.status.is(ENDED);
         let stopping = self.stopping();
+        let stopping = stopping.or_else(|| cancelled.clone().filter(|_| was_there));
         match (was_there, has_ended, stopping, cancelled) {
             (true, true, _, _) => self.conclude(spec),
             (true, false, Some(why), _) => {
@@ -332,7 +333,9 @@ impl Pass<'_> {
             return self.delete_child(child);
         }
         let Some(why) = stopping else {
-            if child.paused && !child.deleting {
+            // Once it is recorded, it is never made again.
+            let is_recorded = self.observed.job.status.rest.get("operationJob") == self.status.rest.get("operationJob");
+            if is_recorded && child.paused && !child.deleting {
                 self.effects.push(Effect::UnpauseChild);
             }
             return;

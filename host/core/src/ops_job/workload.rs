@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::child::fields::{list, text};
 use crate::cluster::object::Kind;
+use crate::job::spec::is_object_name;
 
 /// The kinds of workloads: API version, kind, and the words by which people name them.
 const KINDS: [(&str, &str, &[&str]); 6] = [
@@ -34,7 +35,7 @@ impl WorkloadName {
         let mut parts = words.split('/');
         let (namespace, word, name) = (parts.next()?, parts.next()?.to_ascii_lowercase(), parts.next()?);
         let (api_version, kind, _) = KINDS.into_iter().find(|(_, _, names)| names.contains(&word.as_str()))?;
-        let is_whole = parts.next().is_none() && !namespace.is_empty() && !name.is_empty();
+        let is_whole = parts.next().is_none() && is_object_name(namespace) && is_object_name(name);
         is_whole.then(|| Self { kind: Kind::new(api_version, kind), namespace: namespace.into(), name: name.into() })
     }
 }
@@ -76,7 +77,7 @@ mod tests {
                 ("Deployment", "d", "web")
             );
         }
-        for words in ["web", "d/web", "d/pod/", "/pod/a", "d/secret/a", "d/pod/a/log"] {
+        for words in ["web", "d/web", "d/pod/", "d/pod/My_Pod", "D/pod/a", "/pod/a", "d/secret/a", "d/pod/a/log"] {
             assert_eq!(WorkloadName::read(words), None, "{words}");
         }
     }
