@@ -55,15 +55,13 @@ impl NodeView {
         let own = |value: &Value, pointer: &str| text(value, pointer).unwrap_or_default().to_owned();
         let taint = |taint: &Value| (own(taint, "/key"), own(taint, "/value"), own(taint, "/effect"));
         let labels = object(node, "/metadata/labels").into_iter().flatten();
-        let mut conditions = list(node, "/status/conditions").iter();
-        let ready = conditions.find(|condition| text(condition, "/type") == Some("Ready"));
         Some(Self {
             name: text(node, "/metadata/name")?.to_owned(),
             uid: text(node, "/metadata/uid")?.to_owned(),
             labels: labels.filter_map(|(key, value)| Some((key, value.as_str()?))).collect(),
             taints: list(node, "/spec/taints").iter().map(taint).collect(),
             cordoned: flag(node, "/spec/unschedulable"),
-            not_ready: ready.is_some_and(|ready| text(ready, "/status") != Some("True")),
+            not_ready: ready(node).is_some_and(|ready| text(ready, "/status") != Some("True")),
         })
     }
 
@@ -102,10 +100,20 @@ impl NodeView {
 
     /// True where a taint that none of the pod's tolerations tolerates keeps pods away.
     pub fn repels(&self, pod: &Value) -> bool {
-        let keeps_away = |effect: &str| matches!(effect, "NoSchedule" | "NoExecute");
         let mut taints = self.taints.iter().filter(|(_, _, effect)| keeps_away(effect));
         taints.any(|taint| !list(pod, "/tolerations").iter().any(|toleration| tolerates(toleration, taint)))
     }
+}
+
+/// The condition of a node that says whether it is Ready.
+pub(crate) fn ready(node: &Value) -> Option<&Value> {
+    let mut conditions = list(node, "/status/conditions").iter();
+    conditions.find(|condition| text(condition, "/type") == Some("Ready"))
+}
+
+/// True for an effect of a taint that keeps pods away.
+pub(crate) fn keeps_away(effect: &str) -> bool {
+    matches!(effect, "NoSchedule" | "NoExecute")
 }
 
 /// Whether a requirement is met by the value of its key.

@@ -89,16 +89,21 @@ pub(crate) fn of_job(status: &Value) -> ChildProgress {
     }
 }
 
+/// What the conditions of an OperationJob say where its spec or its action is refused.
+pub(crate) fn blocks(status: &Value) -> Option<&str> {
+    let refused = |kind: &str| {
+        let mut conditions = list(status, "/conditions").iter();
+        conditions.find(|one| text(one, "/type") == Some(kind) && text(one, "/status") == Some("False"))
+    };
+    let condition = refused("Valid").or_else(|| refused("ActionAvailable"))?;
+    Some(text(condition, "/message").unwrap_or("it is not ready"))
+}
+
 /// Reads the status of an OperationJob, with the value that `jobStatusList` gets.
 pub(crate) fn of_operation(status: &Value) -> (ChildProgress, Value) {
     let count = |field: &str| number(status, &format!("/{field}PodCount")).unwrap_or(0);
     let (total, succeeded, failed) = (count("total"), count("succeeded"), count("failed"));
-    let is = |kind: &str, wanted: &str| {
-        let mut conditions = list(status, "/conditions").iter();
-        conditions.find(|c| text(c, "/type") == Some(kind) && text(c, "/status") == Some(wanted))
-    };
-    let blocked = is("Valid", "False").or_else(|| is("ActionAvailable", "False"));
-    let blocked = blocked.map(|condition| text(condition, "/message").unwrap_or("it is not ready").into());
+    let blocked = blocks(status).map(Into::into);
     let progress = text(status, "/progress").unwrap_or_default();
     let at = read_time(text(status, "/endTime"));
     let end = |well, reason: &str, message| Some(Box::new(Ended { well, reason: reason.to_owned(), message, at }));

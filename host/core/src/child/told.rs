@@ -2,7 +2,6 @@
 //! Source: docs/jobflow.md 7.
 
 use crate::child::build::Cause;
-use crate::child::canonical::digest;
 use crate::child::changes::changed_units;
 use crate::child::closing::FLOW_TIMEOUT;
 use crate::child::parent::{API_VERSION, Parent, ParentKind};
@@ -26,14 +25,13 @@ impl Teller<'_> {
     fn tell(&mut self, warning: bool, reason: &str, mark: &str, message: String) {
         let parent = self.parent;
         let text = format!("{}/{reason}/{mark}", parent.uid);
-        let prefix: String = parent.name.chars().take(200).collect();
         let key = ObjectKey {
             kind: Kind::new(API_VERSION, parent.kind.name()),
             namespace: Some(parent.namespace.clone()),
             name: parent.name.clone(),
         };
         self.notes.push(EventNote {
-            name: format!("{}.{}", prefix.trim_end_matches(['-', '.']), digest(text.as_bytes(), 16)),
+            name: EventNote::name_of(&parent.name, &text),
             regarding: key,
             regarding_uid: parent.uid.clone(),
             warning,

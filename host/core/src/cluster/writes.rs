@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_api::OperationRecord;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::cluster::object::{Object, ObjectKey};
-use crate::job::key::JobRef;
+use crate::job::key::{JobRef, name_prefix};
 
 /// The documents that must be durable before anything else is written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -194,6 +195,21 @@ impl Write {
         Self::Patch { object: object.clone(), subresource: None, body }
     }
 
+    /// A patch that replaces the status of an object at this version.
+    pub fn status(object: ObjectKey, version: &str, status: &Value) -> Self {
+        let body = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+            {"op": "add", "path": "/status", "value": status},
+        ]);
+        Self::Patch { object, subresource: Some("status".to_owned()), body }
+    }
+
+    /// A deletion that leaves what the object owns to the garbage collector.
+    pub fn delete(object: ObjectKey, uid: &str, resource_version: Option<String>) -> Self {
+        let propagation = Some("Background".to_owned());
+        Self::Delete { object, uid: uid.to_owned(), resource_version, grace_seconds: None, propagation }
+    }
+
     /// The object it changes.
     pub fn object(&self) -> &ObjectKey {
         match self {
@@ -329,4 +345,12 @@ pub struct EventNote {
     pub action: String,
     /// One sentence for people, at most 1,024 bytes.
     pub message: String,
+}
+
+impl EventNote {
+    /// The name of an event on the object of this name: the same for the same `text`, which says what happened to whom.
+    pub fn name_of(object: &str, text: &str) -> String {
+        let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}.{hash}", name_prefix(object))
+    }
 }

@@ -44,9 +44,14 @@ impl JobRef {
     /// The prefix of all object names that the host makes for this job: its name, cut to 200 characters, ending in a
     /// character that a name may go on with.
     pub fn name_prefix(&self) -> &str {
-        let end = self.key.name.char_indices().nth(200).map_or(self.key.name.len(), |(at, _)| at);
-        self.key.name.get(..end).unwrap_or_default().trim_end_matches(['.', '-'])
+        name_prefix(&self.key.name)
     }
+}
+
+/// The part of a name of an object that names of further objects begin with.
+pub fn name_prefix(name: &str) -> &str {
+    let end = name.char_indices().nth(200).map_or(name.len(), |(at, _)| at);
+    name.get(..end).unwrap_or_default().trim_end_matches(['.', '-'])
 }
 
 #[cfg(test)]

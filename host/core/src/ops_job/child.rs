@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::child::build::{OPERATION, WITHHELD};
+use crate::cluster::object::{Kind, ObjectKey};
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
 
@@ -13,6 +14,16 @@ pub const OPS_NAMESPACE: &str = "oarlock-ops";
 pub const API_VERSION: &str = "oarlock.dev/v1alpha1";
 /// The kind of OpsJobs.
 pub const OPS_KIND: &str = "OpsJob";
+
+/// The kind OpsJob.
+pub fn ops_kind() -> Kind {
+    Kind::new(API_VERSION, OPS_KIND)
+}
+
+/// The OpsJob of this name.
+pub fn ops_key(name: &str) -> ObjectKey {
+    ObjectKey { kind: ops_kind(), namespace: None, name: name.to_owned() }
+}
 
 /// The child of a job: its OperationJob.
 pub fn child_of(job: &OpsJobView, spec: &OpsSpec) -> Value {

@@ -2,11 +2,9 @@
 
 use oarlock_api::Condition;
 
-use crate::child::canonical::digest;
-use crate::cluster::object::{Kind, ObjectKey};
 use crate::cluster::writes::EventNote;
 use crate::job::bound::shown;
-use crate::ops_job::child::{API_VERSION, OPS_KIND};
+use crate::ops_job::child::ops_key;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::RESOLVED;
 use crate::ops_job::view::OpsJobView;
@@ -23,7 +21,7 @@ pub fn events(job: &OpsJobView, status: &OpsStatus) -> Vec<EventNote> {
     let is_new = |kind: &str| status.is(kind) && !job.status.is(kind);
     let mut notes = Vec::new();
     for phase in TOLD.into_iter().filter(|phase| is_new(phase.word())) {
-        let condition = status.conditions.iter().find(|condition| condition.kind == phase.word());
+        let condition = status.condition(phase.word());
         let (reason, message) = condition.map(|one| (one.reason.as_str(), one.message.as_str())).unwrap_or_default();
         notes.push(note(job, (phase == Phase::Failed, reason), message));
     }
@@ -43,11 +41,9 @@ pub fn events(job: &OpsJobView, status: &OpsStatus) -> Vec<EventNote> {
 }
 
 fn note(job: &OpsJobView, (warning, reason): (bool, &str), message: &str) -> EventNote {
-    let text = format!("{}/{reason}/{message}", job.uid);
-    let prefix: String = job.name.chars().take(200).collect();
     EventNote {
-        name: format!("{}.{}", prefix.trim_end_matches(['-', '.']), digest(text.as_bytes(), 16)),
-        regarding: ObjectKey { kind: Kind::new(API_VERSION, OPS_KIND), namespace: None, name: job.name.clone() },
+        name: EventNote::name_of(&job.name, &format!("{}/{reason}/{message}", job.uid)),
+        regarding: ops_key(&job.name),
         regarding_uid: job.uid.clone(),
         warning,
         reason: reason.to_owned(),

@@ -37,7 +37,7 @@ impl Holders {
     ///
     /// # Errors
     /// The first place that another job has.
-    pub fn take(&mut self, (job, name): (&str, &str), places: &[HeldPlace]) -> Result<(), PlaceTaken> {
+    pub fn take(&mut self, job: &str, name: &str, places: &[HeldPlace]) -> Result<(), PlaceTaken> {
         let taken =
             places.iter().find_map(|place| Some((place, self.by_place.get(place)?)).filter(|(_, by)| *by != job));
         if let Some((place, holder)) = taken {
@@ -82,21 +82,21 @@ mod tests {
     #[test]
     fn a_job_gets_all_of_its_nodes_or_none_and_its_own_again() {
         let mut holders = Holders::default();
-        assert_eq!(holders.take(("a", "na"), &[node(1), node(2)]), Ok(()));
+        assert_eq!(holders.take("a", "na", &[node(1), node(2)]), Ok(()));
         let busy = PlaceTaken { place: node(2), holder: "na".to_owned() };
-        assert_eq!(holders.take(("b", "nb"), &[node(3), node(2)]), Err(busy));
+        assert_eq!(holders.take("b", "nb", &[node(3), node(2)]), Err(busy));
         assert_eq!(holders.holder(&node(3)), None);
         // A new term reads the same from the status again.
-        assert_eq!(holders.take(("a", "na"), &[node(1), node(2)]), Ok(()));
+        assert_eq!(holders.take("a", "na", &[node(1), node(2)]), Ok(()));
         holders.give_back("a");
-        assert_eq!(holders.take(("b", "nb"), &[node(3), node(2)]), Ok(()));
+        assert_eq!(holders.take("b", "nb", &[node(3), node(2)]), Ok(()));
     }
 
     #[test]
     fn a_job_that_is_gone_has_nothing_and_its_namesake_keeps_its_own() {
         let mut holders = Holders::default();
-        holders.take(("a", "j"), &[node(1)]).unwrap();
-        holders.take(("b", "j"), &[node(2)]).unwrap();
+        holders.take("a", "j", &[node(1)]).unwrap();
+        holders.take("b", "j", &[node(2)]).unwrap();
         holders.forget_others("j", "b");
         assert_eq!((holders.holder(&node(1)), holders.holder(&node(2))), (None, Some("b")));
     }
@@ -106,10 +106,10 @@ mod tests {
         let mut holders = Holders::default();
         let of = |kind| [HeldPlace::Workload(kind, "w".to_owned())];
         assert_eq!(
-            (holders.take(("a", "na"), &of("dumplog")), holders.take(("b", "nb"), &of("exportimage"))),
+            (holders.take("a", "na", &of("dumplog")), holders.take("b", "nb", &of("exportimage"))),
             (Ok(()), Ok(()))
         );
-        assert!(holders.take(("c", "nc"), &of("dumplog")).is_err());
+        assert!(holders.take("c", "nc", &of("dumplog")).is_err());
     }
 
     proptest! {
@@ -127,7 +127,7 @@ mod tests {
                 }
                 let is_free = model.iter().all(|(other, has)| *other == job || !has.iter().any(|node| nodes.contains(node)));
                 let places: Vec<HeldPlace> = nodes.iter().map(|number| node(*number)).collect();
-                prop_assert_eq!(holders.take((&name, &name), &places).is_ok(), is_free);
+                prop_assert_eq!(holders.take(&name, &name, &places).is_ok(), is_free);
                 if is_free {
                     model.insert(job, nodes);
                 }

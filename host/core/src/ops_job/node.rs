@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::child::fields::{flag, list, text};
+use crate::child::node::{keeps_away, ready};
 use crate::ops_job::targets::NodeFacts;
 
 /// The label with the workspace of a node, which kubelets may not set on themselves.
@@ -14,18 +15,16 @@ impl NodeFacts {
     /// Reads a stored node, or a projection of it to [`crate::child::node::FIELDS`].
     pub fn read(node: &Value) -> Option<Self> {
         let label = |name: &str| text(node, &format!("/metadata/labels/{}", name.replace('/', "~1")));
-        let keeps_off = |taint: &Value| matches!(text(taint, "/effect"), Some("NoSchedule" | "NoExecute"));
+        let keeps_off = |taint: &Value| text(taint, "/effect").is_some_and(keeps_away);
         // Its own cordon is a taint as well.
         let is_cordon = |taint: &Value| text(taint, "/key") == Some("node.kubernetes.io/unschedulable");
-        let mut conditions = list(node, "/status/conditions").iter();
-        let ready = conditions.find(|condition| text(condition, "/type") == Some("Ready"));
         Some(Self {
             name: text(node, "/metadata/name")?.to_owned(),
             uid: text(node, "/metadata/uid")?.to_owned(),
             host: label("kubernetes.io/hostname").unwrap_or_default().to_owned(),
             workspace: label(WORKSPACE).map(str::to_owned),
             is_control_plane: label(CONTROL_PLANE).is_some(),
-            is_ready: ready.is_some_and(|ready| text(ready, "/status") == Some("True")),
+            is_ready: ready(node).is_some_and(|ready| text(ready, "/status") == Some("True")),
             is_cordoned: flag(node, "/spec/unschedulable"),
             is_tainted: list(node, "/spec/taints").iter().any(|taint| keeps_off(taint) && !is_cordon(taint)),
             is_deleting: text(node, "/metadata/deletionTimestamp").is_some(),

@@ -4,6 +4,7 @@
 //! May not make a status too large: what does not fit is left out, and that is said.
 
 use oarlock_api::TargetDetail;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::child::fields::list;
@@ -19,7 +20,7 @@ const ALL: usize = 256 * 1024;
 /// Most characters of what is shown of a message.
 const MESSAGE: usize = 256;
 /// The reason of a target that never started, since others had failed.
-const SKIPPED: &str = "Skipped";
+pub(super) const SKIPPED: &str = "Skipped";
 
 /// What became of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,11 +60,10 @@ impl TargetOutcome {
 
 /// The targets of a child, from its status and its OperationRecords, which have those that do not fit in there.
 pub fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
-    let of_status = list(child, "/status/targetDetails").iter().cloned();
+    let of_status = list(child, "/status/targetDetails").iter().filter_map(|one| TargetDetail::deserialize(one).ok());
     let lines = records.iter().flat_map(|record| list(record, "/targets")).filter_map(Value::as_str);
     let of_records = lines.filter_map(|line| serde_json::from_str(line).ok());
-    let details = of_status.chain(of_records).filter_map(|detail| serde_json::from_value(detail).ok());
-    details.map(TargetOutcome::of).collect()
+    of_status.chain(of_records).map(TargetOutcome::of).collect()
 }
 
 /// How many are how far. Of a child that names fewer than it has, the others have not begun.
@@ -85,10 +85,10 @@ pub(super) fn failures(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str
 }
 
 /// The outputs of a type, to be added to those that there are.
-pub(super) fn outputs(kind: OpsType, outcomes: &[TargetOutcome], total: usize) -> Vec<Value> {
+pub(super) fn outputs(kind: OpsType, outcomes: &[TargetOutcome], counts: TargetCounts) -> Vec<Value> {
     let mut outputs = match kind {
         OpsType::Preflight => of_checks(outcomes),
-        _ => of_reboots(outcomes, total),
+        _ => of_reboots(outcomes, counts),
     };
     let mut room = ALL;
     let fits = |output: &Value| {
@@ -109,8 +109,8 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-fn of_reboots(outcomes: &[TargetOutcome], total: usize) -> Vec<Value> {
-    let TargetCounts { succeeded, failed, skipped, .. } = counts(outcomes, total);
+fn of_reboots(outcomes: &[TargetOutcome], counts: TargetCounts) -> Vec<Value> {
+    let TargetCounts { succeeded, failed, skipped, .. } = counts;
     let result = json!({"succeeded": succeeded, "failed": failed, "skipped": skipped}).to_string();
     let rebooted = outcomes.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
     std::iter::once(output("result", result)).chain(rebooted).collect()
@@ -195,9 +195,9 @@ mod tests {
     #[test]
     fn healthy_and_failed_nodes_are_together_the_targets_and_sorted() {
         let all = [outcome("b", ""), outcome("a", ""), outcome("c", "CheckFailed"), outcome("d", "JobDeleted")];
-        let result = value(&outputs(OpsType::Preflight, &all, 4), "result");
+        let result = value(&outputs(OpsType::Preflight, &all, counts(&all, 4)), "result");
         assert_eq!(result, json!({"failed_nodes": ["c", "d"], "healthy_nodes": ["a", "b"]}));
-        let nodes = value(&outputs(OpsType::Preflight, &all, 4), "nodes");
+        let nodes = value(&outputs(OpsType::Preflight, &all, counts(&all, 4)), "nodes");
         assert_eq!(nodes[0]["node"], "c", "failed ones come first");
     }
 
@@ -205,11 +205,11 @@ mod tests {
     fn a_value_of_many_long_names_says_how_many_it_leaves_out() {
         let all: Vec<_> = (0..5_000).map(|number| outcome(&format!("{number:0253}"), "")).collect();
         for kind in [OpsType::Preflight, OpsType::Reboot] {
-            let outputs = outputs(kind, &all, all.len());
+            let outputs = outputs(kind, &all, counts(&all, all.len()));
             assert!(json!(outputs).to_string().len() < ALL + 1_024);
             assert!(outputs.iter().all(|output| output["value"].as_str().unwrap().len() <= VALUE));
         }
-        let result = value(&outputs(OpsType::Preflight, &all, all.len()), "result");
+        let result = value(&outputs(OpsType::Preflight, &all, counts(&all, all.len())), "result");
         let shown = result["healthy_nodes"].as_array().unwrap().len();
         assert_eq!(result["left_out"], json!(5_000 - shown));
     }

@@ -177,9 +177,14 @@ impl OpsStatus {
         }
     }
 
+    /// The condition of a type.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
     /// True where there is a condition of this type.
     pub fn has(&self, kind: &str) -> bool {
-        self.conditions.iter().any(|condition| condition.kind == kind)
+        self.condition(kind).is_some()
     }
 
     /// True where phase, conditions or the child differ, and not counts alone.
@@ -190,7 +195,7 @@ impl OpsStatus {
 
     /// True where a condition of this type is True.
     pub fn is(&self, kind: &str) -> bool {
-        self.conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
+        self.condition(kind).is_some_and(|condition| condition.status == "True")
     }
 
     /// The status to be written in place of `before`: with the next revision where something differs, else `None`.

@@ -227,7 +227,7 @@ impl Pass<'_> {
     /// False where another job has one of its targets, and it has failed.
     fn takes_targets(&mut self, holders: &mut Holders) -> bool {
         let job = self.observed.job;
-        let taken = holders.take((&job.uid, &job.name), &job.places());
+        let taken = holders.take(&job.uid, &job.name, &job.places());
         if let Err(busy) = &taken {
             let targets = job.targets.as_ref().map_or(&[][..], |resolved| &resolved.targets);
             self.fail(&busy_words(busy, targets));
@@ -271,8 +271,7 @@ impl Pass<'_> {
         let job = self.observed.job;
         let was_there = self.status.rest.contains_key("operationJob");
         let has_ended = self.status.is(ENDED);
-        let stopping = self.stopping();
-        let stopping = stopping.or_else(|| cancelled.clone().filter(|_| was_there));
+        let stopping = self.stopping().or_else(|| cancelled.clone().filter(|_| was_there));
         match (was_there, has_ended, stopping, cancelled) {
             (true, true, _, _) => self.conclude(spec),
             (true, false, Some(why), _) => {
@@ -298,7 +297,7 @@ impl Pass<'_> {
 
     /// What the condition of a job that is ended by force says.
     fn stopping(&self) -> Option<Why> {
-        let condition = self.status.conditions.iter().find(|one| one.kind == STOPPING && one.status == "True")?;
+        let condition = self.status.condition(STOPPING).filter(|one| one.status == "True")?;
         let reason = if condition.reason == "Timeout" { "Timeout" } else { "Stopped" };
         Some(Why::new(reason, condition.message.clone()))
     }
@@ -360,7 +359,7 @@ impl Pass<'_> {
         };
         let (now, counts) = (self.observed.now, counts(outcomes, child.counts.total));
         self.status.rest.insert("progress".to_owned(), counts.write());
-        let mut outputs = outputs(spec.kind, outcomes, counts.total);
+        let mut outputs = outputs(spec.kind, outcomes, counts);
         outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
         self.status.rest.insert("outputs".to_owned(), json!(outputs));
         self.status.rest.insert("waitingFor".to_owned(), json!([]));
@@ -380,8 +379,8 @@ impl Pass<'_> {
 
     /// The release of targets goes on, and the job does not wait for it for ever.
     fn give_up_waiting(&mut self, why: &Why, child: &OpsChild) {
-        let since = self.status.conditions.iter().find(|one| one.kind == STOPPING);
-        let since = since.and_then(|condition| read_time(Some(&condition.last_transition_time)));
+        let since =
+            self.status.condition(STOPPING).and_then(|condition| read_time(Some(&condition.last_transition_time)));
         let Some(due) = since.map(|since| after_seconds(since, CANCEL_GRACE)) else { return };
         if due > self.observed.now {
             return self.wake_at(due);

@@ -147,7 +147,7 @@ impl Stage {
     fn outcome(&self) -> (Option<Phase>, &str, &str) {
         let phase = self.job.status.phase;
         let word = phase.map_or("", Phase::word);
-        let condition = self.job.status.conditions.iter().find(|one| one.kind == word);
+        let condition = self.job.status.condition(word);
         condition.map_or((phase, "", ""), |one| (phase, &one.reason, &one.message))
     }
 }

@@ -155,7 +155,6 @@ impl OpsSpec {
             count => Ok(count.and_then(|count| usize::try_from(count).ok()).filter(|count| *count > 0)),
         };
         let batch = count("batchCount")?.or((kind != OpsType::Preflight).then_some(1));
-        let replica = count("replica")?.unwrap_or(0);
         let ratio = match spec.get("availableRatio").filter(|ratio| !ratio.is_null()) {
             None => Ratio::default(),
             Some(ratio) => {
@@ -165,23 +164,7 @@ impl OpsSpec {
                 Ratio::read(ratio).map_err(|message| RuleBroken { message: format!("spec.{message}") })?
             }
         };
-        let is_check = kind == OpsType::Preflight;
-        let keeps_off = match (is_check, flag(spec, "/isTolerateAll")) {
-            (_, true) => Extent::Never,
-            (true, false) => Extent::Always,
-            (false, false) => Extent::Wide,
-        };
-        let excluded: BTreeSet<String> =
-            list(spec, "/excludedNodes").iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        let filters = Filters {
-            excluded,
-            may_exclude_nobody: false,
-            control_plane: if is_check { Extent::Never } else { Extent::Wide },
-            not_ready: if is_check { Extent::Always } else { Extent::Unnamed },
-            unschedulable: keeps_off,
-            spares_busy: is_check && flag(spec, "/securityUpgrade"),
-            replica,
-        };
+        let filters = filters(spec, kind, count("replica")?.unwrap_or(0));
         let parameters = match kind {
             OpsType::Preflight => check_parameters(spec)?,
             _ => Map::from_iter(inputs.drain.map(|drain| ("drain".to_owned(), Value::Bool(drain)))),
@@ -203,6 +186,27 @@ impl OpsSpec {
             parameters,
             stops: flag(spec, "/stop"),
         })
+    }
+}
+
+/// What of a spec decides beside the selectors.
+fn filters(spec: &Value, kind: OpsType, replica: usize) -> Filters {
+    let is_check = kind == OpsType::Preflight;
+    let keeps_off = match (is_check, flag(spec, "/isTolerateAll")) {
+        (_, true) => Extent::Never,
+        (true, false) => Extent::Always,
+        (false, false) => Extent::Wide,
+    };
+    let excluded: BTreeSet<String> =
+        list(spec, "/excludedNodes").iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+    Filters {
+        excluded,
+        may_exclude_nobody: false,
+        control_plane: if is_check { Extent::Never } else { Extent::Wide },
+        not_ready: if is_check { Extent::Always } else { Extent::Unnamed },
+        unschedulable: keeps_off,
+        spares_busy: is_check && flag(spec, "/securityUpgrade"),
+        replica,
     }
 }
 

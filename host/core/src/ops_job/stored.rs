@@ -3,7 +3,6 @@
 //! Takes a document; yields a view and a spec with types. What has had its effect is left out: selectors once the targets are stored,
 //! parameters once the child is recorded, and of a job that is over all but its time to live.
 
-use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::child::fields::{at, list, text};
@@ -63,11 +62,6 @@ impl StoredOps {
     /// True while it may need its targets: until it has ended and let go of them.
     pub fn is_live(&self) -> bool {
         self.view.is_kept || !self.view.status.has_ended()
-    }
-
-    /// When it was created.
-    pub fn created(&self) -> Option<Timestamp> {
-        self.view.created
     }
 
     /// The memory of what its owner wrote, as far as it is held.

@@ -4,10 +4,12 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::child::fields::{flag, list, number, text};
+use crate::child::progress::blocks;
 use crate::job::state::cut;
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
 use crate::ops_job::holders::{HeldPlace, Holders};
+use crate::ops_job::outcomes::SKIPPED;
 use crate::ops_job::phases::OpsStatus;
 use crate::ops_job::plan::RESOLVED;
 use crate::ops_job::targets::Resolved;
@@ -44,7 +46,7 @@ impl OpsJobView {
     pub fn take_held(&self, holders: &mut Holders) {
         if self.is_kept && self.status.is(RESOLVED) {
             // Of two that say so, one has it, and the other is told when it has its round.
-            let _ = holders.take((&self.uid, &self.name), &self.places());
+            let _ = holders.take(&self.uid, &self.name, &self.places());
         }
     }
 }
@@ -68,7 +70,7 @@ pub struct OpsChild {
     pub counts: TargetCounts,
     /// What holds it up, in a word or two.
     pub waits_for: Option<String>,
-    /// Why no plugin serves its action, where none does.
+    /// Why nobody works on it: its spec is refused, or no plugin serves its action.
     pub unserved: Option<String>,
 }
 
@@ -89,7 +91,7 @@ impl OpsChild {
             usize::try_from(count).unwrap_or(0)
         };
         let details = list(document, "/status/targetDetails");
-        let is_skipped = |detail: &&Value| text(detail, "/error/reason") == Some("Skipped");
+        let is_skipped = |detail: &&Value| text(detail, "/error/reason") == Some(SKIPPED);
         let skipped = details.iter().filter(is_skipped).count();
         let counts = TargetCounts {
             total: count("total"),
@@ -109,21 +111,11 @@ impl OpsChild {
             deleting: text(document, "/metadata/deletionTimestamp").is_some(),
             began: started.or_else(job_began).filter(|_| has_begun),
             counts,
-            unserved: unserved(document),
+            unserved: blocks(document.get("status").unwrap_or(&Value::Null)).map(|why| cut(why, MOST_MESSAGE)),
             waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
         };
         Some((uid, child))
     }
-}
-
-/// What keeps a child from being served: its condition `Valid` or [`AVAILABLE`], where that is False.
-fn unserved(child: &Value) -> Option<String> {
-    let standing = |kind: &str| {
-        let mut conditions = list(child, "/status/conditions").iter();
-        conditions.find(|one| text(one, "/type") == Some(kind) && text(one, "/status") == Some("False"))
-    };
-    let told = standing("Valid").or_else(|| standing(AVAILABLE))?;
-    Some(cut(text(told, "/message").unwrap_or_default(), MOST_MESSAGE))
 }
 
 /// The condition that says whether a plugin serves the action.

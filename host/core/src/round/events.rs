@@ -4,8 +4,6 @@
 //! targets one `Progress` event for each tenth replaces the Normal ones, and Warnings stop after 100. An event counts
 //! as emitted once the change that it reports is durable. Source: docs/operationjob.md 8.
 
-use sha2::{Digest, Sha256};
-
 use crate::cluster::writes::{EventNote, Write};
 use crate::job::key::JobRef;
 use crate::job::progress::{Counts, targets};
@@ -55,9 +53,8 @@ impl EventBuilder<'_> {
 
     fn note(&self, event: PluginEvent, place: &str) -> EventNote {
         let text = format!("{}/{}/{place}", self.job.uid, event.reason);
-        let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         EventNote {
-            name: format!("{}.{hash}", self.job.name_prefix()),
+            name: EventNote::name_of(&self.job.key.name, &text),
             regarding: self.job.key.object(),
             regarding_uid: self.job.uid.clone(),
             warning: event.warning,

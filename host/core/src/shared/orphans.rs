@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use oarlock_contract::authorize::{may_be_put, printable, printable_line};
-use sha2::{Digest, Sha256};
 
 use crate::cluster::object::{Kind, Object, ObjectKey};
 use crate::cluster::store::Store;
@@ -17,9 +16,6 @@ use crate::cluster::writes::{EventNote, Write};
 use crate::plugin::grant::Grant;
 use crate::plugin::manifest::TargetKind;
 use crate::shared::holds::{let_go, let_go_of_orphan};
-
-/// Characters of an object's name that the name of its event begins with.
-const PREFIX: usize = 200;
 
 /// Objects that were read live, by name.
 pub type SeenObjects = BTreeMap<ObjectKey, Option<Arc<Object>>>;
@@ -122,15 +118,13 @@ fn objects_held_by(store: &Store, job_uid: &str) -> impl Iterator<Item = Arc<Obj
 /// The event that marks of a hold were left on an object.
 fn left(object: &Object, job_uid: &str, marks: &[String]) -> EventNote {
     let text = format!("{}/{job_uid}/HoldRefused", object.uid);
-    let hash: String = Sha256::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let prefix = object.key.name.get(..PREFIX).unwrap_or(&object.key.name).trim_end_matches(['-', '.']);
     let message = format!(
         "removed a hold of job {}, which is gone, and left {}: no plugin is granted to put that there; see who wrote the hold, and take off what is not wanted",
         printable(job_uid),
         printable_line(&marks.join(", "))
     );
     EventNote {
-        name: format!("{prefix}.{hash}"),
+        name: EventNote::name_of(&object.key.name, &text),
         regarding: object.key.clone(),
         regarding_uid: object.uid.clone(),
         warning: true,
