@@ -11,9 +11,8 @@ pub mod port;
 mod reads;
 mod records;
 mod sinks;
-pub(crate) mod writes;
+mod writes;
 
 pub use cache::FlowCache;
 pub use key::FlowKey;
 pub use port::{CreateError, Flows};
-pub use reads::ReadFailed;

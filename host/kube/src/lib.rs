@@ -40,6 +40,7 @@ mod live_reads;
 pub mod observe;
 pub mod ops;
 mod outcome;
+mod past_cache;
 pub mod record;
 mod scripts;
 mod selection;
@@ -47,4 +48,5 @@ pub mod snapshot;
 mod write;
 
 pub use cluster::{Cluster, Setup};
+pub use past_cache::ReadFailed;
 pub use transport::requests::Requests;

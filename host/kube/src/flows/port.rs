@@ -17,7 +17,7 @@ use crate::flows::cache::FlowCache;
 use crate::flows::key::FlowKey;
 use crate::flows::kinds;
 use crate::flows::sinks::{ChildSink, NodeSink, ParentSink, TemplateSink, read_template};
-use crate::flows::writes::{adopt, child_key, delete, key, key_of, parent_key, patch_child, status_patch};
+use crate::flows::writes::{adopt, child_key, key, key_of, parent_key, patch_child};
 use crate::lease::Fence;
 use crate::transport::call::Transport;
 use crate::transport::requests::Requests;
@@ -94,7 +94,7 @@ impl Flows {
             self.watches.watch(&self.cluster.link, Kind::node(), NodeSink(self.cache.clone()));
         };
         // Of the three, a JobTemplate needs nothing.
-        self.watches.synced((3, 2), rest).await;
+        self.watches.synced(2, rest).await;
     }
 
     /// The state of each watch. Those of Jobs, OperationJobs and nodes begin once somebody leads and flows are served.
@@ -166,11 +166,11 @@ impl Flows {
                 let field = if child.kind == ChildKind::Job { JOB_TTL } else { OPERATION_TTL };
                 (patch_child(child, json!({"spec": {field: seconds}})), child.kind)
             }
-            ChildChange::Delete(child) => (delete(key_of(child), &child.uid, None), child.kind),
+            ChildChange::Delete(child) => (Write::delete(key_of(child), &child.uid, None), child.kind),
             // Somebody may have it go on meanwhile: only what was seen is deleted.
             ChildChange::DeleteSelf => {
                 let version = Some(parent.version.clone());
-                (delete(parent_key(parent), &parent.uid, version), ChildKind::Job)
+                (Write::delete(parent_key(parent), &parent.uid, version), ChildKind::Job)
             }
         };
         match self.link(parent.kind).write(&write, fence).await {
@@ -190,7 +190,7 @@ impl Flows {
     /// # Errors
     /// The reason why it is not known to be written.
     pub async fn write_status(&self, parent: &Parent, status: &Value, fence: &Fence) -> Result<(), Stopped> {
-        let write = status_patch(parent_key(parent), &parent.version, status);
+        let write = Write::status(parent_key(parent), &parent.version, status);
         let reply = self.link(parent.kind).write(&write, fence).await?;
         Parent::read(parent.kind, reply).into_iter().for_each(|parent| self.cache.reply_parent(parent));
         Ok(())
@@ -207,7 +207,7 @@ impl Flows {
         fence: &Fence,
     ) -> Result<(), Stopped> {
         let object = key(kinds::template(), &template.namespace, &template.name);
-        let reply = self.link(ParentKind::Flow).write(&status_patch(object, &template.version, status), fence).await?;
+        let reply = self.link(ParentKind::Flow).write(&Write::status(object, &template.version, status), fence).await?;
         read_template(reply).into_iter().for_each(|template| self.cache.reply_template(template));
         Ok(())
     }

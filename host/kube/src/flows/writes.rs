@@ -16,17 +16,12 @@ pub(super) fn parent_key(parent: &Parent) -> ObjectKey {
     key(kinds::parent(parent.kind), &parent.namespace, &parent.name)
 }
 
-pub(crate) fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
+pub(super) fn child_key(kind: ChildKind, namespace: &str, name: &str) -> ObjectKey {
     key(kinds::child(kind), namespace, name)
 }
 
 pub(super) fn key_of(child: &ChildView) -> ObjectKey {
     child_key(child.kind, &child.namespace, &child.name)
-}
-
-pub(crate) fn delete(object: ObjectKey, uid: &str, resource_version: Option<String>) -> Write {
-    let propagation = Some("Background".to_owned());
-    Write::Delete { object, uid: uid.to_owned(), resource_version, grace_seconds: None, propagation }
 }
 
 /// A merge patch that only the object of this UID takes.
@@ -46,12 +41,4 @@ pub(super) fn adopt(child: &ChildView, parent: &Parent) -> Write {
         {"op": "add", "path": format!("{place}/blockOwnerDeletion"), "value": true},
     ]);
     Write::patch(&key_of(child), body)
-}
-
-pub(crate) fn status_patch(object: ObjectKey, version: &str, status: &Value) -> Write {
-    let body = json!([
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "add", "path": "/status", "value": status},
-    ]);
-    Write::Patch { object, subresource: Some("status".to_owned()), body }
 }

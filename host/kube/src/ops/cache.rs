@@ -145,7 +145,7 @@ impl OpsCache {
         });
     }
 
-    pub(super) fn put_child(&self, (owner, child): (String, OpsChild)) {
+    pub(super) fn put_child(&self, owner: String, child: OpsChild) {
         self.hold(|held| {
             if held.children.get(&owner).is_some_and(|known| known.uid == child.uid && known.version >= child.version) {
                 return;
@@ -155,7 +155,7 @@ impl OpsCache {
         });
     }
 
-    pub(super) fn drop_child(&self, (owner, child): &(String, OpsChild)) {
+    pub(super) fn drop_child(&self, owner: &str, child: &OpsChild) {
         self.hold(|held| {
             if held.children.get(owner).is_some_and(|known| known.uid == child.uid) {
                 held.children.remove(owner);

@@ -7,14 +7,14 @@ use oarlock_core::ops_job::plan::Found;
 use oarlock_core::ops_job::workload::{WorkloadName, busies, controller, node_of};
 use serde_json::Value;
 
-use crate::flows::ReadFailed;
 use crate::ops::port::Ops;
-use crate::outcome::sentence;
-use crate::transport::list::{Collection, ListError};
+use crate::past_cache::{ReadFailed, Selected};
 use crate::watch::projection::Projection;
 
 /// The fields of pods that decide here.
-const FIELDS: [&str; 2] = ["/spec/nodeName", "/status/phase"];
+fn fields() -> Projection {
+    Projection::of_object(&["/spec/nodeName", "/status/phase"].map(str::to_owned))
+}
 
 impl Ops {
     /// The nodes on which a pod of a workload is, but for those of these namespaces.
@@ -23,7 +23,7 @@ impl Ops {
     /// The API server's sentence.
     pub async fn busy_nodes(&self, system: &[&str]) -> Result<BTreeSet<String>, ReadFailed> {
         let busy = |pod: Value| busies(&pod, system).map(str::to_owned);
-        Ok(self.list(Kind::pod(), None, busy).await?.into_iter().collect())
+        Ok(self.list(Kind::pod(), Selected::default(), &fields(), busy).await?.into_iter().collect())
     }
 
     /// The nodes of the unfinished pods of these workloads.
@@ -44,40 +44,25 @@ impl Ops {
     async fn nodes_of(&self, words: &str) -> Result<Option<Vec<String>>, ReadFailed> {
         let Some(WorkloadName { kind, namespace, name }) = WorkloadName::read(words) else { return Ok(None) };
         let key = ObjectKey { kind: kind.clone(), namespace: Some(namespace.clone()), name };
-        let Some(workload) = self.read(&key).await? else { return Ok(None) };
+        let Some(workload) = self.cluster.link.stored(&key).await? else { return Ok(None) };
         if kind == Kind::pod() {
             return Ok(Some(node_of(&workload).map(str::to_owned).into_iter().collect()));
         }
         let uid = workload.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let there = Selected { namespace: Some(&namespace), ..Selected::default() };
         let mut owners = HashSet::from([uid]);
         if kind.kind == "Deployment" {
             let own = |set: Value| {
                 let is_own = controller(&set).is_some_and(|owner| owners.contains(owner));
                 set.pointer("/metadata/uid").and_then(Value::as_str).filter(|_| is_own).map(str::to_owned)
             };
-            let sets = self.list(Kind::new("apps/v1", "ReplicaSet"), Some(&namespace), own).await?;
+            let sets = self.list(Kind::new("apps/v1", "ReplicaSet"), there, &fields(), own).await?;
             owners.extend(sets);
         }
         let of_pod = |pod: Value| {
             let is_own = controller(&pod).is_some_and(|owner| owners.contains(owner));
             node_of(&pod).filter(|_| is_own).map(str::to_owned)
         };
-        self.list(Kind::pod(), Some(&namespace), of_pod).await.map(Some)
-    }
-
-    async fn list<T>(
-        &self,
-        kind: Kind,
-        namespace: Option<&str>,
-        pick: impl Fn(Value) -> Option<T>,
-    ) -> Result<Vec<T>, ReadFailed> {
-        let link = &self.cluster.link;
-        let failed = |message| ReadFailed { message, is_refused: false, retry_after: None };
-        let resource = link.discovery.resource(&link.transport, &kind).await;
-        let resource = resource.map_err(|error| failed(sentence(&error)))?;
-        let from = Collection { resource: &resource, namespace, labels: None, fields: None };
-        let projection = Projection::of_object(&FIELDS.map(str::to_owned));
-        let listed = link.transport.list(from, &projection, pick).await;
-        Ok(listed.map_err(|error: ListError| failed(sentence(&error)))?.items)
+        self.list(Kind::pod(), there, &fields(), of_pod).await.map(Some)
     }
 }

@@ -73,12 +73,12 @@ impl ItemSink for ChildSink {
         self.0.reset_children(items);
     }
 
-    fn changed(&self, item: Self::Item) {
-        self.0.put_child(item);
+    fn changed(&self, (owner, child): Self::Item) {
+        self.0.put_child(owner, child);
     }
 
-    fn deleted(&self, item: Self::Item) {
-        self.0.drop_child(&item);
+    fn deleted(&self, (owner, child): Self::Item) {
+        self.0.drop_child(&owner, &child);
     }
 }
 

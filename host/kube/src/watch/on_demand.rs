@@ -1,5 +1,7 @@
 //! Watches of kinds that need not be installed, and of what their objects need.
 
+use std::sync::Once;
+
 use oarlock_core::cluster::object::Kind;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -13,6 +15,8 @@ use crate::watch::watches::WatchedKind;
 /// Watches that end with it. Those of the kinds themselves come first; what their objects need is watched once one of these is served:
 /// without them installed, nobody pays for it.
 pub(crate) struct OnDemand {
+    /// Whether what objects need is watched.
+    rest: Once,
     running: Mutex<Vec<(Kind, WatchHealth, JoinHandle<()>)>>,
     changes: watch::Sender<u64>,
 }
@@ -26,7 +30,7 @@ impl Drop for OnDemand {
 impl OnDemand {
     /// None yet.
     pub(crate) fn begin() -> Self {
-        Self { running: Mutex::default(), changes: watch::Sender::new(0) }
+        Self { rest: Once::new(), running: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
     /// Watches a kind from now on.
@@ -36,18 +40,16 @@ impl OnDemand {
         self.running.lock().push((kind, health, tokio::spawn(reflector.run())));
     }
 
-    /// Resolves once one of the first kinds is served, so many as `kinds` says, and everything was listed that is watched from then on,
-    /// which `rest` begins once, on top of `first` watches.
-    pub(crate) async fn synced(&self, (first, kinds): (usize, usize), rest: impl FnOnce()) {
+    /// Resolves once one of so many first kinds is served, and everything was listed that is watched from then on, which `rest`
+    /// begins, once.
+    pub(crate) async fn synced(&self, kinds: usize, rest: impl FnOnce()) {
         let mut changes = self.changes.subscribe();
         while !self.is_served(kinds) {
             if changes.changed().await.is_err() {
                 return;
             }
         }
-        if self.running.lock().len() == first {
-            rest();
-        }
+        self.rest.call_once(rest);
         while !self.running.lock().iter().all(|(_, health, _)| health.is_synced()) {
             if changes.changed().await.is_err() {
                 return;
