@@ -98,7 +98,7 @@ impl Controller {
         // They end with the term, and wait for no job.
         let metrics = || self.ports.metrics.clone();
         let flows = self.flows.clone().map(|flows| FlowTerm::begin(flows, fence.clone(), metrics()));
-        let ops = self.ops.clone().map(|ops| OpsTerm::begin(ops, fence.clone(), metrics()));
+        let ops = self.ops.clone().map(|(ops, place)| OpsTerm::begin(ops, place, fence.clone(), metrics()));
         let flows = flows.map(|term| tokio::spawn(reconcilers::lead(term)));
         let ops = ops.map(|term| tokio::spawn(reconcilers::lead(term)));
         let (_flows, _ops) = (flows.map(AbortOnDropHandle::new), ops.map(AbortOnDropHandle::new));

@@ -5,17 +5,18 @@
 
 use std::sync::Arc;
 
-use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::Stopped;
-use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
+use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::TargetOutcome;
 use oarlock_core::ops_job::plan::{Effect, Found, OpsObservation, OpsPlan, plan, with_refusal};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::{Here, NodeFacts};
+use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
-use oarlock_kube::flows::ReadFailed;
+use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
@@ -57,9 +58,10 @@ pub(crate) struct OpsMemory {
     pace: Pace,
 }
 
-/// What the targets of a job are found by.
-#[derive(Default)]
-struct LookedUp {
+/// What a round sees: a job, its child, and what its targets are found by.
+struct Seen {
+    job: Arc<StoredOps>,
+    child: Option<Arc<OpsChild>>,
     found: Found,
     nodes: Vec<NodeFacts>,
 }
@@ -75,13 +77,9 @@ impl Default for HostPlace {
 
 impl OpsTerm {
     /// The term that `fence` stands for.
-    pub(crate) fn begin((ops, place): (Ops, HostPlace), fence: Fence, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn begin(ops: Ops, place: HostPlace, fence: Fence, metrics: Arc<Metrics>) -> Self {
         Self { ops, fence, place, metrics, holders: Mutex::default(), together: Together::default() }
     }
-}
-
-fn key(name: &str) -> ObjectKey {
-    ObjectKey { kind: Kind::new(API_VERSION, OPS_KIND), namespace: None, name: name.to_owned() }
 }
 
 impl Reconcile for OpsTerm {
@@ -100,11 +98,11 @@ impl Reconcile for OpsTerm {
     }
 
     fn all(&self) -> Vec<ObjectKey> {
-        self.ops.cache().jobs().iter().map(|job| key(&job.view.name)).collect()
+        self.ops.cache().jobs().iter().map(|job| ops_key(&job.view.name)).collect()
     }
 
     fn take_changed(&self) -> Vec<ObjectKey> {
-        self.ops.cache().take_dirty().iter().map(|name| key(name)).collect()
+        self.ops.cache().take_dirty().iter().map(|name| ops_key(name)).collect()
     }
 
     async fn changed(&self) {
@@ -126,14 +124,13 @@ impl Reconcile for OpsTerm {
         }
         let Some(job) = job else { return Ok(NextRound::Gone) };
         memory.uid.clone_from(&job.view.uid);
-        self.look_for_child(&job).await?;
-        let found = self.look_up(&job).await.map_err(RoundTrouble::of_read)?;
-        let mut plan = self.plan(&job, &found, None);
-        if let Some(child) = self.ops.cache().child(&job.view.uid).filter(|_| plan.needs_outcomes) {
-            let outcomes = self.ops.read_outcomes(&job, &child).await.map_err(RoundTrouble::of_read)?;
-            plan = self.plan(&job, &found, Some(&outcomes));
+        let seen = self.see(job).await.map_err(RoundTrouble::of_read)?;
+        let mut plan = self.plan(&seen, None);
+        if let Some(child) = seen.child.as_ref().filter(|_| plan.needs_outcomes) {
+            let outcomes = self.ops.read_outcomes(&seen.job, child).await.map_err(RoundTrouble::of_read)?;
+            plan = self.plan(&seen, Some(&outcomes));
         }
-        self.carry_out(key, &job, plan, memory).await
+        self.carry_out(key, &seen, plan, memory).await
     }
 
     fn ended(&self, _key: &ObjectKey, _memory: &mut OpsMemory, _took: Duration) {}
@@ -142,36 +139,36 @@ impl Reconcile for OpsTerm {
 }
 
 impl OpsTerm {
-    /// A child that is recorded and not seen may only not be seen yet.
-    async fn look_for_child(&self, job: &StoredOps) -> Result<(), RoundTrouble> {
-        let is_recorded = job.view.status.rest.contains_key("operationJob") && !job.view.status.has_ended();
-        if is_recorded && self.ops.cache().child(&job.view.uid).is_none() {
-            self.ops.read_child(job).await.map_err(RoundTrouble::of_read)?;
+    /// Sees a job with its child, and looks up what its targets are found by, until they are.
+    async fn see(&self, job: Arc<StoredOps>) -> Result<Seen, ReadFailed> {
+        let (cache, status) = (self.ops.cache(), &job.view.status);
+        let mut child = cache.child(&job.view.uid);
+        // One that is recorded and not seen may only not be seen yet.
+        if child.is_none() && status.rest.contains_key("operationJob") && !status.has_ended() {
+            self.ops.read_child(&job).await?;
+            child = cache.child(&job.view.uid);
         }
-        Ok(())
+        let is_due = job.view.is_kept && job.view.targets.is_none() && !status.has_ended();
+        let (mut found, mut nodes) = (Found::default(), Vec::new());
+        if let Some(spec) = job.spec.as_ref().ok().filter(|_| is_due) {
+            (found, nodes) = (self.ops.find(&spec.scope.workloads).await?, cache.nodes());
+            if spec.filters.spares_busy {
+                let busy = self.ops.busy_nodes(&SYSTEM).await?;
+                nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
+            }
+        }
+        Ok(Seen { job, child, found, nodes })
     }
 
-    /// Looks up what the targets of a job are found by, until they are.
-    async fn look_up(&self, job: &StoredOps) -> Result<LookedUp, ReadFailed> {
-        let is_due = job.view.is_kept && job.view.targets.is_none() && !job.view.status.has_ended();
-        let Some(spec) = job.spec.as_ref().ok().filter(|_| is_due) else { return Ok(LookedUp::default()) };
-        let (found, mut nodes) = (self.ops.find(&spec.scope.workloads).await?, self.ops.cache().nodes());
-        if spec.filters.spares_busy {
-            let busy = self.ops.busy_nodes(&SYSTEM).await?;
-            nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
-        }
-        Ok(LookedUp { found, nodes })
-    }
-
-    fn plan(&self, job: &StoredOps, looked_up: &LookedUp, outcomes: Option<&[TargetOutcome]>) -> OpsPlan {
-        let child = self.ops.cache().child(&job.view.uid);
+    fn plan(&self, seen: &Seen, outcomes: Option<&[TargetOutcome]>) -> OpsPlan {
+        let Seen { job, child, found, nodes } = seen;
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
             child: child.as_deref(),
-            nodes: &looked_up.nodes,
+            nodes,
             outcomes,
-            found: &looked_up.found,
+            found,
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.ops.cluster().clock().now(),
         };
@@ -181,13 +178,13 @@ impl OpsTerm {
     async fn carry_out(
         &self,
         key: &ObjectKey,
-        job: &Arc<StoredOps>,
+        seen: &Seen,
         plan: OpsPlan,
         memory: &mut OpsMemory,
     ) -> Result<NextRound, RoundTrouble> {
-        let child = self.ops.cache().child(&job.view.uid);
+        let Seen { job, child, .. } = seen;
         for effect in &plan.effects {
-            let made = self.ops.make(effect, (job, child.as_deref()), &self.fence).await;
+            let made = self.ops.make(effect, job, child.as_deref(), &self.fence).await;
             if let (Effect::CreateChild(_), Err(Stopped::Refused { message })) = (effect, &made) {
                 self.tell_refusal(job, message).await?;
             }

@@ -1,7 +1,7 @@
 //! Why a round is made again, and when.
 
 use oarlock_core::cluster::writes::Stopped;
-use oarlock_kube::flows::ReadFailed;
+use oarlock_kube::ReadFailed;
 use tokio::time::Duration;
 
 /// The reason why a round is made again.

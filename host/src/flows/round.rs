@@ -16,9 +16,10 @@ use oarlock_core::child::told::cleaned_up;
 use oarlock_core::child::view::ChildView;
 use oarlock_core::child::waiting::Look;
 use oarlock_core::job::time::after;
+use oarlock_kube::ReadFailed;
 use oarlock_kube::cluster::REQUEST_TIMEOUT;
+use oarlock_kube::flows::FlowKey;
 use oarlock_kube::flows::cache::ParentView;
-use oarlock_kube::flows::{FlowKey, ReadFailed};
 use tokio::time::Duration;
 
 use crate::flows::memory::FlowMemory;

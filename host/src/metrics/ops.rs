@@ -46,7 +46,7 @@ impl OpsMetrics {
     /// Notes that a job of this type has this status in place of the one before.
     pub(crate) fn reported(&self, kind: &'static str, before: &OpsStatus, now: &OpsStatus) {
         for phase in Phase::ALL.into_iter().filter(|phase| now.is(phase.word()) && !before.is(phase.word())) {
-            let condition = now.conditions.iter().find(|condition| condition.kind == Phase::Failed.word());
+            let condition = now.condition(Phase::Failed.word());
             let reason = match condition.map(|condition| condition.reason.as_str()) {
                 Some("Timeout") => "timeout",
                 Some("Stopped") => "stopped",
