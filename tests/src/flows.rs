@@ -1,6 +1,5 @@
 //! JobFlows, JobTemplates and DaemonJobs for scenarios: to make them, to look at them and at their Jobs.
 
-use anyhow::Context as _;
 use http::{Method, StatusCode};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{
@@ -10,7 +9,7 @@ use oarlock_bed::install::Way;
 use oarlock_bed::interception::{Interceptor, WriteRecord};
 use serde_json::{Value, json};
 
-use crate::rig::{Ground, Rig, furnish_flows, patiently};
+use crate::rig::{Ground, Rig, furnish_flows, patiently, until_stored};
 
 /// A host with flows, on a cluster with their kinds.
 ///
@@ -96,14 +95,7 @@ impl Rig {
         what: &str,
         which: impl Fn(&Value) -> bool,
     ) -> anyhow::Result<Value> {
-        let mut seen = Value::Null;
-        let waited = patiently(what, async || {
-            seen = self.flows(kind).get_opt(name).await?.map_or(Value::Null, |object| object.data);
-            Ok(which(&seen))
-        })
-        .await;
-        waited.with_context(|| format!("{kind} {name} is {seen:#}"))?;
-        Ok(seen)
+        until_stored(self.flows(kind), name, what, which).await
     }
 
     /// Waits until an object has this state.

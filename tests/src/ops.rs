@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use oarlock::manifests::{HostAccount, ops_manifests};
 use oarlock_bed::install::{self, Way};
@@ -10,7 +10,7 @@ use oarlock_sim::world::{History, Version};
 use serde_json::{Value, json};
 
 use crate::jobs;
-use crate::rig::{Ground, Rig, patiently};
+use crate::rig::{Ground, Rig, until_stored};
 
 /// The namespace of the children.
 pub const CHILDREN: &str = "oarlock-ops";
@@ -73,14 +73,7 @@ impl Rig {
     /// # Errors
     /// Shows it as it is when patience ends.
     pub async fn until_ops(&self, name: &str, what: &str, which: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
-        let mut seen = Value::Null;
-        let waited = patiently(what, async || {
-            seen = self.ops().get_opt(name).await?.map_or(Value::Null, |object| object.data);
-            Ok(which(&seen))
-        })
-        .await;
-        waited.with_context(|| format!("OpsJob {name} is {seen:#}"))?;
-        Ok(seen)
+        until_stored(self.ops(), name, what, which).await
     }
 
     /// Waits until an OpsJob has ended so: its phase and its reason.

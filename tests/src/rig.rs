@@ -25,6 +25,7 @@ use self::furnishing::{UNCHECKED, furnish, may_lead};
 pub(crate) use self::furnishing::{furnish_flows, lease_name, tasks_namespace};
 pub use self::furnishing::{published, real_plane};
 pub use self::questions::patiently;
+pub(crate) use self::questions::until_stored;
 use crate::hosts::Running;
 use crate::jobs;
 use crate::ops::CHILDREN;

@@ -5,12 +5,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{Api, DynamicObject, ListParams};
 use oarlock_bed::interception::Interceptor;
 use oarlock_core::job::key::JobKey;
 use oarlock_sim::world::Version;
+use serde_json::Value;
 
 use super::{Rig, recorded_kinds};
 use crate::jobs::Told;
@@ -208,6 +210,23 @@ impl Rig {
 
 fn word(text: Option<&String>) -> &str {
     text.map(String::as_str).unwrap_or_default()
+}
+
+/// Waits until the object of this name is as `which` wants it; `Null` stands for one that is not there.
+pub(crate) async fn until_stored(
+    objects: Api<DynamicObject>,
+    name: &str,
+    what: &str,
+    which: impl Fn(&Value) -> bool,
+) -> anyhow::Result<Value> {
+    let mut seen = Value::Null;
+    let waited = patiently(what, async || {
+        seen = objects.get_opt(name).await?.map_or(Value::Null, |object| object.data);
+        Ok(which(&seen))
+    })
+    .await;
+    waited.with_context(|| format!("{name} is {seen:#}"))?;
+    Ok(seen)
 }
 
 /// Asks until the answer is yes.
