@@ -3,23 +3,27 @@
 //! Its status is the claim on its targets and the record of what came of them, so an effect is asked for only once the status says
 //! what it rests on. What a term knows of who has which target is read from these statuses when it begins.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
+use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
-use oarlock_core::ops_job::outcomes::TargetOutcome;
-use oarlock_core::ops_job::plan::{Effect, Found, OpsObservation, OpsPlan, plan, with_refusal};
+use oarlock_core::ops_job::outcomes::Outcomes;
+use oarlock_core::ops_job::phases::OpsStatus;
+use oarlock_core::ops_job::plan::{Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
+use oarlock_core::ops_job::policy::{gap, policy_of};
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::ops_job::targets::{Here, NodeFacts};
+use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
 use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::manifests::HOST_NAMESPACE;
@@ -30,6 +34,10 @@ use crate::status_pace::{Pace, Together};
 
 /// Wait before the jobs are read again if that failed at the start of a term.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// The policy that is shipped, and its binding.
+static SHIPPED: LazyLock<[Value; 2]> =
+    LazyLock::new(|| policy_of(&serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default()));
 
 /// Where a host runs.
 #[derive(Clone, Debug)]
@@ -58,12 +66,12 @@ pub(crate) struct OpsMemory {
     pace: Pace,
 }
 
-/// What a round sees: a job, its child, and what its targets are found by.
+/// What a round sees: a job, its child, and what it looked up.
 struct Seen {
     job: Arc<StoredOps>,
     child: Option<Arc<OpsChild>>,
-    found: Found,
-    nodes: Vec<NodeFacts>,
+    found: Option<Found>,
+    outcomes: Option<Outcomes>,
 }
 
 /// The namespaces whose pods make no node busy.
@@ -92,7 +100,9 @@ impl Reconcile for OpsTerm {
             tracing::warn!(error = failed.message, "failed to list the OpsJobs; trying again");
             sleep(READ_AGAIN).await;
         }
-        let jobs = self.ops.cache().jobs();
+        let mut jobs = self.ops.cache().jobs();
+        // Of two that say so, the older one has a target.
+        jobs.sort_by_cached_key(|job| (job.view.created, job.view.name.clone()));
         let mut holders = self.holders.lock();
         jobs.iter().for_each(|job| job.view.take_held(&mut holders));
     }
@@ -118,17 +128,21 @@ impl Reconcile for OpsTerm {
         let job = self.ops.cache().job(&key.name);
         let uid = job.as_ref().map_or("", |job| &job.view.uid);
         if uid != memory.uid || uid.is_empty() {
-            // This term may never have had a round of one that is gone.
-            self.holders.lock().forget_others(&key.name, uid);
+            self.forget_others(&key.name, uid).await?;
             *memory = OpsMemory::default();
         }
         let Some(job) = job else { return Ok(NextRound::Gone) };
         memory.uid.clone_from(&job.view.uid);
-        let seen = self.see(job).await.map_err(RoundTrouble::of_read)?;
-        let mut plan = self.plan(&seen, None);
-        if let Some(child) = seen.child.as_ref().filter(|_| plan.needs_outcomes) {
-            let outcomes = self.ops.read_outcomes(&seen.job, child).await.map_err(RoundTrouble::of_read)?;
-            plan = self.plan(&seen, Some(&outcomes));
+        let mut seen = self.see(job).await.map_err(RoundTrouble::of_read)?;
+        let mut plan = self.plan(&seen);
+        while let Some(need) = plan.needs {
+            if let Err(failed) = self.look_up(need, &mut seen).await {
+                let told = with_refusal(&seen.job.view.status, None, &failed.message, self.now());
+                self.store(key, &seen, Some(told).filter(|_| failed.is_refused && need == OpsNeed::Targets), memory)
+                    .await?;
+                return Err(RoundTrouble::of_read(failed));
+            }
+            plan = self.plan(&seen);
         }
         self.carry_out(key, &seen, plan, memory).await
     }
@@ -139,7 +153,23 @@ impl Reconcile for OpsTerm {
 }
 
 impl OpsTerm {
-    /// Sees a job with its child, and looks up what its targets are found by, until they are.
+    fn now(&self) -> Timestamp {
+        self.ops.cluster().clock().now()
+    }
+
+    /// Other jobs of this name have nothing any more, once they are known to be gone: for a moment, the API server may not serve their
+    /// kind. This term may never have had a round of one.
+    async fn forget_others(&self, name: &str, uid: &str) -> Result<(), RoundTrouble> {
+        let others = self.holders.lock().others(name, uid);
+        for other in others {
+            if !self.ops.read_job(name, &other).await.map_err(RoundTrouble::of_read)? {
+                self.holders.lock().give_back(&other);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees a job with its child.
     async fn see(&self, job: Arc<StoredOps>) -> Result<Seen, ReadFailed> {
         let (cache, status) = (self.ops.cache(), &job.view.status);
         let mut child = cache.child(&job.view.uid);
@@ -148,29 +178,48 @@ impl OpsTerm {
             self.ops.read_child(&job).await?;
             child = cache.child(&job.view.uid);
         }
-        let is_due = job.view.is_kept && job.view.targets.is_none() && !status.has_ended();
-        let (mut found, mut nodes) = (Found::default(), Vec::new());
-        if let Some(spec) = job.spec.as_ref().ok().filter(|_| is_due) {
-            (found, nodes) = (self.ops.find(&spec.scope.workloads).await?, cache.nodes());
-            if spec.filters.spares_busy {
-                let busy = self.ops.busy_nodes(&SYSTEM).await?;
-                nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
-            }
-        }
-        Ok(Seen { job, child, found, nodes })
+        Ok(Seen { job, child, found: None, outcomes: None })
     }
 
-    fn plan(&self, seen: &Seen, outcomes: Option<&[TargetOutcome]>) -> OpsPlan {
-        let Seen { job, child, found, nodes } = seen;
+    async fn look_up(&self, need: OpsNeed, seen: &mut Seen) -> Result<(), ReadFailed> {
+        match need {
+            OpsNeed::Targets => seen.found = Some(self.find(&seen.job).await?),
+            OpsNeed::Outcomes => {
+                let Some(child) = &seen.child else { return Ok(()) };
+                seen.outcomes = self.ops.read_outcomes(&seen.job, child).await?;
+                if seen.outcomes.is_none() {
+                    seen.child = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up what the targets of a job are found by.
+    async fn find(&self, job: &StoredOps) -> Result<Found, ReadFailed> {
+        let Ok(spec) = &job.spec else { return Ok(Found::default()) };
+        if let Some(gap) = gap(&self.ops.policy().await?, &SHIPPED, job.view.created) {
+            return Ok(Found { gap: Some(gap), ..Found::default() });
+        }
+        let mut found = self.ops.find(&spec.scope.workloads).await?;
+        found.nodes = self.ops.cache().nodes();
+        if spec.filters.spares_busy {
+            let busy = self.ops.busy_nodes(&SYSTEM).await?;
+            found.nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
+        }
+        Ok(found)
+    }
+
+    fn plan(&self, seen: &Seen) -> OpsPlan {
+        let Seen { job, child, found, outcomes } = seen;
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
             child: child.as_deref(),
-            nodes,
-            outcomes,
-            found,
+            found: found.as_ref(),
+            outcomes: outcomes.as_ref(),
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
-            now: self.ops.cluster().clock().now(),
+            now: self.now(),
         };
         plan(observed, &mut self.holders.lock())
     }
@@ -183,43 +232,58 @@ impl OpsTerm {
         memory: &mut OpsMemory,
     ) -> Result<NextRound, RoundTrouble> {
         let Seen { job, child, .. } = seen;
+        let before = &job.view.status;
+        let (mut status, mut trouble) = (plan.status, None);
         for effect in &plan.effects {
-            let made = self.ops.make(effect, job, child.as_deref(), &self.fence).await;
-            if let (Effect::CreateChild(_), Err(Stopped::Refused { message })) = (effect, &made) {
-                self.tell_refusal(job, message).await?;
+            match self.ops.make(effect, job, child.as_deref(), &self.fence).await {
+                // It made another version of the job, and another round is due.
+                Ok(()) if effect.is_on_job() => return Ok(NextRound::After(None)),
+                Ok(()) => {}
+                Err(stopped) => {
+                    if let Stopped::Refused { message } = &stopped {
+                        let told = status.take().unwrap_or_else(|| before.clone());
+                        status = Some(with_refusal(&told, Some(effect), message, self.now()));
+                    }
+                    trouble = Some(RoundTrouble::of(effect.words(), &stopped));
+                    break;
+                }
             }
-            made.map_err(|stopped| RoundTrouble::of(effect.words(), &stopped))?;
         }
-        let now = self.ops.cluster().clock().now();
+        // What was seen is true whatever became of the effects.
+        let due = self.store(key, seen, status, memory).await?;
+        if let Some(trouble) = trouble {
+            return Err(trouble);
+        }
+        let now = self.now();
         let wake = plan.wake.map(|due| Duration::try_from(due.duration_since(now)).unwrap_or_default());
-        // An effect on the job itself made another version of it, and another round is due.
-        let Some(status) = plan.status.filter(|_| !plan.effects.iter().any(Effect::is_on_job)) else {
-            return Ok(NextRound::After(wake));
-        };
-        let waits = memory.pace.next(false, status.has_ended()).filter(|_| !status.is_news_to(&job.view.status));
+        Ok(NextRound::After(wake.into_iter().chain(due).min()))
+    }
+
+    /// Writes the status of a job that has not ended, if it differs. Yields when that is due where it has to wait.
+    async fn store(
+        &self,
+        key: &ObjectKey,
+        seen: &Seen,
+        status: Option<OpsStatus>,
+        memory: &mut OpsMemory,
+    ) -> Result<Option<Duration>, RoundTrouble> {
+        let (job, before) = (&seen.job, &seen.job.view.status);
+        let changed = status.filter(|_| !before.has_ended()).and_then(|status| status.changed_from(before));
+        let Some(status) = changed else { return Ok(None) };
+        let waits = memory.pace.next(false, status.has_ended()).filter(|_| !status.is_news_to(before));
         if let Some(due) = waits {
-            let slot = due.saturating_duration_since(Instant::now());
-            return Ok(NextRound::After(Some(wake.map_or(slot, |wake| wake.min(slot)))));
+            return Ok(Some(due.saturating_duration_since(Instant::now())));
         }
         let began = Instant::now();
         let written = self.ops.write_status(job, &status.write(), &self.fence).await;
-        memory.pace.wrote(key, &self.together, (self.ops.cluster().clock().now(), began.elapsed()));
+        memory.pace.wrote(key, &self.together, (self.now(), began.elapsed()));
         written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))?;
         let kind = job.spec.as_ref().map_or("", |spec| spec.kind.word());
-        self.metrics.ops.reported(kind, &job.view.status, &status);
+        self.metrics.ops.reported(kind, before, &status);
         let notes = events(&job.view, &status);
         if !notes.is_empty() {
             self.ops.cluster().emit(notes);
         }
-        Ok(NextRound::After(wake))
-    }
-
-    /// Says on the job why it has no child yet.
-    async fn tell_refusal(&self, job: &StoredOps, message: &str) -> Result<(), RoundTrouble> {
-        let before = &job.view.status;
-        let told = with_refusal(before, message, self.ops.cluster().clock().now()).changed_from(before);
-        let Some(status) = told else { return Ok(()) };
-        let written = self.ops.write_status(job, &status.write(), &self.fence).await;
-        written.map_err(|stopped| RoundTrouble::of("write the status", &stopped))
+        Ok(None)
     }
 }

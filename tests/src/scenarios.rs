@@ -296,6 +296,7 @@ macro_rules! ops_scenarios {
             ops_jobs::nodes_are_checked_and_named_as_healthy_or_failed,
             ops_jobs::nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared,
             ops_jobs::a_spec_that_breaks_a_rule_fails_in_words_that_name_it,
+            ops_jobs::a_job_whose_writer_was_asked_for_no_rights_does_nothing,
         }
     };
 }

@@ -1,6 +1,8 @@
 //! The roles of `oarlock manifests --grants` on a real API server: the host that runs from them lacks nothing, and has
 //! nothing else. So do people who may view or edit a namespace.
 
+#[path = "roles/ops.rs"]
+mod ops;
 #[path = "roles/policies.rs"]
 mod policies;
 

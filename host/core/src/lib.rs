@@ -167,6 +167,7 @@ pub mod ops_job {
     pub mod outcomes;
     pub mod phases;
     pub mod plan;
+    pub mod policy;
     pub mod ratio;
     pub mod spec;
     pub mod stored;

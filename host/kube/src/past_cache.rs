@@ -47,7 +47,7 @@ pub(crate) struct Selected<'a> {
 }
 
 /// What is kept of a list.
-pub(crate) struct Kept<'a, P> {
+pub(crate) struct Picked<'a, P> {
     /// The fields that are read.
     pub(crate) projection: &'a Projection,
     /// Makes an item of an object.
@@ -70,7 +70,7 @@ impl Link {
             Err(error) if error.is(404) => Ok(None),
             Err(error) => {
                 let retry_after = asked_to_wait(&error);
-                Err(ReadFailed { message: told(sentence(&error)), is_refused: false, retry_after })
+                Err(ReadFailed { message: told(sentence(&error)), is_refused: error.is(403), retry_after })
             }
         }
     }
@@ -81,7 +81,7 @@ impl Link {
         transport: &Transport,
         kind: &Kind,
         selected: Selected<'_>,
-        kept: Kept<'_, impl Fn(Value) -> Option<T>>,
+        kept: Picked<'_, impl Fn(Value) -> Option<T>>,
     ) -> Result<Vec<T>, ReadFailed> {
         let resource = self.discovery.resource(transport, kind).await.map_err(|error| ReadFailed::from(&error))?;
         let Selected { namespace, labels, fields } = selected;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use http::Method;
-use kube::api::DeleteParams;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use oarlock_bed::faults::Then;
 use oarlock_bed::orders::Order;
 use oarlock_sim::world::{History, Return};
@@ -306,11 +307,45 @@ pub async fn nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared(
     ensure!(said(&job, "OperationJobCreated").contains("exceeded quota: few"), "{job:#}");
     let job = rig.until_ops_ended("refused", "Succeeded", "Succeed").await?;
     ensure!(condition(&job, "OperationJobCreated").is_some_and(|one| one["status"] == "True"), "{job:#}");
+    // So is what it cannot look up.
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": "no role for that"});
+    rig.running()?.wire.order(Order::next(Method::GET, "/validatingadmissionpolicies", Then::Answer(403, status)));
+    rig.create_ops("unread", json!({"type": "reboot", "inputs": [input("node", &busy)]})).await?;
+    let unread = |job: &Value| condition(job, "TargetsResolved").is_some_and(|one| one["status"] == "False");
+    let job = rig.until_ops("unread", "what it cannot read is told", unread).await?;
+    ensure!(said(&job, "TargetsResolved").contains("no role for that"), "{job:#}");
+    rig.until_ops_ended("unread", "Succeeded", "Succeed").await?;
     // No plugin serves checks here: the job says so, and can be stopped.
     let unserved = |job: &Value| condition(job, "ActionAvailable").is_some_and(|one| one["status"] == "False");
     let job = rig.until_ops("spared", "nobody serves it", unserved).await?;
     ensure!(said(&job, "ActionAvailable").contains("preflight"), "{job:#}");
     rig.patch_ops("spared", json!({"spec": {"stop": true}})).await?;
     rig.until_ops_ended("spared", "Failed", "Stopped").await?;
+    end_well(rig, &history).await
+}
+
+/// Who may make which OpsJob nobody but its policy asks: without it, nothing is done for a job.
+pub async fn a_job_whose_writer_was_asked_for_no_rights_does_nothing(rig: &mut Rig) -> anyhow::Result<()> {
+    let a = bootable(rig, "a").await?;
+    let history = begin(rig, REBOOT).await?;
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(rig.client.clone());
+    let shipped = policies.get("opsjob.oarlock.dev").await?;
+    policies.delete("opsjob.oarlock.dev", &DeleteParams::default()).await?;
+    rig.create_ops("unasked", reboot(&[&a], &json!({}))).await?;
+    let job = rig.until_ops_ended("unasked", "Failed", "PolicyMissing").await?;
+    ensure!(said(&job, "Failed").contains("opsjob.oarlock.dev is missing: have a cluster admin"), "{job:#}");
+    let mut weaker = shipped.clone();
+    weaker.metadata = ObjectMeta { name: shipped.metadata.name.clone(), ..ObjectMeta::default() };
+    weaker.spec.iter_mut().for_each(|spec| spec.failure_policy = Some("Ignore".to_owned()));
+    policies.create(&PostParams::default(), &weaker).await?;
+    rig.create_ops("half-asked", reboot(&[&a], &json!({}))).await?;
+    let job = rig.until_ops_ended("half-asked", "Failed", "PolicyMissing").await?;
+    ensure!(said(&job, "Failed").contains("is not the one of this version"), "{job:#}");
+    let strict = json!({"spec": {"failurePolicy": "Fail"}});
+    policies.patch("opsjob.oarlock.dev", &PatchParams::default(), &Patch::Merge(strict)).await?;
+    rig.create_ops("asked", reboot(&[&a], &json!({}))).await?;
+    rig.until_ops_ended("asked", "Succeeded", "Succeed").await?;
+    ensure!(reboots(rig, &[&a]) == [1]);
     end_well(rig, &history).await
 }

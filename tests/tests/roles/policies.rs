@@ -19,8 +19,8 @@ use super::{AGGREGATION, NAMESPACES, allowed};
 const NODE_GRANTS: &str = "{apiVersion: oarlock.dev/v1alpha1, kind: ActionPlugin, metadata: {name: checks}, spec: {anyVersion: true, \
                            namespaces: [granted], tasks: [{name: run-on-node, scripts: true}]}}";
 
-/// A control plane with what `oarlock manifests` prints for these grants, and these documents of flows.
-async fn plane(flows: &str) -> anyhow::Result<Arc<ControlPlane>> {
+/// A control plane with what `oarlock manifests` prints for these grants, and these documents of flows or OpsJobs.
+pub(super) async fn plane(flows: &str) -> anyhow::Result<Arc<ControlPlane>> {
     let options = control_plane::Options { controllers: vec![AGGREGATION], ..Default::default() };
     let plane = control_plane::start(options).await?;
     let access = GrantedAccess::of(oarlock_wasm::parse_grants(NODE_GRANTS)?);
@@ -60,7 +60,7 @@ fn jobs_of(namespace: &str) -> String {
     format!("/apis/batch/v1/namespaces/{namespace}/jobs")
 }
 
-fn operations_of(namespace: &str) -> String {
+pub(super) fn operations_of(namespace: &str) -> String {
     format!("/apis/apps.kusionstack.io/v1alpha1/namespaces/{namespace}/operationjobs")
 }
 
@@ -69,41 +69,50 @@ fn job(name: &str, owners: &Value) -> Value {
         "spec": {"suspend": false, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}})
 }
 
-fn operation(name: &str, owners: &Value) -> Value {
+pub(super) fn operation(name: &str, owners: &Value) -> Value {
     json!({"apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "OperationJob", "metadata": {"name": name,
         "ownerReferences": owners}, "spec": {"action": "Replace", "targets": [{"name": "p"}], "partition": 0}})
 }
 
-fn owned(api_version: &str, kind: &str, controller: bool) -> Value {
+pub(super) fn owned(api_version: &str, kind: &str, controller: bool) -> Value {
     json!([{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "00000000-0000-0000-0000-000000000001",
         "controller": controller}])
 }
 
 /// The requests of one account on one server.
-struct Requests {
-    client: Client,
-    user: Option<&'static str>,
+pub(super) struct Requests {
+    pub(super) client: Client,
+    pub(super) user: Option<&'static str>,
 }
 
 impl Requests {
-    async fn of(plane: &ControlPlane, account: Account) -> anyhow::Result<Self> {
+    pub(super) async fn of(plane: &ControlPlane, account: Account) -> anyhow::Result<Self> {
         Ok(Self { client: plane.client(account).await?, user: None })
     }
 
-    async fn refused(&self, method: Method, path: &str, body: &Value, words: &str) -> anyhow::Result<()> {
+    pub(super) async fn refused(&self, method: Method, path: &str, body: &Value, words: &str) -> anyhow::Result<()> {
         let said = refusal(&self.client, self.user, (method, path), body).await?;
         ensure!(said.as_deref().is_some_and(|said| said.contains(words)), "{path} {body}: {said:?}, and not {words:?}");
         Ok(())
     }
 
-    async fn accepted(&self, method: Method, path: &str, body: &Value) -> anyhow::Result<()> {
+    pub(super) async fn accepted(&self, method: Method, path: &str, body: &Value) -> anyhow::Result<()> {
         let said = refusal(&self.client, self.user, (method, path), body).await?;
         ensure!(said.is_none(), "{path} {body}: {said:?}");
         Ok(())
     }
 
+    /// A right is in force a moment after it was stored.
+    pub(super) async fn once_accepted(&self, path: &str, body: &Value) -> anyhow::Result<()> {
+        let path = format!("{path}?dryRun=All");
+        patiently("it is accepted", async || {
+            Ok(refusal(&self.client, self.user, (Method::POST, &path), body).await?.is_none())
+        })
+        .await
+    }
+
     /// A policy is in force a moment after it was stored.
-    async fn once_refused(&self, path: &str, body: &Value, words: &str) -> anyhow::Result<()> {
+    pub(super) async fn once_refused(&self, path: &str, body: &Value, words: &str) -> anyhow::Result<()> {
         let path = format!("{path}?dryRun=All");
         patiently(words, async || {
             let said = refusal(&self.client, self.user, (Method::POST, &path), body).await?;
@@ -194,7 +203,7 @@ async fn the_host_makes_operation_jobs_of_flows_and_ops_jobs_alone_and_changes_l
 }
 
 /// A role for a user, in the whole cluster.
-async fn allow(admin: &Client, name: &str, user: &str, rules: &Value) -> anyhow::Result<()> {
+pub(super) async fn allow(admin: &Client, name: &str, user: &str, rules: &Value) -> anyhow::Result<()> {
     let api = "rbac.authorization.k8s.io";
     let role =
         json!({"apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});

@@ -90,12 +90,14 @@ pub(crate) fn of_job(status: &Value) -> ChildProgress {
 }
 
 /// What the conditions of an OperationJob say where its spec or its action is refused.
-pub(crate) fn blocks(status: &Value) -> Option<&str> {
-    let refused = |kind: &str| {
-        let mut conditions = list(status, "/conditions").iter();
-        conditions.find(|one| text(one, "/type") == Some(kind) && text(one, "/status") == Some("False"))
-    };
-    let condition = refused("Valid").or_else(|| refused("ActionAvailable"))?;
+fn blocks(status: &Value) -> Option<&str> {
+    block(status, "Valid").or_else(|| block(status, "ActionAvailable"))
+}
+
+/// What the condition of this type says of an OperationJob for which it is False.
+pub(crate) fn block<'a>(status: &'a Value, kind: &str) -> Option<&'a str> {
+    let mut conditions = list(status, "/conditions").iter();
+    let condition = conditions.find(|one| text(one, "/type") == Some(kind) && text(one, "/status") == Some("False"))?;
     Some(text(condition, "/message").unwrap_or("it is not ready"))
 }
 

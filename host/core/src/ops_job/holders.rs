@@ -56,11 +56,10 @@ impl Holders {
         places.iter().for_each(|place| drop(self.by_place.remove(place)));
     }
 
-    /// Jobs of this name but the one of this UID are gone, and have nothing any more.
-    pub fn forget_others(&mut self, name: &str, uid: &str) {
+    /// The UIDs of jobs of this name that have a place, but for this one.
+    pub fn others(&self, name: &str, uid: &str) -> Vec<String> {
         let others = self.by_job.iter().filter(|(job, (of, _))| of == name && *job != uid);
-        let others: Vec<String> = others.map(|(job, _)| job.clone()).collect();
-        others.iter().for_each(|job| self.give_back(job));
+        others.map(|(job, _)| job.clone()).collect()
     }
 
     /// The UID of the job that has this place.
@@ -93,12 +92,11 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_is_gone_has_nothing_and_its_namesake_keeps_its_own() {
+    fn those_of_a_name_that_have_something_are_known_by_uid() {
         let mut holders = Holders::default();
         holders.take("a", "j", &[node(1)]).unwrap();
         holders.take("b", "j", &[node(2)]).unwrap();
-        holders.forget_others("j", "b");
-        assert_eq!((holders.holder(&node(1)), holders.holder(&node(2))), (None, Some("b")));
+        assert_eq!((holders.others("j", "b"), holders.others("k", "")), (vec!["a".to_owned()], vec![]));
     }
 
     #[test]

@@ -58,24 +58,29 @@ impl TargetOutcome {
     }
 }
 
-/// The targets of a child, from its status and its OperationRecords, which have those that do not fit in there.
-pub fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
+/// What became of the targets of a child.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// Those that are named. Others may not be: an OperationRecord may be lost.
+    pub targets: Vec<TargetOutcome>,
+    /// How many are how far, of all.
+    pub counts: TargetCounts,
+}
+
+impl Outcomes {
+    /// From the status of a child, which counts all, and its OperationRecords, which name those that do not fit in there.
+    pub fn read(child: &Value, records: &[Value]) -> Self {
+        let targets = outcomes(child, records);
+        let skipped = targets.iter().filter(|target| target.reason == SKIPPED).count();
+        Self { counts: TargetCounts::of_child(child, skipped), targets }
+    }
+}
+
+fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
     let of_status = list(child, "/status/targetDetails").iter().filter_map(|one| TargetDetail::deserialize(one).ok());
     let lines = records.iter().flat_map(|record| list(record, "/targets")).filter_map(Value::as_str);
     let of_records = lines.filter_map(|line| serde_json::from_str(line).ok());
     of_status.chain(of_records).map(TargetOutcome::of).collect()
-}
-
-/// How many are how far. Of a child that names fewer than it has, the others have not begun.
-pub(super) fn counts(outcomes: &[TargetOutcome], total: usize) -> TargetCounts {
-    let count = |is: fn(&TargetOutcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
-    TargetCounts {
-        total,
-        succeeded: count(|outcome| outcome.succeeded),
-        failed: count(TargetOutcome::failed),
-        processing: count(|outcome| outcome.in_work),
-        skipped: count(|outcome| outcome.reason == SKIPPED),
-    }
 }
 
 /// The failed targets that get a condition: name, reason and message.
@@ -85,10 +90,10 @@ pub(super) fn failures(outcomes: &[TargetOutcome]) -> impl Iterator<Item = (&str
 }
 
 /// The outputs of a type, to be added to those that there are.
-pub(super) fn outputs(kind: OpsType, outcomes: &[TargetOutcome], counts: TargetCounts) -> Vec<Value> {
+pub(super) fn outputs(kind: OpsType, outcomes: &Outcomes) -> Vec<Value> {
     let mut outputs = match kind {
         OpsType::Preflight => of_checks(outcomes),
-        _ => of_reboots(outcomes, counts),
+        _ => of_reboots(outcomes),
     };
     let mut room = ALL;
     let fits = |output: &Value| {
@@ -109,15 +114,15 @@ fn output(name: &str, value: impl Into<String>) -> Value {
     json!({"name": name, "value": value.into()})
 }
 
-fn of_reboots(outcomes: &[TargetOutcome], counts: TargetCounts) -> Vec<Value> {
+fn of_reboots(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
     let TargetCounts { succeeded, failed, skipped, .. } = counts;
     let result = json!({"succeeded": succeeded, "failed": failed, "skipped": skipped}).to_string();
-    let rebooted = outcomes.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
+    let rebooted = targets.iter().filter(|outcome| outcome.succeeded).map(|outcome| output("node", &*outcome.name));
     std::iter::once(output("result", result)).chain(rebooted).collect()
 }
 
-fn of_checks(outcomes: &[TargetOutcome]) -> Vec<Value> {
-    let mut sorted: Vec<&TargetOutcome> = outcomes.iter().collect();
+fn of_checks(Outcomes { targets, counts }: &Outcomes) -> Vec<Value> {
+    let mut sorted: Vec<&TargetOutcome> = targets.iter().collect();
     sorted.sort_by(|one, other| one.name.cmp(&other.name));
     let (healthy, failed): (Vec<&TargetOutcome>, Vec<&TargetOutcome>) =
         sorted.iter().copied().partition(|outcome| outcome.succeeded);
@@ -125,7 +130,8 @@ fn of_checks(outcomes: &[TargetOutcome]) -> Vec<Value> {
     let names = |of: &[&TargetOutcome]| -> Vec<String> { of.iter().map(|outcome| outcome.name.clone()).collect() };
     let (mut failed, mut healthy) = (names(&failed), names(&healthy));
     // Those that failed count for more.
-    let left_out = shorten(&mut failed, VALUE - 1_024);
+    let unnamed = counts.total.saturating_sub(targets.len());
+    let left_out = unnamed + shorten(&mut failed, VALUE - 1_024);
     let room = (VALUE - 1_024).saturating_sub(failed.iter().map(|name| name.len() + 3).sum());
     let left_out = left_out + shorten(&mut healthy, room);
     let result = match left_out {
@@ -172,44 +178,65 @@ mod tests {
         serde_json::from_str(found["value"].as_str().unwrap()).unwrap()
     }
 
+    /// All of them named.
+    fn all(targets: Vec<TargetOutcome>) -> Outcomes {
+        let count = |is: fn(&TargetOutcome) -> bool| targets.iter().filter(|target| is(target)).count();
+        let counts = TargetCounts {
+            total: targets.len(),
+            succeeded: count(|target| target.succeeded),
+            failed: count(TargetOutcome::failed),
+            ..TargetCounts::default()
+        };
+        Outcomes { targets, counts }
+    }
+
     #[test]
-    fn details_are_read_from_the_status_and_from_records() {
-        let child = json!({"status": {"targetDetails": [{"name": "a", "progress": "Succeeded", "extraInfo": {"ExitCode": "0"}}]}});
+    fn details_are_read_from_the_status_and_from_records_and_counts_from_the_status() {
+        let child = json!({"status": {"totalPodCount": 3, "succeededPodCount": 2, "failedPodCount": 1,
+            "targetDetails": [{"name": "a", "progress": "Succeeded", "extraInfo": {"ExitCode": "0"}}]}});
         let failed = r#"{"name":"b","progress":"Failed","error":{"reason":"Skipped","message":"m"}}"#;
-        let read = outcomes(&child, &[json!({"targets": [failed, "no JSON", 7]})]);
-        assert_eq!(read.iter().map(|outcome| outcome.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        assert_eq!(read[0].exit_code.as_deref(), Some("0"));
-        let wanted = TargetCounts { total: 3, succeeded: 1, skipped: 1, ..TargetCounts::default() };
-        assert_eq!(counts(&read, 3), wanted);
+        let read = Outcomes::read(&child, &[json!({"targets": [failed, "no JSON", 7]})]);
+        assert_eq!(read.targets.iter().map(|outcome| outcome.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(read.targets[0].exit_code.as_deref(), Some("0"));
+        assert_eq!(read.counts, TargetCounts { total: 3, succeeded: 2, skipped: 1, ..TargetCounts::default() });
+    }
+
+    #[test]
+    fn a_record_that_is_lost_costs_the_names_of_its_targets_and_no_count() {
+        let child = json!({"status": {"totalPodCount": 9, "succeededPodCount": 7, "failedPodCount": 2,
+            "targetDetails": [{"name": "a", "progress": "Succeeded"}]}});
+        let read = Outcomes::read(&child, &[]);
+        assert_eq!((read.counts.succeeded, read.counts.failed), (7, 2));
+        let result = value(&outputs(OpsType::Preflight, &read), "result");
+        assert_eq!(result, json!({"failed_nodes": [], "healthy_nodes": ["a"], "left_out": 8}));
     }
 
     #[test]
     fn a_target_in_work_that_says_what_holds_it_up_has_not_failed() {
         let held_up = r#"{"name":"a","progress":"Processing","error":{"reason":"EvictionBlocked","message":"m"}}"#;
         let child = json!({"status": {"targetDetails": [serde_json::from_str::<Value>(held_up).unwrap()]}});
-        let read = outcomes(&child, &[]);
-        assert_eq!(counts(&read, 1), TargetCounts { total: 1, processing: 1, ..TargetCounts::default() });
-        assert_eq!(failures(&read).count(), 0);
+        assert_eq!(failures(&Outcomes::read(&child, &[]).targets).count(), 0);
     }
 
     #[test]
     fn healthy_and_failed_nodes_are_together_the_targets_and_sorted() {
-        let all = [outcome("b", ""), outcome("a", ""), outcome("c", "CheckFailed"), outcome("d", "JobDeleted")];
-        let result = value(&outputs(OpsType::Preflight, &all, counts(&all, 4)), "result");
+        let all =
+            all(vec![outcome("b", ""), outcome("a", ""), outcome("c", "CheckFailed"), outcome("d", "JobDeleted")]);
+        let result = value(&outputs(OpsType::Preflight, &all), "result");
         assert_eq!(result, json!({"failed_nodes": ["c", "d"], "healthy_nodes": ["a", "b"]}));
-        let nodes = value(&outputs(OpsType::Preflight, &all, counts(&all, 4)), "nodes");
+        let nodes = value(&outputs(OpsType::Preflight, &all), "nodes");
         assert_eq!(nodes[0]["node"], "c", "failed ones come first");
     }
 
     #[test]
     fn a_value_of_many_long_names_says_how_many_it_leaves_out() {
-        let all: Vec<_> = (0..5_000).map(|number| outcome(&format!("{number:0253}"), "")).collect();
+        let all = all((0..5_000).map(|number| outcome(&format!("{number:0253}"), "")).collect());
         for kind in [OpsType::Preflight, OpsType::Reboot] {
-            let outputs = outputs(kind, &all, counts(&all, all.len()));
+            let outputs = outputs(kind, &all);
             assert!(json!(outputs).to_string().len() < ALL + 1_024);
             assert!(outputs.iter().all(|output| output["value"].as_str().unwrap().len() <= VALUE));
         }
-        let result = value(&outputs(OpsType::Preflight, &all, counts(&all, all.len())), "result");
+        let result = value(&outputs(OpsType::Preflight, &all), "result");
         let shown = result["healthy_nodes"].as_array().unwrap().len();
         assert_eq!(result["left_out"], json!(5_000 - shown));
     }

@@ -12,7 +12,7 @@ use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::child::{OPS_NAMESPACE, child_of};
 use crate::ops_job::holders::Holders;
-use crate::ops_job::outcomes::{TargetOutcome, counts, failures, outputs};
+use crate::ops_job::outcomes::{Outcomes, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::spec::{OpsSpec, RuleBroken};
 use crate::ops_job::targets::{Here, NodeFacts, Resolved, Selectors, resolve};
@@ -29,8 +29,10 @@ const CREATED: &str = "OperationJobCreated";
 const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
 const STOPPING: &str = "Stopping";
-/// Seconds that the release of targets may take before a job that is ended by force has ended all the same.
+/// Seconds that the release of targets may take before a job has ended all the same.
 const CANCEL_GRACE: i64 = 120;
+/// Most bytes of a job with its targets. etcd takes 1.5 MiB; the rest is for its status, and for what the API server notes of fields.
+const ROOM: usize = 1_056 * 1024;
 
 /// What is to be done for a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,10 +83,19 @@ pub struct OpsPlan {
     pub status: Option<OpsStatus>,
     /// What is to be done now.
     pub effects: Vec<Effect>,
-    /// What became of the targets is to be read, and the pass made again with it.
-    pub needs_outcomes: bool,
+    /// What is to be looked up, and the pass made again with it.
+    pub needs: Option<OpsNeed>,
     /// When another pass is due though nothing happens.
     pub wake: Option<Timestamp>,
+}
+
+/// What a pass cannot go on without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpsNeed {
+    /// What its targets are found by.
+    Targets,
+    /// What became of them.
+    Outcomes,
 }
 
 /// Everything that is known, at one time.
@@ -96,12 +107,10 @@ pub struct OpsObservation<'a> {
     pub spec: Result<&'a OpsSpec, &'a RuleBroken>,
     /// Its child, where one is there.
     pub child: Option<&'a OpsChild>,
-    /// All nodes.
-    pub nodes: &'a [NodeFacts],
-    /// What became of its targets, where that was read.
-    pub outcomes: Option<&'a [TargetOutcome]>,
-    /// What was looked up of the workloads that it names, and of pods on nodes.
-    pub found: &'a Found,
+    /// What its targets are found by, where that was looked up.
+    pub found: Option<&'a Found>,
+    /// What became of them, where that was read.
+    pub outcomes: Option<&'a Outcomes>,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
@@ -111,24 +120,36 @@ pub struct OpsObservation<'a> {
 /// What was looked up for a job whose targets are to be found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
+    /// All nodes.
+    pub nodes: Vec<NodeFacts>,
     /// The nodes of the unfinished pods of its workloads, where it names some.
     pub of_workloads: Option<BTreeSet<String>>,
     /// A workload that it names and that is not there.
     pub missing: Option<String>,
+    /// Why its writer may not have been asked for his rights.
+    pub gap: Option<String>,
 }
 
-/// The status that tells of a child that the API server refuses, which is tried again.
-pub fn with_refusal(status: &OpsStatus, message: &str, now: Timestamp) -> OpsStatus {
+/// The status that says what the API server refuses, which is tried again: to make `effect`, or to look up what targets are found by.
+pub fn with_refusal(status: &OpsStatus, effect: Option<&Effect>, message: &str, now: Timestamp) -> OpsStatus {
     let mut told = status.clone();
-    told.say(CREATED, false, &Why::new("Refused", message), now);
-    told.rest.insert("waitingFor".to_owned(), json!([format!("OperationJob: {}", cut(message, 256))]));
+    let (condition, what) = match effect {
+        None => (Some(RESOLVED), "find the targets"),
+        Some(effect @ Effect::StoreTargets(_)) => (Some(RESOLVED), effect.words()),
+        Some(effect @ Effect::CreateChild(_)) => (Some(CREATED), effect.words()),
+        Some(effect) => (None, effect.words()),
+    };
+    if let Some(condition) = condition {
+        told.say(condition, false, &Why::new("Refused", message), now);
+    }
+    told.rest.insert("waitingFor".to_owned(), json!([cut(&format!("failed to {what}: {message}"), 256)]));
     told
 }
 
 /// Plans what is next for a job.
 pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
     let status = observed.job.status.clone();
-    let mut pass = Pass { observed, status, effects: Vec::new(), needs_outcomes: false, wake: None };
+    let mut pass = Pass { observed, status, effects: Vec::new(), needs: None, wake: None };
     if pass.status.has_ended() {
         pass.settle();
     } else if !observed.job.is_kept && !observed.job.deleting {
@@ -140,24 +161,30 @@ pub fn plan(observed: OpsObservation<'_>, holders: &mut Holders) -> OpsPlan {
     if !observed.job.is_kept && (observed.job.deleting || pass.status.has_ended()) {
         holders.give_back(&observed.job.uid);
     }
-    let Pass { status, effects, needs_outcomes, wake, .. } = pass;
-    OpsPlan { status: status.changed_from(&observed.job.status), effects, needs_outcomes, wake }
+    let Pass { status, effects, needs, wake, .. } = pass;
+    OpsPlan { status: status.changed_from(&observed.job.status), effects, needs, wake }
 }
 
 struct Pass<'a> {
     observed: OpsObservation<'a>,
     status: OpsStatus,
     effects: Vec<Effect>,
-    needs_outcomes: bool,
+    needs: Option<OpsNeed>,
     wake: Option<Timestamp>,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
     fn wake_at(&mut self, time: Timestamp) {
         self.wake = earliest([self.wake, Some(time)]);
     }
 
     fn fail(&mut self, why: &Why) {
+        // What was in work came to nothing.
+        if let Some(progress) = self.status.rest.get_mut("progress") {
+            let mut counts = TargetCounts::read(Some(progress));
+            counts.failed += std::mem::take(&mut counts.processing);
+            *progress = counts.write();
+        }
         let began = self.observed.child.and_then(|child| child.began);
         self.status.enter(Phase::Failed, why, began, self.observed.now);
     }
@@ -175,8 +202,7 @@ impl Pass<'_> {
             self.effects.push(Effect::DropFinalizer);
             return;
         }
-        let ttl = self.observed.spec.ok().and_then(|spec| spec.ttl);
-        let due = ttl.zip(self.status.finished).map(|(seconds, finished)| after_seconds(finished, seconds));
+        let due = job.ttl.zip(self.status.finished).map(|(seconds, finished)| after_seconds(finished, seconds));
         match due.filter(|_| !job.deleting) {
             Some(due) if due <= now => self.effects.push(Effect::DeleteSelf),
             Some(due) => self.wake_at(due),
@@ -185,15 +211,12 @@ impl Pass<'_> {
     }
 
     fn go_on(&mut self, holders: &mut Holders) {
-        let spec = match self.observed.spec {
-            Ok(spec) => spec,
-            Err(refusal) => return self.fail(&Why::new("Invalid", refusal.message.clone())),
-        };
-        let cancelled = self.cancelled(spec);
-        if !self.observed.job.status.is(RESOLVED) {
-            return match cancelled {
-                Some(why) => self.fail(&why),
-                None => self.resolve(spec, holders),
+        let job = self.observed.job;
+        let spec = self.spec_that_goes_on();
+        if !job.status.is(RESOLVED) {
+            return match spec {
+                Err(why) => self.fail(&why),
+                Ok(spec) => self.resolve(spec, holders),
             };
         }
         // Whoever is told so by a status of another process holds as well.
@@ -201,27 +224,28 @@ impl Pass<'_> {
             return;
         }
         match self.observed.child {
-            Some(child) => self.follow(child, spec, cancelled),
-            None => self.without_child(spec, cancelled),
+            Some(child) => self.follow(child, spec.err()),
+            None => self.without_child(spec),
         }
     }
 
-    /// Why it is ended by force, if it is.
-    fn cancelled(&mut self, spec: &OpsSpec) -> Option<Why> {
-        let OpsObservation { job, now, .. } = self.observed;
+    /// Its spec; or why it is ended by force.
+    fn spec_that_goes_on(&mut self) -> Result<&'a OpsSpec, Why> {
+        let OpsObservation { job, spec, now, .. } = self.observed;
+        let spec = spec.map_err(|broken| Why::new("Invalid", broken.message.clone()))?;
         if job.deleting {
-            return Some(Why::new("Stopped", "the job was deleted, and so it was stopped"));
+            return Err(Why::new("Stopped", "the job was deleted, and so it was stopped"));
         }
-        if spec.stops {
-            return Some(Why::new("Stopped", "the job was stopped"));
+        if job.stops {
+            return Err(Why::new("Stopped", "the job was stopped"));
         }
-        let seconds = spec.timeout?;
-        let due = after_seconds(job.created?, seconds);
+        let Some((seconds, created)) = spec.timeout.zip(job.created) else { return Ok(spec) };
+        let due = after_seconds(created, seconds);
         if due > now {
             self.wake_at(due);
-            return None;
+            return Ok(spec);
         }
-        Some(Why::new("Timeout", format!("timed out after {seconds} s")))
+        Err(Why::new("Timeout", format!("timed out after {seconds} s")))
     }
 
     /// False where another job has one of its targets, and it has failed.
@@ -236,8 +260,17 @@ impl Pass<'_> {
     }
 
     fn resolve(&mut self, spec: &OpsSpec, holders: &mut Holders) {
-        let OpsObservation { job, nodes, here, now, found, .. } = self.observed;
+        let OpsObservation { job, here, now, found, .. } = self.observed;
         let Some(resolved) = &job.targets else {
+            let Some(found) = found else {
+                self.needs = Some(OpsNeed::Targets);
+                return;
+            };
+            if let Some(gap) = &found.gap {
+                let words =
+                    format!("{gap}: have a cluster admin apply `oarlock manifests --ops`, and make this job anew");
+                return self.fail(&Why::new("PolicyMissing", words));
+            }
             if let Some(missing) = &found.missing {
                 let words = format!("there is no workload {missing}, which is written namespace/kind/name");
                 return self.fail(&Why::new("WorkloadNotFound", words));
@@ -249,7 +282,8 @@ impl Pass<'_> {
                 workspace: spec.scope.workspace.clone(),
                 cluster: spec.scope.cluster.clone(),
             };
-            return match resolve(&selectors, &spec.filters, nodes, here) {
+            let resolved = resolve(&selectors, &spec.filters, &found.nodes, here);
+            return match resolved.and_then(|resolved| resolved.within(ROOM.saturating_sub(job.bytes))) {
                 Ok(resolved) => self.effects.push(Effect::StoreTargets(resolved)),
                 Err(unresolved) => self.fail(&unresolved_words(&unresolved)),
             };
@@ -264,64 +298,54 @@ impl Pass<'_> {
         self.status.rest.insert("outputs".to_owned(), json!(skipped_output(&resolved.skipped)));
         let counts = TargetCounts { total: resolved.targets.len(), ..TargetCounts::default() };
         self.status.rest.insert("progress".to_owned(), counts.write());
+        self.status.rest.remove("waitingFor");
     }
 
     /// A job whose child is not there: it was not made yet, it has done its work, or somebody deleted it.
-    fn without_child(&mut self, spec: &OpsSpec, cancelled: Option<Why>) {
+    fn without_child(&mut self, spec: Result<&OpsSpec, Why>) {
         let job = self.observed.job;
         let was_there = self.status.rest.contains_key("operationJob");
-        let has_ended = self.status.is(ENDED);
-        let stopping = self.stopping().or_else(|| cancelled.clone().filter(|_| was_there));
-        match (was_there, has_ended, stopping, cancelled) {
-            (true, true, _, _) => self.conclude(spec),
-            (true, false, Some(why), _) => {
-                // What was in work is let go of, and came to nothing.
-                let mut counts = TargetCounts::read(self.status.rest.get("progress"));
-                counts.failed += std::mem::take(&mut counts.processing);
-                self.status.rest.insert("progress".to_owned(), counts.write());
-                self.fail(&why);
+        if was_there && self.status.is(ENDED) {
+            return self.conclude("");
+        }
+        match (was_there, self.stopping().map_or(spec, Err)) {
+            (_, Err(why)) => self.fail(&why),
+            (true, Ok(_)) => {
+                let words = format!("OperationJob {OPS_NAMESPACE}/{} was deleted by somebody else", job.name);
+                self.fail(&Why::new("ChildLost", words));
             }
-            (true, false, None, _) => {
-                self.fail(&Why::new(
-                    "ChildLost",
-                    format!("OperationJob {OPS_NAMESPACE}/{} was deleted by somebody else", job.name),
-                ));
-            }
-            (false, _, _, Some(why)) => self.fail(&why),
-            (false, ..) => {
-                let child = child_of(job, spec);
-                self.effects.push(Effect::CreateChild(child));
-            }
+            (false, Ok(spec)) => self.effects.push(Effect::CreateChild(child_of(job, spec))),
         }
     }
 
     /// What the condition of a job that is ended by force says.
     fn stopping(&self) -> Option<Why> {
         let condition = self.status.condition(STOPPING).filter(|one| one.status == "True")?;
-        let reason = if condition.reason == "Timeout" { "Timeout" } else { "Stopped" };
+        let reason = ["Timeout", "Invalid"].into_iter().find(|reason| condition.reason == *reason).unwrap_or("Stopped");
         Some(Why::new(reason, condition.message.clone()))
     }
 
     /// Mirrors a child, ends it by force, or takes what it came to.
-    fn follow(&mut self, child: &OpsChild, spec: &OpsSpec, cancelled: Option<Why>) {
+    fn follow(&mut self, child: &OpsChild, cancelled: Option<Why>) {
         let now = self.observed.now;
         let recorded = json!({"name": self.observed.job.name, "uid": child.uid});
         self.status.rest.insert("operationJob".to_owned(), recorded);
         if child.began.is_some() {
             self.status.enter(Phase::Running, &Why::new("Started", ""), child.began, now);
         }
-        let stopping = self.stopping().or(cancelled);
+        let refused = || child.refused.as_ref().filter(|_| child.began.is_none()).map(|why| Why::new("Invalid", why));
+        let stopping = self.stopping().or(cancelled).or_else(refused);
         // One that is being deleted ends its targets, whatever they would have come to.
         if !child.deleting && !self.status.has(ENDED) {
             self.status.rest.insert("progress".to_owned(), child.counts.write());
             if child.has_ended && self.stopping().is_none() {
-                return self.take_outcomes(child, spec, true);
+                return self.take_outcomes(true);
             }
         }
         if self.status.has(CREATED) {
             self.status.say(CREATED, true, &Why::new("Created", ""), now);
         }
-        match &child.unserved {
+        match child.refused.as_ref().or(child.unserved.as_ref()) {
             Some(why) => self.status.say(AVAILABLE, false, &Why::new("NotServed", why.clone()), now),
             None if self.status.has(AVAILABLE) => self.status.say(AVAILABLE, true, &Why::new("Serving", ""), now),
             None => {}
@@ -329,7 +353,11 @@ impl Pass<'_> {
         let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended).collect();
         self.status.rest.insert("waitingFor".to_owned(), json!(waits));
         if self.status.is(ENDED) {
-            return self.delete_child(child);
+            self.delete_child(child);
+            if self.has_waited_since(ENDED) {
+                self.conclude("; what is still held is released as soon as that can be");
+            }
+            return;
         }
         let Some(why) = stopping else {
             // Once it is recorded, it is never made again.
@@ -346,24 +374,24 @@ impl Pass<'_> {
             (true, _) => {}
             (false, false) => self.effects.push(Effect::PauseChild),
             (false, true) if self.status.has(ENDED) => self.delete_child(child),
-            (false, true) => return self.take_outcomes(child, spec, false),
+            (false, true) => return self.take_outcomes(false),
         }
         self.give_up_waiting(&why, child);
     }
 
     /// Has it said what became of the targets. The child goes once that is stored: until then it is the record of it.
-    fn take_outcomes(&mut self, child: &OpsChild, spec: &OpsSpec, has_ended: bool) {
+    fn take_outcomes(&mut self, has_ended: bool) {
         let Some(outcomes) = self.observed.outcomes else {
-            self.needs_outcomes = true;
+            self.needs = Some(OpsNeed::Outcomes);
             return;
         };
-        let (now, counts) = (self.observed.now, counts(outcomes, child.counts.total));
+        let (now, counts) = (self.observed.now, outcomes.counts);
         self.status.rest.insert("progress".to_owned(), counts.write());
-        let mut outputs = outputs(spec.kind, outcomes, counts);
+        let mut outputs = self.observed.spec.map_or_else(|_| Vec::new(), |spec| outputs(spec.kind, outcomes));
         outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
         self.status.rest.insert("outputs".to_owned(), json!(outputs));
         self.status.rest.insert("waitingFor".to_owned(), json!([]));
-        for (name, reason, message) in failures(outcomes) {
+        for (name, reason, message) in failures(&outcomes.targets) {
             self.status.say_of_target(name, reason, message, now);
         }
         let words = format!("{} of {} succeeded, {} failed", counts.succeeded, counts.total, counts.failed);
@@ -377,31 +405,41 @@ impl Pass<'_> {
         }
     }
 
-    /// The release of targets goes on, and the job does not wait for it for ever.
-    fn give_up_waiting(&mut self, why: &Why, child: &OpsChild) {
-        let since =
-            self.status.condition(STOPPING).and_then(|condition| read_time(Some(&condition.last_transition_time)));
-        let Some(due) = since.map(|since| after_seconds(since, CANCEL_GRACE)) else { return };
+    /// True once the release of targets has taken too long since the condition of this type was said.
+    fn has_waited_since(&mut self, condition: &str) -> bool {
+        let since = self.status.condition(condition).map(|one| one.last_transition_time.as_str());
+        let Some(due) = read_time(since).map(|since| after_seconds(since, CANCEL_GRACE)) else { return false };
         if due > self.observed.now {
-            return self.wake_at(due);
+            self.wake_at(due);
         }
-        let held = child.counts.processing;
-        let message =
-            format!("{}; {held} targets are still held, and are released as soon as that can be", why.message);
-        self.fail(&Why::new(why.reason, message));
+        due <= self.observed.now
     }
 
-    /// The outcome, once all targets are released.
-    fn conclude(&mut self, spec: &OpsSpec) {
-        let now = self.observed.now;
+    /// The release of targets goes on, and the job does not wait for it for ever.
+    fn give_up_waiting(&mut self, why: &Why, child: &OpsChild) {
+        if self.has_waited_since(STOPPING) {
+            let held = child.counts.processing;
+            let message =
+                format!("{}; {held} targets are still held, and are released as soon as that can be", why.message);
+            self.fail(&Why::new(why.reason, message));
+        }
+    }
+
+    /// The outcome, once what became of all targets is stored.
+    fn conclude(&mut self, more: &str) {
+        let OpsObservation { spec, now, .. } = self.observed;
+        let spec = match spec {
+            Ok(spec) => spec,
+            Err(broken) => return self.fail(&Why::new("Invalid", broken.message.clone())),
+        };
         let TargetCounts { total, succeeded, failed, .. } = TargetCounts::read(self.status.rest.get("progress"));
         let tolerated = spec.ratio.tolerated(total);
         let began = self.status.started;
         if failed > tolerated {
-            let words = format!("{failed} of {total} targets failed, and {tolerated} may");
+            let words = format!("{failed} of {total} targets failed, and {tolerated} may{more}");
             self.status.enter(Phase::Failed, &Why::new("ToleranceExceeded", words), began, now);
         } else {
-            let words = format!("{succeeded} of {total} targets succeeded");
+            let words = format!("{succeeded} of {total} targets succeeded{more}");
             self.status.enter(Phase::Succeeded, &Why::new("Succeed", words), began, now);
         }
     }

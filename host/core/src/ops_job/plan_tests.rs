@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::ops_job::holders::HeldPlace;
-use crate::ops_job::spec::Defaults;
+use crate::ops_job::outcomes::TargetOutcome;
+use crate::ops_job::spec::{Defaults, time_to_live};
 
 const HERE: Here<'_> = Here { cluster: "local", node: None };
 
@@ -49,31 +50,40 @@ impl Stage {
 
     /// One pass; its status and effects are made.
     fn pass(&mut self) -> OpsPlan {
-        let plan = self.plan(None);
-        let plan = if plan.needs_outcomes { self.plan(Some(self.outcomes())) } else { plan };
+        let mut plan = self.plan(None, None);
+        if plan.needs == Some(OpsNeed::Targets) {
+            let found = Found { nodes: self.nodes.clone(), ..Found::default() };
+            plan = self.plan(Some(&found), None);
+        }
+        if plan.needs == Some(OpsNeed::Outcomes) {
+            let outcomes = self.outcomes();
+            plan = self.plan(None, Some(&outcomes));
+        }
         self.make(plan)
     }
 
     /// As many of each as the child counts.
-    fn outcomes(&self) -> Vec<TargetOutcome> {
+    fn outcomes(&self) -> Outcomes {
         let counts = self.child.as_ref().unwrap().counts;
         let of = |count: usize, reason: &str| {
             let succeeded = reason.is_empty();
             let reason = reason.to_owned();
             vec![TargetOutcome { name: "a".into(), succeeded, reason, ..TargetOutcome::default() }; count]
         };
-        [of(counts.succeeded, ""), of(counts.failed, "NotReady"), of(counts.skipped, "Skipped")].concat()
+        let targets = [of(counts.succeeded, ""), of(counts.failed, "NotReady"), of(counts.skipped, "Skipped")].concat();
+        Outcomes { targets, counts }
     }
 
-    fn plan(&mut self, outcomes: Option<Vec<TargetOutcome>>) -> OpsPlan {
+    fn plan(&mut self, found: Option<&Found>, outcomes: Option<&Outcomes>) -> OpsPlan {
         let spec = OpsSpec::read(&self.spec, Defaults::default());
+        self.job.stops = self.spec["stop"] == true;
+        self.job.ttl = time_to_live(&self.spec, Defaults::default());
         let observed = OpsObservation {
             job: &self.job,
             spec: spec.as_ref(),
             child: self.child.as_ref(),
-            nodes: &self.nodes,
-            outcomes: outcomes.as_deref(),
-            found: &Found::default(),
+            found,
+            outcomes,
             here: HERE,
             now: at(self.second),
         };
@@ -240,6 +250,86 @@ fn targets_that_are_not_released_hold_the_end_of_a_stopped_job_up_for_two_minute
 }
 
 #[test]
+fn targets_that_are_not_released_hold_no_outcome_up_for_longer_than_two_minutes() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    stage.child(TargetCounts { total: 3, succeeded: 3, ..TargetCounts::default() }, true);
+    assert!(!stage.job.status.has_ended());
+    stage.second = CANCEL_GRACE;
+    stage.settle();
+    assert_eq!(stage.outcome().0, Some(Phase::Succeeded));
+    assert!(stage.outcome().2.contains("released as soon as that can be") && stage.job.is_kept);
+    stage.released();
+    assert!(!stage.job.is_kept);
+}
+
+#[test]
+fn a_job_in_work_whose_spec_cannot_be_read_any_more_lets_go_of_its_targets_first() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    stage.child(TargetCounts { total: 3, processing: 1, ..TargetCounts::default() }, false);
+    stage.spec["batchCount"] = json!(-1);
+    stage.settle();
+    assert_eq!(stage.made[4..], ["pause", "delete"]);
+    assert!(!stage.job.status.has_ended());
+    stage.released();
+    assert_eq!((stage.outcome().0, stage.outcome().1), (Some(Phase::Failed), "Invalid"));
+    assert!(stage.outcome().2.contains("spec.batchCount: 0 or more"));
+}
+
+#[test]
+fn a_job_whose_child_is_refused_ends_as_invalid_with_the_words_of_the_child() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.settle();
+    stage.child.as_mut().unwrap().refused = Some("parameters: drain is no number".to_owned());
+    stage.settle();
+    stage.released();
+    assert_eq!((stage.outcome().1, stage.outcome().2), ("Invalid", "parameters: drain is no number"));
+}
+
+#[test]
+fn a_job_that_is_invalid_goes_when_its_time_is_over_too() {
+    let mut stage = Stage::reboot(&json!({"type": "Reboot"}));
+    stage.settle();
+    stage.second = 60;
+    stage.settle();
+    assert!(stage.is_gone);
+}
+
+#[test]
+fn nothing_is_looked_up_for_a_job_that_is_stopped() {
+    let mut stage = Stage::reboot(&json!({"stop": true}));
+    stage.job.is_kept = true;
+    assert_eq!(stage.plan(None, None).needs, None);
+    stage.spec["stop"] = json!(false);
+    assert_eq!(stage.plan(None, None).needs, Some(OpsNeed::Targets));
+}
+
+#[test]
+fn targets_without_room_beside_the_spec_are_refused() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.job.bytes = ROOM;
+    stage.settle();
+    assert!(stage.outcome().2.contains("make several jobs"), "{:?}", stage.outcome());
+}
+
+#[test]
+fn what_the_api_server_refuses_is_told_with_what_it_was_for() {
+    let cases: [(Option<Effect>, Option<&str>, &str); 4] = [
+        (None, Some(RESOLVED), "failed to find the targets: no"),
+        (Some(Effect::StoreTargets(Resolved::default())), Some(RESOLVED), "failed to store the targets: no"),
+        (Some(Effect::CreateChild(json!({}))), Some(CREATED), "failed to create the OperationJob: no"),
+        (Some(Effect::PauseChild), None, "failed to pause the OperationJob: no"),
+    ];
+    for (effect, condition, words) in cases {
+        let told = with_refusal(&OpsStatus::default(), effect.as_ref(), "no", at(0));
+        assert_eq!(told.rest["waitingFor"], json!([words]));
+        assert_eq!(told.conditions.iter().map(|one| one.kind.as_str()).next(), condition);
+        assert!(!told.is(RESOLVED));
+    }
+}
+
+#[test]
 fn a_child_that_somebody_deletes_is_not_made_again() {
     let mut stage = Stage::reboot(&json!({}));
     stage.settle();
@@ -247,6 +337,8 @@ fn a_child_that_somebody_deletes_is_not_made_again() {
     stage.child = None;
     stage.settle();
     assert_eq!(stage.outcome().1, "ChildLost");
+    let counts = TargetCounts::read(stage.job.status.rest.get("progress"));
+    assert_eq!((counts.succeeded, counts.failed, counts.processing), (1, 1, 0), "what was in work came to nothing");
     assert_eq!(stage.made.iter().filter(|made| **made == "create").count(), 1);
 }
 

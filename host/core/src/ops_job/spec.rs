@@ -16,9 +16,13 @@ use crate::ops_job::targets::{Extent, Filters};
 /// Most inputs of a job, and most bytes of the value of one.
 const INPUTS: usize = 5_000;
 const VALUE: usize = 64 * 1024;
+/// Most workloads: the policy asks for the right to read each.
+const WORKLOADS: usize = 4;
 /// Most variables, and most directories of nodes.
 const VARIABLES: usize = 64;
 const HOST_PATHS: usize = 16;
+/// The field of the time to live.
+const TTL: &str = "ttlSecondsAfterFinished";
 /// Nobody else may set variables that begin so.
 const OWN_VARIABLES: &str = "OARLOCK_";
 
@@ -112,12 +116,8 @@ pub struct OpsSpec {
     pub ratio: Ratio,
     /// Seconds from its creation to its end by force.
     pub timeout: Option<i64>,
-    /// Seconds that it stays after its end; `None` for ever.
-    pub ttl: Option<i64>,
     /// The parameters of its child.
     pub parameters: Map<String, Value>,
-    /// It is to end.
-    pub stops: bool,
 }
 
 /// What a host has for jobs that do not say it.
@@ -169,6 +169,7 @@ impl OpsSpec {
             OpsType::Preflight => check_parameters(spec)?,
             _ => Map::from_iter(inputs.drain.map(|drain| ("drain".to_owned(), Value::Bool(drain)))),
         };
+        whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
         if bytes > PARAMETERS_BYTES {
             let rule =
@@ -182,11 +183,15 @@ impl OpsSpec {
             batch,
             ratio,
             timeout: Some(seconds("timeoutSecond", defaults.timeout)?).filter(|seconds| *seconds > 0),
-            ttl: Some(seconds("ttlSecondsAfterFinished", defaults.ttl)?).filter(|seconds| *seconds >= 0),
             parameters,
-            stops: flag(spec, "/stop"),
         })
     }
+}
+
+/// Seconds that a job stays after its end, whatever else its spec says; `None` for ever.
+pub(super) fn time_to_live(spec: &Value, defaults: Defaults) -> Option<i64> {
+    let given = whole(spec, TTL).ok().flatten();
+    Some(given.unwrap_or(defaults.ttl)).filter(|seconds| *seconds >= 0)
 }
 
 /// What of a spec decides beside the selectors.
@@ -234,6 +239,9 @@ impl Inputs {
             inputs.take(&field, (&name, value), kind)?;
         }
         let Scope { nodes, hosts, workloads, workspace, cluster } = &inputs.scope;
+        if workloads.len() > WORKLOADS {
+            return refuse("inputs", format_args!("at most {WORKLOADS} workloads"));
+        }
         if nodes.is_empty() && hosts.is_empty() && workloads.is_empty() && workspace.is_none() && cluster.is_none() {
             return refuse("inputs", "one of node, node.host, workload, workspace and cluster at least");
         }

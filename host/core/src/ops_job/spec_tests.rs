@@ -26,7 +26,7 @@ fn preflight() -> Value {
 #[test]
 fn the_documented_reboot_goes_one_node_after_the_other_and_all_have_to_succeed() {
     let spec = read(&reboot()).unwrap();
-    assert_eq!((spec.kind, spec.batch, spec.ttl, spec.timeout), (OpsType::Reboot, Some(1), Some(3_600), None));
+    assert_eq!((spec.kind, spec.batch, spec.timeout), (OpsType::Reboot, Some(1), None));
     assert_eq!(spec.scope.nodes, ["gpu-node-001"]);
     assert_eq!((spec.ratio.tolerated(10), spec.parameters.len()), (0, 0));
     let drained = json!({"inputs": [{"name": " Node ", "value": "a"}, {"name": "drain", "value": "true"}]});
@@ -53,6 +53,10 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
         (with(reboot(), &json!({"type": "Reboot"})), "spec.type: one of addon,"),
         (with(reboot(), &json!({"type": "dumplog"})), "spec.type: dumplog is not served"),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
+        (
+            with(reboot(), &json!({"inputs": vec![json!({"name": "workload", "value": "a/pod/b"}); 5]})),
+            "spec.inputs: at most 4 workloads",
+        ),
         (with(reboot(), &input("foo", "x")), "spec.inputs[0].name: foo is none of node,"),
         (with(reboot(), &input("image", "x")), "spec.inputs[0].name: image is none of"),
         (with(reboot(), &input("node", "")), "spec.inputs[0].value: 1 to 65536 bytes"),
@@ -86,5 +90,6 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
 fn zero_and_null_are_as_absent() {
     let none = json!({"batchCount": 0, "availableRatio": null, "timeoutSecond": 0, "ttlSecondsAfterFinished": -1});
     let spec = read(&with(reboot(), &none)).unwrap();
-    assert_eq!((spec.batch, spec.ratio, spec.timeout, spec.ttl), (Some(1), Ratio::default(), None, None));
+    assert_eq!((spec.batch, spec.ratio, spec.timeout), (Some(1), Ratio::default(), None));
+    assert_eq!(time_to_live(&json!({"ttlSecondsAfterFinished": -1}), Defaults::default()), None);
 }

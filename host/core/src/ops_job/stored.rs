@@ -5,13 +5,13 @@
 
 use serde_json::Value;
 
-use crate::child::fields::{at, list, text};
+use crate::child::fields::{at, flag, list, text};
 use crate::cluster::memory::memory_of;
 use crate::cluster::object::{too_large, too_large_words};
 use crate::job::time::read_time;
 use crate::ops_job::phases::OpsStatus;
-use crate::ops_job::plan::FINALIZER;
-use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, Scope};
+use crate::ops_job::plan::{FINALIZER, RESOLVED};
+use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, Scope, time_to_live};
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
 
@@ -32,6 +32,9 @@ impl StoredOps {
         let own = |pointer: &str| text(document, pointer).map(str::to_owned);
         let finalizers = at(document, "/metadata/finalizers").and_then(Value::as_array);
         let finalizers = finalizers.map(|all| all.iter().position(|one| one.as_str() == Some(FINALIZER)));
+        let raw = document.get("spec").unwrap_or(&Value::Null);
+        let (targets, status) = (resolved(document), at(document, "/status").map(OpsStatus::read).unwrap_or_default());
+        let is_new = targets.is_none() && !status.has_ended();
         let view = OpsJobView {
             name: own("/metadata/name")?,
             uid: own("/metadata/uid")?,
@@ -39,12 +42,15 @@ impl StoredOps {
             created: read_time(text(document, "/metadata/creationTimestamp")),
             deleting: own("/metadata/deletionTimestamp").is_some(),
             is_kept: finalizers.flatten().is_some(),
-            targets: resolved(document),
-            status: at(document, "/status").map(OpsStatus::read).unwrap_or_default(),
+            stops: flag(raw, "/stop"),
+            ttl: time_to_live(raw, defaults),
+            bytes: if is_new { document.to_string().len() } else { 0 },
+            targets,
+            status,
         };
         let spec = match too_large(document) {
             Some(bytes) => Err(RuleBroken { message: format!("spec: {}", too_large_words(bytes)) }),
-            None => OpsSpec::read(document.get("spec").unwrap_or(&Value::Null), defaults),
+            None => OpsSpec::read(raw, defaults),
         };
         Some(Self { view, finalizers, spec }.without_what_has_had_its_effect())
     }
@@ -52,11 +58,13 @@ impl StoredOps {
     /// Without its spec, for which there is no room.
     #[must_use]
     pub fn without_spec(self, why: &str) -> Self {
-        Self {
-            view: OpsJobView { targets: None, ..self.view },
-            spec: Err(RuleBroken { message: format!("spec: {why}") }),
-            ..self
-        }
+        Self { spec: Err(RuleBroken { message: format!("spec: {why}") }), ..self }
+    }
+
+    /// True of one that has its targets. It is held whatever there is room for: a node is that of one job, so all of these together
+    /// are no larger than the cluster.
+    pub fn is_admitted(&self) -> bool {
+        self.view.status.is(RESOLVED)
     }
 
     /// True while it may need its targets: until it has ended and let go of them.

@@ -166,6 +166,29 @@ pub struct Resolved {
     pub skipped: Vec<Skipped>,
 }
 
+impl Resolved {
+    /// As far as it has room in so many bytes and an object: all targets, and as many of the others as fit.
+    ///
+    /// # Errors
+    /// There is no room for all targets.
+    pub fn within(mut self, room: usize) -> Result<Self, Unresolved> {
+        // What a list item takes beside its texts.
+        let bytes: usize = self.targets.iter().map(|(name, uid)| name.len() + uid.len() + 24).sum();
+        let Some(mut left) = room.checked_sub(bytes) else {
+            return Err(Unresolved::TooLarge(self.targets.len(), bytes));
+        };
+        let fits = |skipped: &&Skipped| {
+            let bytes = skipped.node.len() + 40;
+            let fits = bytes <= left;
+            left = left.saturating_sub(bytes);
+            fits
+        };
+        let named = self.skipped.iter().take(MOST).take_while(fits).count();
+        self.skipped.truncate(named);
+        Ok(self)
+    }
+}
+
 /// Why a job has no targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unresolved {
@@ -185,6 +208,8 @@ pub enum Unresolved {
     NoTargets(BTreeMap<SkipReason, usize>),
     /// So many are too many.
     TooMany(usize),
+    /// These take more than so many bytes.
+    TooLarge(usize, usize),
 }
 
 /// The targets of a job.

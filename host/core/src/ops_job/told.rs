@@ -52,6 +52,14 @@ pub(super) fn unresolved_words(unresolved: &Unresolved) -> Why {
             let counts = if counts.is_empty() { "none is there".to_owned() } else { counts.join(", ") };
             Why::new("NoTargets", format!("no node is left: {counts}"))
         }
+        Unresolved::TooLarge(count, bytes) => Why::new(
+            "Invalid",
+            format!(
+                "the names of {count} nodes take {} KiB, for which there is no room beside the spec: make several jobs, or ask for nodes \
+                 by workspace or cluster",
+                bytes / 1_024
+            ),
+        ),
         Unresolved::TooMany(count) => Why::new("Invalid", format!("{count} nodes are too many: at most {MOST}")),
     }
 }

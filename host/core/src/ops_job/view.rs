@@ -4,7 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::child::fields::{flag, list, number, text};
-use crate::child::progress::blocks;
+use crate::child::progress::block;
 use crate::job::state::cut;
 use crate::job::time::read_time;
 use crate::ops_job::child::{API_VERSION, OPS_KIND};
@@ -29,6 +29,12 @@ pub struct OpsJobView {
     pub deleting: bool,
     /// It has the finalizer of a job that may have targets.
     pub is_kept: bool,
+    /// Its owner wants it to end.
+    pub stops: bool,
+    /// Seconds that it stays after its end; `None` for ever.
+    pub ttl: Option<i64>,
+    /// The bytes that are stored of it, while its targets are not.
+    pub bytes: usize,
     /// Its targets, name and UID, and those that were skipped, once they are stored.
     pub targets: Option<Resolved>,
     /// Its status.
@@ -70,7 +76,9 @@ pub struct OpsChild {
     pub counts: TargetCounts,
     /// What holds it up, in a word or two.
     pub waits_for: Option<String>,
-    /// Why nobody works on it: its spec is refused, or no plugin serves its action.
+    /// Why its spec is refused.
+    pub refused: Option<String>,
+    /// Why nobody works on it: no plugin serves its action.
     pub unserved: Option<String>,
 }
 
@@ -86,20 +94,11 @@ impl OpsChild {
         };
         let owner = list(document, "/metadata/ownerReferences").iter().find(is_ours)?;
         let uid = text(owner, "/uid").filter(|uid| uid.len() <= MOST_UID)?.to_owned();
-        let count = |field: &str| {
-            let count = number(document, &format!("/status/{field}PodCount")).unwrap_or(0);
-            usize::try_from(count).unwrap_or(0)
-        };
         let details = list(document, "/status/targetDetails");
         let is_skipped = |detail: &&Value| text(detail, "/error/reason") == Some(SKIPPED);
-        let skipped = details.iter().filter(is_skipped).count();
-        let counts = TargetCounts {
-            total: count("total"),
-            succeeded: count("succeeded"),
-            failed: count("failed").saturating_sub(skipped),
-            processing: count("processing"),
-            skipped,
-        };
+        let counts = TargetCounts::of_child(document, details.iter().filter(is_skipped).count());
+        let status = document.get("status").unwrap_or(&Value::Null);
+        let block = |condition: &str| block(status, condition).map(|why| cut(why, MOST_MESSAGE));
         let started = details.iter().filter_map(|detail| read_time(text(detail, "/startTime"))).min();
         let has_begun = counts.processing + counts.succeeded + counts.failed > 0;
         let job_began = || read_time(text(document, "/status/startTime"));
@@ -111,7 +110,8 @@ impl OpsChild {
             deleting: text(document, "/metadata/deletionTimestamp").is_some(),
             began: started.or_else(job_began).filter(|_| has_begun),
             counts,
-            unserved: blocks(document.get("status").unwrap_or(&Value::Null)).map(|why| cut(why, MOST_MESSAGE)),
+            refused: block("Valid"),
+            unserved: block("ActionAvailable"),
             waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
         };
         Some((uid, child))
@@ -142,6 +142,21 @@ pub struct TargetCounts {
 }
 
 impl TargetCounts {
+    /// What the status of a child counts. Those that never started are among its failed ones.
+    pub(super) fn of_child(child: &Value, skipped: usize) -> Self {
+        let count = |field: &str| {
+            let count = number(child, &format!("/status/{field}PodCount")).unwrap_or(0);
+            usize::try_from(count).unwrap_or(0)
+        };
+        Self {
+            total: count("total"),
+            succeeded: count("succeeded"),
+            failed: count("failed").saturating_sub(skipped),
+            processing: count("processing"),
+            skipped,
+        }
+    }
+
     /// As it is stored.
     pub fn write(self) -> Value {
         let Self { total, succeeded, failed, processing, skipped } = self;

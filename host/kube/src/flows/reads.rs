@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::flows::kinds;
 use crate::flows::port::Flows;
 use crate::flows::writes::parent_key;
-use crate::past_cache::{Kept, ReadFailed, Selected};
+use crate::past_cache::{Picked, ReadFailed, Selected};
 use crate::transport::call::Transport;
 use crate::watch::projection::Projection;
 
@@ -119,7 +119,7 @@ impl Flows {
         selected: Selected<'_>,
         (pick, most): (impl Fn(Value) -> Option<T>, usize),
     ) -> Result<Vec<T>, ReadFailed> {
-        let kept = Kept { projection: &Projection::everything(), pick, most };
+        let kept = Picked { projection: &Projection::everything(), pick, most };
         self.cluster.link.all_stored(transport, &kind, selected, kept).await
     }
 }

@@ -47,7 +47,8 @@ impl Held {
         }
         let bytes = before.map_or(0, |before| before.bytes());
         // What the host itself adds to a job that has been let in is no reason to end it.
-        let is_in = before.is_some_and(|before| before.view.uid == job.view.uid && before.spec.is_ok());
+        let was_in = before.is_some_and(|before| before.view.uid == job.view.uid && before.spec.is_ok());
+        let is_in = was_in || job.is_admitted();
         let admitted = if is_in {
             self.shares.count(NO_NAMESPACE, bytes, job.bytes());
             Ok(())

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::ops_job::plan::Found;
+use oarlock_core::ops_job::policy::{POLICY, POLICY_KINDS};
 use oarlock_core::ops_job::workload::{WorkloadName, busies, controller, node_of};
 use serde_json::Value;
 
@@ -34,11 +35,24 @@ impl Ops {
         let mut nodes = BTreeSet::new();
         for words in workloads {
             let Some(found) = self.nodes_of(words).await? else {
-                return Ok(Found { of_workloads: None, missing: Some(words.clone()) });
+                return Ok(Found { missing: Some(words.clone()), ..Found::default() });
             };
             nodes.extend(found);
         }
-        Ok(Found { of_workloads: (!workloads.is_empty()).then_some(nodes), missing: None })
+        Ok(Found { of_workloads: (!workloads.is_empty()).then_some(nodes), ..Found::default() })
+    }
+
+    /// The policy of OpsJobs and its binding, as they are stored.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn policy(&self) -> Result<[Option<Value>; 2], ReadFailed> {
+        let [policy, binding] = POLICY_KINDS.map(|kind| ObjectKey {
+            kind: Kind::new("admissionregistration.k8s.io/v1", kind),
+            namespace: None,
+            name: POLICY.to_owned(),
+        });
+        Ok([self.cluster.link.stored(&policy).await?, self.cluster.link.stored(&binding).await?])
     }
 
     async fn nodes_of(&self, words: &str) -> Result<Option<Vec<String>>, ReadFailed> {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use oarlock_core::child::fields::number;
+use oarlock_core::child::fields::{number, text};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::ops_job::child::{OPS_KIND, OPS_NAMESPACE, ops_key, ops_kind};
-use oarlock_core::ops_job::outcomes::{TargetOutcome, outcomes};
+use oarlock_core::ops_job::outcomes::Outcomes;
 use oarlock_core::ops_job::plan::{Effect, FINALIZER};
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
@@ -19,7 +19,7 @@ use crate::cluster::Cluster;
 use crate::lease::Fence;
 use crate::ops::cache::OpsCache;
 use crate::ops::sinks::{ChildSink, JobSink, NodeSink, read_child};
-use crate::past_cache::{Kept, ReadFailed, Selected};
+use crate::past_cache::{Picked, ReadFailed, Selected};
 use crate::watch::on_demand::OnDemand;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::ItemSink as _;
@@ -84,7 +84,19 @@ impl Ops {
         pick: impl Fn(Value) -> Option<T>,
     ) -> Result<Vec<T>, ReadFailed> {
         let link = &self.cluster.link;
-        link.all_stored(&link.transport, &kind, selected, Kept { projection, pick, most: usize::MAX }).await
+        link.all_stored(&link.transport, &kind, selected, Picked { projection, pick, most: usize::MAX }).await
+    }
+
+    /// Reads a job past the cache. False where there is none of this UID.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn read_job(&self, name: &str, uid: &str) -> Result<bool, ReadFailed> {
+        let document = self.cluster.link.stored(&ops_key(name)).await?;
+        let job = document.and_then(|document| StoredOps::read(&document, self.defaults));
+        let Some(job) = job.filter(|job| job.view.uid == uid) else { return Ok(false) };
+        self.cache.put_job(job);
+        Ok(true)
     }
 
     /// Reads the child of a job past the cache, where it is there.
@@ -98,19 +110,24 @@ impl Ops {
         Ok(())
     }
 
-    /// What became of the targets of a child, as it is stored, with its OperationRecords.
+    /// What became of the targets of a child, as it is stored, with its OperationRecords; `None` where it is gone.
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn read_outcomes(&self, job: &StoredOps, child: &OpsChild) -> Result<Vec<TargetOutcome>, ReadFailed> {
-        let document = self.cluster.link.stored(&child_key(&job.view.name)).await?.unwrap_or_default();
+    pub async fn read_outcomes(&self, job: &StoredOps, child: &OpsChild) -> Result<Option<Outcomes>, ReadFailed> {
+        let document = self.cluster.link.stored(&child_key(&job.view.name)).await?;
+        let is_it = |document: &Value| text(document, "/metadata/uid") == Some(&child.uid);
+        let Some(document) = document.filter(is_it) else {
+            self.cache.drop_child(&job.view.uid, child);
+            return Ok(None);
+        };
         if number(&document, "/status/records/count").unwrap_or(0) <= 0 {
-            return Ok(outcomes(&document, &[]));
+            return Ok(Some(Outcomes::read(&document, &[])));
         }
         let labels = format!("{JOB_UID}={}", child.uid);
         let of_child = Selected { namespace: Some(OPS_NAMESPACE), labels: Some(&labels), fields: None };
         let records = self.list(Kind::record(), of_child, &Projection::everything(), Some).await?;
-        Ok(outcomes(&document, &records))
+        Ok(Some(Outcomes::read(&document, &records)))
     }
 
     /// Replaces the status of a job, at the version that was seen.
@@ -158,8 +175,7 @@ impl Ops {
         let document = self.cluster.link.stored(&ops_key(&job.view.name)).await.map_err(unknown)?;
         let stored = document.and_then(|document| StoredOps::read(&document, self.defaults));
         let stored = stored.filter(|stored| stored.view.uid == job.view.uid).ok_or(Stopped::Gone)?;
-        let stops = |job: &StoredOps| job.view.deleting || job.spec.as_ref().is_ok_and(|spec| spec.stops);
-        let is_stopped = stops(&stored);
+        let is_stopped = stored.view.deleting || stored.view.stops;
         self.cache.put_job(stored);
         if is_stopped { Err(Stopped::Conflict) } else { Ok(()) }
     }

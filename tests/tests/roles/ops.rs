@@ -1,0 +1,93 @@
+//! What the policies of OpsJobs let whom do, on a real API server.
+
+use http::Method;
+use oarlock::manifests::{HostAccount, ops_manifests};
+use oarlock_bed::accounts::Account;
+use serde_json::{Value, json};
+
+use super::policies::{Requests, allow, operation, operations_of, owned, plane};
+
+const JOBS: &str = "/apis/oarlock.dev/v1alpha1/opsjobs";
+
+fn ops(name: &str, inputs: &[(&str, &str)], more: &Value) -> Value {
+    let inputs: Vec<Value> = inputs.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let mut job = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name},
+        "spec": {"type": "reboot", "inputs": inputs}});
+    if let (Some(spec), Some(more)) = (job.pointer_mut("/spec").and_then(Value::as_object_mut), more.as_object()) {
+        spec.extend(more.clone());
+    }
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_makes_an_ops_job_may_make_its_type_and_read_each_workload_that_it_names() -> anyhow::Result<()> {
+    let plane = plane(&ops_manifests(&HostAccount::default())).await?;
+    let (user, admin) = (Requests::of(&plane, Account::Visitor).await?, Requests::of(&plane, Account::Admin).await?);
+    let name = Account::Visitor.user();
+    let verbs = ["create", "get", "patch", "update"];
+    let on_jobs = json!({"apiGroups": ["oarlock.dev"], "resources": ["opsjobs"], "verbs": verbs});
+    allow(&admin.client, "jobs", name, &json!([on_jobs])).await?;
+    let of_node = |name: &str, more: &Value| ops(name, &[("node", "a")], more);
+    user.once_refused(JOBS, &of_node("a", &json!({})), "you may not create opsjobs/reboot of oarlock.dev").await?;
+    let of_type = json!({"apiGroups": ["oarlock.dev"], "resources": ["opsjobs/reboot"], "verbs": ["create"]});
+    allow(&admin.client, "types", name, &json!([of_type])).await?;
+    user.once_accepted(JOBS, &of_node("a", &json!({}))).await?;
+    user.accepted(Method::POST, JOBS, &of_node("a", &json!({}))).await?;
+    let check = json!({"type": "preflight", "image": "i", "entryPoint": "dHJ1ZQ=="});
+    user.refused(Method::POST, JOBS, &of_node("b", &check), "you may not create opsjobs/preflight").await?;
+    let script = ops("b", &[("node", "a"), (" Script", "x")], &json!({}));
+    user.refused(Method::POST, JOBS, &script, "the right to create opsjobs/script").await?;
+    let found = json!({"targets": [{"name": "a", "uid": "u"}]});
+    user.refused(Method::POST, JOBS, &of_node("b", &found), "the host finds them out").await?;
+    user.refused(Method::POST, JOBS, &of_node("b", &json!({"requester": {"name": "x"}})), "name yourself").await?;
+    let own = format!("{JOBS}/a");
+    let patch = |spec: Value| json!({ "spec": spec });
+    user.refused(Method::PATCH, &own, &patch(found), "the host writes them, once").await?;
+    user.refused(Method::PATCH, &own, &patch(json!({"batchCount": 9})), "only stop and ttlSecondsAfterFinished")
+        .await?;
+    user.accepted(Method::PATCH, &own, &patch(json!({"ttlSecondsAfterFinished": 9}))).await?;
+    user.accepted(Method::PATCH, &own, &patch(json!({"stop": true}))).await?;
+    // Workloads.
+    let workloads = ["granted/pod/a", "granted/pod/b", "granted/deployment/c", "granted/pod/d", "granted/pod/e"];
+    let inputs = workloads.map(|workload| ("workload", workload));
+    let pods = json!({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["a", "b", "d"], "verbs": ["get"]});
+    let deployments = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]});
+    user.refused(Method::POST, JOBS, &ops("w", &inputs[..1], &json!({})), "you may not get the workload").await?;
+    allow(&admin.client, "workloads", name, &json!([pods, deployments])).await?;
+    user.once_accepted(JOBS, &ops("w", &inputs[..4], &json!({}))).await?;
+    user.refused(Method::POST, JOBS, &ops("w", &inputs[1..], &json!({})), "you may not get the workload").await?;
+    user.refused(Method::POST, JOBS, &ops("w", &inputs, &json!({})), "at most 4 workloads").await?;
+    let many = [("workload", "granted/pod/a"); 300];
+    user.refused(Method::POST, JOBS, &ops("w", &many, &json!({})), "at most 4 workloads").await?;
+    user.refused(Method::POST, JOBS, &ops("w", &[("workload", "a")], &json!({})), "namespace/kind/name").await?;
+    // Whoever has the right of the host is the host.
+    let host = Requests::of(&plane, Account::Host).await?;
+    let targets = json!([{"op": "add", "path": "/spec/targets", "value": [{"name": "a", "uid": "u"}]}]);
+    host.accepted(Method::PATCH, &own, &targets).await?;
+    host.refused(Method::PATCH, &own, &patch(json!({"targets": [{"name": "b", "uid": "v"}]})), "once").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write_there() -> anyhow::Result<()> {
+    let plane = plane(&ops_manifests(&HostAccount::default())).await?;
+    let (user, admin) = (Requests::of(&plane, Account::Visitor).await?, Requests::of(&plane, Account::Admin).await?);
+    let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
+    let rules = json!([{"apiGroups": ["apps.kusionstack.io"], "resources": ["operationjobs", "operationjobs/status"], "verbs": ["*"]},
+        {"apiGroups": ["oarlock.dev"], "resources": ["opsjobs", "opsjobs/finalizers"], "verbs": ["*"]}]);
+    allow(&admin.client, "editor", Account::Visitor.user(), &rules).await?;
+    let path = operations_of("oarlock-ops");
+    let (words, owner) =
+        ("only the host makes OperationJobs in oarlock-ops", owned("oarlock.dev/v1alpha1", "OpsJob", true));
+    user.once_refused(&path, &operation("j", &owner), words).await?;
+    let host = Requests::of(&plane, Account::Host).await?;
+    host.accepted(Method::POST, &path, &operation("j", &owner)).await?;
+    let own = format!("{path}/j");
+    let forged = json!({"status": {"progress": "Succeeded", "totalPodCount": 1, "succeededPodCount": 1}});
+    host.accepted(Method::PATCH, &format!("{own}/status"), &json!({"status": {"progress": "Pending"}})).await?;
+    user.refused(Method::PATCH, &format!("{own}/status"), &forged, words).await?;
+    user.refused(Method::PATCH, &own, &json!({"spec": {"paused": true}}), words).await?;
+    user.refused(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}}), words).await?;
+    user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await?;
+    let collector = Requests { client: admin.client.clone(), user: Some(collector) };
+    collector.accepted(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}})).await
+}
