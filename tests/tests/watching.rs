@@ -286,3 +286,37 @@ fn executable(path: &Path) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))?)
 }
+
+#[tokio::test]
+async fn an_ops_job_is_shown_and_followed_to_its_end_as_other_jobs_are() -> anyhow::Result<()> {
+    let mut dev = Dev::start("ops")?;
+    dev.until_ready().await?;
+    let node = dev.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"])?;
+    let create = |name: &str, node: &str| {
+        let job = json!({"apiVersion": "oarlock.dev/v1alpha1", "kind": "OpsJob", "metadata": {"name": name},
+            "spec": {"type": "reboot", "inputs": [{"name": "node", "value": node}]}});
+        let file = dev.folder.join(format!("{name}.json"));
+        std::fs::write(&file, job.to_string())?;
+        dev.kubectl(&["create", "-f", &file.display().to_string()])
+    };
+    create("lost", "never-there")?;
+    let watched = oarlock(&dev, &["watch", "ops/lost"]).await?;
+    let text = String::from_utf8_lossy(&watched.stdout).into_owned();
+    ensure!(watched.status.code() == Some(1), "{watched:?}");
+    ensure!(text.contains("NodeNotFound: there is no node never-there"), "{text}");
+    create("boot", &node)?;
+    dev.kubectl(&["wait", "ops/boot", "--for=condition=ActionAvailable=False", "--timeout=60s"])?;
+    let text = printed(&oarlock(&dev, &["get", "ops/boot"]).await?)?;
+    ensure!(text.contains("Job:          ops/boot") && text.contains("ActionAvailable=False"), "{text}");
+    ensure!(text.lines().any(|line| line.starts_with(&node) && line.contains("Pending")), "{text}");
+    let job: Value = serde_json::from_str(&printed(&oarlock(&dev, &["get", "OpsJob/boot", "-o", "json"]).await?)?)?;
+    ensure!(job["targets"][0]["name"] == json!(node) && job["counts"]["total"] == 1, "{job:#}");
+    dev.kubectl(&["patch", "ops", "boot", "--type=merge", "-p", r#"{"spec":{"stop":true}}"#])?;
+    let watched = oarlock(&dev, &["watch", "ops/boot", "-o", "json"]).await?;
+    let text = String::from_utf8_lossy(&watched.stdout).into_owned();
+    ensure!(watched.status.code() == Some(1) && text.contains("\"reason\":\"Stopped\""), "{text}");
+    let none = oarlock(&dev, &["get", "ops/none"]).await?;
+    let said = String::from_utf8_lossy(&none.stderr).into_owned();
+    ensure!(said.contains("there is no ops/none; `kubectl get ops` lists"), "{said}");
+    Ok(())
+}

@@ -4,6 +4,7 @@ mod cluster_error;
 pub(super) mod flows;
 pub(super) mod follow;
 pub(super) mod get;
+mod ops;
 mod stored;
 mod terminal;
 pub(super) mod watch;
@@ -18,7 +19,8 @@ use oarlock_view::JobView;
 
 use self::cluster_error::{Asked, explained};
 use self::flows::{FlowName, flow_kind, flow_name};
-use self::follow::{Followed, read};
+use self::follow::{Followed, RecordsOf, read};
+use self::ops::ops_name;
 use self::stored::{StoredJob, StoredRecord};
 use super::host::ClusterArgs;
 
@@ -47,7 +49,7 @@ pub(super) fn job_name(text: &str) -> Result<String, String> {
     let (kind, name) = text.split_once('/').unwrap_or(("opj", text));
     let kind = kind.split('.').next().unwrap_or_default().to_lowercase();
     if !["opj", "operationjob", "operationjobs"].contains(&kind.as_str()) {
-        return Err(format!("{kind:?} is no kind of job: write opj/{name}"));
+        return Err(format!("{kind:?} is no kind of job: write opj/{name} or ops/{name}"));
     }
     if name.is_empty() || name.contains('/') {
         return Err("write a name, or opj/NAME".to_owned());
@@ -60,14 +62,24 @@ pub(super) fn job_name(text: &str) -> Result<String, String> {
 pub(super) enum WatchedName {
     /// The OperationJob of this name.
     Job(String),
+    /// The OpsJob of this name.
+    Ops(String),
     /// A JobFlow or a DaemonJob.
     Flow(FlowName),
 }
 
-/// The object in `NAME`, `opj/NAME`, `jf/NAME` or `dj/NAME`.
+/// What `oarlock get` prints: the job in `NAME`, `opj/NAME` or `ops/NAME`.
+pub(super) fn got_name(text: &str) -> Result<WatchedName, String> {
+    match ops_name(text) {
+        Some(name) => Ok(WatchedName::Ops(name.to_owned())),
+        None => job_name(text).map(WatchedName::Job),
+    }
+}
+
+/// The object in `NAME`, `opj/NAME`, `ops/NAME`, `jf/NAME` or `dj/NAME`.
 pub(super) fn watched_name(text: &str) -> Result<WatchedName, String> {
     let is_flow = text.split_once('/').is_some_and(|(kind, _)| flow_kind(kind).is_some());
-    if is_flow { flow_name(text).map(WatchedName::Flow) } else { job_name(text).map(WatchedName::Job) }
+    if is_flow { flow_name(text).map(WatchedName::Flow) } else { got_name(text) }
 }
 
 /// The jobs of one namespace.
@@ -165,9 +177,9 @@ impl Followed for JobClient {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    fn records_of(&self, object: &StoredJob) -> Option<String> {
+    fn records_of(&self, object: &StoredJob) -> Option<RecordsOf> {
         object.0.status.as_ref()?.records.as_ref()?;
-        Some(format!("{OARLOCK_GROUP}/job-uid={}", object.0.metadata.uid.as_ref()?))
+        Some(RecordsOf::Labels(format!("{OARLOCK_GROUP}/job-uid={}", object.0.metadata.uid.as_ref()?)))
     }
 
     fn shown<'a>(&self, object: &StoredJob, records: impl Iterator<Item = &'a StoredRecord>) -> JobView {
@@ -213,6 +225,8 @@ mod tests {
     #[test]
     fn a_watch_follows_jobs_flows_and_runs_on_nodes() {
         assert_eq!(watched_name("web"), Ok(WatchedName::Job("web".to_owned())));
+        assert_eq!(watched_name("OpsJob/web"), Ok(WatchedName::Ops("web".to_owned())));
+        assert!(watched_name("ops/").is_err() && watched_name("ops/a/b").is_err());
         assert_eq!(watched_name("opj/web"), Ok(WatchedName::Job("web".to_owned())));
         assert!(matches!(watched_name("jf/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::JobFlow));
         assert!(

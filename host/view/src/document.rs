@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::changes::ViewChange;
 use crate::job_view::{JobView, Notice};
+use crate::ops_view::ShownOutput;
 use crate::outlook::Outlook;
 use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::shown_text::is_unprintable;
@@ -41,6 +42,8 @@ struct JobFields<'a> {
     deleting: bool,
     dry_run: bool,
     detail_complete: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    outputs: &'a Vec<ShownOutput>,
     #[serde(skip_serializing_if = "Option::is_none")]
     targets: Option<Vec<TargetFields<'a>>>,
 }
@@ -143,6 +146,7 @@ fn job_fields(job: &JobView, now: Timestamp) -> JobFields<'_> {
         deleting: job.is_deleting,
         dry_run: job.dry_run,
         detail_complete: job.missing_detail().is_none(),
+        outputs: &job.outputs,
         targets: None,
     }
 }

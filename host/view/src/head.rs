@@ -24,7 +24,7 @@ pub(crate) fn head(job: &JobView, moment: &Moment, width: usize, room: usize) ->
         ShownProgress::Failed => Style::new().fg(Color::Red),
         _ => Style::new().fg(Color::Cyan),
     };
-    let mut lines = vec![title(&format!("{}/{}", job.namespace, job.name), &word(job), color, width)];
+    let mut lines = vec![title(&job.title(), &word(job), color, width)];
     let mut told = Vec::new();
     if let Connection::Lost { cause, lasting } = &moment.connection {
         let text = format!("disconnected for {}, asking again: {cause}", span(*lasting));

@@ -11,6 +11,7 @@ use oarlock_api::{
 };
 use serde::Serialize;
 
+use crate::ops_view::ShownOutput;
 use crate::shown_progress::{ShownCounts, ShownProgress};
 use crate::target_accounts::TargetAccounts;
 use crate::target_view::TargetView;
@@ -40,7 +41,9 @@ pub struct Notice {
 /// One job at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobView {
-    /// Its namespace.
+    /// It is an OpsJob, and no OperationJob.
+    pub(crate) is_ops: bool,
+    /// Its namespace; empty of an OpsJob.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -74,15 +77,17 @@ pub struct JobView {
     pub dry_run: bool,
     /// True if it was deleted and still lets go of its targets.
     pub is_deleting: bool,
+    /// What it came to: of an OpsJob.
+    pub outputs: Vec<ShownOutput>,
     /// The number of its records.
-    records: usize,
+    pub(crate) records: usize,
     /// The number of those that were not read though targets of theirs have ended.
-    missing_records: usize,
-    targets: Vec<TargetView>,
+    pub(crate) missing_records: usize,
+    pub(crate) targets: Vec<TargetView>,
     /// Indexes of `targets`: what needs eyes first.
-    order: Vec<usize>,
+    pub(crate) order: Vec<usize>,
     /// Times at which targets ended, in order.
-    ends: Vec<Timestamp>,
+    pub(crate) ends: Vec<Timestamp>,
 }
 
 impl JobView {
@@ -95,11 +100,7 @@ impl JobView {
             records.into_iter().filter(|record| uid.is_empty() || record.record.job.uid == uid).collect();
         let targets = TargetAccounts::new(&spec, &status, &records).views();
         let summary = status.records.clone().unwrap_or_default();
-        let mut order: Vec<usize> = (0..targets.len()).collect();
-        order.sort_by_key(|index| targets.get(*index).map(TargetView::rank));
-        let mut ends: Vec<Timestamp> = targets.iter().filter_map(|target| target.ended).collect();
-        ends.sort_unstable();
-        Self {
+        let view = Self {
             namespace: job.metadata.namespace.clone().unwrap_or_default(),
             name: job.metadata.name.clone().unwrap_or_default(),
             uid,
@@ -119,10 +120,24 @@ impl JobView {
             records: number(Some(summary.count)),
             missing_records: missing(&summary, &records, &targets),
             plugin: status.plugin,
-            targets,
-            order,
-            ends,
-        }
+            ..Self::default()
+        };
+        view.with_targets(targets)
+    }
+
+    /// The same with these targets.
+    pub(crate) fn with_targets(self, targets: Vec<TargetView>) -> Self {
+        let mut order: Vec<usize> = (0..targets.len()).collect();
+        order.sort_by_key(|index| targets.get(*index).map(TargetView::rank));
+        let mut ends: Vec<Timestamp> = targets.iter().filter_map(|target| target.ended).collect();
+        ends.sort_unstable();
+        Self { targets, order, ends, ..self }
+    }
+
+    /// Its name for people, such as `team/web` or `ops/reboot`.
+    pub(crate) fn title(&self) -> String {
+        let Self { namespace, name, .. } = self;
+        if self.is_ops { format!("ops/{name}") } else { format!("{namespace}/{name}") }
     }
 
     /// The targets, in the order of the job's list.

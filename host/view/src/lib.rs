@@ -1,6 +1,6 @@
 //! One job as people and scripts see it: as text, as a frame of a terminal, as JSON.
 //!
-//! Takes an OperationJob, a JobFlow or a DaemonJob, its records and the time as a value, or a plan; yields text, or cells of a frame. It may not read a
+//! Takes an OperationJob, an OpsJob, a JobFlow or a DaemonJob, its records and the time as a value, or a plan; yields text, or cells of a frame. It may not read a
 //! clock, a terminal or a cluster, and decides nothing about a job.
 
 mod changes;
@@ -20,6 +20,7 @@ mod head;
 mod index_ranges;
 mod job_plan;
 mod job_view;
+mod ops_view;
 mod outlook;
 mod plain;
 mod plan_text;
@@ -51,6 +52,7 @@ pub use job_plan::{
     plan_document,
 };
 pub use job_view::{JobView, Notice};
+pub use ops_view::ShownOutput;
 pub use outlook::Outlook;
 pub use plain::{ListColumns, TargetRows, change_text, job_list, job_text};
 pub use plan_text::plan_text;

@@ -6,13 +6,16 @@ use k8s_openapi::jiff::Timestamp;
 use crate::changes::ViewChange;
 use crate::document::rfc_3339;
 use crate::job_view::JobView;
+use crate::ops_view::ShownOutput;
 use crate::outlook::Outlook;
-use crate::shown_text::escaped;
+use crate::shown_text::{cut_end, escaped};
 use crate::span_text::between;
 use crate::target_view::TargetView;
 
 /// Targets of one job that are shown unless all are asked for.
 const FIRST_ROWS: usize = 20;
+/// Columns of an output unless all is asked for.
+const OUTPUT_COLUMNS: usize = 200;
 
 /// Columns of a list of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +84,9 @@ pub fn job_text(job: &JobView, rows: TargetRows, now: Timestamp) -> String {
         escaped(&text).into_owned()
     });
     lines.extend(notices.chain(job.missing_detail()));
+    // The table has the nodes.
+    let outputs = job.outputs.iter().filter(|output| output.name != "node");
+    lines.extend(outputs.map(|output| output_line(output, rows)));
     let shown: Vec<&TargetView> = match rows {
         TargetRows::First => job.by_need().take(FIRST_ROWS).collect(),
         TargetRows::All => job.targets().iter().collect(),
@@ -97,6 +103,12 @@ pub fn job_text(job: &JobView, rows: TargetRows, now: Timestamp) -> String {
     if left > 0 { text + &format!("... and {left} more; -o wide shows all\n") } else { text }
 }
 
+/// An output; whole where all is asked for.
+fn output_line(output: &ShownOutput, rows: TargetRows) -> String {
+    let text = escaped(&format!("{}: {}", output.name, output.value)).into_owned();
+    if rows == TargetRows::All { text } else { cut_end(&text, OUTPUT_COLUMNS).into_owned() }
+}
+
 fn facts(job: &JobView, now: Timestamp) -> [(&'static str, String); 8] {
     let progress =
         format!("{}, {}% of {}: {}", word(job), job.counts.percent(), job.counts.total, job.counts.sentence());
@@ -109,7 +121,7 @@ fn facts(job: &JobView, now: Timestamp) -> [(&'static str, String); 8] {
         None => format!("{}, {} ago", rfc_3339(time), between(Some(time), Some(now)).unwrap_or_default()),
     });
     [
-        ("Job", format!("{}/{}", job.namespace, job.name)),
+        ("Job", job.title()),
         ("Action", job.action.clone()),
         ("Plugin", plugin(job)),
         ("Bounds", job.bounds.join(", ")),

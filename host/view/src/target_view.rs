@@ -135,7 +135,7 @@ impl TargetView {
     pub(crate) fn differs_from(&self, now: &Self) -> bool {
         (self.progress, self.attempt, self.next_attempt) != (now.progress, now.attempt, now.next_attempt)
             || self.error != now.error
-            || self.shown_extras().ne(now.shown_extras())
+            || now.shown_extras().next().is_some() && self.shown_extras().ne(now.shown_extras())
     }
 
     /// Its name, or its place in the list where the name is not known.

@@ -84,7 +84,7 @@ impl Watched for JobView {
     }
 
     fn handle(&self) -> String {
-        format!("opj/{}", self.name)
+        format!("{}/{}", if self.is_ops { "ops" } else { "opj" }, self.name)
     }
 
     fn changes(&self, before: Option<&Self>) -> Vec<ViewChange> {

@@ -24,10 +24,16 @@ pub(super) struct Asked<'a> {
 
 impl Asked<'_> {
     fn what(&self) -> String {
+        let place = self.place();
         match self.name {
-            Some(name) => format!("{} {}/{name} in namespace {}", self.verb, self.short, self.namespace),
-            None => format!("{} {} in namespace {}", self.verb, self.kinds, self.namespace),
+            Some(name) => format!("{} {}/{name}{place}", self.verb, self.short),
+            None => format!("{} {}{place}", self.verb, self.kinds),
         }
+    }
+
+    /// Empty for what is in no namespace.
+    fn place(&self) -> String {
+        if self.namespace.is_empty() { String::new() } else { format!(" in namespace {}", self.namespace) }
     }
 }
 
@@ -53,13 +59,17 @@ fn refused(status: &Status, asked: &Asked<'_>, what: &str) -> Error {
     let names_an_object = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
     match (status.code, asked.name) {
         (404, _) if !names_an_object => anyhow!(
-            "cannot {what}: this cluster does not serve {}; `oarlock manifests | kubectl apply -f -` prepares it",
-            asked.kinds
+            "cannot {what}: this cluster does not serve {}; `oarlock manifests{} | kubectl apply -f -` prepares it",
+            asked.kinds,
+            if asked.short == "ops" { " --ops" } else { "" }
         ),
         (404, Some(name)) if asked.verb != "create" && asked.short == "opj" => anyhow!(
             "there is no job {name} in namespace {}; `oarlock get -A` lists the jobs of all namespaces",
             asked.namespace
         ),
+        (404, Some(name)) if asked.namespace.is_empty() => {
+            anyhow!("there is no {short}/{name}; `kubectl get {short}` lists those that there are", short = asked.short)
+        }
         (404, Some(name)) if asked.verb != "create" => anyhow!(
             "there is no {short}/{name} in namespace {}; `kubectl get {short} -A` lists those of all namespaces",
             asked.namespace,

@@ -8,7 +8,7 @@ use oarlock_view::{FlowKind, FlowView};
 use serde_json::{Value, json};
 
 use super::cluster_error::{Asked, explained};
-use super::follow::{Followed, read};
+use super::follow::{Followed, RecordsOf, read};
 use super::{JobClient, NamespaceArgs};
 
 /// The API group of these kinds.
@@ -100,10 +100,10 @@ impl Followed for FlowClient {
         self.api(OARLOCK_GROUP, "JobRecord", "jobrecords")
     }
 
-    fn records_of(&self, object: &DynamicObject) -> Option<String> {
+    fn records_of(&self, object: &DynamicObject) -> Option<RecordsOf> {
         let is_cut = object.data.pointer("/status/tableTruncated").and_then(Value::as_bool);
         let uid = object.metadata.uid.as_ref().filter(|_| is_cut.unwrap_or_default())?;
-        Some(format!("{OWNER_UID}={uid}"))
+        Some(RecordsOf::Labels(format!("{OWNER_UID}={uid}")))
     }
 
     fn shown<'a>(&self, object: &DynamicObject, records: impl Iterator<Item = &'a DynamicObject>) -> FlowView {

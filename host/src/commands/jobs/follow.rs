@@ -30,6 +30,31 @@ type Watch<K> = Pin<Box<dyn Stream<Item = watcher::Result<Event<K>>> + Send>>;
 /// The answer to a question for the object, or the cause why there is none.
 type Answer<K> = Pin<Box<dyn Future<Output = Result<Option<K>, String>> + Send>>;
 
+/// Which records are an object's.
+#[derive(Clone, Debug)]
+pub(in crate::commands) enum RecordsOf {
+    /// Those with these labels.
+    Labels(String),
+    /// The one of this name.
+    Name(String),
+}
+
+impl RecordsOf {
+    fn list(&self) -> ListParams {
+        match self {
+            Self::Labels(labels) => ListParams::default().labels(labels),
+            Self::Name(name) => ListParams::default().fields(&format!("metadata.name={name}")),
+        }
+    }
+
+    fn watch(&self) -> watcher::Config {
+        match self {
+            Self::Labels(labels) => watcher::Config::default().labels(labels),
+            Self::Name(name) => watcher::Config::default().fields(&format!("metadata.name={name}")),
+        }
+    }
+}
+
 /// What a client for one kind of object says of it, so that it can be followed.
 pub(in crate::commands) trait Followed: Clone {
     /// The object.
@@ -45,8 +70,8 @@ pub(in crate::commands) trait Followed: Clone {
     /// The records of the namespace.
     fn records(&self) -> Api<Self::Record>;
 
-    /// The label selector of an object's records, where it has any.
-    fn records_of(&self, object: &Self::Object) -> Option<String>;
+    /// Which are an object's records, where it has any.
+    fn records_of(&self, object: &Self::Object) -> Option<RecordsOf>;
 
     /// The view of an object with its records.
     fn shown<'a>(&self, object: &Self::Object, records: impl Iterator<Item = &'a Self::Record>) -> Self::View
@@ -65,7 +90,7 @@ pub(in crate::commands) trait Followed: Clone {
 pub(super) async fn read<C: Followed>(client: &C, name: &str) -> anyhow::Result<(C::Object, Vec<C::Record>)> {
     let object = client.objects().get(name).await.map_err(|cause| client.explained(cause, "get", name))?;
     let Some(selector) = client.records_of(&object) else { return Ok((object, Vec::new())) };
-    match client.records().list(&ListParams::default().labels(&selector)).await {
+    match client.records().list(&selector.list()).await {
         Ok(list) => Ok((object, list.items)),
         // A cluster that was prepared for an older version serves none.
         Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => Ok((object, Vec::new())),
@@ -220,8 +245,7 @@ impl<C: Followed> Follower<C> {
             && !self.no_records
             && let Some(selector) = self.client.records_of(&self.job)
         {
-            let config = watcher::Config::default().labels(&selector);
-            self.record_watch = Some(watch(self.client.records(), config));
+            self.record_watch = Some(watch(self.client.records(), selector.watch()));
         }
     }
 

@@ -6,7 +6,8 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use oarlock_view::{ListColumns, TargetRows, job_document, job_list, job_text, jobs_document};
 
-use super::{JobClient, NamespaceArgs, job_name, now};
+use super::ops::OpsClient;
+use super::{JobClient, NamespaceArgs, WatchedName, got_name, now};
 use crate::commands::print;
 
 const EXAMPLES: &str = "\
@@ -15,15 +16,16 @@ Examples:
   oarlock get -A                                   those of all namespaces
   oarlock get opj/web                              one job: how far it is, and the targets that need eyes
   oarlock get opj/web -o wide                      with all of its targets
+  oarlock get ops/reboot-a                         an OpsJob: its phase, its nodes and its outputs
   oarlock get opj/web -o json                      for scripts; docs/watching.md lists the fields";
 
 /// Arguments of `oarlock get`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct GetArgs {
-    /// A job, as NAME or opj/NAME [default: all]
-    #[arg(value_name = "NAME", value_parser = job_name)]
-    name: Option<String>,
+    /// A job as NAME or opj/NAME, an OpsJob as ops/NAME [default: all OperationJobs]
+    #[arg(value_name = "NAME", value_parser = got_name)]
+    name: Option<WatchedName>,
     /// The jobs of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     all_namespaces: bool,
@@ -46,17 +48,21 @@ pub(crate) enum GetOutput {
 /// Prints the jobs.
 pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
     let GetArgs { name, all_namespaces, output, place } = args;
-    let client = JobClient::new(place).await?;
     let wide = output == Some(GetOutput::Wide);
     let text = match name {
         Some(name) => {
-            let job = client.view(&name).await?;
+            let job = match name {
+                WatchedName::Ops(name) => OpsClient::new(place).await?.view(&name).await?,
+                WatchedName::Job(name) => JobClient::new(place).await?.view(&name).await?,
+                WatchedName::Flow(_) => anyhow::bail!("`oarlock graph` and `oarlock watch` show flows"),
+            };
             match output {
                 Some(GetOutput::Json) => job_document(&job, now()).context("cannot write the job as JSON")?,
                 _ => job_text(&job, if wide { TargetRows::All } else { TargetRows::First }, now()),
             }
         }
         None => {
+            let client = JobClient::new(place).await?;
             let jobs = client.list(all_namespaces).await?;
             match output {
                 Some(GetOutput::Json) => jobs_document(&jobs, now()).context("cannot write the jobs as JSON")?,

@@ -10,6 +10,7 @@ use oarlock_view::{ViewChange, Watched};
 
 use super::flows::FlowClient;
 use super::follow::{FollowEvent, Followed, Follower};
+use super::ops::OpsClient;
 use super::{JobClient, NamespaceArgs, WatchedName, now, print_line, terminal, watched_name};
 use crate::commands::print;
 
@@ -23,6 +24,7 @@ Examples:
   oarlock watch opj/web                            live, until it ends; `q` leaves, and the job goes on
   oarlock watch opj/web && echo all replaced       exit code 0: succeeded, 1: failed, 3: not known (an error, left, deleted)
   oarlock watch opj/web | tee web.log              a line for each change
+  oarlock watch ops/reboot-a                       an OpsJob: its phase, and its nodes
   oarlock watch jf/nightly                         a JobFlow: its graph, live; `d` changes to a table of its steps
   oarlock watch dj/patch-kernel                    a DaemonJob: its nodes, what needs eyes first
   oarlock watch opj/web -o json                    a JSON object for each change; docs/watching.md lists the fields
@@ -33,7 +35,7 @@ On a terminal: arrows, PgUp, PgDn, Home and End scroll, `f` changes which rows a
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
-    /// What to follow: a job as NAME or opj/NAME, a JobFlow as jf/NAME, a DaemonJob as dj/NAME
+    /// What to follow: a job as NAME or opj/NAME, an OpsJob as ops/NAME, a JobFlow as jf/NAME, a DaemonJob as dj/NAME
     #[arg(value_name = "NAME", value_parser = watched_name)]
     name: WatchedName,
     /// Output format [default: a screen on a terminal, lines of text elsewhere]
@@ -69,6 +71,7 @@ pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let WatchArgs { name, output, place } = args;
     match name {
         WatchedName::Job(name) => follow(JobClient::new(place).await?, &name, output).await,
+        WatchedName::Ops(name) => follow(OpsClient::new(place).await?, &name, output).await,
         WatchedName::Flow(flow) => follow(FlowClient::new(place, flow.kind).await?, &flow.name, output).await,
     }
 }

@@ -1,0 +1,70 @@
+//! OpsJobs of a cluster, each with its OperationJob.
+
+use kube::ResourceExt as _;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use oarlock_api::{OARLOCK_GROUP, VERSION};
+use oarlock_core::ops_job::child::{OPS_KIND, OPS_NAMESPACE};
+use oarlock_view::JobView;
+
+use super::cluster_error::{Asked, explained};
+use super::follow::{Followed, RecordsOf, read};
+use super::stored::StoredJob;
+use super::{JobClient, NamespaceArgs};
+
+/// The words that name the kind before a name, as kubectl takes them.
+const WORDS: [&str; 3] = ["ops", "opsjob", "opsjobs"];
+
+/// The name in `ops/NAME`; `None` where that names another kind.
+pub(super) fn ops_name(text: &str) -> Option<&str> {
+    let (kind, name) = text.split_once('/')?;
+    let kind = kind.split('.').next().unwrap_or_default().to_lowercase();
+    Some(name).filter(|name| WORDS.contains(&kind.as_str()) && !name.is_empty() && !name.contains('/'))
+}
+
+/// The OpsJobs of a cluster.
+#[derive(Clone)]
+pub(super) struct OpsClient(JobClient);
+
+impl OpsClient {
+    /// The client for the cluster that the arguments name. It sends nothing yet.
+    pub(super) async fn new(args: NamespaceArgs) -> anyhow::Result<Self> {
+        Ok(Self(JobClient::new(args).await?.in_namespace(OPS_NAMESPACE)))
+    }
+
+    /// One job. Whoever may not read its OperationJob sees its targets as the job itself tells of them.
+    pub(super) async fn view(&self, name: &str) -> anyhow::Result<JobView> {
+        let (job, child) = read(self, name).await?;
+        Ok(self.shown(&job, child.iter()))
+    }
+}
+
+impl Followed for OpsClient {
+    type Object = DynamicObject;
+    type Record = StoredJob;
+    type View = JobView;
+
+    fn objects(&self) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(OARLOCK_GROUP, VERSION, OPS_KIND));
+        Api::all_with(self.0.raw().clone(), &resource)
+    }
+
+    fn records(&self) -> Api<StoredJob> {
+        self.0.jobs()
+    }
+
+    fn records_of(&self, object: &DynamicObject) -> Option<RecordsOf> {
+        object.data.pointer("/status/operationJob")?;
+        Some(RecordsOf::Name(object.name_any()))
+    }
+
+    fn shown<'a>(&self, object: &DynamicObject, mut records: impl Iterator<Item = &'a StoredJob>) -> JobView {
+        let uid = object.metadata.uid.as_ref();
+        let child = records.find(|job| job.owner_references().iter().any(|owner| Some(&owner.uid) == uid));
+        JobView::of_ops(&serde_json::to_value(object).unwrap_or_default(), child.map(|job| &job.0))
+    }
+
+    fn explained(&self, cause: kube::Error, verb: &'static str, name: &str) -> anyhow::Error {
+        let server = &self.0.server;
+        explained(cause, &Asked { verb, kinds: "OpsJobs", short: "ops", name: Some(name), namespace: "", server })
+    }
+}

@@ -1,0 +1,212 @@
+//! An OpsJob at one time: a job like others, whose targets are told by its OperationJob while there is one.
+//!
+//! Takes an OpsJob and its OperationJob, where that could be read; yields the same view as of an OperationJob. No field of these
+//! objects is trusted. Source: docs/opsjob.md 4, 5.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::Timestamp;
+use oarlock_api::{OperationJob, TargetError};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::job_view::{JobView, Notice};
+use crate::shown_progress::{ShownCounts, ShownProgress};
+use crate::target_view::TargetView;
+
+/// Conditions that tell why a job does not go on or how it ended, and the status with which they do.
+const TELLING: [(&str, &str); 5] = [
+    ("TargetsResolved", "False"),
+    ("OperationJobCreated", "False"),
+    ("ActionAvailable", "False"),
+    ("Stopping", "True"),
+    ("Failed", "True"),
+];
+/// Most targets that a job can have. A spec that says more is wrong, and may not cost memory.
+const MOST_TARGETS: usize = 10_000;
+
+/// What a job came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShownOutput {
+    /// Its name; several may have the same.
+    pub name: String,
+    /// Text, or JSON as text.
+    pub value: String,
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
+    text(value, pointer).parse().ok()
+}
+
+impl JobView {
+    /// The view of an OpsJob, with the targets of its OperationJob.
+    pub fn of_ops(ops: &Value, child: Option<&OperationJob>) -> Self {
+        let targets = match child {
+            Some(child) => Self::new(child, []).targets().to_vec(),
+            None => targets(ops),
+        };
+        let progress = match text(ops, "/status/phase") {
+            "" | "Pending" => ShownProgress::Pending,
+            "Running" => ShownProgress::Processing,
+            "Succeeded" => ShownProgress::Succeeded,
+            "Failed" => ShownProgress::Failed,
+            _ => ShownProgress::Unknown,
+        };
+        let view = Self {
+            is_ops: true,
+            name: text(ops, "/metadata/name").to_owned(),
+            uid: text(ops, "/metadata/uid").to_owned(),
+            action: text(ops, "/spec/type").to_owned(),
+            plugin: child.and_then(|child| child.status.as_ref()?.plugin.clone()),
+            progress,
+            counts: counts(ops),
+            created: time(ops, "/metadata/creationTimestamp"),
+            started: time(ops, "/status/startedAt"),
+            ended: time(ops, "/status/finishedAt"),
+            waits_for: list(ops, "/status/waitingFor").first().and_then(Value::as_str).map(str::to_owned),
+            notices: notices(ops),
+            bounds: bounds(ops),
+            is_deleting: ops.pointer("/metadata/deletionTimestamp").is_some(),
+            outputs: outputs(ops),
+            ..Self::default()
+        };
+        view.with_targets(targets)
+    }
+}
+
+/// The targets as the job itself tells of them: those that failed by conditions, and those that succeeded by outputs.
+fn targets(ops: &Value) -> Vec<TargetView> {
+    let has_ended = matches!(text(ops, "/status/phase"), "Succeeded" | "Failed");
+    let outputs = outputs(ops);
+    let mut succeeded: BTreeSet<String> =
+        outputs.iter().filter(|output| output.name == "node").map(|output| output.value.clone()).collect();
+    for result in outputs.iter().filter(|output| output.name == "result") {
+        let result: Value = serde_json::from_str(&result.value).unwrap_or_default();
+        succeeded.extend(list(&result, "/healthy_nodes").iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+    let failure = |name: &str| {
+        let of_name = |one: &&Value| text(one, "/type") == name && text(one, "/status") == "False";
+        let condition = list(ops, "/status/conditions").iter().find(of_name)?;
+        let [reason, message] = ["/reason", "/message"].map(|field| text(condition, field).to_owned());
+        Some(TargetError { reason, message })
+    };
+    let named = list(ops, "/spec/targets").iter().take(MOST_TARGETS).map(|target| text(target, "/name"));
+    let view = |(index, name): (usize, &str)| {
+        let error = failure(name);
+        let progress = match (&error, has_ended) {
+            (Some(_), _) => ShownProgress::Failed,
+            _ if succeeded.contains(name) => ShownProgress::Succeeded,
+            (None, true) => ShownProgress::Unknown,
+            (None, false) => ShownProgress::Pending,
+        };
+        TargetView { error, ..TargetView::unexplained(index, name, progress) }
+    };
+    named.enumerate().map(view).collect()
+}
+
+/// What was never begun since others had failed counts as pending.
+fn counts(ops: &Value) -> ShownCounts {
+    let count = |field: &str| {
+        let count = ops.pointer(&format!("/status/progress/{field}")).and_then(Value::as_u64);
+        count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0)
+    };
+    ShownCounts {
+        total: count("total"),
+        succeeded: count("succeeded"),
+        failed: count("failed"),
+        in_flight: count("processing"),
+        pending: count("pending").saturating_add(count("skipped")),
+    }
+}
+
+fn notices(ops: &Value) -> Vec<Notice> {
+    let tells = |one: &&Value| TELLING.contains(&(text(one, "/type"), text(one, "/status")));
+    let notice = |one: &Value| {
+        let [condition, status, reason, message] =
+            ["/type", "/status", "/reason", "/message"].map(|field| text(one, field).to_owned());
+        Notice { condition, status, reason, message }
+    };
+    list(ops, "/status/conditions").iter().filter(tells).map(notice).collect()
+}
+
+fn bounds(ops: &Value) -> Vec<String> {
+    let number = |field: &str| ops.pointer(field).and_then(Value::as_i64).filter(|number| *number > 0);
+    let ratio = Some(text(ops, "/spec/availableRatio")).filter(|ratio| !ratio.is_empty());
+    let bounds = [
+        number("/spec/batchCount").map(|batch| format!("{batch} at once")),
+        ratio.map(|ratio| format!("ratio {ratio}")),
+        number("/spec/timeoutSecond").map(|seconds| format!("timeout {seconds} s")),
+    ];
+    bounds.into_iter().flatten().collect()
+}
+
+fn outputs(ops: &Value) -> Vec<ShownOutput> {
+    let outputs = list(ops, "/status/outputs").iter();
+    outputs
+        .map(|one| ShownOutput { name: text(one, "/name").to_owned(), value: text(one, "/value").to_owned() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plain::{TargetRows, job_text};
+    use crate::watched::Watched as _;
+
+    fn ops(status: &Value) -> Value {
+        json!({"metadata": {"name": "boot", "uid": "u", "creationTimestamp": "2026-07-01T10:00:00Z"},
+            "spec": {"type": "reboot", "batchCount": 2, "timeoutSecond": 60, "availableRatio": "0.5",
+                "targets": [{"name": "a", "uid": "1"}, {"name": "b", "uid": "2"}, {"name": "c", "uid": "3"}]},
+            "status": status})
+    }
+
+    #[test]
+    fn one_that_has_ended_tells_of_its_targets_by_conditions_and_outputs() {
+        let status = json!({"phase": "Failed", "startedAt": "2026-07-01T10:00:01Z", "finishedAt": "2026-07-01T10:00:31Z",
+            "progress": {"total": 3, "succeeded": 1, "failed": 1, "processing": 0, "pending": 0, "skipped": 1},
+            "conditions": [{"type": "b", "status": "False", "reason": "NotReady", "message": "it stays down"},
+                {"type": "Failed", "status": "True", "reason": "ToleranceExceeded", "message": "1 of 3 targets failed"}],
+            "outputs": [{"name": "result", "value": "{\"failed\":1}"}, {"name": "node", "value": "a"}]});
+        let view = JobView::of_ops(&ops(&status), None);
+        assert_eq!((view.handle(), view.has_ended(), view.has_succeeded()), ("ops/boot".to_owned(), true, false));
+        let now = "2026-07-01T10:01:00Z".parse().unwrap();
+        assert_eq!(
+            job_text(&view, TargetRows::First, now),
+            "Job:          ops/boot\nAction:       reboot\nBounds:       2 at once, ratio 0.5, timeout 60 s\n\
+             Progress:     Failed, 66% of 3: 1 succeeded, 1 failed, 1 pending\nStarted:      2026-07-01T10:00:01Z, took 30s\n\
+             Failed=True ToleranceExceeded: 1 of 3 targets failed\nresult: {\"failed\":1}\n\n\
+             TARGET   STATE       FOR\nb        Failed            NotReady: it stays down\nc        Unknown\na        Succeeded\n"
+        );
+    }
+
+    #[test]
+    fn one_in_work_shows_what_holds_it_up_and_the_targets_of_its_operation_job() {
+        let status = json!({"phase": "Running", "waitingFor": ["drain"], "conditions": [{"type": "ActionAvailable", "status": "False",
+            "reason": "NotServed", "message": "no plugin serves reboot"}]});
+        let child: OperationJob = serde_json::from_value(json!({"metadata": {"name": "boot"},
+            "spec": {"targets": [{"name": "a"}, {"name": "b"}]},
+            "status": {"targetDetails": [{"name": "a", "progress": "Processing"}, {"name": "b"}]}}))
+        .unwrap();
+        let view = JobView::of_ops(&ops(&status), Some(&child));
+        let states: Vec<&str> = view.targets().iter().map(TargetView::state).collect();
+        assert_eq!(states, ["In flight", "Pending"]);
+        assert_eq!((view.waits_for.as_deref(), view.notices.len()), (Some("drain"), 1));
+    }
+
+    #[test]
+    fn nothing_in_a_job_can_break_the_view() {
+        for wrong in [json!(null), json!({"spec": [], "status": {"phase": 7, "outputs": {}, "conditions": [1, {}]}})] {
+            assert!(!JobView::of_ops(&wrong, None).has_ended());
+        }
+    }
+}
