@@ -6,6 +6,7 @@
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::jiff::Timestamp;
+use oarlock_core::child::fields::text;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::ops_key;
@@ -13,8 +14,8 @@ use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::Outcomes;
 use oarlock_core::ops_job::phases::OpsStatus;
-use oarlock_core::ops_job::plan::{Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
-use oarlock_core::ops_job::policy::{gap, policy_of};
+use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
+use oarlock_core::ops_job::policy::gap;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
@@ -35,9 +36,9 @@ use crate::status_pace::{Pace, Together};
 /// Wait before the jobs are read again if that failed at the start of a term.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 
-/// The policy that is shipped, and its binding.
-static SHIPPED: LazyLock<[Value; 2]> =
-    LazyLock::new(|| policy_of(&serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default()));
+/// The policies that are shipped, and their bindings.
+static SHIPPED: LazyLock<Vec<Value>> =
+    LazyLock::new(|| serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default());
 
 /// Where a host runs.
 #[derive(Clone, Debug)]
@@ -137,9 +138,12 @@ impl Reconcile for OpsTerm {
         let mut plan = self.plan(&seen);
         while let Some(need) = plan.needs {
             if let Err(failed) = self.look_up(need, &mut seen).await {
-                let told = with_refusal(&seen.job.view.status, None, &failed.message, self.now());
-                self.store(key, &seen, Some(told).filter(|_| failed.is_refused && need == OpsNeed::Targets), memory)
-                    .await?;
+                // What does not rest on it is done all the same: a stop is not to wait for it.
+                if failed.is_refused {
+                    let told = plan.status.take().unwrap_or_else(|| seen.job.view.status.clone());
+                    plan.status = Some(with_refusal(&told, Attempt::LookUp(need), &failed.message, self.now()));
+                }
+                self.carry_out(key, &seen, plan, memory).await?;
                 return Err(RoundTrouble::of_read(failed));
             }
             plan = self.plan(&seen);
@@ -187,22 +191,26 @@ impl OpsTerm {
             OpsNeed::Outcomes => {
                 let Some(child) = &seen.child else { return Ok(()) };
                 seen.outcomes = self.ops.read_outcomes(&seen.job, child).await?;
-                if seen.outcomes.is_none() {
-                    seen.child = None;
-                }
+                // What was read may be newer than what was seen.
+                seen.child = self.ops.cache().child(&seen.job.view.uid);
             }
         }
         Ok(())
     }
 
-    /// Looks up what the targets of a job are found by.
+    /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights.
     async fn find(&self, job: &StoredOps) -> Result<Found, ReadFailed> {
-        let Ok(spec) = &job.spec else { return Ok(Found::default()) };
-        if let Some(gap) = gap(&self.ops.policy().await?, &SHIPPED, job.view.created) {
-            return Ok(Found { gap: Some(gap), ..Found::default() });
-        }
+        let policies = self.ops.policies().await?;
+        let of = |kind: &str, name: &str| {
+            let is = |one: &&Value| text(one, "/kind") == Some(kind) && text(one, "/metadata/name") == Some(name);
+            policies.iter().find(is)
+        };
+        let gap = gap(of, &SHIPPED, job.view.created);
+        let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none() && job.view.targets.is_none()) else {
+            return Ok(Found { gap, ..Found::default() });
+        };
         let mut found = self.ops.find(&spec.scope.workloads).await?;
-        found.nodes = self.ops.cache().nodes();
+        found.nodes = self.ops.nodes(spec.nodes_that_decide()).await?;
         if spec.filters.spares_busy {
             let busy = self.ops.busy_nodes(&SYSTEM).await?;
             found.nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
@@ -242,7 +250,7 @@ impl OpsTerm {
                 Err(stopped) => {
                     if let Stopped::Refused { message } = &stopped {
                         let told = status.take().unwrap_or_else(|| before.clone());
-                        status = Some(with_refusal(&told, Some(effect), message, self.now()));
+                        status = Some(with_refusal(&told, Attempt::Make(effect), message, self.now()));
                     }
                     trouble = Some(RoundTrouble::of(effect.words(), &stopped));
                     break;

@@ -62,7 +62,7 @@ impl Inbox {
 
 /// What has rounds.
 pub trait HasRounds: Clone + Ord + Hash {
-    /// The namespace that it is in.
+    /// The namespace that it is in, to which rounds are given fairly. What is in none has a share of its own.
     fn namespace(&self) -> &str;
 }
 
@@ -82,7 +82,7 @@ impl HasRounds for FlowKey {
 
 impl HasRounds for ObjectKey {
     fn namespace(&self) -> &str {
-        self.namespace.as_deref().unwrap_or_default()
+        self.namespace.as_deref().unwrap_or(&self.name)
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 use self::records::StoredRecord;
 use self::tasks::TaskId;
 use self::told::{Target, details};
+use crate::ops::CHILDREN;
 
 /// Who else wrote what only the host should write, so that a rule about it says nothing.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +53,11 @@ fn breaches(versions: &[Version], namespace: &str, meddling: &Meddling) -> Vec<S
         commands: BTreeMap::new(),
     };
     let mut found = Vec::new();
-    let concerns = |version: &&Version| version.namespace == namespace || tasks::is_of(version, namespace);
+    // OpsJobs are played on clusters of their own, so their OperationJobs are nobody else's.
+    let namespaces = [namespace, CHILDREN];
+    let concerns = |version: &&Version| {
+        namespaces.iter().any(|namespace| version.namespace == *namespace || tasks::is_of(version, namespace))
+    };
     for version in versions.iter().filter(concerns) {
         let wrong = seen.enter(version);
         let about = |wrong| format!("at {} {} {}: {wrong}", version.resource_version, version.plural, version.name);

@@ -10,6 +10,7 @@ pub mod identity;
 pub mod invention;
 pub mod neglect;
 pub mod nodes;
+pub mod ops;
 pub mod order;
 pub mod records;
 

@@ -1,10 +1,15 @@
 //! A host that is killed at every write of an OpsJob, before it is sent and after it is made: nothing is lost, nothing done twice.
 
+use std::sync::Arc;
+
 use kube::api::{Patch, PatchParams};
 use oarlock_bed::faults::When;
 use oarlock_tests::ops::{judge, prepare};
 use oarlock_tests::rig::{Rig, patiently};
 use oarlock_tests::scenarios::ops_crashes::{CrashGround, Deed};
+use oarlock_tests::variants::Variant;
+use oarlock_tests::variants::nodes::LeavesItsCordon;
+use oarlock_tests::variants::ops::{ForgetsUids, GoesOnAfterAStop, MovesAnEnd, TakesABusyNode};
 use serde_json::json;
 
 async fn killed_everywhere(deed: Deed) -> anyhow::Result<()> {
@@ -21,7 +26,7 @@ async fn killed_everywhere(deed: Deed) -> anyhow::Result<()> {
     }
     println!("{deed:?}: a host was killed at {writes} writes, {} times", 2 * writes);
     anyhow::ensure!(writes >= 10, "a run has {writes} writes");
-    Ok(())
+    rig.finish().await
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,6 +42,33 @@ async fn a_stop_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Result<
 #[tokio::test(start_paused = true)]
 async fn a_preflight_outlives_a_host_that_is_killed_at_any_write() -> anyhow::Result<()> {
     killed_everywhere(Deed::Preflight).await
+}
+
+/// What a run finds in a host with a bug; nothing is found in the host without it.
+async fn found(deed: Deed, bug: impl Variant + 'static) -> anyhow::Result<String> {
+    let mut rig = Rig::sim(1).await?;
+    let mut ground = CrashGround::begin(&mut rig, deed).await?;
+    ground.run((0, When::BeforeSend)).await?;
+    ground.variant = Some(Arc::new(bug));
+    match ground.run((0, When::BeforeSend)).await {
+        Ok(_) => anyhow::bail!("{deed:?}: nothing is found in a host with a bug"),
+        Err(found) => Ok(format!("{found:#}")),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_with_a_bug_are_found() -> anyhow::Result<()> {
+    let finds = [
+        (found(Deed::Reboot, MovesAnEnd::default()).await?, "I2: "),
+        (found(Deed::Contended, TakesABusyNode).await?, "I7: "),
+        (found(Deed::Stopped, GoesOnAfterAStop).await?, "[1, 1]"),
+        (found(Deed::Namesake, ForgetsUids).await?, "[1, 1]"),
+        (found(Deed::Reboot, LeavesItsCordon).await?, "never: "),
+    ];
+    for (found, words) in finds {
+        anyhow::ensure!(found.contains(words), "{words:?} is not in: {found}");
+    }
+    Ok(())
 }
 
 /// The judge itself: statuses that somebody writes by hand, as no host may.

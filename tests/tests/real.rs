@@ -8,9 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use oarlock_bed::accounts::Account;
 use oarlock_bed::control_plane::{self, ControlPlane};
+use oarlock_bed::faults::When;
 use oarlock_sim::world::{Pause, Scope};
+use oarlock_tests::crash::sweep::is_soak;
 use oarlock_tests::jobs::{Told, replace};
 use oarlock_tests::rig::{Ground, Rig, patiently, real_plane};
+use oarlock_tests::scenarios::ops_crashes::{CrashGround, Deed};
 use oarlock_tests::scenarios::{all_replaced, documented, identities};
 use serde_json::json;
 use tokio::sync::{OnceCell, Semaphore};
@@ -87,6 +90,37 @@ macro_rules! on_its_own {
 }
 
 oarlock_tests::ops_scenarios!(on_its_own);
+
+/// A host is killed at four writes of a deed, spread over it; in soak at each.
+async fn killed(rig: &mut Rig, deed: Deed) -> anyhow::Result<()> {
+    let mut ground = CrashGround::begin(rig, deed).await?;
+    let writes = ground.run((0, When::BeforeSend)).await?;
+    let last = writes.saturating_sub(1);
+    let numbers: Vec<u64> =
+        if is_soak() { (1..=writes).collect() } else { (0..4).map(|part| 1 + part * last / 3).collect() };
+    for (number, when) in numbers.iter().zip([When::BeforeSend, When::AfterCommit].into_iter().cycle()) {
+        let run = ground.run((*number, when)).await;
+        run.with_context(|| format!("killed at write {number} of {writes}, {when:?}"))?;
+    }
+    println!("{deed:?}: a host was killed at the writes {numbers:?} of about {writes}");
+    Ok(())
+}
+
+/// A test for each deed.
+macro_rules! killed_at {
+    ($($name:ident: $deed:ident),* $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() -> anyhow::Result<()> {
+            run_alone(stringify!($name), async |rig: &mut Rig| killed(rig, Deed::$deed).await).await
+        }
+    )*};
+}
+
+killed_at! {
+    a_reboot_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Reboot,
+    a_stop_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Stopped,
+    a_preflight_of_an_ops_job_outlives_a_host_that_is_killed_at_its_writes: Preflight,
+}
 
 fn server(rig: &Rig) -> anyhow::Result<Arc<ControlPlane>> {
     match &rig.ground {

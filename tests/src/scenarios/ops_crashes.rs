@@ -1,8 +1,12 @@
 //! A host that is killed at one of the writes of an OpsJob, and what the next one makes of it.
 
+#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
+
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::ensure;
+use kube::api::DeleteParams;
 use oarlock_bed::faults::{Fault, Plan, Then, When};
 use oarlock_bed::interception::Interceptor;
 use oarlock_sim::world::History;
@@ -10,11 +14,12 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::drains::{REBOOT, bootable, workload};
-use super::on_nodes::{Plugin, grant};
+use super::on_nodes::{Plugin, grant, nodes};
 use super::ops_jobs::end_well;
 use super::reboots::{PREFLIGHT, reboots, until_free};
-use crate::ops::{output, prepare};
+use crate::ops::{condition, judge, output, prepare};
 use crate::rig::{Rig, patiently};
+use crate::variants::Variant;
 
 /// What is done in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +30,13 @@ pub enum Deed {
     Stopped,
     /// Two nodes are checked.
     Preflight,
+    /// Two nodes are rebooted, and the second one is made anew under its name before its turn.
+    Namesake,
+    /// Two nodes are rebooted, and another job asks for them meanwhile.
+    Contended,
 }
 
 impl Deed {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Reboot, Self::Stopped, Self::Preflight];
-
     fn plugin(self) -> Plugin {
         if self == Self::Preflight { PREFLIGHT } else { REBOOT }
     }
@@ -55,6 +61,8 @@ pub struct CrashGround<'a> {
     deed: Deed,
     history: History,
     runs: usize,
+    /// The bug of the hosts, if they have one.
+    pub variant: Option<Arc<dyn Variant>>,
 }
 
 impl<'a> CrashGround<'a> {
@@ -65,7 +73,7 @@ impl<'a> CrashGround<'a> {
     pub async fn begin(rig: &'a mut Rig, deed: Deed) -> anyhow::Result<Self> {
         let history = prepare(rig).await?;
         grant(rig, deed.plugin()).await?;
-        Ok(Self { rig, deed, history, runs: 0 })
+        Ok(Self { rig, deed, history, runs: 0, variant: None })
     }
 
     /// Runs the deed on new nodes with a host that is killed at `point`, and judges what came of it. Yields the number of writes.
@@ -84,11 +92,12 @@ impl<'a> CrashGround<'a> {
         let plan = if point.0 == 0 { Plan::none() } else { kill_at(point, killed.clone())? };
         self.start(plan).await?;
         self.rig.create_ops(&name, deed.spec(&nodes)).await?;
+        let (is_disturbed, spec) = (AtomicBool::new(false), deed.spec(&nodes));
         let ended = async |rig: &Rig| {
             let job = rig.ops().get(&name).await?.data;
             let runs = job.pointer("/status/phase").is_some_and(|phase| phase == "Running");
-            if deed == Deed::Stopped && runs && job.pointer("/spec/stop").is_none() {
-                rig.patch_ops(&name, json!({"spec": {"stop": true}})).await?;
+            if runs && !is_disturbed.swap(true, Ordering::SeqCst) {
+                disturb(rig, deed, (&name, &spec)).await?;
             }
             Ok(job.pointer("/status/finishedAt").is_some() && !has_finalizer(rig, &name).await?)
         };
@@ -112,6 +121,7 @@ impl<'a> CrashGround<'a> {
         let (plugin, grants) = self.deed.plugin();
         (host.plugins, host.grants) = (vec![plugin], grants.to_owned());
         host.wire = Interceptor::new(plan, &["leases", "events"]);
+        host.variant.clone_from(&self.variant);
         self.rig.start(host).await
     }
 
@@ -123,6 +133,16 @@ impl<'a> CrashGround<'a> {
             Deed::Reboot => ensure!(phase == "Succeeded" && counts == [1, 1], "{counts:?} {job:#}"),
             // A reboot that was asked for is not taken back, and no second node begins.
             Deed::Stopped => ensure!(phase == "Failed" && counts.iter().sum::<u64>() <= 1, "{counts:?} {job:#}"),
+            Deed::Namesake => ensure!(phase == "Failed" && counts == [1, 0], "{counts:?} {job:#}"),
+            Deed::Contended => {
+                ensure!(phase == "Succeeded" && counts == [1, 1], "{counts:?} {job:#}");
+                let decided =
+                    |job: &Value| ["TargetsResolved", "Failed"].iter().any(|one| condition(job, one).is_some());
+                let other = self.rig.until_ops(&format!("{name}-too"), "it is decided", decided).await?;
+                let breaches = judge(&self.history);
+                ensure!(breaches.is_empty(), "{}", breaches.join("\n"));
+                ensure!(condition(&other, "Failed").is_some_and(|one| one["reason"] == "TargetBusy"), "{other:#}");
+            }
             Deed::Preflight => {
                 let healthy = output(&job, "result").pointer("/healthy_nodes").cloned();
                 ensure!(phase == "Succeeded" && healthy == Some(json!(nodes)), "{job:#}");
@@ -133,6 +153,21 @@ impl<'a> CrashGround<'a> {
         }
         end_well(self.rig, &self.history).await
     }
+}
+
+/// What happens to a job once a node is in work.
+async fn disturb(rig: &Rig, deed: Deed, (name, spec): (&str, &Value)) -> anyhow::Result<()> {
+    match deed {
+        Deed::Reboot | Deed::Preflight => {}
+        Deed::Stopped => rig.patch_ops(name, json!({"spec": {"stop": true}})).await?,
+        Deed::Namesake => {
+            let suffix = format!("{name}-b");
+            nodes(rig).delete(&format!("{}-{suffix}", rig.namespace), &DeleteParams::default()).await?;
+            bootable(rig, &suffix).await?;
+        }
+        Deed::Contended => drop(rig.create_ops(&format!("{name}-too"), spec.clone()).await?),
+    }
+    Ok(())
 }
 
 async fn has_finalizer(rig: &Rig, name: &str) -> anyhow::Result<bool> {

@@ -87,6 +87,7 @@ async fn the_operation_job_of_an_ops_job_is_what_the_host_says_whoever_may_write
     user.refused(Method::PATCH, &format!("{own}/status"), &forged, words).await?;
     user.refused(Method::PATCH, &own, &json!({"spec": {"paused": true}}), words).await?;
     user.refused(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}}), words).await?;
+    user.refused(Method::PATCH, &own, &json!({"metadata": {"finalizers": ["e.test/f"]}}), words).await?;
     user.accepted(Method::PATCH, &own, &json!({"metadata": {"labels": {"a": "b"}}})).await?;
     let collector = Requests { client: admin.client.clone(), user: Some(collector) };
     collector.accepted(Method::PATCH, &own, &json!({"metadata": {"ownerReferences": null}})).await

@@ -91,14 +91,15 @@ pub(crate) fn of_job(status: &Value) -> ChildProgress {
 
 /// What the conditions of an OperationJob say where its spec or its action is refused.
 fn blocks(status: &Value) -> Option<&str> {
-    block(status, "Valid").or_else(|| block(status, "ActionAvailable"))
+    let (_, message) = block(status, "Valid").or_else(|| block(status, "ActionAvailable"))?;
+    Some(message)
 }
 
-/// What the condition of this type says of an OperationJob for which it is False.
-pub(crate) fn block<'a>(status: &'a Value, kind: &str) -> Option<&'a str> {
+/// Reason and message of the condition of this type of an OperationJob for which it is False.
+pub(crate) fn block<'a>(status: &'a Value, kind: &str) -> Option<(&'a str, &'a str)> {
     let mut conditions = list(status, "/conditions").iter();
     let condition = conditions.find(|one| text(one, "/type") == Some(kind) && text(one, "/status") == Some("False"))?;
-    Some(text(condition, "/message").unwrap_or("it is not ready"))
+    Some((text(condition, "/reason").unwrap_or_default(), text(condition, "/message").unwrap_or("it is not ready")))
 }
 
 /// Reads the status of an OperationJob, with the value that `jobStatusList` gets.

@@ -83,6 +83,7 @@ impl NamespaceShares {
     fn no_room(&self, namespace: &str, bytes: usize) -> String {
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(bytes);
         let (whose, most) = match own > OF_NAMESPACE {
+            _ if namespace.is_empty() => ("objects of the whole cluster".to_owned(), OF_ALL),
             true => (format!("the objects of namespace {namespace}"), OF_NAMESPACE),
             false => (format!("the objects of all namespaces, of which {namespace} has more than a little"), OF_ALL),
         };

@@ -130,14 +130,24 @@ pub struct Found {
     pub gap: Option<String>,
 }
 
-/// The status that says what the API server refuses, which is tried again: to make `effect`, or to look up what targets are found by.
-pub fn with_refusal(status: &OpsStatus, effect: Option<&Effect>, message: &str, now: Timestamp) -> OpsStatus {
+/// What the API server may refuse.
+#[derive(Clone, Copy, Debug)]
+pub enum Attempt<'a> {
+    /// To make an effect.
+    Make(&'a Effect),
+    /// To look something up.
+    LookUp(OpsNeed),
+}
+
+/// The status that says what the API server refuses, which is tried again.
+pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now: Timestamp) -> OpsStatus {
     let mut told = status.clone();
-    let (condition, what) = match effect {
-        None => (Some(RESOLVED), "find the targets"),
-        Some(effect @ Effect::StoreTargets(_)) => (Some(RESOLVED), effect.words()),
-        Some(effect @ Effect::CreateChild(_)) => (Some(CREATED), effect.words()),
-        Some(effect) => (None, effect.words()),
+    let (condition, what) = match attempt {
+        Attempt::LookUp(OpsNeed::Targets) => (Some(RESOLVED), "find the targets"),
+        Attempt::LookUp(OpsNeed::Outcomes) => (None, "read what became of the targets"),
+        Attempt::Make(effect @ Effect::StoreTargets(_)) => (Some(RESOLVED), effect.words()),
+        Attempt::Make(effect @ Effect::CreateChild(_)) => (Some(CREATED), effect.words()),
+        Attempt::Make(effect) => (None, effect.words()),
     };
     if let Some(condition) = condition {
         told.say(condition, false, &Why::new("Refused", message), now);
@@ -261,16 +271,16 @@ impl<'a> Pass<'a> {
 
     fn resolve(&mut self, spec: &OpsSpec, holders: &mut Holders) {
         let OpsObservation { job, here, now, found, .. } = self.observed;
+        let Some(found) = found else {
+            self.needs = Some(OpsNeed::Targets);
+            return;
+        };
+        // Without its policies, anybody may have written targets as well.
+        if let Some(gap) = &found.gap {
+            let words = format!("{gap}: have a cluster admin apply `oarlock manifests --ops`, and make this job anew");
+            return self.fail(&Why::new("PolicyMissing", words));
+        }
         let Some(resolved) = &job.targets else {
-            let Some(found) = found else {
-                self.needs = Some(OpsNeed::Targets);
-                return;
-            };
-            if let Some(gap) = &found.gap {
-                let words =
-                    format!("{gap}: have a cluster admin apply `oarlock manifests --ops`, and make this job anew");
-                return self.fail(&Why::new("PolicyMissing", words));
-            }
             if let Some(missing) = &found.missing {
                 let words = format!("there is no workload {missing}, which is written namespace/kind/name");
                 return self.fail(&Why::new("WorkloadNotFound", words));
@@ -339,7 +349,11 @@ impl<'a> Pass<'a> {
         if !child.deleting && !self.status.has(ENDED) {
             self.status.rest.insert("progress".to_owned(), child.counts.write());
             if child.has_ended && self.stopping().is_none() {
-                return self.take_outcomes(true);
+                self.take_outcomes(true);
+                // Where that cannot be read, a stop is not to wait for it.
+                if self.needs.is_none() || stopping.is_none() {
+                    return;
+                }
             }
         }
         if self.status.has(CREATED) {
@@ -374,7 +388,7 @@ impl<'a> Pass<'a> {
             (true, _) => {}
             (false, false) => self.effects.push(Effect::PauseChild),
             (false, true) if self.status.has(ENDED) => self.delete_child(child),
-            (false, true) => return self.take_outcomes(false),
+            (false, true) => self.take_outcomes(false),
         }
         self.give_up_waiting(&why, child);
     }

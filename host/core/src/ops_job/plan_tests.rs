@@ -278,6 +278,38 @@ fn a_job_in_work_whose_spec_cannot_be_read_any_more_lets_go_of_its_targets_first
 }
 
 #[test]
+fn outcomes_that_cannot_be_read_hold_a_stop_up_for_two_minutes_at_most() {
+    for has_ended in [false, true] {
+        let mut stage = Stage::reboot(&json!({}));
+        stage.settle();
+        let counts = TargetCounts { total: 3, processing: 1, ..TargetCounts::default() };
+        stage.child.as_mut().unwrap().counts = counts;
+        stage.child.as_mut().unwrap().has_ended = has_ended;
+        stage.spec["stop"] = json!(true);
+        for second in [0, 0, 0, CANCEL_GRACE] {
+            stage.second = second;
+            let plan = stage.plan(None, None);
+            stage.make(plan);
+        }
+        assert_eq!((stage.outcome().0, stage.outcome().1), (Some(Phase::Failed), "Stopped"), "{has_ended}");
+        assert!(!stage.job.status.has(ENDED) && !stage.made.contains(&"delete"));
+    }
+}
+
+#[test]
+fn targets_that_somebody_wrote_while_no_policy_was_there_are_not_worked_on() {
+    let mut stage = Stage::reboot(&json!({}));
+    stage.job.is_kept = true;
+    stage.job.targets = Some(Resolved { targets: vec![("a".into(), "uid-a".into())], skipped: Vec::new() });
+    assert_eq!(stage.plan(None, None).needs, Some(OpsNeed::Targets));
+    let found = Found { gap: Some("it is missing".to_owned()), ..Found::default() };
+    let plan = stage.plan(Some(&found), None);
+    stage.make(plan);
+    assert_eq!(stage.outcome().1, "PolicyMissing");
+    assert!(stage.child.is_none());
+}
+
+#[test]
 fn a_job_whose_child_is_refused_ends_as_invalid_with_the_words_of_the_child() {
     let mut stage = Stage::reboot(&json!({}));
     stage.settle();
@@ -315,14 +347,16 @@ fn targets_without_room_beside_the_spec_are_refused() {
 
 #[test]
 fn what_the_api_server_refuses_is_told_with_what_it_was_for() {
-    let cases: [(Option<Effect>, Option<&str>, &str); 4] = [
-        (None, Some(RESOLVED), "failed to find the targets: no"),
-        (Some(Effect::StoreTargets(Resolved::default())), Some(RESOLVED), "failed to store the targets: no"),
-        (Some(Effect::CreateChild(json!({}))), Some(CREATED), "failed to create the OperationJob: no"),
-        (Some(Effect::PauseChild), None, "failed to pause the OperationJob: no"),
+    let (store, create) = (Effect::StoreTargets(Resolved::default()), Effect::CreateChild(json!({})));
+    let cases = [
+        (Attempt::LookUp(OpsNeed::Targets), Some(RESOLVED), "failed to find the targets: no"),
+        (Attempt::LookUp(OpsNeed::Outcomes), None, "failed to read what became of the targets: no"),
+        (Attempt::Make(&store), Some(RESOLVED), "failed to store the targets: no"),
+        (Attempt::Make(&create), Some(CREATED), "failed to create the OperationJob: no"),
+        (Attempt::Make(&Effect::PauseChild), None, "failed to pause the OperationJob: no"),
     ];
-    for (effect, condition, words) in cases {
-        let told = with_refusal(&OpsStatus::default(), effect.as_ref(), "no", at(0));
+    for (attempt, condition, words) in cases {
+        let told = with_refusal(&OpsStatus::default(), attempt, "no", at(0));
         assert_eq!(told.rest["waitingFor"], json!([words]));
         assert_eq!(told.conditions.iter().map(|one| one.kind.as_str()).next(), condition);
         assert!(!told.is(RESOLVED));

@@ -21,6 +21,8 @@ const WORKLOADS: usize = 4;
 /// Most variables, and most directories of nodes.
 const VARIABLES: usize = 64;
 const HOST_PATHS: usize = 16;
+/// The fields that only a check has.
+const CHECK_FIELDS: [&str; 7] = ["image", "entryPoint", "env", "hostpath", "resource", "replica", "securityUpgrade"];
 /// The field of the time to live.
 const TTL: &str = "ttlSecondsAfterFinished";
 /// Nobody else may set variables that begin so.
@@ -120,6 +122,21 @@ pub struct OpsSpec {
     pub parameters: Map<String, Value>,
 }
 
+/// Most names of nodes that are asked for one by one.
+const FEW: usize = 16;
+
+impl OpsSpec {
+    /// The names of the nodes that decide, where these are few; empty where all nodes may.
+    pub fn nodes_that_decide(&self) -> &[String] {
+        let Scope { nodes, hosts, .. } = &self.scope;
+        let alone = nodes.len() <= FEW
+            && hosts.is_empty()
+            && self.scope.workspace.is_none()
+            && self.filters.excluded.is_empty();
+        if alone { nodes } else { &[] }
+    }
+}
+
 /// What a host has for jobs that do not say it.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
@@ -147,6 +164,10 @@ impl OpsSpec {
         };
         if !matches!(kind, OpsType::Reboot | OpsType::Preflight) {
             return refuse("type", format_args!("{} is not served by this version", kind.word()));
+        }
+        let misplaced = CHECK_FIELDS.iter().find(|field| kind != OpsType::Preflight && is_given(spec, field));
+        if let Some(field) = misplaced {
+            return refuse(field, format_args!("only of a preflight, and this is a {}", kind.word()));
         }
         let inputs = Inputs::read(spec, kind)?;
         let seconds = |field: &str, default: i64| whole(spec, field).map(|seconds| seconds.unwrap_or(default));
@@ -271,6 +292,18 @@ impl Inputs {
             }
         }
         Ok(())
+    }
+}
+
+/// True of a field that says something.
+fn is_given(spec: &Value, field: &str) -> bool {
+    match spec.get(field) {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Number(number)) => number.as_i64() != Some(0),
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(Value::Object(fields)) => !fields.is_empty(),
+        Some(Value::Bool(true)) => true,
     }
 }
 

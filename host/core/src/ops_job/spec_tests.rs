@@ -57,6 +57,12 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
             with(reboot(), &json!({"inputs": vec![json!({"name": "workload", "value": "a/pod/b"}); 5]})),
             "spec.inputs: at most 4 workloads",
         ),
+        (
+            with(reboot(), &json!({"securityUpgrade": true})),
+            "spec.securityUpgrade: only of a preflight, and this is a reboot",
+        ),
+        (with(reboot(), &json!({"image": "i"})), "spec.image: only of a preflight"),
+        (with(reboot(), &json!({"replica": 1})), "spec.replica: only of a preflight"),
         (with(reboot(), &input("foo", "x")), "spec.inputs[0].name: foo is none of node,"),
         (with(reboot(), &input("image", "x")), "spec.inputs[0].name: image is none of"),
         (with(reboot(), &input("node", "")), "spec.inputs[0].value: 1 to 65536 bytes"),
@@ -88,7 +94,7 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
 
 #[test]
 fn zero_and_null_are_as_absent() {
-    let none = json!({"batchCount": 0, "availableRatio": null, "timeoutSecond": 0, "ttlSecondsAfterFinished": -1});
+    let none = json!({"image": "", "env": {}, "hostpath": [], "replica": 0, "securityUpgrade": false, "batchCount": 0, "availableRatio": null, "timeoutSecond": 0, "ttlSecondsAfterFinished": -1});
     let spec = read(&with(reboot(), &none)).unwrap();
     assert_eq!((spec.batch, spec.ratio, spec.timeout), (Some(1), Ratio::default(), None));
     assert_eq!(time_to_live(&json!({"ttlSecondsAfterFinished": -1}), Defaults::default()), None);

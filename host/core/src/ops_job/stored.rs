@@ -9,7 +9,7 @@ use crate::child::fields::{at, flag, list, text};
 use crate::cluster::memory::memory_of;
 use crate::cluster::object::{too_large, too_large_words};
 use crate::job::time::read_time;
-use crate::ops_job::phases::OpsStatus;
+use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
 use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, Scope, time_to_live};
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
@@ -94,7 +94,10 @@ impl StoredOps {
         let is_over = !self.is_live();
         if is_over {
             (self.view.targets, self.view.status.rest) = (None, serde_json::Map::new());
-            self.view.status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+            // Those of targets may be many.
+            let conditions = &mut self.view.status.conditions;
+            conditions.retain(|condition| Phase::ALL.iter().any(|phase| phase.word() == condition.kind));
+            conditions.iter_mut().for_each(|condition| condition.message.clear());
         }
         if let Ok(spec) = &mut self.spec {
             if is_over || self.view.targets.is_some() {

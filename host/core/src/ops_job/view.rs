@@ -78,7 +78,7 @@ pub struct OpsChild {
     pub waits_for: Option<String>,
     /// Why its spec is refused.
     pub refused: Option<String>,
-    /// Why nobody works on it: no plugin serves its action.
+    /// Why nobody works on it: no plugin serves its action, or not in its namespace.
     pub unserved: Option<String>,
 }
 
@@ -98,7 +98,11 @@ impl OpsChild {
         let is_skipped = |detail: &&Value| text(detail, "/error/reason") == Some(SKIPPED);
         let counts = TargetCounts::of_child(document, details.iter().filter(is_skipped).count());
         let status = document.get("status").unwrap_or(&Value::Null);
-        let block = |condition: &str| block(status, condition).map(|why| cut(why, MOST_MESSAGE));
+        let [valid, available] = ["Valid", "ActionAvailable"].map(|condition| block(status, condition));
+        // Whatever else makes it not valid can be mended: a grant, a label of the namespace, room in memory.
+        let refused = valid.filter(|(reason, _)| *reason == "InvalidSpec");
+        let unserved = valid.filter(|_| refused.is_none()).or(available);
+        let message = |(_, message): (&str, &str)| cut(message, MOST_MESSAGE);
         let started = details.iter().filter_map(|detail| read_time(text(detail, "/startTime"))).min();
         let has_begun = counts.processing + counts.succeeded + counts.failed > 0;
         let job_began = || read_time(text(document, "/status/startTime"));
@@ -110,8 +114,8 @@ impl OpsChild {
             deleting: text(document, "/metadata/deletionTimestamp").is_some(),
             began: started.or_else(job_began).filter(|_| has_begun),
             counts,
-            refused: block("Valid"),
-            unserved: block("ActionAvailable"),
+            refused: refused.map(message),
+            unserved: unserved.map(message),
             waits_for: text(document, "/status/waitsFor").map(|word| cut(word, MOST_WORDS)),
         };
         Some((uid, child))

@@ -1,4 +1,4 @@
-//! OpsJobs in memory, with their children, and the nodes.
+//! OpsJobs in memory, with their children.
 //!
 //! Takes what lists, watches and replies show, the newest of each; yields views, and which jobs changed.
 
@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::ops_job::targets::NodeFacts;
 use oarlock_core::ops_job::view::OpsChild;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -27,7 +26,6 @@ struct Held {
     names: HashMap<String, String>,
     /// Children by the UID of their job: each has one.
     children: HashMap<String, Arc<OpsChild>>,
-    nodes: HashMap<String, NodeFacts>,
     dirty: BTreeSet<String>,
     shares: NamespaceShares,
 }
@@ -104,11 +102,6 @@ impl OpsCache {
         self.held.lock().children.get(owner).cloned()
     }
 
-    /// All nodes.
-    pub fn nodes(&self) -> Vec<NodeFacts> {
-        self.held.lock().nodes.values().cloned().collect()
-    }
-
     /// The names of jobs that changed since the last call.
     pub fn take_dirty(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.held.lock().dirty)
@@ -163,17 +156,5 @@ impl OpsCache {
                 held.soil_owner(owner);
             }
         });
-    }
-
-    pub(super) fn reset_nodes(&self, nodes: Vec<NodeFacts>) {
-        self.hold(|held| held.nodes = nodes.into_iter().map(|node| (node.name.clone(), node)).collect());
-    }
-
-    pub(super) fn put_node(&self, node: NodeFacts) {
-        self.held.lock().nodes.insert(node.name.clone(), node);
-    }
-
-    pub(super) fn drop_node(&self, name: &str) {
-        self.held.lock().nodes.remove(name);
     }
 }

@@ -1,16 +1,22 @@
-//! What is looked up past the cache while the targets of a job are found: workloads and pods.
+//! What is looked up past the cache while the targets of a job are found: policies, workloads, pods and nodes.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::LazyLock;
 
+use oarlock_core::child::node;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::ops_job::plan::Found;
-use oarlock_core::ops_job::policy::{POLICY, POLICY_KINDS};
+use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS};
+use oarlock_core::ops_job::targets::NodeFacts;
 use oarlock_core::ops_job::workload::{WorkloadName, busies, controller, node_of};
 use serde_json::Value;
 
 use crate::ops::port::Ops;
 use crate::past_cache::{ReadFailed, Selected};
 use crate::watch::projection::Projection;
+
+/// The fields of nodes that decide here.
+static NODE: LazyLock<Projection> = LazyLock::new(|| Projection::of_object(&node::FIELDS.map(str::to_owned)));
 
 /// The fields of pods that decide here.
 fn fields() -> Projection {
@@ -42,17 +48,35 @@ impl Ops {
         Ok(Found { of_workloads: (!workloads.is_empty()).then_some(nodes), ..Found::default() })
     }
 
-    /// The policy of OpsJobs and its binding, as they are stored.
+    /// The policies of OpsJobs and their bindings, as far as they are stored.
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn policy(&self) -> Result<[Option<Value>; 2], ReadFailed> {
-        let [policy, binding] = POLICY_KINDS.map(|kind| ObjectKey {
-            kind: Kind::new("admissionregistration.k8s.io/v1", kind),
-            namespace: None,
-            name: POLICY.to_owned(),
-        });
-        Ok([self.cluster.link.stored(&policy).await?, self.cluster.link.stored(&binding).await?])
+    pub async fn policies(&self) -> Result<Vec<Value>, ReadFailed> {
+        let mut stored = Vec::new();
+        for (kind, name) in POLICY_KINDS.iter().flat_map(|kind| POLICIES.map(|name| (*kind, name))) {
+            let kind = Kind::new("admissionregistration.k8s.io/v1", kind);
+            let key = ObjectKey { kind: kind.clone(), namespace: None, name: name.to_owned() };
+            stored.extend(self.cluster.link.stored(&key).await?);
+        }
+        Ok(stored)
+    }
+
+    /// The nodes that decide for a job that names these, or all where it names none. A watch may be late, and what it does not show yet
+    /// would be rebooted all the same.
+    ///
+    /// # Errors
+    /// The API server's sentence.
+    pub async fn nodes(&self, named: &[String]) -> Result<Vec<NodeFacts>, ReadFailed> {
+        if named.is_empty() {
+            return self.list(Kind::node(), Selected::default(), &NODE, |node| NodeFacts::read(&node)).await;
+        }
+        let mut nodes = Vec::new();
+        for name in named.iter().collect::<BTreeSet<_>>() {
+            let key = ObjectKey { kind: Kind::node(), namespace: None, name: name.clone() };
+            nodes.extend(self.cluster.link.stored(&key).await?.as_ref().and_then(NodeFacts::read));
+        }
+        Ok(nodes)
     }
 
     async fn nodes_of(&self, words: &str) -> Result<Option<Vec<String>>, ReadFailed> {

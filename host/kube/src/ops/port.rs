@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::lease::Fence;
 use crate::ops::cache::OpsCache;
-use crate::ops::sinks::{ChildSink, JobSink, NodeSink, read_child};
+use crate::ops::sinks::{ChildSink, JobSink, read_child};
 use crate::past_cache::{Picked, ReadFailed, Selected};
 use crate::watch::on_demand::OnDemand;
 use crate::watch::projection::Projection;
@@ -58,10 +58,7 @@ impl Ops {
 
     /// Resolves once OpsJobs are served and everything that they need was listed.
     pub async fn synced(&self) {
-        let rest = || {
-            self.watches.watch(&self.cluster.link, Kind::job(), ChildSink(self.cache.clone()));
-            self.watches.watch(&self.cluster.link, Kind::node(), NodeSink(self.cache.clone()));
-        };
+        let rest = || self.watches.watch(&self.cluster.link, Kind::job(), ChildSink(self.cache.clone()));
         self.watches.synced(1, rest).await;
     }
 
@@ -121,6 +118,8 @@ impl Ops {
             self.cache.drop_child(&job.view.uid, child);
             return Ok(None);
         };
+        // It is newer than what a watch has shown.
+        read_child(&document).into_iter().for_each(|(owner, child)| self.cache.put_child(owner, child));
         if number(&document, "/status/records/count").unwrap_or(0) <= 0 {
             return Ok(Some(Outcomes::read(&document, &[])));
         }
@@ -164,7 +163,13 @@ impl Ops {
             Ok(reply) => read_child(&reply).into_iter().for_each(|(owner, child)| self.cache.put_child(owner, child)),
             Err(Stopped::Gone) if !is_own => gone(),
             Err(Stopped::Gone) => {}
-            Err(stopped) => return Err(stopped),
+            Err(stopped) => {
+                // Without a newer view it would meet the same conflict again.
+                if stopped == Stopped::Conflict && !is_own {
+                    let _ = self.read_child(job).await;
+                }
+                return Err(stopped);
+            }
         }
         Ok(())
     }

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use oarlock_core::child::node;
 use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::ops_job::child::OPS_NAMESPACE;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::ops_job::targets::NodeFacts;
 use oarlock_core::ops_job::view::{CHILD_FIELDS, OpsChild};
 use serde_json::Value;
 
@@ -83,32 +81,5 @@ impl ItemSink for ChildSink {
 
     fn deleted(&self, (owner, child): Self::Item) {
         self.0.drop_child(&owner, &child);
-    }
-}
-
-/// Nodes.
-pub(super) struct NodeSink(pub(super) Arc<OpsCache>);
-
-impl ItemSink for NodeSink {
-    type Item = NodeFacts;
-
-    fn projection(&self) -> Arc<Projection> {
-        Arc::new(Projection::of_object(&node::FIELDS.map(str::to_owned)))
-    }
-
-    fn pick(&self, document: Value) -> Option<NodeFacts> {
-        NodeFacts::read(&document)
-    }
-
-    fn listed(&self, items: Vec<NodeFacts>, _version: u64) {
-        self.0.reset_nodes(items);
-    }
-
-    fn changed(&self, item: NodeFacts) {
-        self.0.put_node(item);
-    }
-
-    fn deleted(&self, item: NodeFacts) {
-        self.0.drop_node(&item.name);
     }
 }
