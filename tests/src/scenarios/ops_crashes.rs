@@ -1,7 +1,5 @@
 //! A host that is killed at one of the writes of an OpsJob, and what the next one makes of it.
 
-#![expect(clippy::indexing_slicing, reason = "a test fails loudly")]
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
