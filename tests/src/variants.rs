@@ -78,6 +78,17 @@ pub(crate) fn rewritten(request: &Request<Bytes>, change: impl FnOnce(&mut Value
     request
 }
 
+/// Sends a request; changed, where the bug concerns it.
+pub(crate) fn send_changed<'a>(
+    request: Request<Bytes>,
+    wire: &'a Wire,
+    concerns: bool,
+    change: impl FnOnce(&mut Value),
+) -> BoxFuture<'a, Reply> {
+    let request = if concerns { rewritten(&request, change) } else { request };
+    Box::pin(wire.send(request))
+}
+
 /// The targets that a status write tells of.
 pub(crate) fn told(status: &Value) -> impl Iterator<Item = &Value> {
     status.pointer("/status/targetDetails").and_then(Value::as_array).into_iter().flatten()

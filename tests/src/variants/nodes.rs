@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::crash::line::{Reply, Wire};
 use crate::variants::order::Swapped;
-use crate::variants::{Deed, Variant, body, rewritten, told};
+use crate::variants::{Deed, Variant, body, send_changed, told};
 
 /// Makes the pod of a task first, and writes down afterwards that it was going to.
 #[derive(Debug, Default)]
@@ -47,16 +47,11 @@ pub struct TakesEveryCordonOff;
 
 impl Variant for TakesEveryCordonOff {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
-        Box::pin(async move {
-            if !lets_go_of_a_node(&request) {
-                return wire.send(request).await;
+        let concerns = lets_go_of_a_node(&request);
+        send_changed(request, wire, concerns, |patch| {
+            if let Some(patch) = patch.as_object_mut() {
+                patch.insert("spec".to_owned(), json!({"unschedulable": null}));
             }
-            let uncordoned = |patch: &mut Value| {
-                if let Some(patch) = patch.as_object_mut() {
-                    patch.insert("spec".to_owned(), json!({"unschedulable": null}));
-                }
-            };
-            wire.send(rewritten(&request, uncordoned)).await
         })
     }
 }
@@ -67,14 +62,9 @@ pub struct LeavesItsCordon;
 
 impl Variant for LeavesItsCordon {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
-        Box::pin(async move {
-            if !lets_go_of_a_node(&request) {
-                return wire.send(request).await;
-            }
-            let cordoned = |patch: &mut Value| {
-                patch.as_object_mut().into_iter().for_each(|patch| drop(patch.remove("spec")));
-            };
-            wire.send(rewritten(&request, cordoned)).await
+        let concerns = lets_go_of_a_node(&request);
+        send_changed(request, wire, concerns, |patch| {
+            patch.as_object_mut().into_iter().for_each(|patch| drop(patch.remove("spec")));
         })
     }
 }

@@ -11,7 +11,7 @@ use http::{HeaderValue, Method, Request, Uri};
 use serde_json::{Value, json};
 
 use crate::crash::line::{Reply, Wire};
-use crate::variants::{Variant, body, rewritten};
+use crate::variants::{Variant, body, send_changed};
 
 /// The path of what an OpsJob is patched at: itself or its status.
 fn patched(request: &Request<Bytes>) -> Option<&str> {
@@ -49,17 +49,13 @@ pub struct TakesABusyNode;
 
 impl Variant for TakesABusyNode {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
-        Box::pin(async move {
-            let says_busy = String::from_utf8_lossy(request.body()).contains("TargetBusy");
-            if patched(&request).is_none() || !says_busy {
-                return wire.send(request).await;
-            }
-            let resolved = json!({"type": "TargetsResolved", "status": "True", "reason": "Resolved", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            let taken = json!({"phase": "Pending", "revision": 1, "conditions": [resolved]});
-            let take =
-                |patch: &mut Value| patch.pointer_mut("/1/value").into_iter().for_each(|one| *one = taken.clone());
-            wire.send(rewritten(&request, take)).await
+        let says_busy = String::from_utf8_lossy(request.body()).contains("TargetBusy");
+        let concerns = patched(&request).is_some() && says_busy;
+        let resolved = json!({"type": "TargetsResolved", "status": "True", "reason": "Resolved", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let taken = json!({"phase": "Pending", "revision": 1, "conditions": [resolved]});
+        send_changed(request, wire, concerns, |patch| {
+            patch.pointer_mut("/1/value").into_iter().for_each(|one| *one = taken.clone());
         })
     }
 }
@@ -70,14 +66,10 @@ pub struct GoesOnAfterAStop;
 
 impl Variant for GoesOnAfterAStop {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
-        Box::pin(async move {
-            let pauses = body(&request).pointer("/spec/paused") == Some(&json!(true));
-            if request.method() != Method::PATCH || !pauses {
-                return wire.send(request).await;
-            }
-            let go_on =
-                |patch: &mut Value| patch.pointer_mut("/spec/paused").into_iter().for_each(|one| *one = json!(false));
-            wire.send(rewritten(&request, go_on)).await
+        let pauses = body(&request).pointer("/spec/paused") == Some(&json!(true));
+        let concerns = request.method() == Method::PATCH && pauses;
+        send_changed(request, wire, concerns, |patch| {
+            patch.pointer_mut("/spec/paused").into_iter().for_each(|one| *one = json!(false));
         })
     }
 }
@@ -88,15 +80,10 @@ pub struct ForgetsUids;
 
 impl Variant for ForgetsUids {
     fn carry<'a>(&'a self, request: Request<Bytes>, wire: &'a Wire) -> BoxFuture<'a, Reply> {
-        Box::pin(async move {
-            if request.method() != Method::POST || !request.uri().path().ends_with("/operationjobs") {
-                return wire.send(request).await;
-            }
-            let forget = |job: &mut Value| {
-                let targets = job.pointer_mut("/spec/targets").and_then(Value::as_array_mut).into_iter().flatten();
-                targets.filter_map(Value::as_object_mut).for_each(|target| drop(target.remove("uid")));
-            };
-            wire.send(rewritten(&request, forget)).await
+        let concerns = request.method() == Method::POST && request.uri().path().ends_with("/operationjobs");
+        send_changed(request, wire, concerns, |job| {
+            let targets = job.pointer_mut("/spec/targets").and_then(Value::as_array_mut).into_iter().flatten();
+            targets.filter_map(Value::as_object_mut).for_each(|target| drop(target.remove("uid")));
         })
     }
 }
