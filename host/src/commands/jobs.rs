@@ -60,26 +60,33 @@ pub(super) fn job_name(text: &str) -> Result<String, String> {
 /// What `oarlock watch` follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchedName {
-    /// The OperationJob of this name.
-    Job(String),
-    /// The OpsJob of this name.
-    Ops(String),
+    /// A job.
+    Job(JobName),
     /// A JobFlow or a DaemonJob.
     Flow(FlowName),
 }
 
-/// What `oarlock get` prints: the job in `NAME`, `opj/NAME` or `ops/NAME`.
-pub(super) fn got_name(text: &str) -> Result<WatchedName, String> {
+/// A kind of job and a name: what `oarlock get` prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum JobName {
+    /// The OperationJob of this name.
+    Operation(String),
+    /// The OpsJob of this name.
+    Ops(String),
+}
+
+/// The job in `NAME`, `opj/NAME` or `ops/NAME`.
+pub(super) fn got_name(text: &str) -> Result<JobName, String> {
     match ops_name(text) {
-        Some(name) => Ok(WatchedName::Ops(name.to_owned())),
-        None => job_name(text).map(WatchedName::Job),
+        Some(name) => Ok(JobName::Ops(name.to_owned())),
+        None => job_name(text).map(JobName::Operation),
     }
 }
 
 /// The object in `NAME`, `opj/NAME`, `ops/NAME`, `jf/NAME` or `dj/NAME`.
 pub(super) fn watched_name(text: &str) -> Result<WatchedName, String> {
     let is_flow = text.split_once('/').is_some_and(|(kind, _)| flow_kind(kind).is_some());
-    if is_flow { flow_name(text).map(WatchedName::Flow) } else { got_name(text) }
+    if is_flow { flow_name(text).map(WatchedName::Flow) } else { got_name(text).map(WatchedName::Job) }
 }
 
 /// The jobs of one namespace.
@@ -224,10 +231,10 @@ mod tests {
 
     #[test]
     fn a_watch_follows_jobs_flows_and_runs_on_nodes() {
-        assert_eq!(watched_name("web"), Ok(WatchedName::Job("web".to_owned())));
-        assert_eq!(watched_name("OpsJob/web"), Ok(WatchedName::Ops("web".to_owned())));
+        assert_eq!(watched_name("web"), Ok(WatchedName::Job(JobName::Operation("web".to_owned()))));
+        assert_eq!(watched_name("OpsJob/web"), Ok(WatchedName::Job(JobName::Ops("web".to_owned()))));
         assert!(watched_name("ops/").is_err() && watched_name("ops/a/b").is_err());
-        assert_eq!(watched_name("opj/web"), Ok(WatchedName::Job("web".to_owned())));
+        assert_eq!(watched_name("opj/web"), Ok(WatchedName::Job(JobName::Operation("web".to_owned()))));
         assert!(matches!(watched_name("jf/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::JobFlow));
         assert!(
             matches!(watched_name("daemonjobs/web"), Ok(WatchedName::Flow(named)) if named.kind == FlowKind::DaemonJob)

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use oarlock_view::{ListColumns, TargetRows, job_document, job_list, job_text, jobs_document};
 
 use super::ops::OpsClient;
-use super::{JobClient, NamespaceArgs, WatchedName, got_name, now};
+use super::{JobClient, JobName, NamespaceArgs, got_name, now};
 use crate::commands::print;
 
 const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Examples:
 pub(crate) struct GetArgs {
     /// A job as NAME or opj/NAME, an OpsJob as ops/NAME [default: all OperationJobs]
     #[arg(value_name = "NAME", value_parser = got_name)]
-    name: Option<WatchedName>,
+    name: Option<JobName>,
     /// The jobs of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["name", "namespace"])]
     all_namespaces: bool,
@@ -52,9 +52,8 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
     let text = match name {
         Some(name) => {
             let job = match name {
-                WatchedName::Ops(name) => OpsClient::new(place).await?.view(&name).await?,
-                WatchedName::Job(name) => JobClient::new(place).await?.view(&name).await?,
-                WatchedName::Flow(_) => anyhow::bail!("`oarlock graph` and `oarlock watch` show flows"),
+                JobName::Ops(name) => OpsClient::new(place).await?.view(&name).await?,
+                JobName::Operation(name) => JobClient::new(place).await?.view(&name).await?,
             };
             match output {
                 Some(GetOutput::Json) => job_document(&job, now()).context("cannot write the job as JSON")?,

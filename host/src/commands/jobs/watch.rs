@@ -11,7 +11,7 @@ use oarlock_view::{ViewChange, Watched};
 use super::flows::FlowClient;
 use super::follow::{FollowEvent, Followed, Follower};
 use super::ops::OpsClient;
-use super::{JobClient, NamespaceArgs, WatchedName, now, print_line, terminal, watched_name};
+use super::{JobClient, JobName, NamespaceArgs, WatchedName, now, print_line, terminal, watched_name};
 use crate::commands::print;
 
 /// The outcome of the job is not known: the command failed, was left, or the job was deleted.
@@ -70,8 +70,8 @@ pub(super) enum Ended<V> {
 pub(crate) async fn run(args: WatchArgs) -> anyhow::Result<ExitCode> {
     let WatchArgs { name, output, place } = args;
     match name {
-        WatchedName::Job(name) => follow(JobClient::new(place).await?, &name, output).await,
-        WatchedName::Ops(name) => follow(OpsClient::new(place).await?, &name, output).await,
+        WatchedName::Job(JobName::Operation(name)) => follow(JobClient::new(place).await?, &name, output).await,
+        WatchedName::Job(JobName::Ops(name)) => follow(OpsClient::new(place).await?, &name, output).await,
         WatchedName::Flow(flow) => follow(FlowClient::new(place, flow.kind).await?, &flow.name, output).await,
     }
 }
