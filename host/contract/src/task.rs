@@ -81,15 +81,66 @@ impl Builtin {
     }
 }
 
-/// A script and what runs it.
+/// A script and what runs it. It has either text or digest.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Script {
     /// Its text.
-    pub text: String,
+    pub text: Option<String>,
+    /// The digest of a script that is stored.
+    pub sha256: Option<Digest>,
     /// Path of a program on the node that is given the path of the script.
     #[serde(default = "shell")]
     pub interpreter: String,
+}
+
+/// A SHA-256, in 64 hexadecimal digits in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Digest(String);
+
+impl Digest {
+    /// Its digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_digest = text.len() == 64 && text.bytes().all(is_digit);
+        if is_digest { Ok(Self(text)) } else { Err("a SHA-256 has 64 hexadecimal digits in lower case".to_owned()) }
+    }
+}
+
+/// Where a script is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptSource<'a> {
+    /// Here: this is its text.
+    Text(&'a str),
+    /// Stored beside the pods of tasks, under this digest.
+    Stored(&'a Digest),
+}
+
+/// The script of a check: its text, or the digest of one that is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "a script is text, or an object with its `sha256`")]
+pub enum CheckScript {
+    /// Its text.
+    Text(String),
+    /// One that is stored.
+    Stored(StoredScript),
+}
+
+/// A script that is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredScript {
+    /// Its digest.
+    pub sha256: Digest,
 }
 
 /// A pod that checks a node.
@@ -99,7 +150,7 @@ pub struct CheckPod {
     /// Its image.
     pub image: String,
     /// A script that `/bin/sh` of the image runs.
-    pub script: Option<String>,
+    pub script: Option<CheckScript>,
     /// The command, in place of a script; none means that of the image.
     #[serde(default)]
     pub command: Vec<String>,
@@ -136,6 +187,29 @@ fn shell() -> String {
     "/bin/sh".to_owned()
 }
 
+impl Task {
+    /// Its script, where it has one.
+    pub fn script(&self) -> Option<ScriptSource<'_>> {
+        match self {
+            Self::RunOnNode(run) => run.script.as_ref().and_then(Script::source),
+            Self::CheckPod(check) => check.script.as_ref().map(|script| match script {
+                CheckScript::Text(text) => ScriptSource::Text(text),
+                CheckScript::Stored(stored) => ScriptSource::Stored(&stored.sha256),
+            }),
+        }
+    }
+}
+
+impl Script {
+    fn source(&self) -> Option<ScriptSource<'_>> {
+        match (&self.text, &self.sha256) {
+            (Some(text), None) => Some(ScriptSource::Text(text)),
+            (None, Some(digest)) => Some(ScriptSource::Stored(digest)),
+            _ => None,
+        }
+    }
+}
+
 impl TaskRequest {
     /// The task.
     ///
@@ -168,7 +242,8 @@ fn check_seconds(seconds: u32) -> Result<(), String> {
     Err(format!("`timeoutSeconds: {seconds}` is not between 1 and {LONGEST_SECONDS}"))
 }
 
-fn check_script(text: &str) -> Result<(), String> {
+fn check_script(source: ScriptSource<'_>) -> Result<(), String> {
+    let ScriptSource::Text(text) = source else { return Ok(()) };
     if text.len() <= MAX_SCRIPT_BYTES && !text.contains('\0') {
         return Ok(());
     }
@@ -181,7 +256,10 @@ impl RunOnNode {
         match (&self.builtin, &self.script) {
             (Some(_), None) => {}
             (None, Some(script)) => {
-                check_script(&script.text)?;
+                let Some(source) = script.source() else {
+                    return Err("give its `script` either `text` or `sha256`".to_owned());
+                };
+                check_script(source)?;
                 if !script.interpreter.starts_with('/') || !is_plain(&script.interpreter) {
                     return Err(format!("the interpreter {:?} is not an absolute path", script.interpreter));
                 }
@@ -206,7 +284,9 @@ impl CheckPod {
         if self.script.is_some() && !self.command.is_empty() {
             return Err("give it either `script` or `command`".to_owned());
         }
-        self.script.as_deref().map_or(Ok(()), check_script)?;
+        if let Some(CheckScript::Text(text)) = &self.script {
+            check_script(ScriptSource::Text(text))?;
+        }
         if let Some(name) = self.env.keys().find(|name| !is_variable(name)) {
             return Err(format!("`env` {name:?} is no name of a variable: printable ASCII without `=`"));
         }
@@ -257,7 +337,7 @@ mod tests {
     #[test]
     fn a_script_runs_in_a_shell_for_ten_minutes_unless_it_says_otherwise() {
         let Ok(Task::RunOnNode(task)) = asked(RUN_ON_NODE, json!({"script": {"text": "true"}})) else { panic!() };
-        let script = Script { text: "true".into(), interpreter: "/bin/sh".into() };
+        let script = Script { text: Some("true".into()), sha256: None, interpreter: "/bin/sh".into() };
         assert_eq!((task.script, task.timeout_seconds, task.expect_boot_id), (Some(script), 600, None));
         let reboot = json!({"builtin": "reboot", "timeoutSeconds": 60, "expectBootId": "0a-1f"});
         assert!(matches!(asked(RUN_ON_NODE, reboot), Ok(Task::RunOnNode(RunOnNode { builtin: Some(_), .. }))));
@@ -270,6 +350,11 @@ mod tests {
             ("copy-image", json!({}), "run-on-node and check-pod"),
             (RUN_ON_NODE, json!({}), "either `builtin` or `script`"),
             (RUN_ON_NODE, json!({"builtin": "reboot", "script": script}), "either `builtin` or `script`"),
+            (RUN_ON_NODE, json!({"script": {}}), "either `text` or `sha256`"),
+            (RUN_ON_NODE, json!({"script": {"text": "true", "sha256": "a".repeat(64)}}), "either `text` or `sha256`"),
+            (RUN_ON_NODE, json!({"script": {"sha256": "A".repeat(64)}}), "64 hexadecimal digits"),
+            (CHECK_POD, json!({"image": "i", "script": 7}), "text, or an object with its `sha256`"),
+            (CHECK_POD, json!({"image": "i", "script": {"sha256": "../other"}}), "text, or an object with its `sha256`"),
             (RUN_ON_NODE, json!({"builtin": "format"}), "cannot be read"),
             (RUN_ON_NODE, json!({"script": script, "privileged": true}), "cannot be read"),
             (RUN_ON_NODE, json!({"script": script, "timeoutSeconds": 3601}), "3601"),

@@ -35,9 +35,9 @@ impl Link {
         let listed = self.transport.list(from, &Projection::of_object(&[]), read).await;
         let all = listed.map_err(|error| sentence(&error))?.items;
         let pods = self.objects.store.all(&Kind::pod(), Some(namespace));
-        let mounted: BTreeSet<String> =
-            pods.iter().filter_map(|pod| pod.labels.get(SCRIPT).map(str::to_owned)).collect();
-        Ok(self.scripts.lock().sweep(&all, &mounted))
+        let mounted = pods.iter().filter_map(|pod| pod.labels.get(SCRIPT).map(str::to_owned));
+        let used: BTreeSet<String> = mounted.chain(self.jobs.scripts_in_use()).collect();
+        Ok(self.scripts.lock().sweep(&all, &used))
     }
 }
 

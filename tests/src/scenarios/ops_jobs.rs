@@ -194,16 +194,16 @@ pub async fn nodes_are_checked_and_named_as_healthy_or_failed(rig: &mut Rig) -> 
     set_ready(rig, &down, false).await?;
     cordon(rig, &kept, true).await?;
     let history = begin(rig, PREFLIGHT).await?;
-    // Base64 of `# sim: message ok` and of `# sim: exit 1`.
-    let (passes, fails) = ("IyBzaW06IG1lc3NhZ2Ugb2s=", "IyBzaW06IGV4aXQgMQ==");
+    // Base64 of `# sim: message ok` and of `# sim: exit 1`. The first is longer than parameters may be, and has 90 KB of comment.
+    let (passes, fails) = (format!("IyBzaW06IG1lc3NhZ2Ugb2sK{}", "IyMj".repeat(30_000)), "IyBzaW06IGV4aXQgMQ==");
     let check = |script: &str, tolerate: bool| {
         let inputs: Vec<Value> = [&good, &down, &kept].map(|name| json!({"name": "node", "value": name})).into();
         json!({"type": "preflight", "inputs": inputs, "image": "check:1", "entryPoint": script, "isTolerateAll": tolerate})
     };
-    rig.create_ops("strict", check(passes, false)).await?;
+    rig.create_ops("strict", check(&passes, false)).await?;
     let job = rig.until_ops_ended("strict", "Failed", "NoTargets").await?;
     ensure!(said(&job, "Failed").contains("1 NotReady"), "{job:#}");
-    rig.create_ops("all", check(passes, true)).await?;
+    rig.create_ops("all", check(&passes, true)).await?;
     let job = rig.until_ops_ended("all", "Succeeded", "Succeed").await?;
     ensure!(output(&job, "result") == json!({"failed_nodes": [], "healthy_nodes": [good, kept]}), "{job:#}");
     rig.create_ops("none", check(fails, true)).await?;
@@ -292,11 +292,11 @@ pub async fn nodes_are_found_by_workload_and_workspace_and_busy_ones_are_spared(
     let job = rig.until_ops("spared", "its targets are known", |job| job.pointer("/spec/targets").is_some()).await?;
     ensure!(job["spec"]["targets"][0]["name"] == json!(idle), "{job:#}");
     ensure!(job["spec"]["skipped"] == json!([{"node": busy, "reason": "Busy"}]), "{job:#}");
-    let large = json!({"type": "preflight", "inputs": [input("node", &busy)], "image": "check:1", "entryPoint": "YWFh".repeat(9_000),
-        "isTolerateAll": true});
+    let large = json!({"type": "preflight", "inputs": [input("node", &busy)], "image": "check:1", "entryPoint": "dHJ1ZQ==",
+        "env": {"LARGE": "x".repeat(20_000)}, "isTolerateAll": true});
     rig.create_ops("large", large).await?;
     let job = rig.until_ops_ended("large", "Failed", "Invalid").await?;
-    ensure!(said(&job, "Failed").contains("spec.entryPoint: with the other parameters it takes"), "{job:#}");
+    ensure!(said(&job, "Failed").contains("spec.env: with image, hostpath and resource it takes"), "{job:#}");
     // What the API server refuses is told, and tried again.
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
         "message": "exceeded quota: few"});

@@ -24,14 +24,29 @@ pub fn sha256(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The name of the script with this text: 160 bits of its digest.
-pub fn name_of(text: &str) -> String {
-    format!("oarlock-script-{}", sha256(text).get(..40).unwrap_or_default())
+/// The name of the script with this digest: 160 bits of it.
+pub fn name_of(sha256: &str) -> String {
+    format!("oarlock-script-{}", sha256.get(..40).unwrap_or_default())
+}
+
+/// The names of the scripts that parameters name by their digest.
+pub fn named_in(parameters: &Value) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    match parameters {
+        Value::Object(fields) => {
+            let digest = fields.get("sha256").and_then(Value::as_str).filter(|digest| digest.is_ascii());
+            names.extend(digest.map(name_of));
+            names.extend(fields.values().flat_map(named_in));
+        }
+        Value::Array(items) => names.extend(items.iter().flat_map(named_in)),
+        _ => {}
+    }
+    names
 }
 
 /// The write that makes a script, for the job of this UID.
 pub fn create(text: &str, namespace: &str, job_uid: &str) -> Write {
-    let name = name_of(text);
+    let name = name_of(&sha256(text));
     let object = ObjectKey { kind: Kind::new("v1", "ConfigMap"), namespace: Some(namespace.to_owned()), name };
     let metadata = json!({"name": object.name, "namespace": namespace,
         "labels": {"app.kubernetes.io/name": "oarlock", SCRIPT: object.name}});
@@ -101,16 +116,16 @@ impl Scripts {
         self.known.remove(name);
     }
 
-    /// The deletions of what nothing has used for long, of all the scripts there are, each by key and UID. `mounted` are the
-    /// names of those that pods mount.
-    pub fn sweep(&mut self, all: &[(ObjectKey, String)], mounted: &BTreeSet<String>) -> Vec<Write> {
+    /// The deletions of what nothing has used for long, of all the scripts there are, each by key and UID. `used` are the
+    /// names of those that pods mount or jobs name.
+    pub fn sweep(&mut self, all: &[(ObjectKey, String)], used: &BTreeSet<String>) -> Vec<Write> {
         let names: BTreeSet<&String> = all.iter().map(|(key, _)| &key.name).collect();
         // One that somebody else has removed is made anew.
         self.known.retain(|name, _| names.contains(name));
         let mut writes = Vec::new();
         for (object, uid) in all {
             let known = self.known.entry(object.name.clone()).or_default();
-            known.idle = if mounted.contains(&object.name) { 0 } else { known.idle.saturating_add(1) };
+            known.idle = if used.contains(&object.name) { 0 } else { known.idle.saturating_add(1) };
             known.is_going = known.idle >= IDLE_SWEEPS;
             if known.is_going {
                 let (resource_version, grace_seconds, propagation) = (None, None, None);
@@ -153,7 +168,7 @@ mod tests {
     #[test]
     fn a_script_goes_once_no_pod_mounts_it_and_none_was_begun_for_some_sweeps() {
         let (mut scripts, all, none) = (Scripts::default(), listed("a"), BTreeSet::new());
-        let name = name_of("a");
+        let name = name_of(&sha256("a"));
         let quiet = |scripts: &mut Scripts| scripts.sweep(&all, &none).is_empty();
         assert!(quiet(&mut scripts) && quiet(&mut scripts));
         // A pod is begun right before it would go.
@@ -168,6 +183,13 @@ mod tests {
         assert_eq!(scripts.wanted(&name), ScriptStep::Wait);
         scripts.forget(&name);
         assert_eq!(scripts.wanted(&name), ScriptStep::Make);
+    }
+
+    #[test]
+    fn parameters_name_scripts_by_digest_wherever_they_do() {
+        let digest = sha256("a");
+        let named = json!({"steps": [{"script": {"sha256": digest}}, {"script": "text"}], "sha256": 7});
+        assert_eq!(named_in(&named), [name_of(&digest)].into());
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub enum Effect {
     AddFinalizer,
     /// Store its targets in its spec.
     StoreTargets(Resolved),
+    /// Store the script that its child names by its digest.
+    StoreScript(String),
     /// Create its child.
     CreateChild(Value),
     /// Let its child start targets, once a live read of the job says that nobody stopped it.
@@ -61,6 +63,7 @@ impl Effect {
         match self {
             Self::AddFinalizer => "put the finalizer on the job",
             Self::StoreTargets(_) => "store the targets",
+            Self::StoreScript(_) => "store the script",
             Self::CreateChild(_) => "create the OperationJob",
             Self::UnpauseChild => "let the OperationJob begin",
             Self::PauseChild => "pause the OperationJob",
@@ -146,7 +149,7 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
         Attempt::LookUp(OpsNeed::Targets) => (Some(RESOLVED), "find the targets"),
         Attempt::LookUp(OpsNeed::Outcomes) => (None, "read what became of the targets"),
         Attempt::Make(effect @ Effect::StoreTargets(_)) => (Some(RESOLVED), effect.words()),
-        Attempt::Make(effect @ Effect::CreateChild(_)) => (Some(CREATED), effect.words()),
+        Attempt::Make(effect @ (Effect::StoreScript(_) | Effect::CreateChild(_))) => (Some(CREATED), effect.words()),
         Attempt::Make(effect) => (None, effect.words()),
     };
     if let Some(condition) = condition {
@@ -324,7 +327,10 @@ impl<'a> Pass<'a> {
                 let words = format!("OperationJob {OPS_NAMESPACE}/{} was deleted by somebody else", job.name);
                 self.fail(&Why::new("ChildLost", words));
             }
-            (false, Ok(spec)) => self.effects.push(Effect::CreateChild(child_of(job, spec))),
+            (false, Ok(spec)) => {
+                self.effects.extend(spec.script.clone().map(Effect::StoreScript));
+                self.effects.push(Effect::CreateChild(child_of(job, spec)));
+            }
         }
     }
 

@@ -102,6 +102,7 @@ impl Stage {
                     self.job.targets = Some(resolved.clone());
                     "store"
                 }
+                Effect::StoreScript(_) => "script",
                 Effect::CreateChild(child) => {
                     let total = child["spec"]["targets"].as_array().unwrap().len();
                     let counts = TargetCounts { total, ..TargetCounts::default() };

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::child::fields::{flag, list, object, text};
+use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
 use crate::job::spec::PARAMETERS_BYTES;
 use crate::ops_job::ratio::Ratio;
@@ -18,6 +19,8 @@ const INPUTS: usize = 5_000;
 const VALUE: usize = 64 * 1024;
 /// Most workloads: the policy asks for the right to read each.
 const WORKLOADS: usize = 4;
+/// Most bytes of a script.
+const SCRIPT: usize = 96 * 1024;
 /// Most variables, and most directories of nodes.
 const VARIABLES: usize = 64;
 const HOST_PATHS: usize = 16;
@@ -120,6 +123,8 @@ pub struct OpsSpec {
     pub timeout: Option<i64>,
     /// The parameters of its child.
     pub parameters: Map<String, Value>,
+    /// The script that these name by its digest.
+    pub script: Option<String>,
 }
 
 /// Most names of nodes that are asked for one by one.
@@ -186,16 +191,17 @@ impl OpsSpec {
             }
         };
         let filters = filters(spec, kind, count("replica")?.unwrap_or(0));
-        let parameters = match kind {
-            OpsType::Preflight => check_parameters(spec)?,
-            _ => Map::from_iter(inputs.drain.map(|drain| ("drain".to_owned(), Value::Bool(drain)))),
+        let (parameters, script) = match kind {
+            OpsType::Preflight => check_parameters(spec).map(|(parameters, script)| (parameters, Some(script)))?,
+            _ => (Map::from_iter(inputs.drain.map(|drain| ("drain".to_owned(), Value::Bool(drain)))), None),
         };
         whole(spec, TTL)?;
         let bytes = Value::Object(parameters.clone()).to_string().len();
         if bytes > PARAMETERS_BYTES {
-            let rule =
-                format!("with the other parameters it takes {bytes} bytes, and an OperationJob has {PARAMETERS_BYTES}");
-            return refuse("entryPoint", rule);
+            let rule = format!(
+                "with image, hostpath and resource it takes {bytes} bytes, and an OperationJob has {PARAMETERS_BYTES}"
+            );
+            return refuse("env", rule);
         }
         Ok(Self {
             kind,
@@ -205,6 +211,7 @@ impl OpsSpec {
             ratio,
             timeout: Some(seconds("timeoutSecond", defaults.timeout)?).filter(|seconds| *seconds > 0),
             parameters,
+            script,
         })
     }
 }
@@ -316,15 +323,16 @@ fn whole(spec: &Value, field: &str) -> Result<Option<i64>, RuleBroken> {
     }
 }
 
-/// The parameters of a check.
-fn check_parameters(spec: &Value) -> Result<Map<String, Value>, RuleBroken> {
+/// The parameters of a check, and its script.
+fn check_parameters(spec: &Value) -> Result<(Map<String, Value>, String), RuleBroken> {
     let Some(image) = text(spec, "/image").filter(|image| !image.is_empty()) else {
         return refuse("image", "the image of the check, which a preflight needs");
     };
     let Some(script) = text(spec, "/entryPoint").and_then(decoded) else {
-        return refuse("entryPoint", "a script of 1 byte to 96 KiB in Base64, which a preflight needs");
+        return refuse("entryPoint", "a script of 1 byte to 96 KiB in Base64, none of them 0, which a preflight needs");
     };
-    let mut parameters = Map::from_iter([("image".to_owned(), json!(image)), ("script".to_owned(), json!(script))]);
+    let named = json!({"sha256": sha256(&script)});
+    let mut parameters = Map::from_iter([("image".to_owned(), json!(image)), ("script".to_owned(), named)]);
     let env = object(spec, "/env").cloned().unwrap_or_default();
     if env.len() > VARIABLES {
         return refuse("env", format_args!("at most {VARIABLES} variables"));
@@ -354,7 +362,7 @@ fn check_parameters(spec: &Value) -> Result<Map<String, Value>, RuleBroken> {
         parameters.insert("tolerateAll".to_owned(), Value::Bool(true));
     }
     parameters.extend(resources(spec)?);
-    Ok(parameters)
+    Ok((parameters, script))
 }
 
 /// The parameters that `spec.resource` becomes.
@@ -391,7 +399,8 @@ fn decoded(text: &str) -> Option<String> {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD_NO_PAD;
     let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
-    String::from_utf8(bytes).ok().filter(|script| (1..=96 * 1024).contains(&script.len()))
+    let is_script = |script: &String| (1..=SCRIPT).contains(&script.len()) && !script.contains('\0');
+    String::from_utf8(bytes).ok().filter(is_script)
 }
 
 fn is_variable(name: &str) -> bool {

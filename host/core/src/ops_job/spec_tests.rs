@@ -39,7 +39,7 @@ fn the_documented_preflight_checks_all_nodes_at_once() {
     assert_eq!((spec.batch, spec.timeout, spec.filters.unschedulable), (None, Some(7_200), Extent::Never));
     assert_eq!(
         Value::Object(spec.parameters),
-        json!({"image": "harbor.example.com/tools/preflight:latest", "script": "bash -c 'echo ''",
+        json!({"image": "harbor.example.com/tools/preflight:latest", "script": {"sha256": sha256("bash -c 'echo ''")},
             "env": {"CHECK_DISK": "true"}, "hostPaths": ["/nfs_models", "/var/log"], "tolerateAll": true,
             "resources": {"cpu": "8", "memory": "32Gi"}})
     );

@@ -79,7 +79,8 @@ impl StoredOps {
             let Scope { nodes, hosts, workloads, .. } = &spec.scope;
             let excluded = spec.filters.excluded.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
             let parameters: usize = spec.parameters.values().map(memory_of).sum();
-            of_texts(nodes) + of_texts(hosts) + of_texts(workloads) + excluded + parameters
+            let script = spec.script.as_ref().map_or(0, String::len);
+            of_texts(nodes) + of_texts(hosts) + of_texts(workloads) + excluded + parameters + script
         });
         let of_targets = self.view.targets.as_ref().map_or(0, |resolved| {
             let targets = resolved.targets.iter().map(|(name, uid)| name.len() + uid.len() + 2 * size_of::<String>());
@@ -104,7 +105,7 @@ impl StoredOps {
                 (spec.scope, spec.filters.excluded) = Default::default();
             }
             if is_over || self.view.status.rest.contains_key("operationJob") {
-                spec.parameters.clear();
+                (spec.parameters, spec.script) = Default::default();
             }
         }
         self

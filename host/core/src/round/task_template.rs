@@ -13,7 +13,7 @@ use crate::cluster::scripts::{self, SCRIPT, sha256};
 use crate::cluster::task_pod::{CONTAINER, JOB_UID, TARGET_INDEX, TASK, TASK_KIND};
 use crate::plugin::host_path::covered_in;
 use crate::plugin::names::mebibytes;
-use crate::plugin::task::{CheckPod, RunOnNode, TASK_DIRECTORY, Task, TaskRequest};
+use crate::plugin::task::{CheckPod, RunOnNode, ScriptSource, TASK_DIRECTORY, Task, TaskRequest};
 use crate::round::context::Target;
 
 /// The annotation of a pod that has the word of a command of the host.
@@ -44,22 +44,23 @@ fn script_path() -> String {
     format!("{TASK_DIRECTORY}/{SCRIPT_FILE}")
 }
 
-/// The text of a task's script.
-pub(super) fn script_of(task: &Task) -> Option<&str> {
-    match task {
-        Task::RunOnNode(run) => run.script.as_ref().map(|script| script.text.as_str()),
-        Task::CheckPod(check) => check.script.as_deref(),
-    }
+/// The digest of a task's script.
+fn digest_of(task: &Task) -> Option<String> {
+    task.script().map(|script| match script {
+        ScriptSource::Text(text) => sha256(text),
+        ScriptSource::Stored(digest) => digest.as_str().to_owned(),
+    })
 }
 
 impl Target<'_> {
     /// The pod that does a task.
     pub(super) fn task_document(&self, request: &TaskRequest, task: &Task, count: usize) -> Value {
+        let digest = digest_of(task);
         let mut spec = match task {
-            Task::RunOnNode(run) => self.run_on_node(request, run),
+            Task::RunOnNode(run) => self.run_on_node(request, run, digest.as_deref()),
             Task::CheckPod(check) => self.check_pod(check, count),
         };
-        let script = script_of(task).map(scripts::name_of);
+        let script = digest.as_deref().map(scripts::name_of);
         let mut annotations = Map::from_iter([(JOB.to_owned(), json!(self.round.job.key.to_string()))]);
         if let Task::RunOnNode(RunOnNode { builtin: Some(builtin), .. }) = task {
             annotations.insert(BUILTIN.to_owned(), json!(builtin.word()));
@@ -96,16 +97,16 @@ impl Target<'_> {
     }
 
     /// A privileged pod, straight on its node, whose only program is the host's own.
-    fn run_on_node(&self, request: &TaskRequest, run: &RunOnNode) -> Value {
+    fn run_on_node(&self, request: &TaskRequest, run: &RunOnNode, digest: Option<&str>) -> Value {
         let id = pod_name(&self.round.job.uid, self.name, &request.name);
         let mut command = vec!["/oarlock".to_owned(), "node-exec".to_owned(), "--id".to_owned(), id];
         command.extend(["--timeout-seconds".to_owned(), run.timeout_seconds.to_string()]);
         if let Some(boot_id) = &run.expect_boot_id {
             command.extend(["--expect-boot-id".to_owned(), boot_id.clone()]);
         }
-        if let Some(script) = &run.script {
+        if let (Some(script), Some(digest)) = (&run.script, digest) {
             command.extend(["--script".to_owned(), script_path(), "--sha256".to_owned()]);
-            command.extend([sha256(&script.text), "--interpreter".to_owned(), script.interpreter.clone()]);
+            command.extend([digest.to_owned(), "--interpreter".to_owned(), script.interpreter.clone()]);
         }
         if let Some(builtin) = run.builtin {
             command.extend(["--builtin".to_owned(), builtin.word().to_owned()]);

@@ -18,12 +18,12 @@ use crate::job::state::{TargetState, extras};
 use crate::job::task::{StoredTask, TaskProgress};
 use crate::job::time::after;
 use crate::plugin::proposal::{Mutation, Proposal};
-use crate::plugin::task::{RUN_ON_NODE, TaskRequest};
+use crate::plugin::task::{RUN_ON_NODE, ScriptSource, TaskRequest};
 use crate::plugin::visit::TaskStatus;
 use crate::round::context::Target;
 use crate::round::target_memory::TargetMemory;
 use crate::round::task_result::{STARTS_WITHIN, given_up, gone, must_have_ended, not_started, output, progressed};
-use crate::round::task_template::{pod_name, script_of};
+use crate::round::task_template::pod_name;
 
 /// The message of a task that went on when its target ended.
 const CANCELLED: &str = "cancelled: its target ended before it did";
@@ -126,7 +126,13 @@ impl Target<'_> {
     /// The write that makes the script of a task, which is there before the pod that mounts it.
     pub(super) fn make_script(&self, request: &TaskRequest) -> Option<Write> {
         let task = request.task().ok()?;
-        Some(scripts::create(script_of(&task)?, &self.round.tasks.namespace, &self.round.job.uid))
+        match task.script()? {
+            ScriptSource::Text(text) => {
+                Some(scripts::create(text, &self.round.tasks.namespace, &self.round.job.uid))
+            }
+            // Whoever named it by its digest has made it.
+            ScriptSource::Stored(_) => None,
+        }
     }
 
     /// Why this host carries out no proposal of a plugin that has commands run on nodes. It is said before the first of its

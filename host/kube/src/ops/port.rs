@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use oarlock_core::child::fields::{number, text};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::scripts;
 use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::ops_job::child::{OPS_KIND, OPS_NAMESPACE, ops_key, ops_kind};
@@ -153,6 +154,10 @@ impl Ops {
         if *effect == Effect::UnpauseChild {
             self.is_as_seen(job).await?;
         }
+        if let Effect::StoreScript(text) = effect {
+            let write = scripts::create(text, &self.cluster.tasks().namespace, &job.view.uid);
+            return self.cluster.link.write(&write, fence).await.map(drop);
+        }
         let Some(write) = write_of(effect, job, child) else { return Ok(()) };
         let is_own = write.object().kind == ops_kind();
         let gone = || child.into_iter().for_each(|child| self.cache.drop_child(&job.view.uid, child));
@@ -213,6 +218,7 @@ fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Optio
             let (body, owner_uid) = (body.clone(), job.view.uid.clone());
             Some(Write::Create { object: of_child.clone(), body, owner_uid })
         }
+        Effect::StoreScript(_) => None,
         Effect::UnpauseChild => paused(false),
         Effect::PauseChild => paused(true),
         Effect::DeleteChild => {

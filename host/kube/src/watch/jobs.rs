@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
 use oarlock_core::cluster::memory::{NamespaceShares, memory_of, text_len};
 use oarlock_core::cluster::object::{too_large, too_large_words};
+use oarlock_core::cluster::scripts::named_in;
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
 use oarlock_core::round::finalize::TOO_MANY_FINALIZERS;
@@ -126,6 +127,13 @@ impl Jobs {
     /// The UIDs of all jobs.
     pub(crate) fn uids(&self) -> BTreeSet<String> {
         self.held.lock().jobs.values().map(|held| held.uid.clone()).collect()
+    }
+
+    /// The names of the scripts of tasks that jobs name by digest.
+    pub(crate) fn scripts_in_use(&self) -> BTreeSet<String> {
+        let cache = self.held.lock();
+        let specs = cache.jobs.values().filter_map(|held| held.job.spec.as_ref());
+        specs.filter_map(|spec| spec.parameters.as_ref()).flat_map(named_in).collect()
     }
 
     /// The UID of a job.
