@@ -104,6 +104,7 @@ impl Host {
         let (cluster, events) =
             Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
         cluster.make_tasks(tasks);
+        memory_limit.into_iter().for_each(|limit| cluster.bound_memory(limit));
         let candidacy = LeaseConfig { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![

@@ -129,6 +129,7 @@ macro_rules! scenarios {
             stored::a_cleared_status_is_rebuilt_from_what_is_held,
             replacing::collaset_pods_are_replaced_one_partition_after_the_other,
             replacing::deployment_pods_are_evicted_and_each_gets_a_new_pod_of_its_own,
+            replacing::pods_of_another_namespace_replace_none,
             replacing::a_stateful_sets_pod_comes_back_under_its_name,
             again::a_stateful_sets_pod_is_replaced_again_and_again,
             again::a_job_that_names_its_own_new_pod_replaces_both,

@@ -354,7 +354,11 @@ mod tests {
             (RUN_ON_NODE, json!({"script": {"text": "true", "sha256": "a".repeat(64)}}), "either `text` or `sha256`"),
             (RUN_ON_NODE, json!({"script": {"sha256": "A".repeat(64)}}), "64 hexadecimal digits"),
             (CHECK_POD, json!({"image": "i", "script": 7}), "text, or an object with its `sha256`"),
-            (CHECK_POD, json!({"image": "i", "script": {"sha256": "../other"}}), "text, or an object with its `sha256`"),
+            (
+                CHECK_POD,
+                json!({"image": "i", "script": {"sha256": "../other"}}),
+                "text, or an object with its `sha256`",
+            ),
             (RUN_ON_NODE, json!({"builtin": "format"}), "cannot be read"),
             (RUN_ON_NODE, json!({"script": script, "privileged": true}), "cannot be read"),
             (RUN_ON_NODE, json!({"script": script, "timeoutSeconds": 3601}), "3601"),

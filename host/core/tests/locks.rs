@@ -104,7 +104,12 @@ fn reads(store: &Arc<Store>, tables: &SharedTables, plugin: &Arc<PluginInfo>) ->
             uid: "t-uid".into(),
             job_uid: job("b").uid,
             since: Timestamp::UNIX_EPOCH,
-            controller: Some(RootController { kind: "CloneSet".into(), uid: "set".into(), node: None }),
+            controller: Some(RootController {
+                kind: "CloneSet".into(),
+                namespace: "d".into(),
+                uid: "set".into(),
+                node: None,
+            }),
             ..Subject::default()
         },
         all_live: false,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use oarlock_core::cluster::live_reads::LiveRead;
+use oarlock_core::cluster::memory::Room;
 use oarlock_core::cluster::object::Kind;
 use oarlock_core::cluster::scripts::Scripts;
 use oarlock_core::cluster::store::Store;
@@ -62,6 +63,8 @@ pub(crate) struct Link {
     pub(crate) record_limiter: Arc<WriteLimiter>,
     /// Where the pods of tasks are made.
     pub(crate) tasks: Arc<RwLock<Arc<TaskSettings>>>,
+    /// The memory for what is held of objects.
+    pub(crate) room: Room,
     /// The scripts that this term knows to be there.
     pub(crate) scripts: Arc<Mutex<Scripts>>,
 }
@@ -73,18 +76,25 @@ impl Cluster {
         let (events, received) = unbounded_channel();
         let transport =
             Transport { client, clock: ServerClock::new(clock), requests: Arc::default(), timeout: REQUEST_TIMEOUT };
+        let room = Room::default();
         let link = Link {
             transport,
             discovery: Arc::default(),
-            objects: Objects::new(events.clone()),
-            jobs: Arc::new(Jobs::new(events)),
+            objects: Objects::new(events.clone(), room.clone()),
+            jobs: Arc::new(Jobs::new(events, &room)),
             limiter: Arc::default(),
             record_limiter: Arc::default(),
             tasks: Arc::default(),
+            room,
             scripts: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
         (Self { link, watches: Arc::default(), events }, received)
+    }
+
+    /// Has what is held of objects take no more than its part of this memory limit of the process, in bytes.
+    pub fn bound_memory(&self, limit: u64) {
+        self.link.room.bound(limit);
     }
 
     /// Watches the jobs and exactly these kinds from now on. A kind that was declared alike before goes on undisturbed;

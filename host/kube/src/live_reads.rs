@@ -316,12 +316,12 @@ impl Link {
                 uid: set.uid.clone(),
                 controller: true,
             };
-            store.learn_root(&set.uid, set.controller().unwrap_or(&itself));
+            store.learn_root(namespace, &set.uid, set.controller().unwrap_or(&itself));
             learned.insert(set.uid);
         }
         // The other ReplicaSets are gone, and their Deployments cannot be found any more.
         for owner in unresolved.iter().filter(|owner| !learned.contains(&owner.uid)) {
-            store.learn_root(&owner.uid, owner);
+            store.learn_root(namespace, &owner.uid, owner);
         }
         Ok(Seen::new())
     }

@@ -27,6 +27,9 @@ use crate::{Peaks, figures};
 /// The limit of the Deployment that `oarlock manifests` prints.
 const LIMIT: u64 = 512 << 20;
 const TENANT: &str = "tenant";
+/// Group, version and plural.
+const JOBS: (&str, &str) = ("apps.kusionstack.io/v1alpha1", "operationjobs");
+const TEMPLATES: (&str, &str) = ("api.practice.com/v1alpha1", "jobtemplates");
 
 /// How much is stored: a soak stores what the issue of every tenant is measured by.
 struct Load {
@@ -34,6 +37,8 @@ struct Load {
     steps: usize,
     annotated_pods: usize,
     wide_pods: usize,
+    /// Pods of 64 long finalizers, 38 long labels and 8 KB of annotations.
+    named_pods: usize,
     small_jobs: usize,
     /// Jobs and flows of ten thousand labels each.
     labelled: usize,
@@ -49,6 +54,7 @@ impl Load {
                 steps: 500,
                 annotated_pods: 2_000,
                 wide_pods: 450,
+                named_pods: 6_000,
                 small_jobs: 10_000,
                 labelled: 60,
                 owned: 100,
@@ -59,6 +65,7 @@ impl Load {
                 steps: 500,
                 annotated_pods: 300,
                 wide_pods: 60,
+                named_pods: 1_000,
                 small_jobs: 500,
                 labelled: 5,
                 owned: 25,
@@ -112,6 +119,9 @@ async fn a_tenant_who_stores_what_he_may_ends_no_host_and_holds_up_no_neighbour(
         load.wide_pods,
         figures(&peaks)
     );
+    named_pods(&rig.client, load.named_pods).await?;
+    println!("{} pods of long finalizers and labels: {}", load.named_pods, figures(&peaks));
+    nested(&rig.client).await?;
     small_jobs(&rig.client, load.small_jobs).await?;
     println!("{} jobs: {}", load.small_jobs, figures(&peaks));
     labelled(&rig.client, load.labelled).await?;
@@ -206,6 +216,42 @@ async fn wide_pods(client: &Client, count: usize) -> anyhow::Result<()> {
     create_pods(client, [pod("escaped", &json!({}), &args("<".repeat(1_420_000)))].into_iter()).await
 }
 
+/// Pods with as many names on them as the server takes.
+async fn named_pods(client: &Client, count: usize) -> anyhow::Result<()> {
+    let domain = |name: &str| [name, &"x".repeat(61), &"y".repeat(61), &"z".repeat(61), &"w".repeat(55)].join(".");
+    let finalizers: Vec<String> =
+        (0..64).map(|number| format!("{}/n{number:02}{}", domain(&format!("f{number:02}")), "n".repeat(60))).collect();
+    let labels: Value = (0..38)
+        .map(|number| (format!("l{number:03}.{}/{}", "a".repeat(60), "k".repeat(60)), json!("v".repeat(63))))
+        .collect();
+    let annotations: Value = (0..4).map(|number| (format!("a{number}"), json!("x".repeat(2_000)))).collect();
+    let pods = (0..count).map(|number| {
+        let mut pod = pod(&format!("named-{number}"), &annotations, &json!({}));
+        let metadata = pod.get_mut("metadata").and_then(Value::as_object_mut);
+        metadata.into_iter().for_each(|metadata| {
+            metadata.extend([("finalizers".to_owned(), json!(finalizers)), ("labels".to_owned(), labels.clone())]);
+        });
+        pod
+    });
+    create_pods(client, pods).await
+}
+
+/// An object of each kind that is nested deeper than readers of JSON like. They are sent as text, since this one does not either.
+async fn nested(client: &Client) -> anyhow::Result<()> {
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(150), "}".repeat(150));
+    let job = format!(r#"{{"action":"Replace","targets":[{{"name":"missing"}}],"parameters":{deep}}}"#);
+    let template = format!(r#"{{"jobTemplate":{{"x":{deep}}}}}"#);
+    for ((version, plural), kind, spec) in [(JOBS, "OperationJob", job), (TEMPLATES, "JobTemplate", template)] {
+        let body =
+            format!(r#"{{"apiVersion":"{version}","kind":"{kind}","metadata":{{"name":"nested"}},"spec":{spec}}}"#);
+        let request = http::Request::post(format!("/apis/{version}/namespaces/{TENANT}/{plural}"))
+            .header("content-type", "application/json")
+            .body(body.into_bytes())?;
+        client.request_text(request).await.with_context(|| kind.to_owned())?;
+    }
+    Ok(())
+}
+
 /// A pod that never starts.
 fn pod(name: &str, annotations: &Value, container: &Value) -> Value {
     let mut of_pod = json!({"name": "c", "image": "i"});
@@ -277,21 +323,20 @@ async fn owned(client: &Client, count: usize) -> anyhow::Result<()> {
 
 /// The tenant reads on his objects why they are refused.
 async fn is_told(client: &Client) -> anyhow::Result<()> {
-    let jobs: Api<DynamicObject> = Api::namespaced_with(client.clone(), TENANT, &resource());
-    let templates: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), TENANT, &kind("JobTemplate", "jobtemplates"));
-    for (objects, name) in [(&jobs, "large-0"), (&templates, "large")] {
+    let told = [
+        (JOBS, "large-0", "KiB"),
+        (JOBS, "nested", "deeper than the 100 levels"),
+        (TEMPLATES, "large", "KiB"),
+        (TEMPLATES, "nested", "deeper than the 100 levels"),
+    ];
+    for ((version, plural), name, words) in told {
+        let path = format!("/apis/{version}/namespaces/{TENANT}/{plural}/{name}");
         patiently("the owner is told", async || {
-            let object = objects.get(name).await?;
-            let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned();
-            let mut conditions = conditions.unwrap_or_default().into_iter();
-            let valid = conditions.find(|one| one["type"] == "Valid" && one["status"] == "False");
-            Ok(valid.is_some_and(|valid| {
-                valid.pointer("/message").and_then(Value::as_str).is_some_and(|message| message.contains("KiB"))
-            }))
+            let text = client.request_text(http::Request::get(&path).body(Vec::new())?).await?;
+            Ok(text.contains(words) && text.contains(r#""type":"Valid""#))
         })
         .await
-        .with_context(|| name.to_owned())?;
+        .with_context(|| path.clone())?;
     }
     Ok(())
 }

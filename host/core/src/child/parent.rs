@@ -9,7 +9,7 @@ use crate::child::build::{Cause, NODE, QUEUE_LABELS, STEP};
 use crate::child::fields::{list, number, object, text};
 use crate::child::view::ChildView;
 use crate::cluster::memory::memory_of;
-use crate::cluster::object::{too_large, too_large_words};
+use crate::cluster::object::unread;
 use crate::job::time::read_time;
 
 /// The API version of JobFlow, JobTemplate and DaemonJob.
@@ -140,7 +140,7 @@ impl Parent {
             created: read_time(text(&object_value, "/metadata/creationTimestamp")),
             terminating: own("/metadata/deletionTimestamp").is_some(),
             labels,
-            unread: too_large(&object_value).map(too_large_words),
+            unread: unread(&object_value).map(str::to_owned),
             retry: own("/metadata/annotations/oarlock.dev~1retry").filter(|token| !token.is_empty()),
             spec: Value::Null,
             status: Value::Null,

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::kind_cache::NODE_NAME;
 
 /// A map of strings in one piece of text, sorted by key. Meant for a few entries: a lookup walks it.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -111,12 +113,16 @@ impl Fields {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 
-    /// The same without lists and long texts, which are what may be large.
+    /// The same without lists and long texts, which are what may be large. Of what takes more than so many bytes all the same, only
+    /// the node of a pod is left.
     #[must_use]
-    pub fn short(&self) -> Self {
+    pub fn short(&self, most: usize) -> Self {
         let short = short(self.value()).unwrap_or_else(|| Value::Object(Map::new()));
         let all = Self::from(short);
-        if all.bytes() <= MOST_SHORT { all } else { Self::default() }
+        if all.bytes() <= most {
+            return all;
+        }
+        all.text(NODE_NAME).map(|node| Self::from(json!({"spec": {"nodeName": node}}))).unwrap_or_default()
     }
 
     /// The string at `pointer`.
@@ -128,8 +134,7 @@ impl Fields {
     }
 }
 
-/// Most bytes of fields without what may be large, and of a text among them: names have at most 253.
-const MOST_SHORT: usize = 4 * 1024;
+/// Most bytes of a text among the fields that are left: names have at most 253.
 const MOST_TEXT: usize = 253;
 
 fn short(value: Value) -> Option<Value> {

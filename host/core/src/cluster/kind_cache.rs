@@ -1,13 +1,15 @@
 //! The cached objects of one kind, with their indexes.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
 use oarlock_contract::marks::HOLD;
 
-use crate::cluster::memory::NamespaceShares;
+use crate::cluster::memory::{NamespaceShares, Room};
 use crate::cluster::object::{Kept, Object, ObjectKey, Owner, Strings, may_be_held};
 use crate::cluster::store::Indexed;
 
@@ -16,6 +18,8 @@ pub const NODE_NAME: &str = "/spec/nodeName";
 
 /// Namespace and name.
 pub(crate) type Place = (Option<String>, String);
+/// Namespace of its objects, and UID, of a controller. A UID alone is what anybody may name in a namespace of his own.
+pub(crate) type Controller = (Option<String>, String);
 /// Order of an object among those of one controller: oldest first.
 pub(crate) type Age = (Option<Timestamp>, String);
 
@@ -28,14 +32,13 @@ pub(crate) struct KindCache {
     pub(crate) fields: NameIndex,
     /// By node, if that is indexed.
     on_node: HashMap<String, BTreeSet<Place>>,
-    /// By UID of the controller.
-    pub(crate) families: HashMap<String, Family>,
-    /// UIDs of controllers by UID of their root.
-    by_root: HashMap<String, BTreeSet<String>>,
+    pub(crate) families: HashMap<Controller, Family>,
+    /// UIDs of controllers by their root.
+    by_root: HashMap<Controller, BTreeSet<String>>,
     /// UIDs of ReplicaSets whose root is not known, by namespace.
     unresolved: HashMap<Option<String>, HashSet<String>>,
-    /// Objects by UID of an owner that is not their controller.
-    owned: HashMap<String, BTreeSet<Place>>,
+    /// Objects by an owner that is not their controller.
+    owned: HashMap<Controller, BTreeSet<Place>>,
     /// Objects by UID of a job that holds them.
     held: HashMap<String, BTreeSet<Place>>,
     shares: NamespaceShares,
@@ -43,15 +46,14 @@ pub(crate) struct KindCache {
 
 /// The objects of one controller.
 pub(crate) struct Family {
-    pub(crate) namespace: Option<String>,
     pub(crate) owner: Owner,
     root: Option<String>,
     pub(crate) members: BTreeSet<Age>,
 }
 
 impl KindCache {
-    pub(crate) fn new(indexed: Indexed) -> Self {
-        Self { indexed, ..Self::default() }
+    pub(crate) fn new(indexed: Indexed, room: &Room) -> Self {
+        Self { indexed, shares: NamespaceShares::within(room), ..Self::default() }
     }
 
     /// The object as far as there is room for it in place of `old`.
@@ -64,7 +66,7 @@ impl KindCache {
         }
     }
 
-    pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<String, Owner>) {
+    pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<Controller, Owner>) {
         self.shares.count(object.share(), 0, object.extra_bytes());
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
@@ -86,7 +88,7 @@ impl KindCache {
             if owner.controller {
                 self.join(owner, &object, roots);
             } else {
-                self.owned.entry(owner.uid.clone()).or_default().insert(place(&object.key));
+                self.owned.entry(controller(&object, owner)).or_default().insert(place(&object.key));
             }
         }
         for job in holders(&object) {
@@ -95,32 +97,30 @@ impl KindCache {
         self.objects.insert((namespace, name), object);
     }
 
-    fn join(&mut self, owner: &Owner, object: &Object, roots: &HashMap<String, Owner>) {
+    fn join(&mut self, owner: &Owner, object: &Object, roots: &HashMap<Controller, Owner>) {
         let age = (object.created, object.key.name.clone());
-        if let Some(family) = self.families.get_mut(&owner.uid) {
+        let controller = controller(object, owner);
+        if let Some(family) = self.families.get_mut(&controller) {
             family.members.insert(age);
             return;
         }
-        let namespace = object.key.namespace.clone();
-        let family =
-            Family { namespace: namespace.clone(), owner: owner.clone(), root: None, members: BTreeSet::from([age]) };
-        self.families.insert(owner.uid.clone(), family);
-        match root_of(owner, roots) {
-            Some(root) => self.resolve(&owner.uid, &root.uid),
-            None => drop(self.unresolved.entry(namespace).or_default().insert(owner.uid.clone())),
+        let family = Family { owner: owner.clone(), root: None, members: BTreeSet::from([age]) };
+        self.families.insert(controller.clone(), family);
+        match root_of(owner, &controller, roots) {
+            Some(root) => self.resolve(&controller, &root.uid),
+            None => drop(self.unresolved.entry(controller.0).or_default().insert(controller.1)),
         }
     }
 
     /// Stores the root of a controller that has objects here.
-    pub(crate) fn resolve(&mut self, controller: &str, root: &str) {
+    pub(crate) fn resolve(&mut self, controller: &Controller, root: &str) {
         let Some(family) = self.families.get_mut(controller) else { return };
-        let old = family.root.replace(root.to_owned());
-        let namespace = family.namespace.clone();
-        if let Some(old) = old {
-            drop_from(&mut self.by_root, &old, controller);
+        let (namespace, uid) = controller;
+        if let Some(old) = family.root.replace(root.to_owned()) {
+            drop_from(&mut self.by_root, &(namespace.clone(), old), uid);
         }
-        self.by_root.entry(root.to_owned()).or_default().insert(controller.to_owned());
-        self.settled(&namespace, controller);
+        self.by_root.entry((namespace.clone(), root.to_owned())).or_default().insert(uid.clone());
+        self.settled(namespace, uid);
     }
 
     fn settled(&mut self, namespace: &Option<String>, controller: &str) {
@@ -132,8 +132,8 @@ impl KindCache {
         }
     }
 
-    /// Removes an object. Returns the UID of its controller if it was the last one of it.
-    pub(crate) fn remove(&mut self, object: &Object) -> Option<String> {
+    /// Removes an object. Returns its controller if it was the last one of it.
+    pub(crate) fn remove(&mut self, object: &Object) -> Option<Controller> {
         self.shares.count(object.share(), object.extra_bytes(), 0);
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
@@ -144,7 +144,7 @@ impl KindCache {
         for pointer in &self.indexed.fields {
             if let Some(value) = object.text(pointer) {
                 if pointer == NODE_NAME {
-                    drop_place(&mut self.on_node, &value, &object.key);
+                    drop_place(&mut self.on_node, value.as_str(), &object.key);
                 }
                 drop_name(&mut self.fields, (pointer.clone(), namespace.clone(), value), &name);
             }
@@ -154,7 +154,7 @@ impl KindCache {
             if owner.controller {
                 last = self.leave(owner, object).or(last);
             } else {
-                drop_place(&mut self.owned, &owner.uid, &object.key);
+                drop_place(&mut self.owned, &controller(object, owner), &object.key);
             }
         }
         holders(object).for_each(|job| drop_place(&mut self.held, job, &object.key));
@@ -162,18 +162,19 @@ impl KindCache {
         last
     }
 
-    fn leave(&mut self, owner: &Owner, object: &Object) -> Option<String> {
-        let family = self.families.get_mut(&owner.uid)?;
+    fn leave(&mut self, owner: &Owner, object: &Object) -> Option<Controller> {
+        let controller = controller(object, owner);
+        let family = self.families.get_mut(&controller)?;
         family.members.remove(&(object.created, object.key.name.clone()));
         if !family.members.is_empty() {
             return None;
         }
-        let family = self.families.remove(&owner.uid)?;
-        if let Some(root) = &family.root {
-            drop_from(&mut self.by_root, root, &owner.uid);
+        let family = self.families.remove(&controller)?;
+        if let Some(root) = family.root {
+            drop_from(&mut self.by_root, &(controller.0.clone(), root), &owner.uid);
         }
-        self.settled(&family.namespace, &owner.uid);
-        Some(owner.uid.clone())
+        self.settled(&controller.0, &owner.uid);
+        Some(controller)
     }
 
     /// True if a namespace has objects of ReplicaSets whose root is not known.
@@ -183,32 +184,33 @@ impl KindCache {
 
     /// The controllers of a namespace whose root is not known.
     pub(crate) fn unresolved(&self, namespace: &str) -> Vec<Owner> {
-        let waiting = self.unresolved.get(&Some(namespace.to_owned())).into_iter().flatten();
-        waiting.filter_map(|uid| self.families.get(uid)).map(|family| family.owner.clone()).collect()
+        let namespace = Some(namespace.to_owned());
+        let waiting = self.unresolved.get(&namespace).into_iter().flatten();
+        let families = waiting.filter_map(|uid| self.families.get(&(namespace.clone(), uid.clone())));
+        families.map(|family| family.owner.clone()).collect()
     }
 
     /// At most `limit` objects under a root controller that come after `from`, oldest first.
-    pub(crate) fn siblings(&self, root: &str, from: &Age, limit: usize) -> Vec<Arc<Object>> {
+    pub(crate) fn siblings(&self, root: &Controller, from: &Age, limit: usize) -> Vec<Arc<Object>> {
+        let namespace = &root.0;
         let controllers = self.by_root.get(root).into_iter().flatten();
-        let families = controllers.filter_map(|uid| self.families.get(uid));
+        let families = controllers.filter_map(|uid| self.families.get(&(namespace.clone(), uid.clone())));
         let mut found: BTreeMap<Age, Arc<Object>> = BTreeMap::new();
         for family in families {
             let after = (std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded);
             for age in family.members.range::<Age, _>(after).take(limit) {
-                let object = self.objects.get(&(family.namespace.clone(), age.1.clone()));
+                let object = self.objects.get(&(namespace.clone(), age.1.clone()));
                 found.extend(object.map(|object| (age.clone(), object.clone())));
             }
         }
         found.into_values().take(limit).collect()
     }
 
-    /// The objects whose owner references name `uid`, by namespace and name.
-    pub(crate) fn owned_by(&self, uid: &str) -> Vec<Arc<Object>> {
-        let family = self.families.get(uid);
-        let members = family
-            .into_iter()
-            .flat_map(|family| family.members.iter().map(|(_, name)| (family.namespace.clone(), name.clone())));
-        let places: BTreeSet<Place> = members.chain(self.owned.get(uid).into_iter().flatten().cloned()).collect();
+    /// The objects of a namespace whose owner references name this UID, by name.
+    pub(crate) fn owned_by(&self, owner: &Controller) -> Vec<Arc<Object>> {
+        let family = self.families.get(owner).into_iter();
+        let members = family.flat_map(|family| family.members.iter().map(|(_, name)| (owner.0.clone(), name.clone())));
+        let places: BTreeSet<Place> = members.chain(self.owned.get(owner).into_iter().flatten().cloned()).collect();
         places.iter().filter_map(|place| self.objects.get(place).cloned()).collect()
     }
 
@@ -236,11 +238,20 @@ impl KindCache {
 }
 
 /// The root of a controller: itself, or the known root of a ReplicaSet.
-pub(crate) fn root_of<'a>(owner: &'a Owner, roots: &'a HashMap<String, Owner>) -> Option<&'a Owner> {
+pub(crate) fn root_of<'a>(
+    owner: &'a Owner,
+    controller: &Controller,
+    roots: &'a HashMap<Controller, Owner>,
+) -> Option<&'a Owner> {
     match owner.kind.kind.as_str() {
-        "ReplicaSet" => roots.get(&owner.uid),
+        "ReplicaSet" => roots.get(controller),
         _ => Some(owner),
     }
+}
+
+/// An owner of an object as the indexes know it.
+pub(crate) fn controller(object: &Object, owner: &Owner) -> Controller {
+    (object.key.namespace.clone(), owner.uid.clone())
 }
 
 /// Namespace and name of an object.
@@ -254,7 +265,7 @@ fn holders(object: &Object) -> impl Iterator<Item = &str> {
     annotations.flat_map(Strings::keys).filter_map(|key| key.strip_prefix(HOLD))
 }
 
-fn drop_from(index: &mut HashMap<String, BTreeSet<String>>, key: &str, item: &str) {
+fn drop_from(index: &mut HashMap<Controller, BTreeSet<String>>, key: &Controller, item: &str) {
     if let Some(items) = index.get_mut(key) {
         items.remove(item);
         if items.is_empty() {
@@ -263,7 +274,11 @@ fn drop_from(index: &mut HashMap<String, BTreeSet<String>>, key: &str, item: &st
     }
 }
 
-fn drop_place(index: &mut HashMap<String, BTreeSet<Place>>, key: &str, object: &ObjectKey) {
+fn drop_place<K, Q>(index: &mut HashMap<K, BTreeSet<Place>>, key: &Q, object: &ObjectKey)
+where
+    K: Borrow<Q> + Hash + Eq,
+    Q: Hash + Eq + ?Sized,
+{
     if let Some(places) = index.get_mut(key) {
         places.remove(&place(object));
         if places.is_empty() {

@@ -5,6 +5,8 @@
 //! allocator adds.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -46,19 +48,79 @@ pub fn text_len(value: &Value) -> usize {
 
 /// Most memory that the objects of one namespace take in one cache.
 pub const OF_NAMESPACE: usize = 32 * 1024 * 1024;
-/// Above this much of all namespaces together, only those go on growing that have little.
-const OF_ALL: usize = 128 * 1024 * 1024;
-/// What a namespace has in any case.
+/// The room of a process that has no other.
+const ROOM: usize = 128 * 1024 * 1024;
+/// What a namespace has in any case, in each cache.
 const LITTLE: usize = 1024 * 1024;
+
+/// The memory that all caches of a process may take together. Above it, only namespaces go on growing that have little. Clones
+/// share it.
+#[derive(Clone, Debug)]
+pub struct Room(Arc<Bounds>);
+
+#[derive(Debug)]
+struct Bounds {
+    most: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::of(ROOM)
+    }
+}
+
+impl Room {
+    fn of(bytes: usize) -> Self {
+        Self(Arc::new(Bounds { most: AtomicUsize::new(bytes), taken: AtomicUsize::new(0) }))
+    }
+
+    /// Has a process with this memory limit, in bytes, hold a quarter of it: a list of objects takes as much once more while it is
+    /// read, and plugins take the rest.
+    pub fn bound(&self, limit: u64) {
+        self.0.most.store(usize::try_from(limit / 4).unwrap_or(usize::MAX), Ordering::Relaxed);
+    }
+
+    /// Another one that is as large, for what takes the place of what is held.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::of(self.most())
+    }
+
+    fn most(&self) -> usize {
+        self.0.most.load(Ordering::Relaxed)
+    }
+
+    fn taken(&self) -> usize {
+        self.0.taken.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, before: usize, bytes: usize) {
+        // What is given back was taken, so it never wraps.
+        self.0.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.0.taken.fetch_sub(before, Ordering::Relaxed);
+    }
+}
 
 /// The memory that the objects of a cache take, by namespace.
 #[derive(Debug, Default)]
 pub struct NamespaceShares {
     of: HashMap<String, usize>,
-    all: usize,
+    room: Room,
+}
+
+impl Drop for NamespaceShares {
+    fn drop(&mut self) {
+        self.room.count(self.of.values().sum(), 0);
+    }
 }
 
 impl NamespaceShares {
+    /// Nothing yet, within this room.
+    pub fn within(room: &Room) -> Self {
+        Self { of: HashMap::new(), room: room.clone() }
+    }
+
     /// Counts `bytes` of an object in place of the `before` that it took. One that does not grow always has room.
     ///
     /// # Errors
@@ -73,19 +135,22 @@ impl NamespaceShares {
     pub fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
         let more = bytes.saturating_sub(before);
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
-        let all = self.all.saturating_add(more);
+        let (all, room) = (self.room.taken().saturating_add(more), self.room.most());
         // What is in no namespace, tenants do not write.
-        let most = if namespace.is_empty() { OF_ALL } else { OF_NAMESPACE };
-        more == 0 || own <= most && (all <= OF_ALL || own <= LITTLE)
+        let most = if namespace.is_empty() { room } else { OF_NAMESPACE };
+        more == 0 || own <= most && (all <= room || own <= LITTLE)
     }
 
     /// The sentence for an object that has no room.
     fn no_room(&self, namespace: &str, bytes: usize) -> String {
         let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(bytes);
         let (whose, most) = match own > OF_NAMESPACE {
-            _ if namespace.is_empty() => ("objects of the whole cluster".to_owned(), OF_ALL),
+            _ if namespace.is_empty() => ("objects of the whole cluster".to_owned(), self.room.most()),
             true => (format!("the objects of namespace {namespace}"), OF_NAMESPACE),
-            false => (format!("the objects of all namespaces, of which {namespace} has more than a little"), OF_ALL),
+            false => (
+                format!("the objects of all namespaces, of which {namespace} has more than a little"),
+                self.room.most(),
+            ),
         };
         let most = most / 1_048_576;
         format!(
@@ -95,8 +160,9 @@ impl NamespaceShares {
 
     /// Counts `bytes` of an object in place of the `before` that it took.
     pub fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
-        self.all = self.all.saturating_sub(before).saturating_add(bytes);
-        let own = self.of.get(namespace).copied().unwrap_or(0).saturating_sub(before).saturating_add(bytes);
+        let known = self.of.get(namespace).copied().unwrap_or(0);
+        let own = known.saturating_sub(before).saturating_add(bytes);
+        self.room.count(known, own);
         if own == 0 {
             self.of.remove(namespace);
         } else {
@@ -129,7 +195,22 @@ mod tests {
         shares.count("a", OF_NAMESPACE, 0);
         assert_eq!(shares.admit("a", 0, OF_NAMESPACE), Ok(()));
         ["a", "b"].into_iter().for_each(|namespace| shares.count(namespace, OF_NAMESPACE, 0));
-        assert!(shares.of.is_empty() && shares.all == 0);
+        assert!(shares.of.is_empty() && shares.room.taken() == 0);
+    }
+
+    #[test]
+    fn the_caches_of_a_process_have_one_room_and_a_list_that_is_read_has_another() {
+        let room = Room::default();
+        room.bound(512 * 1024 * 1024);
+        let [mut pods, mut jobs] = [(); 2].map(|()| NamespaceShares::within(&room));
+        for number in 0..2 {
+            pods.admit(&number.to_string(), 0, OF_NAMESPACE).unwrap();
+            jobs.admit(&number.to_string(), 0, OF_NAMESPACE).unwrap();
+        }
+        assert!(jobs.admit("more", 0, LITTLE + 1).unwrap_err().contains("128 MiB"));
+        assert_eq!(NamespaceShares::within(&room.another()).admit("more", 0, LITTLE + 1), Ok(()));
+        drop(pods);
+        assert_eq!(jobs.admit("more", 0, LITTLE + 1), Ok(()));
     }
 
     #[test]

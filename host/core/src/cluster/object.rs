@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 pub use crate::cluster::compact::{Fields, Strings};
 use crate::cluster::node::NodeSpec;
-use crate::cluster::task_pod::TaskPod;
+use crate::cluster::task_pod::{MIRROR, TaskPod};
 
 /// One object as it was at one resourceVersion.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,23 +65,15 @@ pub enum Kept {
 /// The fields that the host itself reads: they say whether an object is available, and what of a node it may undo.
 pub const HOST_FIELDS: [&str; 3] = ["/status/conditions", "/spec/unschedulable", "/spec/taints"];
 
-/// The field of a document that was not read whole, with the bytes of its text. No stored object has it: whoever reads a document
-/// takes it out.
-pub const TOO_LARGE: &str = "oarlock.dev/too-large";
+/// The field of a document that was not read whole, with the sentence for its owner. No stored object has it: whoever reads a
+/// document takes it out.
+pub const UNREAD: &str = "oarlock.dev/unread";
 /// The same of one that was read for little more than its identity.
 pub const BARE: &str = "oarlock.dev/bare";
 
-/// The bytes of a document that takes more memory than the host gives one object.
-pub fn too_large(document: &Value) -> Option<u64> {
-    document.get(TOO_LARGE).and_then(Value::as_u64)
-}
-
-/// The sentence for the owner of such an object.
-pub fn too_large_words(bytes: u64) -> String {
-    format!(
-        "it has {} KiB and takes more than the 16 MiB of memory that the host gives one object: replace it by a smaller one",
-        bytes / 1_024
-    )
+/// Why a document was not read whole, for its owner: it takes more memory than the host gives one object, or is nested too deep.
+pub fn unread(document: &Value) -> Option<&str> {
+    document.get(UNREAD).and_then(Value::as_str)
 }
 
 /// True of the kinds of targets: what looks like a hold on another object is none.
@@ -97,7 +89,7 @@ impl Object {
         let meta = document.get("metadata")?;
         let text = |field: &str| meta.get(field).and_then(Value::as_str).map(str::to_owned);
         let kind = kind_of(document, fallback);
-        let too_large = too_large(document);
+        let is_read = unread(document).is_none();
         let labels: Vec<(&str, &str)> = strings(meta.get("labels")).collect();
         let counts = kind != Kind::pod() || labels.contains(&(HELD, IS_HELD));
         let annotations = strings(meta.get("annotations")).filter(|(key, _)| *key != LAST_APPLIED);
@@ -105,7 +97,7 @@ impl Object {
             annotations.partition(|(key, _)| !counts && key.starts_with(HOLD));
         let finalizers: Vec<&str> = list(meta.get("finalizers")).filter_map(Value::as_str).collect();
         let fields = Fields::from(select(document, pointers));
-        let whole = too_large.is_none()
+        let whole = is_read
             && bytes(&labels).max(bytes(&annotations)).max(fields.bytes()) <= MOST_KEPT
             && strays.len().max(finalizers.len()) <= MOST_REFERENCES;
         let object = Self {
@@ -130,14 +122,17 @@ impl Object {
         Some(if whole { object } else { object.cut(Kept::TooLarge) })
     }
 
-    /// The namespace to whose share it counts; what is in none shares one.
+    /// The namespace to whose share it counts; what is in none shares one. Kubelets make mirror pods in any namespace, and share one.
     pub fn share(&self) -> &str {
+        if self.annotations.contains_key(MIRROR) {
+            return OF_KUBELETS;
+        }
         self.key.namespace.as_deref().unwrap_or_default()
     }
 
     /// The bytes that it takes beyond what each object has.
     pub fn extra_bytes(&self) -> usize {
-        if self.kept != Kept::Whole {
+        if self.kept == Kept::NoRoom {
             return 0;
         }
         let texts = self.labels.bytes() + self.annotations.bytes() + self.fields.bytes();
@@ -152,15 +147,20 @@ impl Object {
         all.saturating_sub(holds.map(|entry| length(&entry)).sum()).saturating_sub(FREE)
     }
 
-    /// The part of it that is kept where there is no room for all of it.
+    /// The part of it that is kept where it is too large, or where there is no room for all of it, which is less.
     #[must_use]
     pub fn cut(mut self, kept: Kept) -> Self {
         let is_held = may_be_held(&self.key.kind);
-        let [labels, annotations] = [&self.labels, &self.annotations].map(|all| bounded(all, is_held));
-        let mut room = MOST_NAMES;
+        let most = if kept == Kept::NoRoom { MOST_WITHOUT_ROOM } else { MOST_STRINGS };
+        let [labels, annotations] = [&self.labels, &self.annotations].map(|all| bounded(all, is_held, most));
+        let mut room = most / 2;
         self.owners.retain(|owner| owner.controller || fits(&mut room, owner_length(owner)));
         self.stray_holds = self.stray_holds.into_iter().filter(|name| fits(&mut room, name.len())).collect();
-        Self { labels, annotations, fields: self.fields.short(), kept, ..self }
+        // A part of them could not be written. Of an object without any that is known, none is written.
+        if self.finalizers.iter().map(String::len).sum::<usize>() > most {
+            self.finalizers = Vec::new();
+        }
+        Self { labels, annotations, fields: self.fields.short(most / 2), kept, ..self }
     }
 
     /// True where nothing of it is missing.
@@ -229,16 +229,18 @@ fn strings(value: Option<&Value>) -> impl Iterator<Item = (&str, &str)> {
 
 /// Most bytes of the labels, of the annotations and of the declared fields of an object that is kept whole.
 const MOST_KEPT: usize = 256 * 1024;
-/// Bytes of them that count to no namespace's share: more than nearly any object has.
-const FREE: usize = 8 * 1024;
+/// Bytes of them that count to no namespace's share: more than most objects have.
+const FREE: usize = 4 * 1024;
 /// Most bytes of the labels and of the annotations of an object that is not whole. Of more, the shortest are kept.
 const MOST_STRINGS: usize = 8 * 1024;
+/// The same of one without room: there may be very many.
+const MOST_WITHOUT_ROOM: usize = 1024;
+/// To whose share mirror pods count: no namespace has such a name.
+const OF_KUBELETS: &str = "/kubelets";
 /// The same of those that say what the object is held by: each job that holds it has one.
 const MOST_HOLDS: usize = 64 * 1024;
 /// Most bytes of what names an owner: group, version, kind and name of a stored object have at most 253 each, and no UID has more.
 const MOST_OWNER: usize = 4 * 253;
-/// Most bytes of the owners and of the stray holds of an object that is not whole, beside its controller.
-const MOST_NAMES: usize = 4 * 1024;
 /// Most finalizers and owners of an object.
 pub const MOST_REFERENCES: usize = 64;
 
@@ -264,10 +266,10 @@ fn bytes(entries: &[(&str, &str)]) -> usize {
 }
 
 /// As many entries as an object has room for: whoever writes them decides how large they are.
-fn bounded(entries: &Strings, is_held: bool) -> Strings {
+fn bounded(entries: &Strings, is_held: bool, most: usize) -> Strings {
     let mut entries: Vec<(&str, &str)> = entries.iter().collect();
     entries.sort_by_key(|entry| (rank(entry.0), length(entry), entry.0));
-    let (mut holds, mut others) = (if is_held { MOST_HOLDS } else { 0 }, MOST_STRINGS);
+    let (mut holds, mut others) = (if is_held { MOST_HOLDS } else { 0 }, most);
     entries.retain(|entry| fits(if rank(entry.0) == 0 { &mut holds } else { &mut others }, length(entry)));
     entries.into_iter().collect()
 }
@@ -452,7 +454,7 @@ mod tests {
             "annotations": (0..60).map(|n| (format!("hold.oarlock.dev/{n}{}", "x".repeat(40)), json!(""))).collect::<Value>()}));
         assert!(many.is_whole() && many.extra_bytes() > 60_000, "{}", many.extra_bytes());
         let cut = many.cut(Kept::NoRoom);
-        assert!(cut.stray_holds.iter().map(String::len).sum::<usize>() <= MOST_NAMES);
+        assert!(cut.stray_holds.iter().map(String::len).sum::<usize>() <= MOST_STRINGS / 2);
     }
 
     #[test]

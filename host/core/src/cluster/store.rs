@@ -7,7 +7,8 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use crate::cluster::kind_cache::NODE_NAME;
-use crate::cluster::kind_cache::{Age, KindCache, Place, place, root_of};
+use crate::cluster::kind_cache::{Age, Controller, KindCache, Place, controller, place, root_of};
+use crate::cluster::memory::Room;
 use crate::cluster::object::{Kind, Object, ObjectKey, Owner};
 
 /// An object before and after a change; `new` is `None` if the object is gone.
@@ -46,13 +47,14 @@ pub struct Indexed {
 #[derive(Default)]
 pub struct Store {
     state: RwLock<State>,
+    room: Room,
 }
 
 #[derive(Default)]
 struct State {
     kinds: HashMap<Kind, KindCache>,
     /// The root controller of each ReplicaSet that was read and has objects here: its Deployment, or itself.
-    roots: HashMap<String, Owner>,
+    roots: HashMap<Controller, Owner>,
     tombstones: Tombstones,
 }
 
@@ -68,12 +70,17 @@ struct Tombstones {
 const TOMBSTONES: usize = 16_384;
 
 impl Store {
+    /// An empty one, whose objects take no more than this room.
+    pub fn within(room: Room) -> Self {
+        Self { room, ..Self::default() }
+    }
+
     /// Starts keeping objects of `kind`, with these indexes. Objects already there are indexed again.
     pub fn keep(&self, kind: &Kind, indexed: Indexed) {
         self.write(|state| {
             let State { kinds, roots, .. } = state;
             let cache = kinds.entry(kind.clone()).or_default();
-            let old = std::mem::replace(cache, KindCache::new(indexed));
+            let old = std::mem::replace(cache, KindCache::new(indexed, &self.room));
             old.objects.into_values().for_each(|object| cache.insert(object, roots));
         });
     }
@@ -180,9 +187,8 @@ impl Store {
 
     /// Objects of a namespace whose owner references name `uid`, sorted by name.
     pub fn owned(&self, kind: &Kind, namespace: &str, uid: &str) -> Vec<Arc<Object>> {
-        let mut found = self.of(kind, |cache| cache.owned_by(uid));
-        found.retain(|object| object.key.namespace.as_deref() == Some(namespace));
-        found
+        let owner = (Some(namespace.to_owned()), uid.to_owned());
+        self.of(kind, |cache| cache.owned_by(&owner))
     }
 
     /// The pods of a node in all namespaces, by namespace and name: none where [`NODE_NAME`] is not indexed.
@@ -200,17 +206,21 @@ impl Store {
         self.read(|state| state.kinds.get(kind).into_iter().flat_map(KindCache::holders).cloned().collect())
     }
 
-    /// At most `limit` objects whose root controller is `root` and that come after `from` (a creation time and a name),
-    /// oldest first.
-    pub fn siblings(&self, kind: &Kind, root: &str, from: &Age, limit: usize) -> Vec<Arc<Object>> {
-        self.of(kind, |cache| cache.siblings(root, from, limit))
+    /// At most `limit` objects whose root controller is `root`, by namespace and UID, and that come after `from` (a creation time
+    /// and a name), oldest first.
+    pub fn siblings(&self, kind: &Kind, root: (&str, &str), from: &Age, limit: usize) -> Vec<Arc<Object>> {
+        let root = (Some(root.0.to_owned()), root.1.to_owned());
+        self.of(kind, |cache| cache.siblings(&root, from, limit))
     }
 
     /// The root controller of an object: its controller, or the Deployment that controls its ReplicaSet. `Err` names
     /// a ReplicaSet that was not read yet.
     pub fn root(&self, object: &Object) -> Result<Option<Owner>, String> {
         let Some(owner) = object.controller() else { return Ok(None) };
-        self.read(|state| root_of(owner, &state.roots).cloned().map(Some).ok_or_else(|| owner.name.clone()))
+        let controller = controller(object, owner);
+        self.read(|state| {
+            root_of(owner, &controller, &state.roots).cloned().map(Some).ok_or_else(|| owner.name.clone())
+        })
     }
 
     /// True if `namespace` has objects of `kind` under ReplicaSets that were not read yet.
@@ -223,18 +233,19 @@ impl Store {
         self.of(kind, |cache| cache.unresolved(namespace))
     }
 
-    /// Remembers the root of a ReplicaSet: its Deployment, or the ReplicaSet itself. Ignored if the ReplicaSet has no
-    /// objects here.
-    pub fn learn_root(&self, replica_set: &str, root: &Owner) {
+    /// Remembers the root of a ReplicaSet of a namespace: its Deployment, or the ReplicaSet itself. Ignored if the ReplicaSet has
+    /// no objects here.
+    pub fn learn_root(&self, namespace: &str, replica_set: &str, root: &Owner) {
+        let controller = (Some(namespace.to_owned()), replica_set.to_owned());
         self.write(|state| {
-            let caches = state.kinds.values_mut().filter(|cache| cache.families.contains_key(replica_set));
+            let caches = state.kinds.values_mut().filter(|cache| cache.families.contains_key(&controller));
             let mut known = false;
             for cache in caches {
-                cache.resolve(replica_set, &root.uid);
+                cache.resolve(&controller, &root.uid);
                 known = true;
             }
             if known {
-                state.roots.insert(replica_set.to_owned(), root.clone());
+                state.roots.insert(controller, root.clone());
             }
         });
     }
@@ -262,7 +273,7 @@ impl State {
     }
 
     /// Forgets the root of a controller without objects.
-    fn forget_root(&mut self, kind: &Kind, emptied: Option<String>) {
+    fn forget_root(&mut self, kind: &Kind, emptied: Option<Controller>) {
         let Some(controller) = emptied else { return };
         let again = self.kinds.get(kind).is_some_and(|cache| cache.families.contains_key(&controller));
         if !again {
@@ -380,10 +391,37 @@ mod tests {
         assert!(store.has_unresolved(&Kind::pod(), "d"));
         let deployment =
             Owner { kind: Kind::new("apps/v1", "Deployment"), name: "w".into(), uid: "dep".into(), controller: true };
-        store.learn_root("rs", &deployment);
+        store.learn_root("d", "rs", &deployment);
         let from = (None, String::new());
-        let seen: Vec<_> = store.siblings(&Kind::pod(), "dep", &from, 9).iter().map(|o| o.key.name.clone()).collect();
+        let root = ("d", "dep");
+        let seen: Vec<_> = store.siblings(&Kind::pod(), root, &from, 9).iter().map(|o| o.key.name.clone()).collect();
         assert_eq!(seen, ["a"]);
+    }
+
+    #[test]
+    fn a_pod_of_another_namespace_is_no_sibling_whatever_controller_it_names_and_hides_none() {
+        let store = store();
+        let from = (None, String::new());
+        let poison = |kind: &str, uid: &str| {
+            let document = json!({"metadata": {"name": uid, "namespace": "aaa", "uid": format!("aaa-{uid}"),
+                "resourceVersion": "4", "ownerReferences": [{"apiVersion": "x/v1", "kind": kind, "name": "x",
+                    "uid": uid, "controller": true}]}});
+            store.apply(Object::slim(&document, &Kind::pod(), &[]).unwrap());
+        };
+        // One is there before, of the ReplicaSet, and one names the Deployment.
+        poison("X", "rs");
+        poison("X", "dep");
+        store.apply(pod("a", "1", 5, "rs"));
+        let deployment =
+            Owner { kind: Kind::new("apps/v1", "Deployment"), name: "w".into(), uid: "dep".into(), controller: true };
+        store.learn_root("d", "rs", &deployment);
+        let found = |namespace: &str, root: &str| -> Vec<String> {
+            let found = store.siblings(&Kind::pod(), (namespace, root), &from, 9);
+            found.iter().map(|object| object.key.name.clone()).collect()
+        };
+        assert_eq!((found("d", "dep"), found("d", "rs")), (vec!["a".to_owned()], vec![]));
+        let owned: Vec<_> = store.owned(&Kind::pod(), "d", "rs").iter().map(|o| o.key.clone()).collect();
+        assert_eq!(owned, [ObjectKey::pod("d", "a")]);
     }
 
     #[test]
@@ -392,7 +430,7 @@ mod tests {
         store.apply(pod("a", "1", 5, "rs"));
         let itself =
             Owner { kind: Kind::new("apps/v1", "ReplicaSet"), name: "rs".into(), uid: "rs".into(), controller: true };
-        store.learn_root("rs", &itself);
+        store.learn_root("d", "rs", &itself);
         assert!(!store.has_unresolved(&Kind::pod(), "d"));
         store.remove(pod("a", "1", 6, "rs"));
         store.apply(pod("b", "2", 7, "rs"));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::child::fields::{at, flag, list, text};
 use crate::cluster::memory::memory_of;
-use crate::cluster::object::{too_large, too_large_words};
+use crate::cluster::object::unread;
 use crate::job::time::read_time;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
@@ -48,8 +48,8 @@ impl StoredOps {
             targets,
             status,
         };
-        let spec = match too_large(document) {
-            Some(bytes) => Err(RuleBroken { message: format!("spec: {}", too_large_words(bytes)) }),
+        let spec = match unread(document) {
+            Some(why) => Err(RuleBroken { message: format!("spec: {why}") }),
             None => OpsSpec::read(raw, defaults),
         };
         Some(Self { view, finalizers, spec }.without_what_has_had_its_effect())

@@ -115,7 +115,7 @@ impl PlannedCall<'_> {
                 job_uid: round.job.uid.clone(),
                 since,
                 started: state.start.unwrap_or(round.now),
-                controller: RootController::of(state),
+                controller: RootController::of(&round.job.key.namespace, state),
             },
             all_live: self.planned.final_check,
             given_up: known.gives_up_reads(round.now),

@@ -174,7 +174,8 @@ pub fn index_decided(round: &Round<'_>, memory: &JobMemory, turned: &[u32], tabl
         let waits = Waits { parameters: &named, ..waits(round, memory, *index) };
         if tables.wake.set(&round.job, *index, state, waits) {
             // A StatefulSet's pod is known by its name.
-            moved.extend(RootController::of(state).filter(|controller| controller.kind != "StatefulSet"));
+            let controller = RootController::of(&round.job.key.namespace, state);
+            moved.extend(controller.filter(|controller| controller.kind != "StatefulSet"));
         }
     }
     let Some(relation) = registration.and_then(Registration::same_controller) else { return BTreeSet::new() };

@@ -127,9 +127,7 @@ impl Target<'_> {
     pub(super) fn make_script(&self, request: &TaskRequest) -> Option<Write> {
         let task = request.task().ok()?;
         match task.script()? {
-            ScriptSource::Text(text) => {
-                Some(scripts::create(text, &self.round.tasks.namespace, &self.round.job.uid))
-            }
+            ScriptSource::Text(text) => Some(scripts::create(text, &self.round.tasks.namespace, &self.round.job.uid)),
             // Whoever named it by its digest has made it.
             ScriptSource::Stored(_) => None,
         }

@@ -23,7 +23,7 @@ pub fn cleanup(job: &JobRef, store: &Store, tables: &Tables) -> Vec<Write> {
     let pods = taken.filter(|key| !done.contains(key)).filter_map(|key| store.get(&key));
     writes.extend(pods.filter(|pod| !pod.terminating()).filter_map(|pod| {
         let root = store.root(&pod).ok()??;
-        let mut others = tables.wake.waiting(&root.uid, pod.created).into_iter().filter(|other| other.key != job.key);
+        let mut others = tables.wake.waiting(&pod, &root).into_iter().filter(|other| other.key != job.key);
         others.find_map(|other| bar(&pod, &other.uid)).map(|body| Write::patch(&pod.key, body))
     }));
     writes

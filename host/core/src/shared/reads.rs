@@ -261,7 +261,8 @@ mod tests {
             store.apply(object);
         }
         let since = "2026-01-01T00:00:00Z".parse().unwrap();
-        let controller = Some(RootController { kind: "CloneSet".into(), uid: "set".into(), node: None });
+        let controller =
+            Some(RootController { kind: "CloneSet".into(), namespace: "d".into(), uid: "set".into(), node: None });
         VisitReads {
             store: Arc::new(store),
             tables,
@@ -309,6 +310,6 @@ mod tests {
         let expected: Vec<String> = (0..CANDIDATES).map(|number| format!("p{number:04}")).collect();
         assert_eq!(names(&reads), expected);
         let from = (Some(reads.subject.since), String::new());
-        assert_eq!(reads.store.siblings(&Kind::pod(), "set", &from, SIBLINGS).len(), SIBLINGS);
+        assert_eq!(reads.store.siblings(&Kind::pod(), ("d", "set"), &from, SIBLINGS).len(), SIBLINGS);
     }
 }

@@ -19,6 +19,8 @@ pub(crate) const SIBLINGS: usize = 64;
 pub struct RootController {
     /// Its kind, such as `Deployment`.
     pub kind: String,
+    /// The namespace of its objects.
+    pub namespace: String,
     /// Its UID.
     pub uid: String,
     /// The node, for a DaemonSet's pods.
@@ -26,11 +28,11 @@ pub struct RootController {
 }
 
 impl RootController {
-    /// The one that is recorded for a target.
-    pub fn of(state: &TargetState) -> Option<Self> {
+    /// The one that is recorded for a target of a namespace.
+    pub fn of(namespace: &str, state: &TargetState) -> Option<Self> {
         let (kind, uid) = controller(state.extra(extras::OWNER)?)?;
         let node = state.extra(extras::NODE).map(str::to_owned);
-        Some(Self { kind: kind.to_owned(), uid: uid.to_owned(), node })
+        Some(Self { kind: kind.to_owned(), namespace: namespace.to_owned(), uid: uid.to_owned(), node })
     }
 
     /// At most [`CANDIDATES`] of its objects that were made at `since` or later, oldest first. `free` leaves out those
@@ -48,7 +50,7 @@ impl RootController {
         let mut from = (Some(since), String::new());
         let mut found = Vec::new();
         while found.len() < CANDIDATES {
-            let next = store.siblings(kind, &self.uid, &from, SIBLINGS);
+            let next = store.siblings(kind, (&self.namespace, &self.uid), &from, SIBLINGS);
             let Some(last) = next.last() else { break };
             from = (last.created, last.key.name.clone());
             let whole = next.len() == SIBLINGS;

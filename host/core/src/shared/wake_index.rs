@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::cluster::object::{Kind, Object, ObjectKey};
+use crate::cluster::object::{Kind, Object, ObjectKey, Owner};
 use crate::cluster::store::{Change, NODE_NAME, Store};
 use crate::cluster::task_pod::{JOB_UID, TARGET_INDEX};
 use crate::job::key::{JobKey, JobRef};
 use crate::job::state::TargetState;
 use crate::plugin::proposal::{Registration, RelationKey};
 use crate::shared::claims::{ClaimedObject, Claims};
-use crate::shared::wakers::{Stage, Waits, Wakers, waiting_at};
+use crate::shared::wakers::{Stage, Waits, Wakers, place_of};
 
 /// Most targets that an unclaimed object wakes: the longest waiting one may not want it.
 const WOKEN: usize = 4;
@@ -69,7 +69,7 @@ impl WakeIndex {
 
     /// Updates the reasons that wake a target; returns true if they are others.
     pub fn set(&mut self, job: &JobRef, index: u32, state: &TargetState, target: Waits<'_>) -> bool {
-        let wakers = Wakers::of(state, target);
+        let wakers = Wakers::of(&job.key.namespace, state, target);
         let known = self.jobs.get(&job.key).and_then(|known| known.targets.get(&index));
         if known == wakers.as_ref() {
             return false;
@@ -143,9 +143,10 @@ impl WakeIndex {
         self.jobs.remove(job);
     }
 
-    /// The jobs with a target in flight to which an object of the controller, made at this time, could belong.
-    pub fn waiting(&self, owner: &str, made: Option<Timestamp>) -> BTreeSet<&Arc<JobRef>> {
-        let waiters = self.by_owner.values().filter_map(|waiters| waiters.get(owner)).flatten();
+    /// The jobs with a target in flight to which an object of this root controller could belong.
+    pub fn waiting(&self, object: &Object, root: &Owner) -> BTreeSet<&Arc<JobRef>> {
+        let (place, made) = (place_of(object, root), object.created);
+        let waiters = self.by_owner.values().filter_map(|waiters| waiters.get(&place)).flatten();
         waiters.filter(|(since, _)| made.is_none() || *since <= made).map(|(_, (job, _))| job).collect()
     }
 
@@ -244,9 +245,7 @@ impl WakeIndex {
         }
         match store.root(object) {
             Ok(Some(root)) => {
-                let node = (root.kind.kind == "DaemonSet").then(|| object.text("/spec/nodeName")).flatten();
-                let owner = waiting_at(&root.uid, node.as_deref());
-                found.extend(self.in_line(&owner, object.created, WOKEN).cloned());
+                found.extend(self.in_line(&place_of(object, &root), object.created, WOKEN).cloned());
             }
             Ok(None) => {}
             // The owner is unknown until its ReplicaSet is read; one waiter of the namespace asks for that read.

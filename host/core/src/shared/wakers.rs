@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::cluster::object::Kind;
+use crate::cluster::object::{Kind, Object, Owner};
+use crate::cluster::store::NODE_NAME;
 use crate::job::state::{Progress, TargetState, extras};
 use crate::job::task::StoredTask;
 use crate::plugin::manifest::TargetKind;
@@ -64,11 +65,17 @@ pub(super) struct Wakers {
 
 /// The controller that a target waits for, as the index names it; of a DaemonSet, with the node.
 pub(crate) fn place(controller: &RootController) -> String {
-    waiting_at(&controller.uid, controller.node.as_deref())
+    waiting_at(&controller.namespace, &controller.uid, controller.node.as_deref())
 }
 
-pub(super) fn waiting_at(owner: &str, node: Option<&str>) -> String {
-    node.map_or_else(|| owner.to_owned(), |node| format!("{owner}/{node}"))
+/// The same for those that wait for an object under this root controller.
+pub(super) fn place_of(object: &Object, root: &Owner) -> String {
+    let node = (root.kind.kind == "DaemonSet").then(|| object.text(NODE_NAME)).flatten();
+    waiting_at(object.key.namespace.as_deref().unwrap_or_default(), &root.uid, node.as_deref())
+}
+
+fn waiting_at(namespace: &str, owner: &str, node: Option<&str>) -> String {
+    node.map_or_else(|| format!("{namespace}/{owner}"), |node| format!("{namespace}/{owner}/{node}"))
 }
 
 /// What has the target's own name.
@@ -81,11 +88,11 @@ fn own(target: Waits<'_>) -> Wakers {
 }
 
 impl Wakers {
-    /// The reasons that wake a target in this state. One that is not in flight has none, unless its object counts all the
+    /// The reasons that wake a target of a namespace in this state. One that is not in flight has none, unless its object counts all the
     /// same: the objects it needs are read when it starts.
-    pub(super) fn of(state: &TargetState, target: Waits<'_>) -> Option<Self> {
+    pub(super) fn of(namespace: &str, state: &TargetState, target: Waits<'_>) -> Option<Self> {
         let wakers = match state.progress {
-            Progress::Processing => in_flight(state, target),
+            Progress::Processing => in_flight(namespace, state, target),
             Progress::Failed if state.owes_release() => own(target),
             Progress::Pending if target.watched => own(target),
             Progress::Failed if target.watched => {
@@ -123,7 +130,7 @@ impl Wakers {
     }
 }
 
-fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
+fn in_flight(namespace: &str, state: &TargetState, target: Waits<'_>) -> Wakers {
     let mut wakers = own(target);
     let draining =
         target.kind == TargetKind::Node && state.extra(extras::DRAIN).is_some_and(|drain| drain != extras::DRAINED);
@@ -143,7 +150,7 @@ fn in_flight(state: &TargetState, target: Waits<'_>) -> Wakers {
     let chosen = registration.exclusive_extras.iter().any(|key| state.extra.contains_key(key));
     if !chosen && registration.same_controller().is_some() {
         let asked: Option<Timestamp> = state.extra(extras::EVICTED_AT).and_then(|text| text.parse().ok());
-        let owner = RootController::of(state).map(|controller| place(&controller));
+        let owner = RootController::of(namespace, state).map(|controller| place(&controller));
         let stage = match (target.gone, asked) {
             (true, _) => Stage::Gone,
             (false, Some(_)) => Stage::Asked,

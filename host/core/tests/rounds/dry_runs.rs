@@ -384,12 +384,14 @@ fn no_other_job_notices_a_dry_run_in_flight() {
         bench.settle(&mut evict_and_wait);
         assert_eq!(bench.word(0), "Processing");
         let other = JobKey { namespace: "d".into(), name: "other".into() };
+        let pod = bench.store.get(&ObjectKey::pod("d", "a")).unwrap();
+        let root = bench.store.root(&pod).unwrap().unwrap();
         let tables = &mut *lock(&bench.tables);
         let in_flight = tables.in_flight_elsewhere("replace", &other).of_all;
         (
             in_flight,
             tables.disrupted.elsewhere(&other, &ObjectKey::pod("d", "a")),
-            tables.wake.waiting("set", None).len(),
+            tables.wake.waiting(&pod, &root).len(),
         )
     };
     assert_eq!((seen(false), seen(true)), ((1, true, 1), (0, false, 0)));

@@ -9,6 +9,7 @@ use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::plan::TemplateView;
 use oarlock_core::child::view::{ChildKind, ChildView};
+use oarlock_core::cluster::memory::Room;
 use oarlock_core::flow::template::StoredTemplate;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -36,6 +37,11 @@ pub struct ParentView {
 }
 
 impl FlowCache {
+    /// Nothing yet, within this room.
+    pub(super) fn within(room: &Room) -> Self {
+        Self { held: Mutex::new(Held::within(room)), changed: Notify::new() }
+    }
+
     /// Resolves once something is dirty.
     pub async fn dirtied(&self) {
         loop {

@@ -7,7 +7,7 @@ use oarlock_core::child::fields::{list, text};
 use oarlock_core::child::node::NodeView;
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView};
-use oarlock_core::cluster::memory::{NamespaceShares, memory_of};
+use oarlock_core::cluster::memory::{NamespaceShares, Room, memory_of};
 use oarlock_core::flow::template::{StoredTemplate, of_annotation};
 use serde_json::Value;
 
@@ -37,6 +37,12 @@ pub(super) struct Held {
     shares: NamespaceShares,
     /// The memory of the specs of parents and templates, as `shares` has it.
     sizes: HashMap<FlowKey, usize>,
+}
+
+impl Held {
+    pub(super) fn within(room: &Room) -> Self {
+        Self { shares: NamespaceShares::within(room), ..Self::default() }
+    }
 }
 
 /// The names of the templates that a flow names.

@@ -49,7 +49,7 @@ pub struct Flows {
 impl Flows {
     /// Watches the kinds of flows from now on, as long as it lives.
     pub fn watch(cluster: Cluster) -> Self {
-        let cache = Arc::new(FlowCache::default());
+        let cache = Arc::new(FlowCache::within(&cluster.link.room));
         let watches = Arc::new(OnDemand::begin());
         for kind in [ParentKind::Flow, ParentKind::Daemon] {
             watches.watch(&cluster.link, kinds::parent(kind), ParentSink(cache.clone(), kind));

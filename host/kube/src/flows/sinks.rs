@@ -8,7 +8,7 @@ use oarlock_core::child::node::{self, NodeView};
 use oarlock_core::child::parent::{Parent, ParentKind};
 use oarlock_core::child::view::{ChildKind, ChildView, FIELDS};
 use oarlock_core::cluster::memory::NamespaceShares;
-use oarlock_core::cluster::object::{too_large, too_large_words};
+use oarlock_core::cluster::object::unread;
 use oarlock_core::flow::template::StoredTemplate;
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ pub(crate) fn read_template(mut document: Value) -> Option<StoredTemplate> {
         uid: own("/metadata/uid")?,
         version: own("/metadata/resourceVersion").unwrap_or_default(),
         generation: number(&document, "/metadata/generation").unwrap_or(0),
-        unread: too_large(&document).map(too_large_words),
+        unread: unread(&document).map(str::to_owned),
         job: Value::Null,
         status: Value::Null,
     };

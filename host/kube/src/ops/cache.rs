@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use oarlock_core::cluster::memory::NamespaceShares;
+use oarlock_core::cluster::memory::{NamespaceShares, Room};
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;
 use parking_lot::Mutex;
@@ -85,6 +85,12 @@ impl OpsCache {
         let result = change(&mut self.held.lock());
         self.changed.notify_one();
         result
+    }
+
+    /// Nothing yet, within this room.
+    pub(super) fn within(room: &Room) -> Self {
+        let held = Held { shares: NamespaceShares::within(room), ..Held::default() };
+        Self { held: Mutex::new(held), changed: Notify::new() }
     }
 
     /// A job.

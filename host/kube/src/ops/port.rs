@@ -42,7 +42,7 @@ pub(super) fn child_key(name: &str) -> ObjectKey {
 impl Ops {
     /// Watches OpsJobs from now on, as long as it lives.
     pub fn watch(cluster: Cluster, defaults: Defaults) -> Self {
-        let (cache, watches) = (Arc::new(OpsCache::default()), Arc::new(OnDemand::begin()));
+        let (cache, watches) = (Arc::new(OpsCache::within(&cluster.link.room)), Arc::new(OnDemand::begin()));
         watches.watch(&cluster.link, ops_kind(), JobSink(cache.clone(), defaults));
         Self { cluster, cache, watches, defaults }
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oarlock_api::{OperationJob, OperationJobSpec, OperationJobStatus, UnreadSpec};
-use oarlock_core::cluster::memory::{NamespaceShares, memory_of, text_len};
-use oarlock_core::cluster::object::{too_large, too_large_words};
+use oarlock_core::cluster::memory::{NamespaceShares, Room, memory_of, text_len};
+use oarlock_core::cluster::object::unread;
 use oarlock_core::cluster::scripts::named_in;
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
@@ -104,8 +104,9 @@ impl Cache {
 }
 
 impl Jobs {
-    pub(crate) fn new(events: UnboundedSender<WatchEvent>) -> Self {
-        Self { held: Mutex::default(), events }
+    pub(crate) fn new(events: UnboundedSender<WatchEvent>, room: &Room) -> Self {
+        let held = Cache { shares: NamespaceShares::within(room), ..Cache::default() };
+        Self { held: Mutex::new(held), events }
     }
 
     /// The newest view of a job.
@@ -289,7 +290,7 @@ pub(crate) fn read_job(document: &Value) -> Option<Held> {
     let uid = text("uid")?;
     let version = text("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
     let mut job = match OperationJob::deserialize(document) {
-        _ if let Some(bytes) = too_large(document) => salvage(document, too_large_words(bytes)),
+        _ if let Some(why) = unread(document) => salvage(document, why.to_owned()),
         Ok(job) => match refuse_parameters(job.spec.as_ref()) {
             Some(message) => {
                 OperationJob { spec: None, unread: Some(UnreadSpec { reason: "ParametersInvalid", message }), ..job }
@@ -356,7 +357,7 @@ mod tests {
 
     fn jobs() -> (Arc<Jobs>, UnboundedReceiver<WatchEvent>) {
         let (events, heard) = unbounded_channel();
-        (Arc::new(Jobs::new(events)), heard)
+        (Arc::new(Jobs::new(events, &Room::default())), heard)
     }
 
     fn document(name: &str, version: u64) -> Value {

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use oarlock_core::cluster::memory::{ENTRY, VALUE};
-use oarlock_core::cluster::object::{BARE, HOST_FIELDS, METADATA, TOO_LARGE};
+use oarlock_core::cluster::object::{BARE, HOST_FIELDS, METADATA, UNREAD};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -56,9 +56,9 @@ impl Projection {
         }
     }
 
-    /// Reads one document. Of one that would take more than 16 MiB of memory is read what the host must know of an object, of
-    /// others all but the spec; or little more than its identity where that is still too much. Such a document says so
-    /// ([`oarlock_core::cluster::object::too_large`]).
+    /// Reads one document. Of one that would take more than 16 MiB of memory, or cannot be read whole, is read what the host must know
+    /// of an object, of others all but the spec; or little more than its identity where that is still too much. Such a document says
+    /// so ([`oarlock_core::cluster::object::unread`]): nobody's object keeps those of others from being read.
     pub(crate) fn read(&self, text: &[u8]) -> Result<Value, serde_json::Error> {
         self.read_as(text, |seed, reader| seed.deserialize(reader))
     }
@@ -76,24 +76,44 @@ impl Projection {
             (&*LIGHT, MOST_LIGHT_BYTES, None, true),
             (&*IDENTITY, usize::MAX, None, true),
         ];
-        let mut over = false;
+        let mut failed: Option<serde_json::Error> = None;
         for (projection, most, skipped, is_bare) in attempts {
             let room = Cell::new(Some(most));
             let mut reader = serde_json::Deserializer::from_slice(text);
-            let found = read(Bounded { projection, room: &room, skipped }, &mut reader);
+            let found = read(Bounded { projection, room: &room, skipped, depth: 0 }, &mut reader);
             match found.and_then(|found| reader.end().map(|()| found)) {
-                Err(_) if room.get().is_none() => over = true,
-                Err(error) => return Err(error),
                 Ok(mut found) => {
-                    mark(found.document(), over.then_some(text.len()), is_bare);
+                    mark(found.document(), failed.map(|error| unread_words(&error, text.len())), is_bare);
                     return Ok(found);
                 }
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Err(serde_json::Error::custom("the name of the object is longer than memory"))
+        Err(failed.unwrap_or_else(|| serde_json::Error::custom("nothing is read of it")))
     }
 }
 
+/// The sentence for the owner of an object that is not read whole.
+fn unread_words(error: &serde_json::Error, bytes: usize) -> String {
+    let (error, size) = (error.to_string(), bytes / 1_024);
+    if error.starts_with(TOO_MUCH) {
+        return format!(
+            "it has {size} KiB and takes more than the 16 MiB of memory that the host gives one object: replace it by a smaller one"
+        );
+    }
+    if error.starts_with(TOO_DEEP) {
+        return format!(
+            "it is nested deeper than the {MOST_DEPTH} levels that the host reads: replace it by a flatter one"
+        );
+    }
+    format!("it cannot be read: {error}")
+}
+
+/// What an error begins with where a document takes too much memory, or is nested too deep.
+const TOO_MUCH: &str = "the document is larger than the host reads";
+const TOO_DEEP: &str = "the document is nested deeper than the host reads";
+/// Most levels of a document: less than the reader of JSON has, whose end would be one of the whole list.
+const MOST_DEPTH: usize = 100;
 /// Most memory of one object that is read whole: twice what the largest job takes that names 10,000 targets.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 /// Most memory of the metadata of a larger one.
@@ -126,13 +146,13 @@ static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     of_fields(fields.into_iter())
 });
 
-/// Has a document say that it was too large, and nothing else that says so.
-fn mark(document: &mut Value, text: Option<usize>, is_bare: bool) {
+/// Has a document say why it was not read whole, and nothing else that says so.
+fn mark(document: &mut Value, why: Option<String>, is_bare: bool) {
     let Some(fields) = document.as_object_mut() else { return };
-    for field in [TOO_LARGE, BARE] {
+    for field in [UNREAD, BARE] {
         fields.swap_remove(field);
     }
-    fields.extend(text.map(|bytes| (TOO_LARGE.to_owned(), bytes.into())));
+    fields.extend(why.map(|why| (UNREAD.to_owned(), why.into())));
     fields.extend(is_bare.then(|| (BARE.to_owned(), true.into())));
 }
 
@@ -158,13 +178,24 @@ pub(crate) struct Bounded<'a> {
     room: &'a Cell<Option<usize>>,
     /// A field of the document itself that is not read.
     skipped: Option<&'static str>,
+    /// The levels above.
+    depth: usize,
 }
 
-impl Bounded<'_> {
+impl<'a> Bounded<'a> {
     fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
         let left = self.room.get().and_then(|room| room.checked_sub(bytes));
         self.room.set(left);
-        left.map(drop).ok_or_else(|| E::custom("the document is larger than the host reads"))
+        left.map(drop).ok_or_else(|| E::custom(TOO_MUCH))
+    }
+
+    /// What reads a value one level below.
+    fn below<E: Error>(self, projection: &'a Projection) -> Result<Self, E> {
+        let depth = self.depth.saturating_add(1);
+        if depth > MOST_DEPTH {
+            return Err(E::custom(TOO_DEEP));
+        }
+        Ok(Self { projection, skipped: None, depth, room: self.room })
     }
 }
 
@@ -189,8 +220,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
             match field {
                 Some((name, projection)) if self.skipped != Some(&*name) => {
                     self.take(ENTRY.saturating_add(name.len()))?;
-                    let below = Bounded { projection, skipped: None, ..self };
-                    drop(kept.insert(name.into_owned(), map.next_value_seed(below)?));
+                    drop(kept.insert(name.into_owned(), map.next_value_seed(self.below(projection)?)?));
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -201,7 +231,8 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     /// A list is read whole: without its first items, an index would select another one.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = list.next_element_seed(Bounded { projection: &EVERYTHING, skipped: None, ..self })? {
+        let below = self.below(&EVERYTHING)?;
+        while let Some(item) = list.next_element_seed(below)? {
             self.take(VALUE)?;
             items.push(item);
         }
@@ -264,7 +295,7 @@ impl<'a> Visitor<'_> for Field<'a> {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::cluster::object::{Kind, Object, too_large};
+    use oarlock_core::cluster::object::{Kind, Object, unread};
     use serde_json::json;
 
     use super::*;
@@ -311,10 +342,10 @@ mod tests {
         large["spec"]["numbers"] = vec![0; MOST_BYTES / VALUE].into();
         let text = serde_json::to_vec(&large).unwrap();
         let whole = Projection::of_object(&["/status".to_owned()]).read(&text).unwrap();
-        assert_eq!((too_large(&whole), &whole["status"]["phase"]), (None, &json!("Running")));
+        assert_eq!((unread(&whole), &whole["status"]["phase"]), (None, &json!("Running")));
         for projection in [Projection::everything(), Projection::of_object(&["/spec".to_owned()])] {
             let read = projection.read(&text).unwrap();
-            assert_eq!(too_large(&read), u64::try_from(text.len()).ok());
+            assert!(unread(&read).is_some_and(|why| why.contains(&format!("{} KiB", text.len() / 1_024))));
             assert_eq!((read.pointer("/spec/numbers"), &read["metadata"]["uid"]), (None, &json!("u")));
             assert_eq!(&read["metadata"]["annotations"]["k"], "v", "all but the spec");
         }
@@ -334,7 +365,7 @@ mod tests {
         large["status"]["text"] = "x".repeat(MOST_BYTES).into();
         large["metadata"]["labels"] = (0..5_000).map(|n| (format!("label-{n}"), json!("x".repeat(60)))).collect();
         let read = Projection::everything().read(&serde_json::to_vec(&large).unwrap()).unwrap();
-        assert!(too_large(&read).is_some());
+        assert!(unread(&read).is_some());
         assert_eq!((&read["metadata"]["name"], read["metadata"].get("labels")), (&json!("a"), None));
     }
 
@@ -361,10 +392,35 @@ mod tests {
     }
 
     #[test]
-    fn no_object_says_of_itself_that_it_was_too_large() {
-        let text = format!(r#"{{"{TOO_LARGE}": 7, "{BARE}": true, "metadata": {{"name": "a"}}}}"#);
+    fn no_object_says_of_itself_that_it_was_not_read() {
+        let text = format!(r#"{{"{UNREAD}": "x", "{BARE}": true, "metadata": {{"name": "a"}}}}"#);
         let read = Projection::everything().read(text.as_bytes()).unwrap();
-        assert_eq!((too_large(&read), read.get(BARE)), (None, None));
+        assert_eq!((unread(&read), read.get(BARE)), (None, None));
+    }
+
+    #[test]
+    fn an_object_that_is_nested_too_deep_is_read_without_what_is() {
+        let nested = |depth: usize| format!("{}1{}", r#"{"a":["#.repeat(depth / 2), "]}".repeat(depth / 2));
+        let text = |depth: usize, field: &str| {
+            let nested = nested(depth);
+            format!(r#"{{"metadata": {{"name": "n", "uid": "u"}}, "{field}": {nested}}}"#)
+        };
+        for projection in [Projection::everything(), Projection::of_parts(&["/spec".into(), "/status".into()])] {
+            let read = |depth, field| projection.read(text(depth, field).as_bytes()).unwrap();
+            assert_eq!(unread(&read(90, "spec")), None);
+            for (depth, field) in [(110, "spec"), (1_000, "spec"), (20_000, "status")] {
+                let read = read(depth, field);
+                assert!(unread(&read).is_some_and(|why| why.contains("deeper than the 100 levels")), "{read}");
+                assert_eq!((&read["metadata"]["uid"], read[field].get("a")), (&json!("u"), None));
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_no_host_holds_costs_its_own_object_alone() {
+        let read = Projection::everything().read(br#"{"metadata": {"name": "n"}, "spec": {"a": 1e999}}"#).unwrap();
+        assert!(unread(&read).is_some_and(|why| why.contains("cannot be read")), "{read}");
+        assert_eq!(read["metadata"]["name"], "n");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use oarlock_core::cluster::memory::NamespaceShares;
+use oarlock_core::cluster::memory::{NamespaceShares, Room};
 use oarlock_core::cluster::object::{self, Kind, Object};
 use oarlock_core::cluster::store::{Change, Indexed, Store};
 use oarlock_core::cluster::task_pod::{JOB_UID, TASK_FIELDS};
@@ -122,8 +122,8 @@ impl Kept {
 }
 
 impl Objects {
-    pub(crate) fn new(events: UnboundedSender<WatchEvent>) -> Self {
-        Self { store: Arc::default(), events, kept: Arc::default() }
+    pub(crate) fn new(events: UnboundedSender<WatchEvent>, room: Room) -> Self {
+        Self { store: Arc::new(Store::within(room)), events, kept: Arc::default() }
     }
 
     /// Keeps these fields from now on, and of other kinds none.

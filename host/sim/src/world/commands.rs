@@ -220,9 +220,9 @@ impl World {
     fn is_settled(&self, key: &SetKey) -> bool {
         let store = &self.watches.rounds.store;
         let Some(set) = store.set(key) else { return false };
-        let mut members = store.members(&set.uid);
+        let mut members = store.members(&key.namespace, &set.uid);
         let children = store.replica_sets(&set.uid);
-        members.extend(children.iter().flat_map(|child| store.members(&child.uid)));
+        members.extend(children.iter().flat_map(|child| store.members(&key.namespace, &child.uid)));
         let serves =
             |pod: &Pod| pod.is_ready() && (key.kind != SetKind::CollaSet || pod.bears(labels::SERVICE_AVAILABLE));
         let rests = |pod: &Pod| !pod.bears(labels::PAIR_ORIGIN_NAME) && !pod.bears(labels::PAIR_NEW_ID);

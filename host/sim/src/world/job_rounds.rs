@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::action::PodName;
 use super::deciders::job::{JobPlan, JobStep, JobView, plan};
 use super::deciders::job_status;
-use super::jobs::uid_of;
+use super::jobs::{place_of_job, uid_of};
 use super::ledger::Cause;
 use super::new_objects::{job_pod_base, pod_of_job};
 use super::pauses::Pause;
@@ -43,7 +43,7 @@ impl Rounds {
     }
 
     fn decide_job(&self, job: &Job) -> JobPlan {
-        let pods = self.store.members(uid_of(job));
+        let pods = self.store.members(&place_of_job(job).0, uid_of(job));
         let (now, held) = (self.clock.now(), self.pauses.hold(Pause::Creation, None, &[]));
         self.jobs.tally(uid_of(job), |tally| {
             tally.note(job, &pods, now);

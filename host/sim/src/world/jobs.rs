@@ -29,7 +29,7 @@ struct Memory {
 }
 
 /// Namespace and name of a Job.
-fn place_of_job(job: &Job) -> Place {
+pub(crate) fn place_of_job(job: &Job) -> Place {
     (job.namespace().unwrap_or_default(), job.name_any())
 }
 

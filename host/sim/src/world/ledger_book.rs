@@ -27,14 +27,21 @@ struct Life {
     restarts: HashMap<String, i32>,
 }
 
+impl Life {
+    /// The set that it is of: whoever names the UID in another namespace is of none.
+    fn set(&self) -> Option<(String, String)> {
+        Some((self.namespace.clone(), self.owner.clone()?))
+    }
+}
+
 /// The entries of a ledger, and the state of each pod that they follow from.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) entries: Vec<Entry>,
     lives: HashMap<String, Life>,
     named: HashMap<(String, String), Vec<String>>,
-    /// Lost pods without a replacement, by owner, first lost first.
-    lost: HashMap<String, Vec<String>>,
+    /// Lost pods without a replacement, by namespace and owner, first lost first.
+    lost: HashMap<(String, String), Vec<String>>,
     pub(crate) announced: HashMap<String, Cause>,
 }
 
@@ -113,14 +120,14 @@ impl Book {
         if let Some(namesake) = latest(&life.name).filter(is_open) {
             return Some(namesake);
         }
-        let lost = self.lost.get(life.owner.as_ref()?)?;
+        let lost = self.lost.get(&life.set()?)?;
         if life.owner_keeps_names { None } else { lost.first().cloned() }
     }
 
     fn replace(&mut self, origin: &str) {
         let Some(life) = self.lives.get_mut(origin) else { return };
         life.replaced = true;
-        if let Some(lost) = life.owner.as_ref().and_then(|owner| self.lost.get_mut(owner)) {
+        if let Some(lost) = life.set().and_then(|set| self.lost.get_mut(&set)) {
             lost.retain(|uid| uid != origin);
         }
     }
@@ -129,8 +136,8 @@ impl Book {
     fn lose(&mut self, uid: &str, cause: Option<Cause>) {
         let Some(life) = self.lives.get(uid) else { return };
         let awaits_one = !life.replaced && cause != Some(Cause::ScaledDown);
-        if let Some(owner) = life.owner.as_ref().filter(|_| awaits_one) {
-            self.lost.entry(owner.clone()).or_default().push(uid.to_owned());
+        if let Some(set) = life.set().filter(|_| awaits_one) {
+            self.lost.entry(set).or_default().push(uid.to_owned());
         }
     }
 

@@ -232,7 +232,7 @@ impl Rounds {
     }
 
     fn decide(&self, set: &SetView) -> Vec<Action> {
-        let members = self.store.members(&set.uid);
+        let members = self.store.members(&set.key.namespace, &set.uid);
         let lineage = self.store.lineage(Some(&set.uid));
         let creation_held =
             [Pause::Creation, Pause::Recreation].into_iter().any(|pause| self.pauses.hold(pause, None, &lineage));

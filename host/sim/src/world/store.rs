@@ -147,10 +147,11 @@ impl WorldStore {
         self.memory.lock().sets.keys().cloned().collect()
     }
 
-    /// The pods whose controller bears a uid, in the order of their names.
-    pub(crate) fn members(&self, owner: &str) -> Vec<Member> {
+    /// The pods of a namespace whose controller bears a uid, in the order of their names.
+    pub(crate) fn members(&self, namespace: &str, owner: &str) -> Vec<Member> {
         let memory = self.memory.lock();
-        let pods = memory.owned.get(owner).into_iter().flat_map(BTreeMap::values);
+        let pods = memory.owned.get(owner).into_iter().flatten();
+        let pods = pods.filter(|((place, _), _)| place == namespace).map(|(_, pod)| pod);
         let member = |pod: &Arc<Pod>| Member { is_leaving: memory.is_leaving(pod), pod: pod.clone() };
         pods.map(member).collect()
     }
@@ -240,7 +241,7 @@ mod tests {
     use crate::world::samples::{pod, set_of};
 
     fn names(store: &WorldStore, owner: &str) -> Vec<String> {
-        store.members(owner).iter().map(|member| member.pod.pod_name().to_owned()).collect()
+        store.members("demo", owner).iter().map(|member| member.pod.pod_name().to_owned()).collect()
     }
 
     #[test]
@@ -269,7 +270,7 @@ mod tests {
         let store = WorldStore::default();
         store.put_pod(pod("a").owner("ReplicaSet", "rs").0);
         store.mark_leaving("uid-a");
-        assert!(store.members("rs").iter().all(|member| member.is_leaving));
+        assert!(store.members("demo", "rs").iter().all(|member| member.is_leaving));
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Bench {
             let Some(refused) = failed else {
                 if let LiveRead::Controllers { namespace } = &read {
                     let unresolved = self.store.unresolved(&Kind::pod(), namespace);
-                    unresolved.iter().for_each(|owner| self.store.learn_root(&owner.uid, owner));
+                    unresolved.iter().for_each(|owner| self.store.learn_root(namespace, &owner.uid, owner));
                 }
                 if let LiveRead::Selection { kind, namespace, query } = &read {
                     let found = self.selects(kind, namespace.as_deref(), query);
