@@ -28,6 +28,7 @@ use crate::transport::limiter::WriteLimiter;
 use crate::transport::requests::Requests;
 use crate::watch::health::KindHealth;
 use crate::watch::jobs::Jobs;
+use crate::watch::operation_jobs::Parents;
 use crate::watch::watches::{Objects, WatchEvent, WatchedKinds, Watches};
 
 /// After this the outcome of a request is unknown (docs/operationjob.md 10).
@@ -58,6 +59,7 @@ pub(crate) struct Link {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) objects: Objects,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) parents: Arc<Parents>,
     pub(crate) limiter: Arc<WriteLimiter>,
     /// Records and statuses have places of their own, so that no hanging write of a pod holds them up.
     pub(crate) record_limiter: Arc<WriteLimiter>,
@@ -82,6 +84,7 @@ impl Cluster {
             discovery: Arc::default(),
             objects: Objects::new(events.clone(), room.clone()),
             jobs: Arc::new(Jobs::new(events, &room)),
+            parents: Arc::default(),
             limiter: Arc::default(),
             record_limiter: Arc::default(),
             tasks: Arc::default(),

@@ -23,6 +23,7 @@ pub mod watch {
     pub mod health;
     pub(crate) mod jobs;
     pub(crate) mod on_demand;
+    pub(crate) mod operation_jobs;
     pub(crate) mod projection;
     pub(crate) mod reflector;
     pub mod watches;

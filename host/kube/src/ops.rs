@@ -1,9 +1,9 @@
 //! OpsJobs on the cluster: what is known of them, their children and the nodes, and the requests of their rounds.
 
-mod cache;
+pub(crate) mod cache;
 mod lookups;
 mod port;
-mod sinks;
+pub(crate) mod sinks;
 
 pub use cache::OpsCache;
 pub use port::Ops;

@@ -19,7 +19,7 @@ pub const NODE_NAME: &str = "/spec/nodeName";
 /// Namespace and name.
 pub(crate) type Place = (Option<String>, String);
 /// Namespace of its objects, and UID, of a controller. A UID alone is what anybody may name in a namespace of his own.
-pub(crate) type Controller = (Option<String>, String);
+pub(crate) type OwnerId = (Option<String>, String);
 /// Order of an object among those of one controller: oldest first.
 pub(crate) type Age = (Option<Timestamp>, String);
 
@@ -32,13 +32,13 @@ pub(crate) struct KindCache {
     pub(crate) fields: NameIndex,
     /// By node, if that is indexed.
     on_node: HashMap<String, BTreeSet<Place>>,
-    pub(crate) families: HashMap<Controller, Family>,
+    pub(crate) families: HashMap<OwnerId, Family>,
     /// UIDs of controllers by their root.
-    by_root: HashMap<Controller, BTreeSet<String>>,
+    by_root: HashMap<OwnerId, BTreeSet<String>>,
     /// UIDs of ReplicaSets whose root is not known, by namespace.
     unresolved: HashMap<Option<String>, HashSet<String>>,
     /// Objects by an owner that is not their controller.
-    owned: HashMap<Controller, BTreeSet<Place>>,
+    owned: HashMap<OwnerId, BTreeSet<Place>>,
     /// Objects by UID of a job that holds them.
     held: HashMap<String, BTreeSet<Place>>,
     shares: NamespaceShares,
@@ -66,7 +66,7 @@ impl KindCache {
         }
     }
 
-    pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<Controller, Owner>) {
+    pub(crate) fn insert(&mut self, object: Arc<Object>, roots: &HashMap<OwnerId, Owner>) {
         self.shares.count(object.share(), 0, object.extra_bytes());
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
@@ -97,7 +97,7 @@ impl KindCache {
         self.objects.insert((namespace, name), object);
     }
 
-    fn join(&mut self, owner: &Owner, object: &Object, roots: &HashMap<Controller, Owner>) {
+    fn join(&mut self, owner: &Owner, object: &Object, roots: &HashMap<OwnerId, Owner>) {
         let age = (object.created, object.key.name.clone());
         let controller = controller(object, owner);
         if let Some(family) = self.families.get_mut(&controller) {
@@ -113,7 +113,7 @@ impl KindCache {
     }
 
     /// Stores the root of a controller that has objects here.
-    pub(crate) fn resolve(&mut self, controller: &Controller, root: &str) {
+    pub(crate) fn resolve(&mut self, controller: &OwnerId, root: &str) {
         let Some(family) = self.families.get_mut(controller) else { return };
         let (namespace, uid) = controller;
         if let Some(old) = family.root.replace(root.to_owned()) {
@@ -133,7 +133,7 @@ impl KindCache {
     }
 
     /// Removes an object. Returns its controller if it was the last one of it.
-    pub(crate) fn remove(&mut self, object: &Object) -> Option<Controller> {
+    pub(crate) fn remove(&mut self, object: &Object) -> Option<OwnerId> {
         self.shares.count(object.share(), object.extra_bytes(), 0);
         let (namespace, name) = place(&object.key);
         for key in &self.indexed.labels {
@@ -162,7 +162,7 @@ impl KindCache {
         last
     }
 
-    fn leave(&mut self, owner: &Owner, object: &Object) -> Option<Controller> {
+    fn leave(&mut self, owner: &Owner, object: &Object) -> Option<OwnerId> {
         let controller = controller(object, owner);
         let family = self.families.get_mut(&controller)?;
         family.members.remove(&(object.created, object.key.name.clone()));
@@ -191,7 +191,7 @@ impl KindCache {
     }
 
     /// At most `limit` objects under a root controller that come after `from`, oldest first.
-    pub(crate) fn siblings(&self, root: &Controller, from: &Age, limit: usize) -> Vec<Arc<Object>> {
+    pub(crate) fn siblings(&self, root: &OwnerId, from: &Age, limit: usize) -> Vec<Arc<Object>> {
         let namespace = &root.0;
         let controllers = self.by_root.get(root).into_iter().flatten();
         let families = controllers.filter_map(|uid| self.families.get(&(namespace.clone(), uid.clone())));
@@ -207,7 +207,7 @@ impl KindCache {
     }
 
     /// The objects of a namespace whose owner references name this UID, by name.
-    pub(crate) fn owned_by(&self, owner: &Controller) -> Vec<Arc<Object>> {
+    pub(crate) fn owned_by(&self, owner: &OwnerId) -> Vec<Arc<Object>> {
         let family = self.families.get(owner).into_iter();
         let members = family.flat_map(|family| family.members.iter().map(|(_, name)| (owner.0.clone(), name.clone())));
         let places: BTreeSet<Place> = members.chain(self.owned.get(owner).into_iter().flatten().cloned()).collect();
@@ -240,8 +240,8 @@ impl KindCache {
 /// The root of a controller: itself, or the known root of a ReplicaSet.
 pub(crate) fn root_of<'a>(
     owner: &'a Owner,
-    controller: &Controller,
-    roots: &'a HashMap<Controller, Owner>,
+    controller: &OwnerId,
+    roots: &'a HashMap<OwnerId, Owner>,
 ) -> Option<&'a Owner> {
     match owner.kind.kind.as_str() {
         "ReplicaSet" => roots.get(controller),
@@ -250,7 +250,7 @@ pub(crate) fn root_of<'a>(
 }
 
 /// An owner of an object as the indexes know it.
-pub(crate) fn controller(object: &Object, owner: &Owner) -> Controller {
+pub(crate) fn controller(object: &Object, owner: &Owner) -> OwnerId {
     (object.key.namespace.clone(), owner.uid.clone())
 }
 
@@ -265,7 +265,7 @@ fn holders(object: &Object) -> impl Iterator<Item = &str> {
     annotations.flat_map(Strings::keys).filter_map(|key| key.strip_prefix(HOLD))
 }
 
-fn drop_from(index: &mut HashMap<Controller, BTreeSet<String>>, key: &Controller, item: &str) {
+fn drop_from(index: &mut HashMap<OwnerId, BTreeSet<String>>, key: &OwnerId, item: &str) {
     if let Some(items) = index.get_mut(key) {
         items.remove(item);
         if items.is_empty() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use crate::cluster::kind_cache::NODE_NAME;
-use crate::cluster::kind_cache::{Age, Controller, KindCache, Place, controller, place, root_of};
+use crate::cluster::kind_cache::{Age, KindCache, OwnerId, Place, controller, place, root_of};
 use crate::cluster::memory::Room;
 use crate::cluster::object::{Kind, Object, ObjectKey, Owner};
 
@@ -54,7 +54,7 @@ pub struct Store {
 struct State {
     kinds: HashMap<Kind, KindCache>,
     /// The root controller of each ReplicaSet that was read and has objects here: its Deployment, or itself.
-    roots: HashMap<Controller, Owner>,
+    roots: HashMap<OwnerId, Owner>,
     tombstones: Tombstones,
 }
 
@@ -273,7 +273,7 @@ impl State {
     }
 
     /// Forgets the root of a controller without objects.
-    fn forget_root(&mut self, kind: &Kind, emptied: Option<Controller>) {
+    fn forget_root(&mut self, kind: &Kind, emptied: Option<OwnerId>) {
         let Some(controller) = emptied else { return };
         let again = self.kinds.get(kind).is_some_and(|cache| cache.families.contains_key(&controller));
         if !again {

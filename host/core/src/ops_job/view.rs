@@ -82,9 +82,6 @@ pub struct OpsChild {
     pub unserved: Option<String>,
 }
 
-/// The fields that an [`OpsChild`] is read from, below `metadata`.
-pub const CHILD_FIELDS: [&str; 2] = ["/spec/paused", "/status"];
-
 impl OpsChild {
     /// Reads a stored OperationJob, with the UID of the OpsJob that owns it. `None` where none does.
     pub fn read(document: &Value) -> Option<(String, Self)> {

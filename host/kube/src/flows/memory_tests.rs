@@ -5,11 +5,10 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use oarlock_core::child::parent::{Parent, ParentKind};
-use oarlock_core::child::view::ChildKind;
 use serde_json::{Value, json};
 
 use crate::flows::cache::FlowCache;
-use crate::flows::sinks::{ChildSink, NodeSink};
+use crate::flows::sinks::{BatchJobSink, NodeSink};
 use crate::watch::reflector::ItemSink;
 
 /// Children and nodes of a large object.
@@ -120,7 +119,7 @@ fn a_child_in_the_cache_takes_at_most_two_kilobytes_in_all() {
     let cache = cache(ParentKind::Daemon);
     let annotations =
         |index| json!({"oarlock.dev/node": format!("node-{index:04}"), "oarlock.dev/revision": "0123456789abcdef"});
-    let bytes = bytes_of_each(&ChildSink(cache, ChildKind::Job), |index| job("DaemonJob", &annotations(index), index));
+    let bytes = bytes_of_each(&BatchJobSink(cache), |index| job("DaemonJob", &annotations(index), index));
     println!("{bytes} bytes of the cache for each job of a node");
     assert!(bytes <= 2_048, "{bytes}");
 }
@@ -132,7 +131,7 @@ fn a_child_of_a_template_takes_at_most_two_kilobytes_in_all() {
         json!({"oarlock.dev/step": format!("step-{index:04}"), "oarlock.dev/revision": "0123456789abcdef",
             "createByJobTemplate": "cluster-maintenance.loader", "oarlock.dev/ttl": "3600"})
     };
-    let bytes = bytes_of_each(&ChildSink(cache, ChildKind::Job), |index| job("JobFlow", &annotations(index), index));
+    let bytes = bytes_of_each(&BatchJobSink(cache), |index| job("JobFlow", &annotations(index), index));
     println!("{bytes} bytes of the cache for each job of a step");
     assert!(bytes <= 2_048, "{bytes}");
 }

@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, Link};
 use crate::flows::cache::FlowCache;
 use crate::flows::key::FlowKey;
 use crate::flows::kinds;
-use crate::flows::sinks::{ChildSink, NodeSink, ParentSink, TemplateSink, read_template};
+use crate::flows::sinks::{BatchJobSink, NodeSink, ParentSink, TemplateSink, read_template};
 use crate::flows::writes::{adopt, child_key, key, key_of, parent_key, patch_child};
 use crate::lease::Fence;
 use crate::transport::call::Transport;
@@ -47,9 +47,11 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Watches the kinds of flows from now on, as long as it lives.
+    /// Watches the kinds of flows from now on, as long as it lives. To be made before the cluster is told what to watch.
     pub fn watch(cluster: Cluster) -> Self {
         let cache = Arc::new(FlowCache::within(&cluster.link.room));
+        // Another one of this cluster would see no OperationJobs.
+        let _only = cluster.link.parents.flows.set(cache.clone());
         let watches = Arc::new(OnDemand::begin());
         for kind in [ParentKind::Flow, ParentKind::Daemon] {
             watches.watch(&cluster.link, kinds::parent(kind), ParentSink(cache.clone(), kind));
@@ -88,16 +90,15 @@ impl Flows {
     /// Resolves once flows are served and everything that they need was listed.
     pub async fn synced(&self) {
         let rest = || {
-            for kind in [ChildKind::Job, ChildKind::Operation] {
-                self.watches.watch(&self.cluster.link, kinds::child(kind), ChildSink(self.cache.clone(), kind));
-            }
+            self.watches.watch(&self.cluster.link, kinds::child(ChildKind::Job), BatchJobSink(self.cache.clone()));
             self.watches.watch(&self.cluster.link, Kind::node(), NodeSink(self.cache.clone()));
         };
         // Of the three, a JobTemplate needs nothing.
         self.watches.synced(2, rest).await;
+        self.cluster.synced(&[]).await;
     }
 
-    /// The state of each watch. Those of Jobs, OperationJobs and nodes begin once somebody leads and flows are served.
+    /// The state of each watch. Those of Jobs and nodes begin once somebody leads and flows are served.
     pub fn health(&self) -> Vec<KindHealth> {
         self.watches.health()
     }

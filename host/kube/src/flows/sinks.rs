@@ -108,10 +108,10 @@ impl ItemSink for TemplateSink {
     }
 }
 
-/// Jobs or OperationJobs.
-pub(crate) struct ChildSink(pub(crate) Arc<FlowCache>, pub(crate) ChildKind);
+/// Jobs.
+pub(crate) struct BatchJobSink(pub(crate) Arc<FlowCache>);
 
-impl ItemSink for ChildSink {
+impl ItemSink for BatchJobSink {
     type Item = ChildView;
 
     fn projection(&self) -> Arc<Projection> {
@@ -119,11 +119,11 @@ impl ItemSink for ChildSink {
     }
 
     fn pick(&self, document: Value) -> Option<ChildView> {
-        ChildView::read(self.1, &document)
+        ChildView::read(ChildKind::Job, &document)
     }
 
     fn listed(&self, items: Vec<ChildView>, version: u64) {
-        self.0.reset_children(self.1, items, version);
+        self.0.reset_children(ChildKind::Job, items, version);
     }
 
     fn changed(&self, item: ChildView) {

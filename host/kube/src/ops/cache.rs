@@ -135,7 +135,7 @@ impl OpsCache {
         self.hold(|held| held.drop(job));
     }
 
-    pub(super) fn reset_children(&self, children: Vec<(String, OpsChild)>) {
+    pub(crate) fn reset_children(&self, children: Vec<(String, OpsChild)>) {
         self.hold(|held| {
             let owners: Vec<String> = held.children.keys().cloned().collect();
             owners.iter().for_each(|owner| held.soil_owner(owner));
@@ -145,7 +145,7 @@ impl OpsCache {
         });
     }
 
-    pub(super) fn put_child(&self, owner: String, child: OpsChild) {
+    pub(crate) fn put_child(&self, owner: String, child: OpsChild) {
         self.hold(|held| {
             if held.children.get(&owner).is_some_and(|known| known.uid == child.uid && known.version >= child.version) {
                 return;
@@ -155,7 +155,7 @@ impl OpsCache {
         });
     }
 
-    pub(super) fn drop_child(&self, owner: &str, child: &OpsChild) {
+    pub(crate) fn drop_child(&self, owner: &str, child: &OpsChild) {
         self.hold(|held| {
             if held.children.get(owner).is_some_and(|known| known.uid == child.uid) {
                 held.children.remove(owner);

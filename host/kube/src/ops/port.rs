@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::lease::Fence;
 use crate::ops::cache::OpsCache;
-use crate::ops::sinks::{ChildSink, JobSink, read_child};
+use crate::ops::sinks::{JobSink, read_child};
 use crate::past_cache::{Picked, ReadFailed, Selected};
 use crate::watch::on_demand::OnDemand;
 use crate::watch::projection::Projection;
@@ -40,9 +40,11 @@ pub(super) fn child_key(name: &str) -> ObjectKey {
 }
 
 impl Ops {
-    /// Watches OpsJobs from now on, as long as it lives.
+    /// Watches OpsJobs from now on, as long as it lives. To be made before the cluster is told what to watch.
     pub fn watch(cluster: Cluster, defaults: Defaults) -> Self {
         let (cache, watches) = (Arc::new(OpsCache::within(&cluster.link.room)), Arc::new(OnDemand::begin()));
+        // Another one of this cluster would see no children.
+        let _only = cluster.link.parents.ops.set(cache.clone());
         watches.watch(&cluster.link, ops_kind(), JobSink(cache.clone(), defaults));
         Self { cluster, cache, watches, defaults }
     }
@@ -59,8 +61,8 @@ impl Ops {
 
     /// Resolves once OpsJobs are served and everything that they need was listed.
     pub async fn synced(&self) {
-        let rest = || self.watches.watch(&self.cluster.link, Kind::job(), ChildSink(self.cache.clone()));
-        self.watches.synced(1, rest).await;
+        self.watches.synced(1, || {}).await;
+        self.cluster.synced(&[]).await;
     }
 
     /// Reads all jobs past the cache: a watch may be late, and who has which target must be known before another gets one.

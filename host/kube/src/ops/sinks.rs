@@ -6,7 +6,7 @@ use oarlock_core::cluster::memory::NamespaceShares;
 use oarlock_core::ops_job::child::OPS_NAMESPACE;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
-use oarlock_core::ops_job::view::{CHILD_FIELDS, OpsChild};
+use oarlock_core::ops_job::view::OpsChild;
 use serde_json::Value;
 
 use crate::ops::cache::OpsCache;
@@ -51,35 +51,8 @@ impl ItemSink for JobSink {
     }
 }
 
-/// The OperationJobs that OpsJobs own.
-pub(super) struct ChildSink(pub(super) Arc<OpsCache>);
-
 /// Reads an OperationJob that an OpsJob owns: in the namespace of these, where nobody else may make one.
-pub(super) fn read_child(document: &Value) -> Option<(String, OpsChild)> {
+pub(crate) fn read_child(document: &Value) -> Option<(String, OpsChild)> {
     let namespace = document.pointer("/metadata/namespace").and_then(Value::as_str);
     OpsChild::read(document).filter(|_| namespace == Some(OPS_NAMESPACE))
-}
-
-impl ItemSink for ChildSink {
-    type Item = (String, OpsChild);
-
-    fn projection(&self) -> Arc<Projection> {
-        Arc::new(Projection::of_parts(&CHILD_FIELDS.map(str::to_owned)))
-    }
-
-    fn pick(&self, document: Value) -> Option<Self::Item> {
-        read_child(&document)
-    }
-
-    fn listed(&self, items: Vec<Self::Item>, _version: u64) {
-        self.0.reset_children(items);
-    }
-
-    fn changed(&self, (owner, child): Self::Item) {
-        self.0.put_child(owner, child);
-    }
-
-    fn deleted(&self, (owner, child): Self::Item) {
-        self.0.drop_child(&owner, &child);
-    }
 }

@@ -20,8 +20,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::watch::projection::Projection;
-use crate::watch::reflector::ItemSink;
 use crate::watch::watches::WatchEvent;
 
 /// Most bytes of the finalizers of a job that are held.
@@ -43,7 +41,7 @@ pub(crate) struct Held {
 impl Held {
     /// Counts it in place of the `before` bytes that it took. Where there is no room for its spec, it is known, reported and deleted,
     /// and none of its targets start.
-    fn within(self, shares: &mut NamespaceShares, before: usize) -> Self {
+    pub(crate) fn within(self, shares: &mut NamespaceShares, before: usize) -> Self {
         match shares.admit(&self.key.namespace, before, self.bytes) {
             Ok(()) => self,
             Err(why) => self.without_spec(why),
@@ -224,7 +222,7 @@ impl Jobs {
         true
     }
 
-    fn remove(&self, last: &Held) {
+    pub(crate) fn remove(&self, last: &Held) {
         let mut cache = self.held.lock();
         let is_news = cache.bury(&last.uid);
         if cache.jobs.get(&last.key).is_some_and(|held| held.uid == last.uid) {
@@ -244,22 +242,9 @@ impl Jobs {
     }
 }
 
-impl ItemSink for Arc<Jobs> {
-    type Item = Held;
-
-    fn projection(&self) -> Arc<Projection> {
-        Arc::default()
-    }
-
-    fn pick(&self, document: Value) -> Option<Held> {
-        read_job(&document)
-    }
-
-    fn fitting(&self, held: Held, listed: &mut NamespaceShares) -> Held {
-        held.within(listed, 0)
-    }
-
-    fn listed(&self, items: Vec<Held>, version: u64) {
+impl Jobs {
+    /// Takes a complete list as of this version.
+    pub(crate) fn listed(&self, items: Vec<Held>, version: u64) {
         let listed: HashSet<String> = items.iter().map(|held| held.uid.clone()).collect();
         items.into_iter().for_each(|held| self.changed(held));
         let stale: Vec<Held> = {
@@ -270,15 +255,11 @@ impl ItemSink for Arc<Jobs> {
         stale.iter().for_each(|held| self.remove(held));
     }
 
-    fn changed(&self, held: Held) {
+    pub(crate) fn changed(&self, held: Held) {
         let key = held.key.clone();
         if self.put(held) {
             self.send(WatchEvent::Job(key));
         }
-    }
-
-    fn deleted(&self, held: Held) {
-        self.remove(&held);
     }
 }
 
@@ -431,7 +412,7 @@ mod tests {
     fn a_deleted_job_is_not_brought_back_by_a_late_reply() {
         let (jobs, _heard) = jobs();
         jobs.changed(held("a", 5));
-        jobs.deleted(held("a", 9));
+        jobs.remove(&held("a", 9));
         jobs.reply(held("a", 8));
         assert!(jobs.peek(&key("a")).is_none());
     }
@@ -451,7 +432,7 @@ mod tests {
         // Its own end is heard later than that.
         jobs.confirm(&key("a"), read_job(&anew));
         assert_eq!(gone(&mut heard), [(key("a"), "a".to_owned())]);
-        jobs.deleted(held("a", 8));
+        jobs.remove(&held("a", 8));
         assert_eq!((gone(&mut heard), jobs.uid(&key("a"))), (vec![], Some("anew".to_owned())));
         jobs.listed(vec![], 10);
         assert_eq!(gone(&mut heard), [(key("a"), "anew".to_owned())]);
@@ -512,11 +493,11 @@ mod tests {
         );
         jobs.changed(Held { bytes: OF_NAMESPACE + 1, ..held("a", 8) });
         assert!(has_spec("a"), "its status has grown, and it is under way");
-        jobs.deleted(held("a", 9));
+        jobs.remove(&held("a", 9));
         jobs.changed(large("b", 10));
         assert!(has_spec("b"), "there is room now");
         let mut listed = NamespaceShares::default();
-        let fits = |held: Held, listed: &mut NamespaceShares| jobs.fitting(held, listed).job.spec.is_some();
+        let fits = |held: Held, listed: &mut NamespaceShares| held.within(listed, 0).job.spec.is_some();
         assert!(fits(large("c", 1), &mut listed) && !fits(large("e", 2), &mut listed));
     }
 

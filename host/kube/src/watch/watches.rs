@@ -20,6 +20,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::cluster::Link;
 use crate::watch::health::{KindHealth, WatchHealth};
+use crate::watch::operation_jobs::OperationJobSink;
 use crate::watch::projection::Projection;
 use crate::watch::reflector::{ItemSink, Reflector};
 
@@ -353,7 +354,8 @@ impl Watches {
 }
 
 fn watch_jobs(link: &Link, kind: Kind, health: WatchHealth) -> Running {
-    let reflector = Reflector { link: link.clone(), kind, sink: link.jobs.clone(), health: health.clone() };
+    let sink = OperationJobSink { jobs: link.jobs.clone(), parents: link.parents.clone() };
+    let reflector = Reflector { link: link.clone(), kind, sink, health: health.clone() };
     Running {
         declared: WatchedKind::default(),
         health,
