@@ -2,6 +2,7 @@
 //!
 //! This crate is the only one that constructs adapters. All decisions about a job are in `oarlock-core`.
 
+pub mod artefacts;
 mod call_plugin;
 mod call_share;
 pub mod commands;

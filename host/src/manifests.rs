@@ -12,7 +12,7 @@ mod tasks;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-pub use deployment::{PluginSource, deployment};
+pub use deployment::{Deployed, PluginSource, deployment};
 pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
 pub use oarlock_api::HostAccount;
@@ -343,7 +343,9 @@ mod tests {
         let print = |host: HostAccount| {
             let access = GrantedAccess { host, ..GrantedAccess::of(oarlock_wasm::parse_grants(grants).unwrap()) };
             let first = manifests_with(&access, PodPolicies::Printed).unwrap();
-            let deployed = deployment("image", grants, None, &access.host).unwrap();
+            let deployed =
+                deployment(&Deployed { image: "image", grants, plugins: None, data: None, host: &access.host })
+                    .unwrap();
             [first, flow_manifests_with(&access.host, &[]).unwrap(), deployed].join("---\n")
         };
         let usual = print(HostAccount::default());

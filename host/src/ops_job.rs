@@ -12,7 +12,7 @@ use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
-use oarlock_core::ops_job::outcomes::Outcomes;
+use oarlock_core::ops_job::outcomes::{Outcomes, REPORT, Report, report};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
 use oarlock_core::ops_job::policy::gap;
@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::artefacts::Artefacts;
 use crate::manifests::HOST_NAMESPACE;
 use crate::metrics::Metrics;
 use crate::reconcilers::{NextRound, Reconcile};
@@ -47,6 +48,8 @@ pub struct HostPlace {
     pub cluster: String,
     /// The node of its pod, where it is known.
     pub node: Option<String>,
+    /// Where the files of OpsJobs are kept, where it was given one.
+    pub artefacts: Option<Artefacts>,
 }
 
 /// What all rounds of one term share.
@@ -73,6 +76,7 @@ struct Seen {
     child: Option<Arc<OpsChild>>,
     found: Option<Found>,
     outcomes: Option<Outcomes>,
+    report: Option<Result<String, String>>,
 }
 
 /// The namespaces whose pods make no node busy.
@@ -80,7 +84,7 @@ const SYSTEM: [&str; 3] = ["kube-system", HOST_NAMESPACE, TASKS_NAMESPACE];
 
 impl Default for HostPlace {
     fn default() -> Self {
-        Self { cluster: "local".to_owned(), node: None }
+        Self { cluster: "local".to_owned(), node: None, artefacts: None }
     }
 }
 
@@ -182,7 +186,7 @@ impl OpsTerm {
             self.ops.read_child(&job).await?;
             child = cache.child(&job.view.uid);
         }
-        Ok(Seen { job, child, found: None, outcomes: None })
+        Ok(Seen { job, child, found: None, outcomes: None, report: None })
     }
 
     async fn look_up(&self, need: OpsNeed, seen: &mut Seen) -> Result<(), ReadFailed> {
@@ -193,6 +197,13 @@ impl OpsTerm {
                 seen.outcomes = self.ops.read_outcomes(&seen.job, child).await?;
                 // What was read may be newer than what was seen.
                 seen.child = self.ops.cache().child(&seen.job.view.uid);
+            }
+            OpsNeed::Report => {
+                let Some((artefacts, outcomes)) = self.place.artefacts.as_ref().zip(seen.outcomes.as_ref()) else {
+                    return Ok(());
+                };
+                let report = report(outcomes).to_string().into_bytes();
+                seen.report = Some(artefacts.publish(&seen.job.view.name, REPORT, report).await);
             }
         }
         Ok(())
@@ -219,13 +230,19 @@ impl OpsTerm {
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {
-        let Seen { job, child, found, outcomes } = seen;
+        let Seen { job, child, found, outcomes, report } = seen;
         let observed = OpsObservation {
             job: &job.view,
             spec: job.spec.as_ref(),
             child: child.as_deref(),
             found: found.as_ref(),
             outcomes: outcomes.as_ref(),
+            report: match (report, &self.place.artefacts) {
+                (_, None) => Report::NotKept,
+                (None, _) => Report::Due,
+                (Some(Ok(reference)), _) => Report::Stored(reference),
+                (Some(Err(why)), _) => Report::Lost(why),
+            },
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),
         };

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use oarlock::artefacts::Artefacts;
 use oarlock::controller::Controller;
 use oarlock::host::HostPlace;
 use oarlock::metrics::Metrics;
@@ -125,7 +126,8 @@ impl Rig {
         }
         if self.with_ops {
             let ops = Ops::watch(cluster.clone(), Defaults::default());
-            controller = controller.with_ops(ops, HostPlace::default());
+            let artefacts = self.files.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
+            controller = controller.with_ops(ops, HostPlace { artefacts, ..HostPlace::default() });
         }
         let task = tokio::spawn(controller.run(election, stop.clone()));
         self.wires.push(wire.clone());

@@ -7,6 +7,7 @@
 mod furnishing;
 mod questions;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,6 +66,8 @@ pub struct Rig {
     pub with_flows: bool,
     /// Hosts have OpsJobs, too, and the control plane for themselves, for these are in no namespace.
     pub with_ops: bool,
+    /// Where its hosts keep the files of OpsJobs.
+    pub files: Option<PathBuf>,
     history: History,
     /// What the scenario wrote itself.
     meddling: Meddling,
@@ -135,6 +138,7 @@ impl Rig {
             clock_ahead,
             with_flows: false,
             with_ops: false,
+            files: None,
             history,
             meddling: Meddling::default(),
         })

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::memory;
+use crate::artefacts::Artefacts;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
@@ -75,6 +76,9 @@ pub(crate) struct HostArgs {
     /// Node that the host runs on; an OpsJob works on it last
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight; they stay for 30 days [default: none are left]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -124,8 +128,10 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         task_image,
         cluster_id,
         node,
+        data,
         listen,
     } = args;
+    let artefacts = data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
     let (client, server) = connect(&cluster.source()?).await?;
@@ -139,7 +145,7 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         namespace,
         resync: Duration::from_secs(resync),
         tasks: TaskSettings { image: task_image, ..TaskSettings::default() },
-        place: HostPlace { cluster: cluster_id, node },
+        place: HostPlace { cluster: cluster_id, node, artefacts },
         memory_limit: memory_limit.or_else(memory::of_container),
     };
     tracing::info!(

@@ -12,7 +12,7 @@ use oarlock_core::plugin::names::is_dns_label;
 
 use super::{json, print, read_grants};
 use crate::manifests::{
-    Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment,
+    Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment,
     flow_manifests_with, manifests_with, ops_manifests, pinned,
 };
 
@@ -84,6 +84,9 @@ pub(crate) struct ManifestsArgs {
     /// The plugins of that Deployment: configmap/NAME, pvc/NAME or image/REFERENCE [default: those in its image]
     #[arg(long, value_name = "SOURCE", requires = "deployment")]
     plugins_from: Option<PluginSource>,
+    /// Volume of that Deployment for the files that OpsJobs leave: pvc/NAME. It has one replica then
+    #[arg(long, value_name = "pvc/NAME", requires = "deployment", requires = "ops", value_parser = claim)]
+    data: Option<String>,
     /// Output format; json is one list
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: DocumentFormat,
@@ -142,7 +145,15 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
             );
         }
         let text = pin_all(text, &args.pin)?;
-        printed = printed + "---\n" + &deployment(image, &text, args.plugins_from.as_ref(), &access.host)?;
+        printed = printed
+            + "---\n"
+            + &deployment(&Deployed {
+                image,
+                grants: &text,
+                plugins: args.plugins_from.as_ref(),
+                data: args.data.as_deref(),
+                host: &access.host,
+            })?;
     }
     print_documents(&printed, args.output)
 }
@@ -157,6 +168,11 @@ fn names_content(image: &str) -> bool {
 fn bound_for_grants(args: &ManifestsArgs, grants: &[Grant]) -> Vec<String> {
     let is_theirs = |name: &&String| !args.flows || grants.iter().any(|grant| grant.allows_namespace(name));
     args.bind.iter().filter(is_theirs).cloned().collect()
+}
+
+fn claim(text: &str) -> Result<String, String> {
+    let name = text.strip_prefix("pvc/").filter(|name| !name.is_empty()).map(str::to_owned);
+    name.ok_or_else(|| "give pvc/NAME, a PersistentVolumeClaim of the host's namespace".to_owned())
 }
 
 fn label(text: &str) -> Result<String, String> {

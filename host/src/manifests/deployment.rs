@@ -18,6 +18,13 @@ const DIGITS: usize = 16;
 /// The places in the text at which a volume is added.
 const MOUNTS: &str = "        volumeMounts:\n";
 const VOLUMES: &str = "      volumes:\n";
+/// After which argument another one is added.
+const PLUGINS_ARGUMENT: &str = "        - --plugins=/plugins\n";
+/// Where the files of OpsJobs are in a pod of the host.
+const DATA: &str = "/data";
+/// What the text says of its replicas.
+const TWO: &str = "# The host itself: two replicas, of which one leads.";
+const ONE: &str = "# The host itself: one replica, for only one has the volume.";
 
 /// The place that the plugins of a Deployment come from, other than its image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,18 +64,28 @@ impl PluginSource {
     }
 }
 
-/// The host as a Deployment of `image`, with `grants`, the text of a grants file, as a ConfigMap, and what keeps it running
-/// and to itself. The name of the ConfigMap follows from its content, so that old and new pods of a rollout have each the
-/// grants that they were applied with. Without `plugins` it has those in its image.
+/// What a Deployment of the host is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployed<'a> {
+    /// Its image.
+    pub image: &'a str,
+    /// The text of a grants file.
+    pub grants: &'a str,
+    /// Where its plugins come from; those in its image where that is not said.
+    pub plugins: Option<&'a PluginSource>,
+    /// The claim on the volume for the files of OpsJobs. Only one process may have that.
+    pub data: Option<&'a str>,
+    /// Its account.
+    pub host: &'a HostAccount,
+}
+
+/// The host as a Deployment, with its grants as a ConfigMap, and what keeps it running and to itself. The name of the ConfigMap
+/// follows from its content, so that old and new pods of a rollout have each the grants that they were applied with.
 ///
 /// # Errors
 /// If the text cannot be put into YAML.
-pub fn deployment(
-    image: &str,
-    grants: &str,
-    plugins: Option<&PluginSource>,
-    host: &HostAccount,
-) -> Result<String, ManifestsError> {
+pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
+    let Deployed { image, grants, plugins, data, host } = *of;
     // A JSON value is YAML too, whatever characters a name has.
     let mut text = host.fill(DEPLOYMENT).replace("image: IMAGE", &format!("image: {}", json!(image)));
     text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
@@ -79,6 +96,16 @@ pub fn deployment(
         let mount = json!({"name": "plugins", "mountPath": PLUGINS, "readOnly": true});
         text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
         text = text.replace(VOLUMES, &format!("{VOLUMES}      - {}\n", source.volume()));
+    }
+    if let Some(claim) = data {
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": claim}});
+        let mount = json!({"name": "data", "mountPath": DATA});
+        text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
+        text = text.replace(VOLUMES, &format!("{VOLUMES}      - {volume}\n"));
+        text = text.replace(PLUGINS_ARGUMENT, &format!("{PLUGINS_ARGUMENT}        - --data={DATA}\n"));
+        text = text.replace("  replicas: 2\n", "  replicas: 1\n  strategy: {type: Recreate}\n");
+        text = text.replace("        runAsNonRoot: true\n", "        runAsNonRoot: true\n        fsGroup: 65532\n");
+        text = text.replace(TWO, ONE);
     }
     Ok(join(&[&grants_map(&name, grants, host)?, &text]))
 }
@@ -116,7 +143,9 @@ mod tests {
     /// All documents; the first two are the ConfigMap of the grants and the Deployment.
     fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
         let source = plugins.map(|text| text.parse().unwrap());
-        let text = deployment(image, grants, source.as_ref(), &HostAccount::default()).unwrap();
+        let host = HostAccount::default();
+        let of = Deployed { image, grants, plugins: source.as_ref(), data: None, host: &host };
+        let text = deployment(&of).unwrap();
         serde_saphyr::from_multiple(&text).unwrap()
     }
 
@@ -148,7 +177,9 @@ mod tests {
 
     #[test]
     fn the_grants_can_be_read_in_what_is_printed() {
-        let text = deployment("x", SHIPPED_GRANTS, None, &HostAccount::default()).unwrap();
+        let host = HostAccount::default();
+        let of = Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: None, host: &host };
+        let text = deployment(&of).unwrap();
         assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
         for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
             let documents = printed("x", odd, None);
@@ -159,6 +190,24 @@ mod tests {
             // A block drops blank lines at its end, which say nothing in YAML.
             assert_eq!(grants["data"]["grants.yaml"].as_str().map(str::trim_end), Some(odd.trim_end()));
         }
+    }
+
+    #[test]
+    fn files_of_ops_jobs_are_on_a_volume_that_one_replica_has() {
+        let host = HostAccount::default();
+        let of =
+            Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: Some("oarlock-data"), host: &host };
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
+        let spec = &documents[1]["spec"];
+        assert_eq!((&spec["replicas"], &spec["strategy"]["type"]), (&json!(1), &json!("Recreate")));
+        let pod = &spec["template"]["spec"];
+        let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "oarlock-data"}});
+        assert!(pod["volumes"].as_array().unwrap().contains(&volume), "{pod}");
+        let container = &pod["containers"][0];
+        let mount = json!({"name": "data", "mountPath": "/data"});
+        assert!(container["volumeMounts"].as_array().unwrap().contains(&mount));
+        assert!(container["args"].as_array().unwrap().contains(&json!("--data=/data")));
+        assert_eq!(pod["securityContext"]["fsGroup"], 65_532);
     }
 
     #[test]

@@ -193,6 +193,8 @@ pub async fn nodes_are_checked_and_named_as_healthy_or_failed(rig: &mut Rig) -> 
     let (good, down, kept) = (node(rig, "a", true).await?, node(rig, "b", true).await?, node(rig, "c", true).await?);
     set_ready(rig, &down, false).await?;
     cordon(rig, &kept, true).await?;
+    let files = std::env::temp_dir().join(format!("oarlock-files-{}", std::process::id()));
+    rig.files = Some(files.clone());
     let history = begin(rig, PREFLIGHT).await?;
     // Base64 of `# sim: message ok` and of `# sim: exit 1`. The first is longer than parameters may be, and has 90 KB of comment.
     let (passes, fails) = (format!("IyBzaW06IG1lc3NhZ2Ugb2sK{}", "IyMj".repeat(30_000)), "IyBzaW06IGV4aXQgMQ==");
@@ -209,6 +211,12 @@ pub async fn nodes_are_checked_and_named_as_healthy_or_failed(rig: &mut Rig) -> 
     rig.create_ops("none", check(fails, true)).await?;
     let job = rig.until_ops_ended("none", "Failed", "ToleranceExceeded").await?;
     ensure!(output(&job, "result") == json!({"failed_nodes": [good, kept], "healthy_nodes": []}), "{job:#}");
+    let outputs = job.pointer("/status/outputs").and_then(Value::as_array).cloned().unwrap_or_default();
+    let report = json!({"name": "report", "value": "artifact:none/report.json"});
+    ensure!(outputs.contains(&report), "{outputs:?}");
+    let report: Value = serde_json::from_slice(&std::fs::read(files.join("none/report.json"))?)?;
+    ensure!(report["nodes"][1]["node"] == json!(kept) && report["total"] == 2, "{report:#}");
+    std::fs::remove_dir_all(&files)?;
     let nodes_told = output(&job, "nodes");
     ensure!(nodes_told[0]["exitCode"] == 1 && nodes_told[0]["passed"] == false, "{nodes_told:#}");
     ensure!(nodes(rig).get(&kept).await?.spec.is_some_and(|spec| spec.unschedulable == Some(true)), "its cordon stays");

@@ -76,6 +76,41 @@ impl Outcomes {
     }
 }
 
+/// The name of the file that says what became of all targets.
+pub const REPORT: &str = "report.json";
+
+/// Whether that file is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report<'a> {
+    /// The host keeps no files.
+    NotKept,
+    /// Not yet.
+    Due,
+    /// Under this reference.
+    Stored(&'a str),
+    /// It could not be stored, for this reason.
+    Lost(&'a str),
+}
+
+impl Report<'_> {
+    /// The output that says so.
+    pub(super) fn output(self) -> Option<Value> {
+        match self {
+            Self::NotKept | Self::Due => None,
+            Self::Stored(reference) => Some(output("report", reference)),
+            Self::Lost(why) => Some(output("report", cut(&format!("it could not be stored: {why}"), MESSAGE))),
+        }
+    }
+}
+
+/// What became of each target of a check, failed ones first: the text of [`REPORT`].
+pub fn report(Outcomes { targets, counts }: &Outcomes) -> Value {
+    let mut sorted: Vec<&TargetOutcome> = targets.iter().collect();
+    sorted.sort_by(|one, other| (one.succeeded, &one.name).cmp(&(other.succeeded, &other.name)));
+    let nodes: Vec<Value> = sorted.into_iter().map(check).collect();
+    json!({"total": counts.total, "succeeded": counts.succeeded, "nodes": nodes})
+}
+
 fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
     let of_status = list(child, "/status/targetDetails").iter().filter_map(|one| TargetDetail::deserialize(one).ok());
     let lines = records.iter().flat_map(|record| list(record, "/targets")).filter_map(Value::as_str);
@@ -226,6 +261,17 @@ mod tests {
         assert_eq!(result, json!({"failed_nodes": ["c", "d"], "healthy_nodes": ["a", "b"]}));
         let nodes = value(&outputs(OpsType::Preflight, &all), "nodes");
         assert_eq!(nodes[0]["node"], "c", "failed ones come first");
+    }
+
+    #[test]
+    fn a_report_names_every_node_failed_ones_first() {
+        let all = all((0..300)
+            .map(|number| outcome(&format!("{number:03}"), if number == 7 { "Bad" } else { "" }))
+            .collect());
+        let report = report(&all);
+        assert_eq!(report["nodes"].as_array().unwrap().len(), 300);
+        let first = json!({"node": "007", "passed": false, "exitCode": null, "reason": "Bad", "message": ""});
+        assert_eq!((&report["nodes"][0], &report["nodes"][1]["node"]), (&first, &json!("000")));
     }
 
     #[test]

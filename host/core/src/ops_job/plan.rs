@@ -12,9 +12,9 @@ use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::child::{OPS_NAMESPACE, child_of};
 use crate::ops_job::holders::Holders;
-use crate::ops_job::outcomes::{Outcomes, failures, outputs};
+use crate::ops_job::outcomes::{Outcomes, Report, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
-use crate::ops_job::spec::{OpsSpec, RuleBroken};
+use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
 use crate::ops_job::targets::{Here, NodeFacts, Resolved, Selectors, resolve};
 use crate::ops_job::told::{busy_words, skipped_output, unresolved_words};
 use crate::ops_job::view::{AVAILABLE, OpsChild, OpsJobView, TargetCounts};
@@ -99,6 +99,8 @@ pub enum OpsNeed {
     Targets,
     /// What became of them.
     Outcomes,
+    /// Its report, which is to be published.
+    Report,
 }
 
 /// Everything that is known, at one time.
@@ -114,6 +116,8 @@ pub struct OpsObservation<'a> {
     pub found: Option<&'a Found>,
     /// What became of them, where that was read.
     pub outcomes: Option<&'a Outcomes>,
+    /// The file that says it of all targets.
+    pub report: Report<'a>,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
@@ -148,6 +152,7 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
     let (condition, what) = match attempt {
         Attempt::LookUp(OpsNeed::Targets) => (Some(RESOLVED), "find the targets"),
         Attempt::LookUp(OpsNeed::Outcomes) => (None, "read what became of the targets"),
+        Attempt::LookUp(OpsNeed::Report) => (None, "publish the report"),
         Attempt::Make(effect @ Effect::StoreTargets(_)) => (Some(RESOLVED), effect.words()),
         Attempt::Make(effect @ (Effect::StoreScript(_) | Effect::CreateChild(_))) => (Some(CREATED), effect.words()),
         Attempt::Make(effect) => (None, effect.words()),
@@ -405,9 +410,15 @@ impl<'a> Pass<'a> {
             self.needs = Some(OpsNeed::Outcomes);
             return;
         };
+        let is_reported = self.observed.spec.is_ok_and(|spec| spec.kind == OpsType::Preflight);
+        if is_reported && self.observed.report == Report::Due {
+            self.needs = Some(OpsNeed::Report);
+            return;
+        }
         let (now, counts) = (self.observed.now, outcomes.counts);
         self.status.rest.insert("progress".to_owned(), counts.write());
         let mut outputs = self.observed.spec.map_or_else(|_| Vec::new(), |spec| outputs(spec.kind, outcomes));
+        outputs.extend(self.observed.report.output().filter(|_| is_reported));
         outputs.extend(skipped_output(self.observed.job.targets.as_ref().map_or(&[], |resolved| &resolved.skipped)));
         self.status.rest.insert("outputs".to_owned(), json!(outputs));
         self.status.rest.insert("waitingFor".to_owned(), json!([]));

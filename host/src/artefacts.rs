@@ -1,0 +1,127 @@
+//! The files that OpsJobs leave, in a folder that an admin gives: each is published whole or not at all. Source: docs/opsjob.md 5.
+//!
+//! Takes a job, a name and bytes; yields the reference that an output has. May not hold a job up: what cannot be stored within a
+//! moment is said in its place.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::TryStreamExt as _;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Place;
+use object_store::{ObjectStore, ObjectStoreExt as _};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// Longest time that the folder may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time that a file stays.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// Least time between two searches for files that are older.
+const SEARCHED: Duration = Duration::from_secs(3_600);
+
+/// A folder of files. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Artefacts {
+    folder: Arc<LocalFileSystem>,
+    searched: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Artefacts {
+    /// The files in this folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn in_folder(folder: &Path) -> Result<Self, String> {
+        let words =
+            |error: &dyn std::error::Error| format!("failed to use {} for artefacts: {error}", folder.display());
+        std::fs::create_dir_all(folder).map_err(|error| words(&error))?;
+        let folder = LocalFileSystem::new_with_prefix(folder).map_err(|error| words(&error))?;
+        let folder = folder.with_automatic_cleanup(true).with_fsync(true);
+        Ok(Self { folder: Arc::new(folder), searched: Arc::default() })
+    }
+
+    /// Publishes a file of a job in place of any of its name, and removes what is too old. Yields its reference.
+    ///
+    /// # Errors
+    /// Why it is not known to be there.
+    pub async fn publish(&self, job: &str, file: &str, bytes: Vec<u8>) -> Result<String, String> {
+        let place = Place::from_iter([job, file]);
+        let put = async {
+            self.folder.put(&place, bytes.into()).await?;
+            if self.is_due() { self.remove_old().await } else { Ok(()) }
+        };
+        match timeout(PATIENCE, put).await {
+            Ok(Ok(())) => Ok(format!("artifact:{place}")),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("the folder of artefacts does not answer within {} s", PATIENCE.as_secs())),
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let mut searched = self.searched.lock();
+        let is_due = searched.is_none_or(|at| at.elapsed() >= SEARCHED);
+        if is_due {
+            *searched = Some(Instant::now());
+        }
+        is_due
+    }
+
+    async fn remove_old(&self) -> object_store::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let oldest = i64::try_from(now.saturating_sub(KEPT).as_secs()).unwrap_or(i64::MAX);
+        let old = self.folder.list(None).try_filter(|file| std::future::ready(file.last_modified.timestamp() < oldest));
+        let old: Vec<Place> = old.map_ok(|file| file.location).try_collect().await?;
+        for place in old {
+            self.folder.delete(&place).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::*;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("oarlock-artefacts-{name}-{}", std::process::id()));
+        let _none = fs::remove_dir_all(&folder);
+        folder
+    }
+
+    #[tokio::test]
+    async fn a_file_is_there_whole_under_the_name_of_its_job_and_goes_after_thirty_days() {
+        let folder = folder("kept");
+        let artefacts = Artefacts::in_folder(&folder).unwrap();
+        for text in ["first", "second"] {
+            let told = artefacts.publish("check-a", "report.json", text.into()).await;
+            assert_eq!(told.as_deref(), Ok("artifact:check-a/report.json"));
+            assert_eq!(fs::read_to_string(folder.join("check-a/report.json")).unwrap(), text);
+        }
+        assert_eq!(fs::read_dir(folder.join("check-a")).unwrap().count(), 1, "nothing half done is left");
+        File::open(folder.join("check-a/report.json"))
+            .unwrap()
+            .set_modified(SystemTime::now() - KEPT - PATIENCE)
+            .unwrap();
+        let later = Artefacts::in_folder(&folder).unwrap();
+        later.publish("check-b", "report.json", Vec::new()).await.unwrap();
+        assert!(!folder.join("check-a").exists() && folder.join("check-b/report.json").exists());
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_used_is_named() {
+        let folder = folder("none");
+        fs::write(&folder, "").unwrap();
+        assert!(Artefacts::in_folder(&folder).unwrap_err().contains("failed to use"));
+        fs::remove_file(&folder).unwrap();
+        let artefacts = Artefacts::in_folder(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::write(&folder, "").unwrap();
+        assert!(artefacts.publish("a", "b", Vec::new()).await.is_err());
+        fs::remove_file(folder).unwrap();
+    }
+}
