@@ -5,9 +5,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use k8s_openapi::jiff::Timestamp;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
 use object_store::{ObjectStore, ObjectStoreExt as _};
@@ -16,8 +17,8 @@ use tokio::time::{Instant, timeout};
 
 /// Longest time that the folder may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time that a file stays.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// Seconds that a file stays.
+const KEPT: i64 = 30 * 24 * 3_600;
 /// Least time between two searches for files that are older.
 const SEARCHED: Duration = Duration::from_secs(3_600);
 
@@ -42,15 +43,15 @@ impl Artefacts {
         Ok(Self { folder: Arc::new(folder), searched: Arc::default() })
     }
 
-    /// Publishes a file of a job in place of any of its name, and removes what is too old. Yields its reference.
+    /// Publishes a file of a job, by their names, in place of any of its name, and removes what is too old. Yields its reference.
     ///
     /// # Errors
     /// Why it is not known to be there.
-    pub async fn publish(&self, job: &str, file: &str, bytes: Vec<u8>) -> Result<String, String> {
+    pub async fn publish(&self, (job, file): (&str, &str), bytes: Vec<u8>, now: Timestamp) -> Result<String, String> {
         let place = Place::from_iter([job, file]);
         let put = async {
             self.folder.put(&place, bytes.into()).await?;
-            if self.is_due() { self.remove_old().await } else { Ok(()) }
+            if self.is_due() { self.remove_old(now).await } else { Ok(()) }
         };
         match timeout(PATIENCE, put).await {
             Ok(Ok(())) => Ok(format!("artifact:{place}")),
@@ -68,9 +69,8 @@ impl Artefacts {
         is_due
     }
 
-    async fn remove_old(&self) -> object_store::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let oldest = i64::try_from(now.saturating_sub(KEPT).as_secs()).unwrap_or(i64::MAX);
+    async fn remove_old(&self, now: Timestamp) -> object_store::Result<()> {
+        let oldest = now.as_second().saturating_sub(KEPT);
         let old = self.folder.list(None).try_filter(|file| std::future::ready(file.last_modified.timestamp() < oldest));
         let old: Vec<Place> = old.map_ok(|file| file.location).try_collect().await?;
         for place in old {
@@ -96,18 +96,20 @@ mod tests {
     async fn a_file_is_there_whole_under_the_name_of_its_job_and_goes_after_thirty_days() {
         let folder = folder("kept");
         let artefacts = Artefacts::in_folder(&folder).unwrap();
+        let now = Timestamp::UNIX_EPOCH;
         for text in ["first", "second"] {
-            let told = artefacts.publish("check-a", "report.json", text.into()).await;
+            let told = artefacts.publish(("check-a", "report.json"), text.into(), now).await;
             assert_eq!(told.as_deref(), Ok("artifact:check-a/report.json"));
             assert_eq!(fs::read_to_string(folder.join("check-a/report.json")).unwrap(), text);
         }
         assert_eq!(fs::read_dir(folder.join("check-a")).unwrap().count(), 1, "nothing half done is left");
-        File::open(folder.join("check-a/report.json"))
-            .unwrap()
-            .set_modified(SystemTime::now() - KEPT - PATIENCE)
-            .unwrap();
+        let file = File::open(folder.join("check-a/report.json")).unwrap();
+        let modified = file.metadata().unwrap().modified().unwrap();
+        let made = Timestamp::try_from(modified).unwrap();
+        let ago = Duration::from_secs(u64::try_from(KEPT).unwrap() + 60);
+        file.set_modified(modified - ago).unwrap();
         let later = Artefacts::in_folder(&folder).unwrap();
-        later.publish("check-b", "report.json", Vec::new()).await.unwrap();
+        later.publish(("check-b", "report.json"), Vec::new(), made).await.unwrap();
         assert!(!folder.join("check-a").exists() && folder.join("check-b/report.json").exists());
         fs::remove_dir_all(folder).unwrap();
     }
@@ -121,7 +123,7 @@ mod tests {
         let artefacts = Artefacts::in_folder(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         fs::write(&folder, "").unwrap();
-        assert!(artefacts.publish("a", "b", Vec::new()).await.is_err());
+        assert!(artefacts.publish(("a", "b"), Vec::new(), Timestamp::UNIX_EPOCH).await.is_err());
         fs::remove_file(folder).unwrap();
     }
 }

@@ -203,7 +203,7 @@ impl OpsTerm {
                     return Ok(());
                 };
                 let report = report(outcomes).to_string().into_bytes();
-                seen.report = Some(artefacts.publish(&seen.job.view.name, REPORT, report).await);
+                seen.report = Some(artefacts.publish((&seen.job.view.name, REPORT), report, self.now()).await);
             }
         }
         Ok(())
