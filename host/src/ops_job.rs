@@ -12,7 +12,7 @@ use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
-use oarlock_core::ops_job::outcomes::{Outcomes, REPORT, Report, report};
+use oarlock_core::ops_job::outcomes::{Outcomes, REPORT, ReportFile, report};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
 use oarlock_core::ops_job::policy::gap;
@@ -238,10 +238,10 @@ impl OpsTerm {
             found: found.as_ref(),
             outcomes: outcomes.as_ref(),
             report: match (report, &self.place.artefacts) {
-                (_, None) => Report::NotKept,
-                (None, _) => Report::Due,
-                (Some(Ok(reference)), _) => Report::Stored(reference),
-                (Some(Err(why)), _) => Report::Lost(why),
+                (_, None) => ReportFile::NotKept,
+                (None, _) => ReportFile::Due,
+                (Some(Ok(reference)), _) => ReportFile::Stored(reference),
+                (Some(Err(why)), _) => ReportFile::Lost(why),
             },
             here: Here { cluster: &self.place.cluster, node: self.place.node.as_deref() },
             now: self.now(),

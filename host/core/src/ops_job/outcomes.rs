@@ -81,7 +81,7 @@ pub const REPORT: &str = "report.json";
 
 /// Whether that file is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report<'a> {
+pub enum ReportFile<'a> {
     /// The host keeps no files.
     NotKept,
     /// Not yet.
@@ -92,7 +92,7 @@ pub enum Report<'a> {
     Lost(&'a str),
 }
 
-impl Report<'_> {
+impl ReportFile<'_> {
     /// The output that says so.
     pub(super) fn output(self) -> Option<Value> {
         match self {

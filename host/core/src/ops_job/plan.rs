@@ -12,7 +12,7 @@ use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
 use crate::ops_job::child::{OPS_NAMESPACE, child_of};
 use crate::ops_job::holders::Holders;
-use crate::ops_job::outcomes::{Outcomes, Report, failures, outputs};
+use crate::ops_job::outcomes::{Outcomes, ReportFile, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};
 use crate::ops_job::spec::{OpsSpec, OpsType, RuleBroken};
 use crate::ops_job::targets::{Here, NodeFacts, Resolved, Selectors, resolve};
@@ -117,7 +117,7 @@ pub struct OpsObservation<'a> {
     /// What became of them, where that was read.
     pub outcomes: Option<&'a Outcomes>,
     /// The file that says it of all targets.
-    pub report: Report<'a>,
+    pub report: ReportFile<'a>,
     /// This cluster.
     pub here: Here<'a>,
     /// The time.
@@ -411,7 +411,7 @@ impl<'a> Pass<'a> {
             return;
         };
         let is_reported = self.observed.spec.is_ok_and(|spec| spec.kind == OpsType::Preflight);
-        if is_reported && self.observed.report == Report::Due {
+        if is_reported && self.observed.report == ReportFile::Due {
             self.needs = Some(OpsNeed::Report);
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ops_job::holders::HeldPlace;
-use crate::ops_job::outcomes::Report;
+use crate::ops_job::outcomes::ReportFile;
 use crate::ops_job::outcomes::TargetOutcome;
 use crate::ops_job::spec::{Defaults, time_to_live};
 
@@ -85,7 +85,7 @@ impl Stage {
             child: self.child.as_ref(),
             found,
             outcomes,
-            report: Report::NotKept,
+            report: ReportFile::NotKept,
             here: HERE,
             now: at(self.second),
         };
