@@ -1,4 +1,4 @@
-//! The files that OpsJobs leave, in a folder that an admin gives: each is published whole or not at all. Source: docs/opsjob.md 5.
+//! The files that OpsJobs leave, below a folder that an admin gives: each is published whole or not at all. Source: docs/opsjob.md 5.
 //!
 //! Takes a job, a name and bytes; yields the reference that an output has. May not hold a job up: what cannot be stored within a
 //! moment is said in its place.
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use k8s_openapi::jiff::Timestamp;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
@@ -30,11 +30,13 @@ pub struct Artefacts {
 }
 
 impl Artefacts {
-    /// The files in this folder, which is made if it is not there.
+    /// The files below this folder, in one of their own, which is made if it is not there.
     ///
     /// # Errors
     /// Why it cannot be used.
     pub fn in_folder(folder: &Path) -> Result<Self, String> {
+        // What else is in there belongs to somebody else.
+        let folder = &folder.join("artefacts");
         let words =
             |error: &dyn std::error::Error| format!("failed to use {} for artefacts: {error}", folder.display());
         std::fs::create_dir_all(folder).map_err(|error| words(&error))?;
@@ -49,12 +51,11 @@ impl Artefacts {
     /// Why it is not known to be there.
     pub async fn publish(&self, (job, file): (&str, &str), bytes: Vec<u8>, now: Timestamp) -> Result<String, String> {
         let place = Place::from_iter([job, file]);
-        let put = async {
-            self.folder.put(&place, bytes.into()).await?;
-            if self.is_due() { self.remove_old(now).await } else { Ok(()) }
-        };
-        match timeout(PATIENCE, put).await {
-            Ok(Ok(())) => Ok(format!("artifact:{place}")),
+        if self.is_due() {
+            tokio::spawn(self.clone().remove_old(now));
+        }
+        match timeout(PATIENCE, self.folder.put(&place, bytes.into())).await {
+            Ok(Ok(_put)) => Ok(format!("artifact:{place}")),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("the folder of artefacts does not answer within {} s", PATIENCE.as_secs())),
         }
@@ -69,14 +70,20 @@ impl Artefacts {
         is_due
     }
 
-    async fn remove_old(&self, now: Timestamp) -> object_store::Result<()> {
+    /// Removes files that are too old. What cannot be read or removed is left for the next time.
+    async fn remove_old(self, now: Timestamp) {
         let oldest = now.as_second().saturating_sub(KEPT);
-        let old = self.folder.list(None).try_filter(|file| std::future::ready(file.last_modified.timestamp() < oldest));
-        let old: Vec<Place> = old.map_ok(|file| file.location).try_collect().await?;
-        for place in old {
-            self.folder.delete(&place).await?;
+        let mut files = self.folder.list(None);
+        while let Some(file) = files.next().await {
+            let removed = match file {
+                Ok(file) if file.last_modified.timestamp() < oldest => self.folder.delete(&file.location).await,
+                Ok(_) => Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = removed {
+                tracing::warn!(error = %error, "failed to remove an old artefact; trying again in an hour");
+            }
         }
-        Ok(())
     }
 }
 
@@ -97,20 +104,24 @@ mod tests {
         let folder = folder("kept");
         let artefacts = Artefacts::in_folder(&folder).unwrap();
         let now = Timestamp::UNIX_EPOCH;
+        let kept = folder.join("artefacts");
         for text in ["first", "second"] {
             let told = artefacts.publish(("check-a", "report.json"), text.into(), now).await;
             assert_eq!(told.as_deref(), Ok("artifact:check-a/report.json"));
-            assert_eq!(fs::read_to_string(folder.join("check-a/report.json")).unwrap(), text);
+            assert_eq!(fs::read_to_string(kept.join("check-a/report.json")).unwrap(), text);
         }
-        assert_eq!(fs::read_dir(folder.join("check-a")).unwrap().count(), 1, "nothing half done is left");
-        let file = File::open(folder.join("check-a/report.json")).unwrap();
+        assert_eq!(fs::read_dir(kept.join("check-a")).unwrap().count(), 1, "nothing half done is left");
+        let file = File::open(kept.join("check-a/report.json")).unwrap();
         let modified = file.metadata().unwrap().modified().unwrap();
         let made = Timestamp::try_from(modified).unwrap();
         let ago = Duration::from_secs(u64::try_from(KEPT).unwrap() + 60);
         file.set_modified(modified - ago).unwrap();
         let later = Artefacts::in_folder(&folder).unwrap();
         later.publish(("check-b", "report.json"), Vec::new(), made).await.unwrap();
-        assert!(!folder.join("check-a").exists() && folder.join("check-b/report.json").exists());
+        while kept.join("check-a").exists() {
+            tokio::task::yield_now().await;
+        }
+        assert!(kept.join("check-b/report.json").exists());
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -12,7 +12,7 @@ use oarlock_core::cluster::writes::Stopped;
 use oarlock_core::ops_job::child::ops_key;
 use oarlock_core::ops_job::events::events;
 use oarlock_core::ops_job::holders::Holders;
-use oarlock_core::ops_job::outcomes::{Outcomes, REPORT, ReportFile, report};
+use oarlock_core::ops_job::outcomes::{Outcomes, ReportFile, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
 use oarlock_core::ops_job::policy::gap;
@@ -202,8 +202,9 @@ impl OpsTerm {
                 let Some((artefacts, outcomes)) = self.place.artefacts.as_ref().zip(seen.outcomes.as_ref()) else {
                     return Ok(());
                 };
-                let report = report(outcomes).to_string().into_bytes();
-                seen.report = Some(artefacts.publish((&seen.job.view.name, REPORT), report, self.now()).await);
+                let job = &seen.job.view;
+                let (file, report) = (report_file(&job.uid), report(job, outcomes).to_string().into_bytes());
+                seen.report = Some(artefacts.publish((&job.name, &file), report, self.now()).await);
             }
         }
         Ok(())

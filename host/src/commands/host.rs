@@ -76,7 +76,8 @@ pub(crate) struct HostArgs {
     /// Node that the host runs on; an OpsJob works on it last
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     node: Option<String>,
-    /// Folder for the files that OpsJobs leave, such as the report of a preflight; they stay for 30 days [default: none are left]
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight: below `artefacts` in there, for 30 days
+    /// [default: none are left]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address

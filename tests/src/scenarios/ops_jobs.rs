@@ -212,9 +212,11 @@ pub async fn nodes_are_checked_and_named_as_healthy_or_failed(rig: &mut Rig) -> 
     let job = rig.until_ops_ended("none", "Failed", "ToleranceExceeded").await?;
     ensure!(output(&job, "result") == json!({"failed_nodes": [good, kept], "healthy_nodes": []}), "{job:#}");
     let outputs = job.pointer("/status/outputs").and_then(Value::as_array).cloned().unwrap_or_default();
-    let report = json!({"name": "report", "value": "artifact:none/report.json"});
+    let uid = job.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+    let file = format!("none/report-{}.json", uid.split('-').next().unwrap_or_default());
+    let report = json!({"name": "report", "value": format!("artifact:{file}")});
     ensure!(outputs.contains(&report), "{outputs:?}");
-    let report: Value = serde_json::from_slice(&std::fs::read(files.join("none/report.json"))?)?;
+    let report: Value = serde_json::from_slice(&std::fs::read(files.join("artefacts").join(file))?)?;
     ensure!(report["nodes"][1]["node"] == json!(kept) && report["total"] == 2, "{report:#}");
     std::fs::remove_dir_all(&files)?;
     let nodes_told = output(&job, "nodes");

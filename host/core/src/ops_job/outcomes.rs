@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::child::fields::list;
 use crate::job::state::cut;
 use crate::ops_job::spec::OpsType;
-use crate::ops_job::view::TargetCounts;
+use crate::ops_job::view::{OpsJobView, TargetCounts};
 
 /// Most failed targets that have a condition.
 pub(super) const SHOWN: usize = 100;
@@ -76,8 +76,10 @@ impl Outcomes {
     }
 }
 
-/// The name of the file that says what became of all targets.
-pub const REPORT: &str = "report.json";
+/// The name of the file that says what became of all targets of the job of this UID: a later one may have the name of an earlier.
+pub fn report_file(uid: &str) -> String {
+    format!("report-{}.json", uid.split('-').next().unwrap_or_default())
+}
 
 /// Whether that file is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,12 +105,13 @@ impl ReportFile<'_> {
     }
 }
 
-/// What became of each target of a check, failed ones first: the text of [`REPORT`].
-pub fn report(Outcomes { targets, counts }: &Outcomes) -> Value {
+/// What became of each target of a check, failed ones first: the text of that file.
+pub fn report(job: &OpsJobView, Outcomes { targets, counts }: &Outcomes) -> Value {
     let mut sorted: Vec<&TargetOutcome> = targets.iter().collect();
     sorted.sort_by(|one, other| (one.succeeded, &one.name).cmp(&(other.succeeded, &other.name)));
     let nodes: Vec<Value> = sorted.into_iter().map(check).collect();
-    json!({"total": counts.total, "succeeded": counts.succeeded, "nodes": nodes})
+    let (OpsJobView { name, uid, .. }, created) = (job, job.created.map(|at| at.to_string()));
+    json!({"jobId": name, "uid": uid, "created": created, "total": counts.total, "succeeded": counts.succeeded, "nodes": nodes})
 }
 
 fn outcomes(child: &Value, records: &[Value]) -> Vec<TargetOutcome> {
@@ -268,7 +271,9 @@ mod tests {
         let all = all((0..300)
             .map(|number| outcome(&format!("{number:03}"), if number == 7 { "Bad" } else { "" }))
             .collect());
-        let report = report(&all);
+        let job = OpsJobView { name: "check".into(), uid: "0b9d-1".into(), ..OpsJobView::default() };
+        let report = report(&job, &all);
+        assert_eq!((&report["jobId"], report_file("0b9d-1")), (&json!("check"), "report-0b9d.json".to_owned()));
         assert_eq!(report["nodes"].as_array().unwrap().len(), 300);
         let first = json!({"node": "007", "passed": false, "exitCode": null, "reason": "Bad", "message": ""});
         assert_eq!((&report["nodes"][0], &report["nodes"][1]["node"]), (&first, &json!("000")));
