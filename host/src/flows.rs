@@ -36,8 +36,15 @@ pub(crate) struct FlowTerm {
 impl FlowTerm {
     /// The term that `fence` stands for.
     pub(crate) fn begin(flows: Flows, fence: Fence, metrics: Arc<Metrics>) -> Self {
+        flows.cache().rest(false);
         let (shown, began) = (Mutex::new(ShownFlows::begin(metrics.clone())), flows.cluster().clock().now());
         Self { flows, fence, metrics, together: Together::default(), began, shown }
+    }
+}
+
+impl Drop for FlowTerm {
+    fn drop(&mut self) {
+        self.flows.cache().rest(true);
     }
 }
 

@@ -91,6 +91,11 @@ impl FlowCache {
         Some((held.templates.get(&key)?.clone(), jobs))
     }
 
+    /// Notes whether somebody makes rounds. Without them nothing is kept of children that are gone.
+    pub fn rest(&self, is_idle: bool) {
+        self.held.lock().rest(is_idle);
+    }
+
     /// Drops children that are gone, once a round has judged them.
     pub fn forget_gone(&self, owner: &Parent, uids: &[String]) {
         let is_kept = |child: &ChildView| !(child.gone && uids.contains(&child.uid));

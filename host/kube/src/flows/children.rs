@@ -156,6 +156,17 @@ impl Families {
         self.retain(&child.namespace, owner, |kept| kept.uid != child.uid);
     }
 
+    /// Keeps those that are there.
+    pub(super) fn forget_gone(&mut self) {
+        self.0.retain(|_, owners| {
+            owners.retain(|_, children| {
+                children.retain(|child| !child.0.gone);
+                !children.is_empty()
+            });
+            !owners.is_empty()
+        });
+    }
+
     /// Keeps those children of an owner.
     pub(super) fn retain(&mut self, namespace: &str, owner: &str, is_kept: impl Fn(&ChildView) -> bool) {
         let Some(owners) = self.0.get_mut(namespace) else { return };

@@ -35,6 +35,8 @@ pub(super) struct Held {
     pub(super) healed: HashSet<FlowKey>,
     pub(super) dirty: HashSet<FlowKey>,
     shares: NamespaceShares,
+    /// Nobody makes rounds, which would judge what is gone.
+    is_idle: bool,
     /// The memory of the specs of parents and templates, as `shares` has it.
     sizes: HashMap<FlowKey, usize>,
 }
@@ -85,6 +87,14 @@ impl Held {
         if self.dirty.len() > DIRTY + 2 * (self.parents.len() + self.templates.len()) {
             let Self { dirty, parents, .. } = self;
             dirty.retain(|key| parents.contains_key(key));
+        }
+    }
+
+    /// Notes whether rounds are made. Without them nothing is kept of what is gone.
+    pub(super) fn rest(&mut self, is_idle: bool) {
+        self.is_idle = is_idle;
+        if is_idle {
+            self.families.forget_gone();
         }
     }
 
@@ -260,7 +270,7 @@ impl Held {
         let parent = self.owner_of(last).cloned();
         let is_known = parent.is_some();
         self.dirty.extend(parent);
-        if !is_known {
+        if !is_known || self.is_idle {
             self.families.remove(last);
         } else if self.families.has_owner(last) {
             self.families.put(Arc::new(ChildView { gone: true, ..last.clone() }));

@@ -50,6 +50,7 @@ impl Flows {
     /// Watches the kinds of flows from now on, as long as it lives. To be made before the cluster is told what to watch.
     pub fn watch(cluster: Cluster) -> Self {
         let cache = Arc::new(FlowCache::within(&cluster.link.room));
+        cache.rest(true);
         // Another one of this cluster would see no OperationJobs.
         let _only = cluster.link.parents.flows.set(cache.clone());
         let watches = Arc::new(OnDemand::begin());
