@@ -67,6 +67,8 @@ pub(crate) struct Link {
     pub(crate) tasks: Arc<RwLock<Arc<TaskSettings>>>,
     /// The memory for what is held of objects.
     pub(crate) room: Room,
+    /// The same for lists that are being read.
+    pub(crate) listing: Room,
     /// The scripts that this term knows to be there.
     pub(crate) scripts: Arc<Mutex<Scripts>>,
 }
@@ -89,6 +91,7 @@ impl Cluster {
             record_limiter: Arc::default(),
             tasks: Arc::default(),
             room,
+            listing: Room::default(),
             scripts: Arc::default(),
         };
         let events = Arc::new(Events::start(&link, identity));
@@ -97,7 +100,7 @@ impl Cluster {
 
     /// Has what is held of objects take no more than its part of this memory limit of the process, in bytes.
     pub fn bound_memory(&self, limit: u64) {
-        self.link.room.bound(limit);
+        [&self.link.room, &self.link.listing].into_iter().for_each(|room| room.bound(limit));
     }
 
     /// Watches the jobs and exactly these kinds from now on. A kind that was declared alike before goes on undisturbed;

@@ -29,6 +29,7 @@ impl Link {
     /// The deletions of the scripts that nothing has used for some sweeps.
     async fn idle_scripts(&self, namespace: &str) -> Result<Vec<Write>, String> {
         let kind = Kind::new("v1", "ConfigMap");
+        let Some(named) = self.jobs.scripts_in_use() else { return Ok(Vec::new()) };
         let resource = self.resource(&kind).await.map_err(|failure| failure.message)?;
         let from = Collection { resource: &resource, namespace: Some(namespace), labels: Some(SCRIPT), fields: None };
         let read = |item: Value| Object::slim(&item, &kind, &[]).map(|script| (script.key, script.uid));
@@ -36,7 +37,7 @@ impl Link {
         let all = listed.map_err(|error| sentence(&error))?.items;
         let pods = self.objects.store.all(&Kind::pod(), Some(namespace));
         let mounted = pods.iter().filter_map(|pod| pod.labels.get(SCRIPT).map(str::to_owned));
-        let used: BTreeSet<String> = mounted.chain(self.jobs.scripts_in_use()).collect();
+        let used: BTreeSet<String> = mounted.chain(named).collect();
         Ok(self.scripts.lock().sweep(&all, &used))
     }
 }

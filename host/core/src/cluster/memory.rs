@@ -5,10 +5,13 @@
 //! allocator adds.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+
+use crate::ops_job::child::OPS_NAMESPACE;
+use crate::round::task_settings::TASKS_NAMESPACE;
 
 /// Memory of a JSON value beside what it points at.
 pub const VALUE: usize = size_of::<Value>();
@@ -46,22 +49,28 @@ pub fn text_len(value: &Value) -> usize {
     serde_json::to_writer(&mut counter, value).map_or(usize::MAX, |()| counter.0)
 }
 
-/// Most memory that the objects of one namespace take in one cache.
-pub const OF_NAMESPACE: usize = 32 * 1024 * 1024;
 /// The room of a process that has no other.
 const ROOM: usize = 128 * 1024 * 1024;
-/// What a namespace has in any case, in each cache.
+/// The part of the room that one namespace may have: one of so many.
+const OF_ROOM: usize = 4;
+/// What a namespace has in any case.
 const LITTLE: usize = 1024 * 1024;
 
-/// The memory that all caches of a process may take together. Above it, only namespaces go on growing that have little. Clones
-/// share it.
+/// The memory that tenants' objects may take in all caches of a process together, and each namespace a quarter of it. Above it, only
+/// namespaces go on growing that have little. What no tenant writes does not count. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Room(Arc<Bounds>);
 
 #[derive(Debug)]
 struct Bounds {
     most: AtomicUsize,
-    taken: AtomicUsize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    of: HashMap<String, usize>,
+    all: usize,
 }
 
 impl Default for Room {
@@ -72,7 +81,7 @@ impl Default for Room {
 
 impl Room {
     fn of(bytes: usize) -> Self {
-        Self(Arc::new(Bounds { most: AtomicUsize::new(bytes), taken: AtomicUsize::new(0) }))
+        Self(Arc::new(Bounds { most: AtomicUsize::new(bytes), taken: Mutex::default() }))
     }
 
     /// Has a process with this memory limit, in bytes, hold a quarter of it: a list of objects takes as much once more while it is
@@ -81,25 +90,32 @@ impl Room {
         self.0.most.store(usize::try_from(limit / 4).unwrap_or(usize::MAX), Ordering::Relaxed);
     }
 
-    /// Another one that is as large, for what takes the place of what is held.
-    #[must_use]
-    pub fn another(&self) -> Self {
-        Self::of(self.most())
-    }
-
     fn most(&self) -> usize {
         self.0.most.load(Ordering::Relaxed)
     }
 
-    fn taken(&self) -> usize {
-        self.0.taken.load(Ordering::Relaxed)
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count(&self, before: usize, bytes: usize) {
-        // What is given back was taken, so it never wraps.
-        self.0.taken.fetch_add(bytes, Ordering::Relaxed);
-        self.0.taken.fetch_sub(before, Ordering::Relaxed);
+    fn count(&self, namespace: &str, before: usize, bytes: usize) {
+        if before == bytes || is_of_cluster(namespace) {
+            return;
+        }
+        let mut taken = self.taken();
+        taken.all = taken.all.saturating_sub(before).saturating_add(bytes);
+        let own = taken.of.get(namespace).copied().unwrap_or(0).saturating_sub(before).saturating_add(bytes);
+        if own == 0 {
+            taken.of.remove(namespace);
+        } else {
+            taken.of.insert(namespace.to_owned(), own);
+        }
     }
+}
+
+/// True of what tenants do not write: what is in no namespace, and the host's own.
+fn is_of_cluster(namespace: &str) -> bool {
+    ["", OPS_NAMESPACE, TASKS_NAMESPACE].contains(&namespace)
 }
 
 /// The memory that the objects of a cache take, by namespace.
@@ -111,7 +127,7 @@ pub struct NamespaceShares {
 
 impl Drop for NamespaceShares {
     fn drop(&mut self) {
-        self.room.count(self.of.values().sum(), 0);
+        self.of.iter().for_each(|(namespace, bytes)| self.room.count(namespace, *bytes, 0));
     }
 }
 
@@ -133,24 +149,26 @@ impl NamespaceShares {
 
     /// True if an object of `namespace` may take `bytes` in place of the `before` that it takes.
     pub fn has_room(&self, namespace: &str, before: usize, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(before);
-        let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
-        let (all, room) = (self.room.taken().saturating_add(more), self.room.most());
-        // What is in no namespace, tenants do not write.
-        let most = if namespace.is_empty() { room } else { OF_NAMESPACE };
-        more == 0 || own <= most && (all <= room || own <= LITTLE)
+        let (more, room) = (bytes.saturating_sub(before), self.room.most());
+        if more == 0 {
+            return true;
+        }
+        if is_of_cluster(namespace) {
+            return self.of.get(namespace).copied().unwrap_or(0).saturating_add(more) <= room;
+        }
+        let taken = self.room.taken();
+        let own = taken.of.get(namespace).copied().unwrap_or(0).saturating_add(more);
+        own <= room / OF_ROOM && (taken.all.saturating_add(more) <= room || own <= LITTLE)
     }
 
     /// The sentence for an object that has no room.
     fn no_room(&self, namespace: &str, bytes: usize) -> String {
-        let own = self.of.get(namespace).copied().unwrap_or(0).saturating_add(bytes);
-        let (whose, most) = match own > OF_NAMESPACE {
-            _ if namespace.is_empty() => ("objects of the whole cluster".to_owned(), self.room.most()),
-            true => (format!("the objects of namespace {namespace}"), OF_NAMESPACE),
-            false => (
-                format!("the objects of all namespaces, of which {namespace} has more than a little"),
-                self.room.most(),
-            ),
+        let (own, room) = (self.room.taken().of.get(namespace).copied().unwrap_or(0), self.room.most());
+        let (whose, most) = match own.saturating_add(bytes) > room / OF_ROOM {
+            _ if namespace.is_empty() => ("objects of the whole cluster".to_owned(), room),
+            _ if is_of_cluster(namespace) => (format!("the objects of namespace {namespace}"), room),
+            true => (format!("the objects of namespace {namespace}"), room / OF_ROOM),
+            false => (format!("the objects of all namespaces, of which {namespace} has more than a little"), room),
         };
         let most = most / 1_048_576;
         format!(
@@ -162,7 +180,7 @@ impl NamespaceShares {
     pub fn count(&mut self, namespace: &str, before: usize, bytes: usize) {
         let known = self.of.get(namespace).copied().unwrap_or(0);
         let own = known.saturating_sub(before).saturating_add(bytes);
-        self.room.count(known, own);
+        self.room.count(namespace, known, own);
         if own == 0 {
             self.of.remove(namespace);
         } else {
@@ -176,6 +194,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// What a namespace may have of the usual room.
+    const OF_NAMESPACE: usize = ROOM / OF_ROOM;
 
     #[test]
     fn a_value_of_many_small_parts_takes_more_memory_than_its_text() {
@@ -195,20 +216,23 @@ mod tests {
         shares.count("a", OF_NAMESPACE, 0);
         assert_eq!(shares.admit("a", 0, OF_NAMESPACE), Ok(()));
         ["a", "b"].into_iter().for_each(|namespace| shares.count(namespace, OF_NAMESPACE, 0));
-        assert!(shares.of.is_empty() && shares.room.taken() == 0);
+        assert!(shares.of.is_empty() && shares.room.taken().all == 0);
     }
 
     #[test]
-    fn the_caches_of_a_process_have_one_room_and_a_list_that_is_read_has_another() {
+    fn the_caches_of_a_process_have_one_room_of_which_nothing_is_taken_from_the_cluster() {
         let room = Room::default();
         room.bound(512 * 1024 * 1024);
         let [mut pods, mut jobs] = [(); 2].map(|()| NamespaceShares::within(&room));
-        for number in 0..2 {
-            pods.admit(&number.to_string(), 0, OF_NAMESPACE).unwrap();
-            jobs.admit(&number.to_string(), 0, OF_NAMESPACE).unwrap();
+        for number in 0..4 {
+            pods.admit(&number.to_string(), 0, OF_NAMESPACE / 2).unwrap();
+            jobs.admit(&number.to_string(), 0, OF_NAMESPACE / 2).unwrap();
         }
+        assert!(pods.admit("0", 0, 1).unwrap_err().contains("namespace 0"), "of both caches together");
         assert!(jobs.admit("more", 0, LITTLE + 1).unwrap_err().contains("128 MiB"));
-        assert_eq!(NamespaceShares::within(&room.another()).admit("more", 0, LITTLE + 1), Ok(()));
+        for namespace in ["", OPS_NAMESPACE, TASKS_NAMESPACE] {
+            assert_eq!(jobs.admit(namespace, 0, 2 * OF_NAMESPACE), Ok(()));
+        }
         drop(pods);
         assert_eq!(jobs.admit("more", 0, LITTLE + 1), Ok(()));
     }

@@ -14,6 +14,7 @@ use oarlock_core::cluster::object::unread;
 use oarlock_core::cluster::scripts::named_in;
 use oarlock_core::job::key::{JobKey, JobRef};
 use oarlock_core::job::spec::PARAMETERS_BYTES;
+use oarlock_core::ops_job::child::OPS_NAMESPACE;
 use oarlock_core::round::finalize::TOO_MANY_FINALIZERS;
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -128,11 +129,15 @@ impl Jobs {
         self.held.lock().jobs.values().map(|held| held.uid.clone()).collect()
     }
 
-    /// The names of the scripts of tasks that jobs name by digest.
-    pub(crate) fn scripts_in_use(&self) -> BTreeSet<String> {
+    /// The names of the scripts of tasks that jobs name by digest; `None` while there is a job of an OpsJob whose spec is not held.
+    pub(crate) fn scripts_in_use(&self) -> Option<BTreeSet<String>> {
         let cache = self.held.lock();
+        let is_unknown = |held: &Held| held.key.namespace == OPS_NAMESPACE && held.job.spec.is_none();
+        if cache.jobs.values().any(is_unknown) {
+            return None;
+        }
         let specs = cache.jobs.values().filter_map(|held| held.job.spec.as_ref());
-        specs.filter_map(|spec| spec.parameters.as_ref()).flat_map(named_in).collect()
+        Some(specs.filter_map(|spec| spec.parameters.as_ref()).flat_map(named_in).collect())
     }
 
     /// The UID of a job.
@@ -330,11 +335,13 @@ fn readable_fields(status: &Map<String, Value>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::cluster::memory::OF_NAMESPACE;
     use serde_json::json;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
+
+    /// What a namespace may have of the usual room.
+    const OF_NAMESPACE: usize = 32 * 1024 * 1024;
 
     fn jobs() -> (Arc<Jobs>, UnboundedReceiver<WatchEvent>) {
         let (events, heard) = unbounded_channel();

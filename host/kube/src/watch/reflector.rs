@@ -188,7 +188,7 @@ impl<S: ItemSink> Reflector<S> {
             self.link.discovery.resource(&self.link.transport, &self.kind).await.map_err(ReflectError::Find)?;
         let from = Collection { resource: &resource, namespace: None, labels: None, fields: None };
         let projection = self.sink.projection();
-        let shares = Mutex::new(NamespaceShares::within(&self.link.room.another()));
+        let shares = Mutex::new(NamespaceShares::within(&self.link.listing));
         let fitting = |item| Some(self.sink.fitting(self.sink.pick(item)?, &mut shares.lock()));
         let listed = self.link.transport.list(from, &projection, fitting).await;
         let listed = listed.map_err(ReflectError::List)?;
