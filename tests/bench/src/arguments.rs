@@ -61,7 +61,7 @@ pub(crate) struct Operations {
     #[arg(long, value_enum)]
     pub(crate) mode: Option<Modes>,
     /// How many targets, pods or nodes; where this is not given, 100 and then 1,000 for `replace` and `reboots`, 100 for `deadline`, 300 for `neighbours`,
-    /// 10,000 for `crowd` and `restart`, else 1,000
+    /// 10,000 for `crowd` and `restart`, 5,000 for `ops-jobs`, else 1,000
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) targets: Option<u32>,
     /// How often; where this is not given, 10 for `outage`, 3 for `replace`, `crowd`, `rolling` and `kills` up to 1,000 targets, else 1
@@ -123,6 +123,9 @@ pub(crate) enum Scenario {
     /// One job reboots all nodes, a tenth of them at once, each away for two to four seconds: its time to the least that is
     /// possible, how many are out of service, and what goes wrong; then the same with a host that is killed again and again
     Reboots,
+    /// An OpsJob for all nodes, and one for every fifth of them that stays in work: how long until its OperationJob is there, and how
+    /// long and how large a host is that is killed and started again
+    OpsJobs,
     /// One job runs a check of a second on each node, a tenth of them at once, and every tenth check fails: its time to the least
     /// that is possible, how many run, and what goes wrong; then the same with a host that is killed again and again
     Checks,
@@ -185,6 +188,7 @@ impl Scenario {
             Self::Restart => "restart",
             Self::Reboots => "reboots",
             Self::Checks => "checks",
+            Self::OpsJobs => "ops-jobs",
         }
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Dropped {
     Reboot,
     /// The one that checks nodes.
     Preflight,
+    /// The one that reboots nodes, for OpsJobs.
+    Ops,
 }
 
 impl Dropped {
@@ -46,7 +48,7 @@ impl Dropped {
         match self {
             Self::Replace => &["replace.wasm"],
             Self::WithHostile => &["replace.wasm", "hostile.wasm"],
-            Self::Reboot => &["reboot.wasm"],
+            Self::Reboot | Self::Ops => &["reboot.wasm"],
             Self::Preflight => &["preflight.wasm"],
         }
     }
@@ -55,7 +57,7 @@ impl Dropped {
         match self {
             Self::Replace => GRANTS.to_owned(),
             Self::WithHostile => format!("{GRANTS}\n---\n{HOSTILE_GRANTS}"),
-            Self::Reboot => REBOOT_GRANTS.to_owned(),
+            Self::Reboot | Self::Ops => REBOOT_GRANTS.to_owned(),
             Self::Preflight => PREFLIGHT_GRANTS.to_owned(),
         }
     }
@@ -90,7 +92,8 @@ pub(crate) async fn manifests_with_flows() -> anyhow::Result<Vec<serde_json::Val
 pub(crate) async fn manifests_for(dropped: Dropped) -> anyhow::Result<Vec<serde_json::Value>> {
     let file = std::env::temp_dir().join(format!("oarlock-bench-{}.grants.yaml", std::process::id()));
     std::fs::write(&file, dropped.grants())?;
-    let printed = Command::new(binary()?).arg("manifests").arg("--grants").arg(&file).output().await;
+    let ops = (dropped == Dropped::Ops).then_some("--ops");
+    let printed = Command::new(binary()?).arg("manifests").arg("--grants").arg(&file).args(ops).output().await;
     std::fs::remove_file(&file)?;
     let printed = printed.context("cannot run `oarlock manifests`")?;
     anyhow::ensure!(printed.status.success(), "`oarlock manifests`: {}", String::from_utf8_lossy(&printed.stderr));

@@ -30,6 +30,7 @@ mod metrics;
 mod neighbours;
 mod node_history;
 mod node_scene;
+mod ops_jobs;
 mod outage;
 mod outcome;
 mod pipeline;
@@ -96,6 +97,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
         (Scenario::Replace | Scenario::Reboots, None) => vec![100, 1000],
         (Scenario::Deadline, None) => vec![100],
         (Scenario::Neighbours, None) => vec![300],
+        (Scenario::OpsJobs, None) => vec![5_000],
         (Scenario::Crowd | Scenario::Restart, None) => vec![10_000],
         _ => vec![asked.targets(1000)],
     };
@@ -112,6 +114,7 @@ async fn operations(asked: &Operations) -> anyhow::Result<Value> {
             Scenario::Kills => kills::run(asked, count, &components).await?,
             Scenario::Restart => restart::run(asked, count, &components).await?,
             Scenario::Reboots => reboots::run(asked, count, &components).await?,
+            Scenario::OpsJobs => ops_jobs::run(asked, count, &components).await?,
             Scenario::Checks => checks::run(asked, count, &components).await?,
         };
         println!("{}", table::operations(&figures));

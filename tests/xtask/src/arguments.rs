@@ -161,6 +161,7 @@ Examples:
   cargo xtask bench operations --scenario kills --mode evict      SIGKILL every two seconds, beside a host that is left alone
   cargo xtask bench operations --scenario reboots                 100 and 1,000 nodes, a tenth at once, with and without kills
   cargo xtask bench operations --scenario checks --targets 100    a check of a second on each of 100 nodes
+  cargo xtask bench operations --scenario ops-jobs                OpsJobs: 5,000 nodes, and 1,000 jobs in work over a restart
   cargo xtask bench operations --scenario crowd --on sim          a hundred jobs of a hundred targets, on the in-memory API
   cargo xtask bench flows                                         JobFlows and DaemonJobs beside a bare client, their goals beside them
   cargo xtask bench flows --measure daemon,large --rounds 1       1,000 nodes, and 5,000 beside them
