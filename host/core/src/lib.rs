@@ -29,6 +29,7 @@ pub mod cluster {
     pub mod memory;
     pub mod node;
     pub mod object;
+    pub mod own;
     pub mod scripts;
     pub mod store;
     pub mod task_pod;

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use crate::ops_job::child::OPS_NAMESPACE;
-use crate::round::task_settings::TASKS_NAMESPACE;
+use crate::cluster::own::{OPS_NAMESPACE, TASKS_NAMESPACE};
 
 /// Memory of a JSON value beside what it points at.
 pub const VALUE: usize = size_of::<Value>();

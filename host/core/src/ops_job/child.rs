@@ -4,11 +4,9 @@ use serde_json::{Map, Value, json};
 
 use crate::child::build::{OPERATION, WITHHELD};
 use crate::cluster::object::{Kind, ObjectKey};
+pub use crate::cluster::own::OPS_NAMESPACE;
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
-
-/// The namespace of the children of jobs on nodes.
-pub const OPS_NAMESPACE: &str = "oarlock-ops";
 
 /// The API version of OpsJobs, and their kind.
 pub const API_VERSION: &str = "oarlock.dev/v1alpha1";

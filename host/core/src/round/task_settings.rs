@@ -1,7 +1,6 @@
 //! Where the pods of tasks are made, and of which image.
 
-/// The namespace of the pods of tasks, unless an admin names another.
-pub const TASKS_NAMESPACE: &str = "oarlock-tasks";
+pub use crate::cluster::own::TASKS_NAMESPACE;
 
 /// Where the pods of tasks are made, and of which image.
 #[derive(Clone, Debug, PartialEq, Eq)]
