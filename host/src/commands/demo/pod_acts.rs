@@ -64,6 +64,7 @@ impl PodActs<'_> {
         for (plugin, action) in [("replace", "Replace"), ("restart", "Restart")] {
             self.play.drop_plugin(plugin).await?;
             self.play.stage.wait_until_serving(action).await?;
+            self.play.stage.wait_until_said(action).await?;
         }
         Ok(())
     }

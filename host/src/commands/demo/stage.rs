@@ -6,20 +6,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
+use kube::api::Api;
 use oarlock_core::round::task_settings::TaskSettings;
+use oarlock_kube::lease::NOTE;
 use oarlock_sim::world::{Ledger, Span, Timings, World};
 use oarlock_wasm::{PluginState, PluginStatus, Plugins};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::host::made_up_identity;
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
 use crate::controller::RESYNC;
-use crate::host::{Host, HostOptions, HostPlace};
+use crate::host::{Host, HostOptions, HostPlace, LEASE};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
+use crate::served_actions::ServedActions;
 
 /// How long a story watches that nothing happens: longer than anything in this world takes to begin, also when hurried.
 const HOLDS: Duration = Duration::from_secs(3);
@@ -47,6 +51,8 @@ pub(super) struct Scenery {
 
 /// Compiling a plugin takes well under a second; a machine that compiles Rust beside it is slower.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
+/// How often the lease is read meanwhile.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// The stage of the demo.
 pub(super) struct Stage {
@@ -139,6 +145,22 @@ impl Stage {
         };
         self.plugins_until(&format!("action {action} to be served"), serving).await?;
         Ok(began.elapsed())
+    }
+
+    /// Waits until the lease says that this action is served: a plan reads it there, and the host says it a moment later.
+    pub(super) async fn wait_until_said(&self, action: &str) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::namespaced(self.client(), HOST_NAMESPACE);
+        let said = async {
+            loop {
+                let lease = leases.get_opt(LEASE).await?;
+                let note = lease.and_then(|lease| lease.metadata.annotations?.remove(NOTE));
+                if note.as_deref().and_then(ServedActions::read).is_some_and(|all| all.actions.contains_key(action)) {
+                    return anyhow::Ok(());
+                }
+                sleep(ASK_EVERY).await;
+            }
+        };
+        timeout(SERVED_WITHIN, said).await.with_context(|| format!("the lease does not say that {action} is served"))?
     }
 
     /// The lines that the grant of a plugin lacks.
