@@ -20,6 +20,7 @@ use oarlock_tests::components::{GRANTS, RESTART_GRANTS, component};
 use oarlock_tests::crash::process::host_binary;
 use oarlock_tests::jobs::{replace, resource};
 use oarlock_tests::rig::{Rig, patiently, real_plane};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{Peaks, figures};
@@ -321,6 +322,13 @@ async fn owned(client: &Client, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is read of an object whose spec nobody reads here: it may be nested too deep.
+#[derive(Deserialize)]
+struct Told {
+    #[serde(default)]
+    status: Value,
+}
+
 /// The tenant reads on his objects why they are refused.
 async fn is_told(client: &Client) -> anyhow::Result<()> {
     let told = [
@@ -333,7 +341,13 @@ async fn is_told(client: &Client) -> anyhow::Result<()> {
         let path = format!("/apis/{version}/namespaces/{TENANT}/{plural}/{name}");
         patiently("the owner is told", async || {
             let text = client.request_text(http::Request::get(&path).body(Vec::new())?).await?;
-            Ok(text.contains(words) && text.contains(r#""type":"Valid""#))
+            let Told { status } = serde_json::from_str(&text)?;
+            let conditions = status.pointer("/conditions").and_then(Value::as_array).cloned();
+            let mut conditions = conditions.unwrap_or_default().into_iter();
+            let valid = conditions.find(|one| one["type"] == "Valid" && one["status"] == "False");
+            Ok(valid.is_some_and(|valid| {
+                valid.pointer("/message").and_then(Value::as_str).is_some_and(|message| message.contains(words))
+            }))
         })
         .await
         .with_context(|| path.clone())?;
