@@ -192,10 +192,16 @@ impl Task {
     pub fn script(&self) -> Option<ScriptSource<'_>> {
         match self {
             Self::RunOnNode(run) => run.script.as_ref().and_then(Script::source),
-            Self::CheckPod(check) => check.script.as_ref().map(|script| match script {
-                CheckScript::Text(text) => ScriptSource::Text(text),
-                CheckScript::Stored(stored) => ScriptSource::Stored(&stored.sha256),
-            }),
+            Self::CheckPod(check) => check.script.as_ref().map(CheckScript::source),
+        }
+    }
+}
+
+impl CheckScript {
+    fn source(&self) -> ScriptSource<'_> {
+        match self {
+            Self::Text(text) => ScriptSource::Text(text),
+            Self::Stored(stored) => ScriptSource::Stored(&stored.sha256),
         }
     }
 }
@@ -284,9 +290,7 @@ impl CheckPod {
         if self.script.is_some() && !self.command.is_empty() {
             return Err("give it either `script` or `command`".to_owned());
         }
-        if let Some(CheckScript::Text(text)) = &self.script {
-            check_script(ScriptSource::Text(text))?;
-        }
+        self.script.as_ref().map_or(Ok(()), |script| check_script(script.source()))?;
         if let Some(name) = self.env.keys().find(|name| !is_variable(name)) {
             return Err(format!("`env` {name:?} is no name of a variable: printable ASCII without `=`"));
         }

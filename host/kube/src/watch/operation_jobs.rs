@@ -44,8 +44,8 @@ impl ItemSink for OperationJobSink {
     fn pick(&self, document: Value) -> Option<SeenJob> {
         Some(SeenJob {
             held: read_job(&document),
-            of_flow: ChildView::read(ChildKind::Operation, &document).filter(|_| self.parents.flows.get().is_some()),
-            of_ops: read_child(&document).filter(|_| self.parents.ops.get().is_some()),
+            of_flow: self.parents.flows.get().and_then(|_| ChildView::read(ChildKind::Operation, &document)),
+            of_ops: self.parents.ops.get().and_then(|_| read_child(&document)),
         })
     }
 
