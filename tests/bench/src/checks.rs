@@ -12,7 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ApiResource;
 use oarlock_api::TargetDetail;
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_sim::world::{Effect, Entry, OperationTimings, Span, Version};
 use serde_json::{Map, Value, json};
 

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use oarlock_api::{OperationJob, OperationRecord, TargetDetail};
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_sim::world::{History, OperationTimings, Span, Timings, WorldOptions};
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep, timeout};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::core::ApiResource;
 use oarlock_bed::accounts::Account;
 use oarlock_sim::world::{OperationTimings, Span, Timings, WorldOptions};
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::arguments::Operations;
 use crate::children::{Dropped, HostProcess};
 use crate::goals::{self, Goal};
-use crate::ground::Ground;
+use crate::ground::{Ground, Tail};
 use crate::job_watch;
 use crate::node_scene::TASK_START;
 use crate::requests::Request;
@@ -151,9 +151,8 @@ async fn reboot(jobs: &Api<DynamicObject>, name: &str, inputs: Value) -> anyhow:
     jobs.create(&PostParams::default(), &object).await.map(drop).with_context(|| format!("cannot create OpsJob {name}"))
 }
 
-/// Ends a job by force, and waits until it is gone.
+/// Deletes a job, which ends it by force, and waits until it is gone.
 async fn end(jobs: &Api<DynamicObject>, name: &str) -> anyhow::Result<()> {
-    jobs.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": {"stop": true}}))).await?;
     jobs.delete(name, &DeleteParams::default()).await?;
     while jobs.get_opt(name).await?.is_some() {
         sleep(ASK_EVERY).await;
@@ -194,7 +193,7 @@ async fn until_running(jobs: &Api<DynamicObject>, live: usize) -> anyhow::Result
 }
 
 /// The requests until the host has written nothing for a while.
-async fn until_quiet(ground: &Ground, tail: &mut crate::ground::Tail) -> anyhow::Result<Vec<Request>> {
+async fn until_quiet(ground: &Ground, tail: &mut Tail) -> anyhow::Result<Vec<Request>> {
     let (mut all, mut wrote) = (Vec::new(), Instant::now());
     while wrote.elapsed() < QUIET {
         sleep(ASK_EVERY).await;
