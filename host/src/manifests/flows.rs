@@ -4,8 +4,8 @@
 //! host reads and tells is bound in the cluster: a flow elsewhere says that its Jobs are forbidden.
 
 use oarlock_api::HostAccount;
-use oarlock_core::ops_job::child::OPS_NAMESPACE;
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::OPS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use serde_json::json;
 
 use super::roles::{RoleDocument, binding};

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 
 use super::ManifestsError;

@@ -2,7 +2,7 @@
 //!
 //! Takes a rig; yields targets and the job. May not know what goes wrong.
 
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_sim::world::{Seedbed, SetKey};
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_sim::world::labels;
 
 use super::mode::Mode;

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::install::{self, Way};
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 
 use crate::rig::{Rig, patiently, tasks_namespace};

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, EvictParams, ListParams, PostParams};
 use oarlock::manifests::{GrantedAccess, PodPolicies, manifests_with};
 use oarlock_bed::install::{self, Way};
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_sim::world::{Pause, Scope};
 use serde_json::{Value, json};
 

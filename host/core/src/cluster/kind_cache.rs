@@ -32,6 +32,7 @@ pub(crate) struct KindCache {
     pub(crate) fields: NameIndex,
     /// By node, if that is indexed.
     on_node: HashMap<String, BTreeSet<Place>>,
+    /// By controller.
     pub(crate) families: HashMap<OwnerId, Family>,
     /// UIDs of controllers by their root.
     by_root: HashMap<OwnerId, BTreeSet<String>>,

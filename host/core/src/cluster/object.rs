@@ -235,10 +235,10 @@ const FREE: usize = 4 * 1024;
 const MOST_STRINGS: usize = 8 * 1024;
 /// The same of one without room: there may be very many.
 const MOST_WITHOUT_ROOM: usize = 1024;
+/// Most bytes of those that say what the object is held by: each job that holds it has one.
+const MOST_HOLDS: usize = 64 * 1024;
 /// To whose share mirror pods count: no namespace has such a name.
 const OF_KUBELETS: &str = "/kubelets";
-/// The same of those that say what the object is held by: each job that holds it has one.
-const MOST_HOLDS: usize = 64 * 1024;
 /// Most bytes of what names an owner: group, version, kind and name of a stored object have at most 253 each, and no UID has more.
 const MOST_OWNER: usize = 4 * 253;
 /// Most finalizers and owners of an object.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::child::build::{OPERATION, WITHHELD};
 use crate::cluster::object::{Kind, ObjectKey};
-pub use crate::cluster::own::OPS_NAMESPACE;
+use crate::cluster::own::OPS_NAMESPACE;
 use crate::ops_job::spec::{OpsSpec, OpsType};
 use crate::ops_job::view::OpsJobView;
 

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::cluster::own::OPS_NAMESPACE;
 use crate::job::state::cut;
 use crate::job::time::{after_seconds, earliest, read_time};
-use crate::ops_job::child::{OPS_NAMESPACE, child_of};
+use crate::ops_job::child::child_of;
 use crate::ops_job::holders::Holders;
 use crate::ops_job::outcomes::{Outcomes, ReportFile, failures, outputs};
 use crate::ops_job::phases::{OpsStatus, Phase, Why};

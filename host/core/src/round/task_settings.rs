@@ -1,6 +1,6 @@
 //! Where the pods of tasks are made, and of which image.
 
-pub use crate::cluster::own::TASKS_NAMESPACE;
+use crate::cluster::own::TASKS_NAMESPACE;
 
 /// Where the pods of tasks are made, and of which image.
 #[derive(Clone, Debug, PartialEq, Eq)]

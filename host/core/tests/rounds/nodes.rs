@@ -2,12 +2,12 @@
 
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::writes::Write;
 use oarlock_core::job::key::JobKey;
 use oarlock_core::plugin::proposal::{MetadataChange, Mutation, ObjectRef, Proposal, State, TaintChange};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use oarlock_core::round::left_behind::left_behind;
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use oarlock_core::round::unlisted::wait_for_kinds;
 use oarlock_core::shared::orphans::beside_holds;
 use oarlock_core::shared::tables::lock;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use oarlock_core::cluster::live_reads::LiveRead;
 use oarlock_core::cluster::object::{Kind, Object, ObjectKey};
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::store::{Indexed, Store};
 use oarlock_core::cluster::writes::{Stopped, Write};
 use oarlock_core::plugin::proposal::{Mutation, PluginError, Proposal, State, TaskRequest};
 use oarlock_core::plugin::visit::{Answer, Call, Visit};
 use oarlock_core::round::left_behind::left_behind;
-use oarlock_core::round::task_settings::{TASKS_NAMESPACE, TaskSettings};
+use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_core::shared::orphans::{Orphans, SeenObjects, beside_holds};
 use serde_json::{Value, json};
 

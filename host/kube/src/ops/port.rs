@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use oarlock_core::child::fields::{number, text};
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::cluster::scripts;
 use oarlock_core::cluster::task_pod::JOB_UID;
 use oarlock_core::cluster::writes::{Stopped, Write};
-use oarlock_core::ops_job::child::{OPS_KIND, OPS_NAMESPACE, ops_key, ops_kind};
+use oarlock_core::ops_job::child::{OPS_KIND, ops_key, ops_kind};
 use oarlock_core::ops_job::outcomes::Outcomes;
 use oarlock_core::ops_job::plan::{Effect, FINALIZER};
 use oarlock_core::ops_job::spec::Defaults;

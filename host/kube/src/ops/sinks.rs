@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::memory::NamespaceShares;
-use oarlock_core::ops_job::child::OPS_NAMESPACE;
+use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::view::OpsChild;

@@ -3,7 +3,8 @@
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_api::{OARLOCK_GROUP, VERSION};
-use oarlock_core::ops_job::child::{OPS_KIND, OPS_NAMESPACE};
+use oarlock_core::cluster::own::OPS_NAMESPACE;
+use oarlock_core::ops_job::child::OPS_KIND;
 use oarlock_view::JobView;
 
 use super::cluster_error::{Asked, explained};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::cluster::object::Object;
+use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::writes::{EntryResult, Record, Stopped, StoredShard, Write};
 use oarlock_core::job::time::after_seconds;
-use oarlock_core::round::task_settings::TASKS_NAMESPACE;
 use serde_json::{Value, json};
 
 use crate::bench::patch::{apply, merge};
