@@ -161,19 +161,27 @@ pub mod daemon {
 
 /// An OpsJob: the targets of one administrative task, and what their failures mean.
 pub mod ops_job {
+    pub mod access;
+    pub mod body;
+    mod check;
     pub mod child;
     pub mod events;
     pub mod holders;
+    pub mod inputs;
+    pub mod job_id;
+    mod json_tree;
     pub mod node;
     pub mod outcomes;
     pub mod phases;
     pub mod plan;
     pub mod policy;
     pub mod ratio;
+    pub mod refusal;
     pub mod spec;
     pub mod stored;
     pub mod targets;
     mod told;
+    pub mod verdict;
     pub mod view;
     pub mod workload;
 }

@@ -33,7 +33,7 @@ const STOPPING: &str = "Stopping";
 /// Seconds that the release of targets may take before a job has ended all the same.
 const CANCEL_GRACE: i64 = 120;
 /// Most bytes of a job with its targets. etcd takes 1.5 MiB; the rest is for its status, and for what the API server notes of fields.
-const ROOM: usize = 1_056 * 1024;
+pub(super) const ROOM: usize = 1_056 * 1024;
 
 /// What is to be done for a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -251,7 +251,7 @@ impl<'a> Pass<'a> {
     /// Its spec; or why it is ended by force.
     fn spec_that_goes_on(&mut self) -> Result<&'a OpsSpec, Why> {
         let OpsObservation { job, spec, now, .. } = self.observed;
-        let spec = spec.map_err(|broken| Why::new("Invalid", broken.message.clone()))?;
+        let spec = spec.map_err(|broken| Why::new("Invalid", broken.message()))?;
         if job.deleting {
             return Err(Why::new("Stopped", "the job was deleted, and so it was stopped"));
         }
@@ -462,7 +462,7 @@ impl<'a> Pass<'a> {
         let OpsObservation { spec, now, .. } = self.observed;
         let spec = match spec {
             Ok(spec) => spec,
-            Err(broken) => return self.fail(&Why::new("Invalid", broken.message.clone())),
+            Err(broken) => return self.fail(&Why::new("Invalid", broken.message())),
         };
         let TargetCounts { total, succeeded, failed, .. } = TargetCounts::read(self.status.rest.get("progress"));
         let tolerated = spec.ratio.tolerated(total);

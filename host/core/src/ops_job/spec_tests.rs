@@ -1,9 +1,12 @@
 //! Tests of `spec`.
 
+use serde_json::json;
+
 use super::*;
+use crate::cluster::scripts::sha256;
 
 fn read(spec: &Value) -> Result<OpsSpec, String> {
-    OpsSpec::read(spec, Defaults::default()).map_err(|refusal| refusal.message)
+    OpsSpec::read(spec, Defaults::default()).and_then(OpsSpec::if_served).map_err(|broken| broken.message())
 }
 
 fn with(mut spec: Value, more: &Value) -> Value {
@@ -51,7 +54,11 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
     let twice = json!({"inputs": [{"name": "cluster", "value": "a"}, {"name": "cluster", "value": "a"}]});
     let cases = [
         (with(reboot(), &json!({"type": "Reboot"})), "spec.type: one of addon,"),
-        (with(reboot(), &json!({"type": "dumplog"})), "spec.type: dumplog is not served"),
+        (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: a dumplog has one workload"),
+        (
+            with(json!({"type": "dumplog"}), &input("workload", "a/pod/b")),
+            "spec.type: dumplog is not served",
+        ),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
         (
             with(reboot(), &json!({"inputs": vec![json!({"name": "workload", "value": "a/pod/b"}); 5]})),
@@ -59,17 +66,17 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
         ),
         (
             with(reboot(), &json!({"securityUpgrade": true})),
-            "spec.securityUpgrade: only of a preflight, and this is a reboot",
+            "spec.securityUpgrade: for addon, preflight, and this is a reboot",
         ),
-        (with(reboot(), &json!({"image": "i"})), "spec.image: only of a preflight"),
-        (with(reboot(), &json!({"replica": 1})), "spec.replica: only of a preflight"),
+        (with(reboot(), &json!({"image": "i"})), "spec.image: for preflight, and"),
+        (with(reboot(), &json!({"replica": 1})), "spec.replica: for preflight, and"),
         (with(reboot(), &input("foo", "x")), "spec.inputs[0].name: foo is none of node,"),
-        (with(reboot(), &input("image", "x")), "spec.inputs[0].name: image is none of"),
+        (with(reboot(), &input("image", "x")), "spec.inputs[0].name: image is added by the host"),
         (with(reboot(), &input("node", "")), "spec.inputs[0].value: 1 to 65536 bytes"),
         (with(reboot(), &input("node", "a\0")), "spec.inputs[0].value: 1 to"),
         (with(reboot(), &input("drain", "true")), "spec.inputs: one of node,"),
         (with(reboot(), &input("drain", "maybe")), "spec.inputs[0]: drain is true or false"),
-        (with(preflight(), &input("drain", "true")), "spec.inputs[0].name: drain is none of"),
+        (with(preflight(), &input("drain", "true")), "spec.inputs[0].name: drain is for reboot"),
         (with(reboot(), &twice), "spec.inputs[1]: one cluster at most"),
         (with(reboot(), &json!({"timeoutSecond": 1.5})), "spec.timeoutSecond: a whole number"),
         (with(reboot(), &json!({"timeoutSecond": 3_000_000_000_i64})), "spec.timeoutSecond: a whole number"),

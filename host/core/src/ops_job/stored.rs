@@ -11,7 +11,8 @@ use crate::cluster::object::unread;
 use crate::job::time::read_time;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
-use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, Scope, time_to_live};
+use crate::ops_job::inputs::Scope;
+use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, time_to_live};
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
 
@@ -49,8 +50,8 @@ impl StoredOps {
             status,
         };
         let spec = match unread(document) {
-            Some(why) => Err(RuleBroken { message: format!("spec: {why}") }),
-            None => OpsSpec::read(raw, defaults),
+            Some(why) => Err(RuleBroken::of_all(why)),
+            None => OpsSpec::read(raw, defaults).and_then(OpsSpec::if_served),
         };
         Some(Self { view, finalizers, spec }.without_what_has_had_its_effect())
     }
@@ -58,7 +59,7 @@ impl StoredOps {
     /// Without its spec, for which there is no room.
     #[must_use]
     pub fn without_spec(self, why: &str) -> Self {
-        Self { spec: Err(RuleBroken { message: format!("spec: {why}") }), ..self }
+        Self { spec: Err(RuleBroken::of_all(why)), ..self }
     }
 
     /// True of one that has its targets. It is held whatever there is room for: a node is that of one job, so all of these together

@@ -6,7 +6,7 @@ use crate::child::fields::{list, text};
 use crate::cluster::object::Kind;
 use crate::job::spec::is_object_name;
 
-/// The kinds of workloads: API version, kind, and the words by which people name them.
+/// The kinds of workloads: API version, kind, and the words by which people name them, of which the second is the resource.
 const KINDS: [(&str, &str, &[&str]); 6] = [
     ("apps/v1", "Deployment", &["deployment", "deployments", "deploy"]),
     ("apps/v1", "StatefulSet", &["statefulset", "statefulsets", "sts"]),
@@ -37,6 +37,23 @@ impl WorkloadName {
         let (api_version, kind, _) = KINDS.into_iter().find(|(_, _, names)| names.contains(&word.as_str()))?;
         let is_whole = parts.next().is_none() && is_object_name(namespace) && is_object_name(name);
         is_whole.then(|| Self { kind: Kind::new(api_version, kind), namespace: namespace.into(), name: name.into() })
+    }
+
+    /// The kinds that a workload may have.
+    pub fn kinds() -> impl Iterator<Item = Kind> {
+        KINDS.into_iter().map(|(api_version, kind, _)| Kind::new(api_version, kind))
+    }
+
+    /// Its API group and resource.
+    pub fn resource(&self) -> (&str, &'static str) {
+        let words = KINDS.iter().find(|(_, kind, _)| *kind == self.kind.kind).map_or(&[][..], |(.., words)| words);
+        let group = self.kind.api_version.split_once('/').map_or("", |(group, _)| group);
+        (group, words.get(1).copied().unwrap_or_default())
+    }
+
+    /// As it is written: `namespace/kind/name`.
+    pub fn text(&self) -> String {
+        format!("{}/{}/{}", self.namespace, self.kind.kind.to_ascii_lowercase(), self.name)
     }
 }
 

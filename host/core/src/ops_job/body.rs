@@ -1,0 +1,367 @@
+//! The body of a request that makes an OpsJob, as the spec of one. Source: docs/opsjob-rest.md 4.
+//!
+//! Takes the bytes; yields a spec that a resource could have as well, checked by the rules of resources, or the first thing that is
+//! wrong. May not look anything up. A typo here reboots machines, so what is not known is refused unless the client asks otherwise.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+use strsim::damerau_levenshtein;
+
+use crate::job::bound::shown;
+use crate::ops_job::json_tree::Tree;
+use crate::ops_job::refusal::Refusal;
+use crate::ops_job::spec::{Defaults, FIELDS_OF_TYPES, OpsSpec, OpsType};
+
+/// Most bytes of a name.
+const NAME: usize = 256;
+/// Most things of a body that a client is told were ignored.
+const TOLD: usize = 20;
+
+/// What is done with what a body has and no job takes, as the Kubernetes API has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// It is refused.
+    #[default]
+    Strict,
+    /// It is ignored, and the client told.
+    Warn,
+    /// It is ignored.
+    Ignore,
+}
+
+impl FieldValidation {
+    /// The mode of this word.
+    pub fn read(word: &str) -> Option<Self> {
+        match word {
+            "Strict" => Some(Self::Strict),
+            "Warn" => Some(Self::Warn),
+            "Ignore" => Some(Self::Ignore),
+            _ => None,
+        }
+    }
+}
+
+/// What a field of a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldForm {
+    /// Text.
+    Text,
+    /// A whole number of 32 bits.
+    Whole,
+    /// A number above 0 and up to 1.
+    Ratio,
+    /// True or false.
+    Flag,
+    /// A list of texts.
+    Texts,
+    /// A list of `{name, value}`.
+    Inputs,
+    /// Text by name.
+    Variables,
+    /// What a check requests.
+    Resource,
+}
+
+/// The fields of a body.
+pub const FIELDS: [(&str, FieldForm); 17] = [
+    ("name", FieldForm::Text),
+    ("type", FieldForm::Text),
+    ("inputs", FieldForm::Inputs),
+    ("timeoutSecond", FieldForm::Whole),
+    ("ttlSecondsAfterFinished", FieldForm::Whole),
+    ("excludedNodes", FieldForm::Texts),
+    ("isTolerateAll", FieldForm::Flag),
+    ("batchCount", FieldForm::Whole),
+    ("availableRatio", FieldForm::Ratio),
+    ("securityUpgrade", FieldForm::Flag),
+    ("securityOperation", FieldForm::Flag),
+    ("resource", FieldForm::Resource),
+    ("replica", FieldForm::Whole),
+    ("image", FieldForm::Text),
+    ("entryPoint", FieldForm::Text),
+    ("env", FieldForm::Variables),
+    ("hostpath", FieldForm::Texts),
+];
+
+/// The fields of `resource`.
+pub const RESOURCE_FIELDS: [&str; 8] =
+    ["cpu", "gpu", "gpuName", "memory", "sharedMemory", "ephemeralStorage", "rdmaResource", "replica"];
+
+/// A body that breaks no rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Body {
+    /// Its name, as it is written.
+    pub name: String,
+    /// The spec of its resource.
+    pub spec: Map<String, Value>,
+    /// That spec with types.
+    pub asked: OpsSpec,
+    /// What is told of what it has and no job takes.
+    pub ignored: Vec<String>,
+    /// What is done with that.
+    pub mode: FieldValidation,
+    /// The digest of what it says: another one under the same key is another request.
+    pub digest: String,
+}
+
+impl Body {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn read(bytes: &[u8], mode: FieldValidation, defaults: Defaults) -> Result<Self, Refusal> {
+        let tree = Tree::read(bytes).map_err(|why| Refusal::bad(format!("the body is no JSON: {why}")))?;
+        let digest = hex(&tree);
+        let Tree::Fields(fields) = tree else { return Err(Refusal::bad("the body: an object")) };
+        let mut reader = Reader { mode, ignored: Vec::new() };
+        let kind = type_of(&fields)?;
+        let mut spec = reader.spec(fields, kind)?;
+        let name = match spec.shift_remove("name") {
+            Some(Value::String(name)) => name,
+            _ => String::new(),
+        };
+        if name.len() > NAME || !name.bytes().any(|byte| byte.is_ascii_alphanumeric()) || name.contains('\0') {
+            let rule = format!("name: 1 to {NAME} bytes, of which one is a letter or a digit");
+            return Err(Refusal::bad(rule));
+        }
+        spec.insert("jobName".to_owned(), json!(name));
+        let asked = OpsSpec::read(&Value::Object(spec.clone()), defaults);
+        let asked = asked.map_err(|broken| Refusal::bad(format!("{}: {}", broken.field, broken.rule)))?;
+        Ok(Self { name, spec, asked, ignored: reader.ignored, mode, digest })
+    }
+}
+
+/// The type that a body says, which decides what else it may have.
+fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, Refusal> {
+    let words = OpsType::ALL.map(OpsType::word);
+    let known = words.join(", ");
+    let said = fields.iter().rev().find(|(key, value)| key == "type" && *value != Tree::Null);
+    match said {
+        Some((_, Tree::Text(word))) => OpsType::read(word).ok_or_else(|| {
+            let near = nearest(word, &words).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            Refusal::bad(format!("type: one of {known}, and is {:?}{near}", shown(word, 64)))
+        }),
+        Some(_) => Err(Refusal::bad(format!("type: text, one of {known}"))),
+        None => Err(Refusal::bad(format!("type: required, one of {known}"))),
+    }
+}
+
+/// The digest of a document, whatever the order of its keys.
+fn hex(tree: &Tree) -> String {
+    let digest = Sha256::digest(tree.sorted().to_string());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The known word that is next to another one.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let lower = word.get(..word.len().min(64)).unwrap_or_default().to_ascii_lowercase();
+    let distance = |known: &&'a str| (damerau_levenshtein(&lower, &known.to_ascii_lowercase()), *known);
+    let (distance, known) = known.iter().map(distance).min()?;
+    (distance <= 3.min(word.len().saturating_sub(1))).then_some(known)
+}
+
+struct Reader {
+    mode: FieldValidation,
+    ignored: Vec<String>,
+}
+
+impl Reader {
+    /// Refuses what no job takes, or ignores it.
+    fn unwanted(&mut self, message: String) -> Result<(), Refusal> {
+        match self.mode {
+            FieldValidation::Strict => return Err(Refusal::bad(message)),
+            FieldValidation::Warn if self.ignored.len() < TOLD => self.ignored.push(message),
+            FieldValidation::Warn | FieldValidation::Ignore => {}
+        }
+        Ok(())
+    }
+
+    /// One value for each key. `path` is that of the object, with its point.
+    fn unique(&mut self, path: &str, fields: Vec<(String, Tree)>) -> Result<Vec<(String, Tree)>, Refusal> {
+        let mut unique: Vec<(String, Tree)> = Vec::new();
+        for (key, value) in fields {
+            let Some((_, before)) = unique.iter_mut().find(|(known, _)| *known == key) else {
+                unique.push((key, value));
+                continue;
+            };
+            match (before, value) {
+                (_, Tree::Null) => {}
+                (before @ Tree::Null, value) => *before = value,
+                (Tree::List(before), Tree::List(more)) if path.is_empty() && is_united(&key) => before.extend(more),
+                (before, value) if *before == value => {}
+                (before, value) => {
+                    *before = value;
+                    self.unwanted(format!("{path}{}: given twice, with different values", shown(&key, 64)))?;
+                }
+            }
+        }
+        Ok(unique)
+    }
+
+    fn spec(&mut self, fields: Vec<(String, Tree)>, kind: OpsType) -> Result<Map<String, Value>, Refusal> {
+        let known = FIELDS.map(|(name, _)| name);
+        let mut spec = Map::new();
+        let mut aliases = Aliases::default();
+        for (key, value) in self.unique("", fields)? {
+            let Some((_, form)) = FIELDS.into_iter().find(|(name, _)| *name == key) else {
+                let near = nearest(&key, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                self.unwanted(format!("{}: no field of an OpsJob{near}", shown(&key, 64)))?;
+                continue;
+            };
+            let of_resource = if key == "securityOperation" { "securityUpgrade" } else { key.as_str() };
+            if let Some((_, types)) = FIELDS_OF_TYPES.iter().find(|(name, _)| *name == of_resource)
+                && !types.contains(&kind)
+            {
+                if !value.is_zero() {
+                    let types = types.iter().map(|of| of.word()).collect::<Vec<_>>().join(", ");
+                    self.unwanted(format!("{key}: for {types}, and this is a {}", kind.word()))?;
+                }
+                continue;
+            }
+            if value == Tree::Null {
+                continue;
+            }
+            let value = self.value(&key, form, value, &mut aliases)?;
+            match of_resource {
+                "securityUpgrade" => aliases.add("securityUpgrade", &key, value)?,
+                "replica" => aliases.add("replica", &key, value)?,
+                _ => drop(spec.insert(key, value)),
+            }
+        }
+        spec.extend(aliases.0.into_iter().map(|(field, _, value)| (field.to_owned(), value)));
+        Ok(spec)
+    }
+
+    fn value(&mut self, path: &str, form: FieldForm, value: Tree, aliases: &mut Aliases) -> Result<Value, Refusal> {
+        Ok(match (form, value) {
+            (FieldForm::Text, Tree::Text(text)) => json!(text),
+            (FieldForm::Flag, Tree::Flag(flag)) => json!(flag),
+            (FieldForm::Whole, value @ Tree::Number(_)) => match value.whole() {
+                Some(number) => json!(number),
+                None => return Err(Refusal::bad(format!("{path}: a whole number of 32 bits"))),
+            },
+            // The resource has it as text, since a binary fraction is not what was written.
+            (FieldForm::Ratio, Tree::Number(text)) => json!(text),
+            (FieldForm::Texts, Tree::List(items)) => texts(path, items)?,
+            (FieldForm::Inputs, Tree::List(items)) => {
+                let inputs = items.into_iter().enumerate();
+                inputs.map(|(index, input)| self.input(index, input)).collect::<Result<Value, _>>()?
+            }
+            (FieldForm::Variables, Tree::Fields(fields)) => {
+                let mut variables = Map::new();
+                for (name, value) in self.unique(&format!("{path}."), fields)? {
+                    let Tree::Text(text) = value else {
+                        return Err(Refusal::bad(format!("{path}.{}: text", shown(&name, 64))));
+                    };
+                    variables.insert(name, json!(text));
+                }
+                Value::Object(variables)
+            }
+            (FieldForm::Resource, Tree::Fields(fields)) => self.resource(path, fields, aliases)?,
+            (form, _) => return Err(Refusal::bad(format!("{path}: {}", words(form)))),
+        })
+    }
+
+    fn input(&mut self, index: usize, input: Tree) -> Result<Value, Refusal> {
+        let path = format!("inputs[{index}]");
+        let Tree::Fields(fields) = input else { return Err(Refusal::bad(format!("{path}: an object"))) };
+        let mut read = Map::new();
+        for (key, value) in self.unique(&format!("{path}."), fields)? {
+            if !matches!(key.as_str(), "name" | "value") {
+                self.unwanted(format!("{path}.{}: an input has name and value alone", shown(&key, 64)))?;
+                continue;
+            }
+            match value {
+                Tree::Text(text) if key == "name" => drop(read.insert(key, json!(text.trim().to_ascii_lowercase()))),
+                Tree::Text(text) => drop(read.insert(key, json!(text))),
+                Tree::Null => {}
+                _ => return Err(Refusal::bad(format!("{path}.{key}: text"))),
+            }
+        }
+        if let Some(missing) = ["name", "value"].into_iter().find(|field| !read.contains_key(*field)) {
+            return Err(Refusal::bad(format!("{path}.{missing}: required")));
+        }
+        Ok(Value::Object(read))
+    }
+
+    fn resource(&mut self, path: &str, fields: Vec<(String, Tree)>, aliases: &mut Aliases) -> Result<Value, Refusal> {
+        let mut read = Map::new();
+        for (key, value) in self.unique(&format!("{path}."), fields)? {
+            let own = format!("{path}.{}", shown(&key, 64));
+            if !RESOURCE_FIELDS.contains(&key.as_str()) {
+                let near = nearest(&key, &RESOURCE_FIELDS).map(|near| format!("; did you mean {near}?"));
+                self.unwanted(format!("{own}: no field of a resource{}", near.unwrap_or_default()))?;
+                continue;
+            }
+            match value {
+                Tree::Null => {}
+                value if key == "replica" => {
+                    let value = self.value(&own, FieldForm::Whole, value, &mut Aliases::default())?;
+                    aliases.add("replica", &own, value)?;
+                }
+                Tree::Text(text) if text.is_empty() => {}
+                Tree::Text(text) => drop(read.insert(key, json!(text))),
+                _ => return Err(Refusal::bad(format!("{own}: text"))),
+            }
+        }
+        Ok(Value::Object(read))
+    }
+}
+
+/// The values of fields that have two names, each with the name that it came by. What is zero is absent.
+#[derive(Default)]
+struct Aliases(Vec<(&'static str, String, Value)>);
+
+impl Aliases {
+    fn add(&mut self, field: &'static str, name: &str, value: Value) -> Result<(), Refusal> {
+        if value == json!(false) || value == json!(0) {
+            return Ok(());
+        }
+        match self.0.iter().find(|(known, ..)| *known == field) {
+            Some((_, other, before)) if *before != value => {
+                Err(Refusal::bad(format!("{name}: it is the same as {other}, and has another value")))
+            }
+            Some(_) => Ok(()),
+            None => {
+                self.0.push((field, name.to_owned(), value));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Lists that are united where their key is repeated.
+fn is_united(key: &str) -> bool {
+    matches!(key, "hostpath" | "excludedNodes")
+}
+
+/// Texts, each once.
+fn texts(path: &str, items: Vec<Tree>) -> Result<Value, Refusal> {
+    let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
+    for (index, item) in items.into_iter().enumerate() {
+        let Tree::Text(text) = item else { return Err(Refusal::bad(format!("{path}[{index}]: text"))) };
+        if seen.insert(text.clone()) {
+            texts.push(text);
+        }
+    }
+    Ok(json!(texts))
+}
+
+const fn words(form: FieldForm) -> &'static str {
+    match form {
+        FieldForm::Text => "text",
+        FieldForm::Whole => "a whole number of 32 bits",
+        FieldForm::Ratio => "a number above 0 and up to 1",
+        FieldForm::Flag => "true or false",
+        FieldForm::Texts => "a list of texts",
+        FieldForm::Inputs => "a list of objects with name and value",
+        FieldForm::Variables => "an object with texts",
+        FieldForm::Resource => "an object",
+    }
+}
+
+#[cfg(test)]
+#[path = "body_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! Tests of `body`.
+
+use super::*;
+
+fn read(body: &str, mode: FieldValidation) -> Result<Body, String> {
+    Body::read(body.as_bytes(), mode, Defaults::default()).map_err(|refusal| {
+        assert_eq!(refusal.code.status(), 400, "{}", refusal.message);
+        refusal.message
+    })
+}
+
+fn strict(body: &str) -> Result<Body, String> {
+    read(body, FieldValidation::Strict)
+}
+
+/// A reboot with more fields.
+fn reboot(more: &str) -> String {
+    format!(r#"{{"name": "a", "type": "reboot", "inputs": [{{"name": "node", "value": "n"}}] {more}}}"#)
+}
+
+/// A preflight with more fields.
+fn preflight(more: &str) -> String {
+    let inputs = r#"[{"name": "cluster", "value": "local"}]"#;
+    format!(
+        r#"{{"name": "a", "type": "preflight", "inputs": {inputs}, "image": "busybox", "entryPoint": "dHJ1ZQ==" {more}}}"#
+    )
+}
+
+#[test]
+fn the_documented_bodies_are_read() {
+    let addon = r#"{"name": "addon-upgrade", "type": "addon", "inputs": [{"name": "addon.template", "value": "disable-os-upgrade"},
+        {"name": "workspace", "value": "prod-cluster-ai-team"}], "type": "addon", "batchCount": 2, "availableRatio": 1.0,
+        "securityUpgrade": true, "timeoutSecond": 1800, "excludedNodes": ["node-id1"], "ttlSecondsAfterFinished": 600,
+        "isTolerateAll": false}"#;
+    let read = strict(addon).unwrap();
+    assert_eq!((read.spec["availableRatio"].as_str(), read.spec["securityUpgrade"].as_bool()), (Some("1.0"), Some(true)));
+    let check = r#"{"name": "preflight-check", "type": "preflight", "inputs": [{"name": "cluster", "value": "prod-cluster"}],
+        "resource": {"cpu": "8", "memory": "32Gi"}, "image": "harbor.example.com/tools/preflight:latest",
+        "entryPoint": "YmFzaCAtYyAnZWNobyAnJw==", "env": {"CHECK_DISK": "true"}, "hostpath": ["/var/log"],
+        "ttlSecondsAfterFinished": 3600, "timeoutSecond": 7200, "isTolerateAll": true, "hostpath": ["/nfs_models"]}"#;
+    let read = strict(check).unwrap();
+    assert_eq!(read.spec["hostpath"], json!(["/var/log", "/nfs_models"]));
+    assert_eq!((read.name.as_str(), read.spec["jobName"].as_str()), ("preflight-check", Some("preflight-check")));
+    for kind in ["dumplog", "exportimage"] {
+        let body =
+            format!(r#"{{"name": "x", "type": "{kind}", "inputs": [{{"name": "workload", "value": "my-training-job-abc123"}}]}}"#);
+        strict(&body).unwrap();
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_field_and_the_nearest_word() {
+    let cases = [
+        ("[]".to_owned(), "the body: an object"),
+        ("{".to_owned(), "the body is no JSON: EOF"),
+        ("{} {}".to_owned(), "the body is no JSON: trailing"),
+        ("{}".to_owned(), "type: required, one of addon,"),
+        (reboot("").replace("\"reboot\"", "\"Reboot\""), "type: one of addon, preflight, dumplog, reboot, exportimage, and is \"Reboot\"; did you mean reboot?"),
+        (reboot("").replace("\"reboot\"", "\"prewarm\""), "type: one of"),
+        (reboot("").replace("\"reboot\"", "7"), "type: text"),
+        (reboot("").replace("\"name\": \"a\",", ""), "name: 1 to 256 bytes"),
+        (reboot("").replace("\"a\"", "\"---\""), "name: 1 to"),
+        (reboot("").replace("\"a\"", &format!("\"{}\"", "a".repeat(257))), "name: 1 to"),
+        (reboot(r#", "batchcount": 2"#), "batchcount: no field of an OpsJob; did you mean batchCount?"),
+        (reboot(r#", "image": "busybox""#), "image: for preflight, and this is a reboot"),
+        (reboot(r#", "securityOperation": true"#), "securityOperation: for addon, preflight, and"),
+        (reboot(r#", "batchCount": 2, "batchCount": 3"#), "batchCount: given twice"),
+        (reboot(r#", "batchCount": "2""#), "batchCount: a whole number"),
+        (reboot(r#", "batchCount": 2.0"#), "batchCount: a whole number"),
+        (reboot(r#", "batchCount": 1e3"#), "batchCount: a whole number"),
+        (reboot(r#", "batchCount": -1"#), "batchCount: 0 or more"),
+        (reboot(r#", "timeoutSecond": 2147483648"#), "timeoutSecond: a whole number of 32 bits"),
+        (reboot(r#", "availableRatio": 1.1"#), "availableRatio: a number above 0"),
+        (reboot(r#", "availableRatio": -0.1"#), "availableRatio: a number above 0"),
+        (reboot(r#", "availableRatio": 9e-1"#), "availableRatio: a number above 0"),
+        (reboot(r#", "availableRatio": 0.1234567890"#), "availableRatio: a number above 0"),
+        (reboot(r#", "availableRatio": "0.9""#), "availableRatio: a number above 0"),
+        (reboot(r#", "inputs": "x""#), "inputs: given twice"),
+        (reboot("").replace("[{", "{\"x\": {").replace("}]", "}}"), "inputs: a list of objects"),
+        (reboot("").replace("\"node\"", "\"foo\""), "inputs[0].name: foo is none of"),
+        (reboot("").replace("\"value\": \"n\"", "\"value\": \"\""), "inputs[0].value: 1 to"),
+        (reboot("").replace(", \"value\": \"n\"", ""), "inputs[0].value: required"),
+        (reboot("").replace("\"value\": \"n\"", "\"value\": \"n\", \"x\": 1"), "inputs[0].x: an input has"),
+        (reboot("").replace("[{\"name\": \"node\", \"value\": \"n\"}]", "[]"), "inputs: 1 to 5000"),
+        (preflight("").replace("\"image\": \"busybox\",", ""), "image: the image of the check"),
+        (preflight("").replace("busybox", "a/B"), "image: a/B is no reference"),
+        (preflight("").replace("dHJ1ZQ==", "%"), "entryPoint: a script"),
+        (preflight(r#", "resource": {"cpu": "lots"}"#), "resource.cpu: lots is no amount"),
+        (preflight(r#", "resource": {"cpu": "-1"}"#), "resource.cpu: -1 is no amount"),
+        (preflight(r#", "resource": {"cpus": "1"}"#), "resource.cpus: no field of a resource; did you mean cpu?"),
+        (preflight(r#", "resource": {"replica": 2}, "replica": 3"#), "replica: it is the same as resource.replica"),
+        (preflight(r#", "securityUpgrade": true, "securityOperation": true, "env": {"A": 1}"#), "env.A: text"),
+        (preflight(r#", "env": {"OARLOCK_X": "1"}"#), "env.OARLOCK_X: text by name"),
+        (preflight(r#", "hostpath": ["rel"]"#), "hostpath: absolute"),
+        (preflight(r#", "hostpath": [1]"#), "hostpath[0]: text"),
+    ];
+    for (body, words) in cases {
+        let told = strict(&body).expect_err(&body);
+        assert!(told.starts_with(words), "{body}\n{told}\n{words}");
+    }
+}
+
+#[test]
+fn zeros_and_null_of_what_another_type_has_are_as_absent() {
+    let zeros = r#", "image": "", "env": {}, "hostpath": [], "replica": 0, "securityUpgrade": false, "resource": null, "entryPoint": """#;
+    let read = strict(&reboot(zeros)).unwrap();
+    assert_eq!(read.spec.keys().collect::<Vec<_>>(), ["type", "inputs", "jobName"]);
+    let own = r#", "batchCount": null, "timeoutSecond": 0, "excludedNodes": null, "isTolerateAll": false"#;
+    assert_eq!(strict(&reboot(own)).unwrap().asked.batch, Some(1));
+}
+
+#[test]
+fn aliases_of_one_value_are_one_field() {
+    let read = strict(&preflight(r#", "resource": {"replica": 2, "cpu": "1"}, "securityOperation": true"#)).unwrap();
+    assert_eq!((&read.spec["replica"], &read.spec["securityUpgrade"]), (&json!(2), &json!(true)));
+    assert_eq!(read.spec["resource"], json!({"cpu": "1"}));
+}
+
+#[test]
+fn without_strictness_what_is_not_known_is_ignored_and_told_where_that_is_asked_for() {
+    let body = reboot(r#", "batchcount": 2, "batchCount": 2, "batchCount": 3, "image": "busybox""#);
+    let warned = read(&body, FieldValidation::Warn).unwrap();
+    assert_eq!((warned.ignored.len(), warned.asked.batch), (3, Some(3)), "{:?}", warned.ignored);
+    let ignored = read(&body, FieldValidation::Ignore).unwrap();
+    assert_eq!((ignored.ignored.len(), &ignored.spec), (0, &warned.spec));
+    assert!(read(&reboot(r#", "batchCount": "2""#), FieldValidation::Ignore).is_err(), "a wrong type is wrong");
+}
+
+#[test]
+fn a_body_has_the_digest_of_what_it_says_in_whatever_order() {
+    let one = strict(r#"{"name": "a", "type": "reboot", "inputs": [{"name": "node", "value": "n"}]}"#).unwrap();
+    let same = strict(r#"{"inputs": [{"value": "n", "name": "node"}], "type": "reboot", "name": "a"}"#).unwrap();
+    assert_eq!(one.digest, same.digest);
+    assert_ne!(one.digest, strict(&reboot(r#", "batchCount": 2"#)).unwrap().digest);
+}

@@ -1,0 +1,131 @@
+//! The fields that only a preflight has, as the parameters of its child. Source: docs/opsjob.md 2.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use oarlock_contract::names::{is_qualified_name, is_quantity};
+use oci_spec::distribution::Reference;
+use serde_json::{Map, Value, json};
+
+use crate::child::fields::{flag, list, object, text};
+use crate::cluster::scripts::sha256;
+use crate::job::bound::shown;
+use crate::ops_job::spec::{RuleBroken, refuse};
+
+/// Most bytes of a script.
+const SCRIPT: usize = 96 * 1024;
+/// Most variables, and most directories of nodes.
+const VARIABLES: usize = 64;
+const HOST_PATHS: usize = 16;
+/// Most bytes of the path of one.
+const PATH: usize = 4_096;
+/// Most characters of a script in Base64.
+const SCRIPT_IN_BASE64: usize = SCRIPT / 3 * 4;
+/// Nobody else may set variables that begin so.
+const OWN_VARIABLES: &str = "OARLOCK_";
+
+/// The parameters of a check, and its script.
+pub(super) fn check_parameters(spec: &Value) -> Result<(Map<String, Value>, String), RuleBroken> {
+    let Some(image) = text(spec, "/image").filter(|image| !image.is_empty()) else {
+        return refuse("image", "the image of the check, which a preflight needs");
+    };
+    if let Err(error) = image.parse::<Reference>() {
+        return refuse("image", format_args!("{} is no reference of an image: {error}", shown(image, 256)));
+    }
+    let Some(script) = text(spec, "/entryPoint").and_then(decoded) else {
+        return refuse("entryPoint", "a script of 1 byte to 96 KiB in Base64, none of them 0, which a preflight needs");
+    };
+    let named = json!({"sha256": sha256(&script)});
+    let mut parameters = Map::from_iter([("image".to_owned(), json!(image)), ("script".to_owned(), named)]);
+    let env = object(spec, "/env").cloned().unwrap_or_default();
+    if env.len() > VARIABLES {
+        return refuse("env", format_args!("at most {VARIABLES} variables"));
+    }
+    if let Some((name, _)) = env.iter().find(|(name, value)| !is_variable(name) || !value.is_string()) {
+        let rule = format!("text by name, of letters, digits and _, and none that begins with {OWN_VARIABLES}");
+        return refuse(&format!("env.{}", shown(name, 64)), rule);
+    }
+    if list(spec, "/hostpath").len() > HOST_PATHS {
+        return refuse("hostpath", format_args!("at most {HOST_PATHS} directories"));
+    }
+    let paths = host_paths(spec);
+    if let Some(path) = paths.iter().find(|path| !is_path(path)) {
+        return refuse(
+            "hostpath",
+            format_args!("absolute paths without `..` and `//`, and one is {}", shown(path, 64)),
+        );
+    }
+    if !env.is_empty() {
+        parameters.insert("env".to_owned(), Value::Object(env));
+    }
+    if !paths.is_empty() {
+        parameters.insert("hostPaths".to_owned(), json!(paths));
+    }
+    if flag(spec, "/isTolerateAll") {
+        parameters.insert("tolerateAll".to_owned(), Value::Bool(true));
+    }
+    parameters.extend(resources(spec)?);
+    Ok((parameters, script))
+}
+
+/// The directories of nodes that a check sees, each once.
+pub(super) fn host_paths(spec: &Value) -> BTreeSet<&str> {
+    let paths = list(spec, "/hostpath").iter().filter_map(Value::as_str);
+    paths.map(|path| path.strip_suffix('/').unwrap_or(path)).collect()
+}
+
+/// The parameters that `spec.resource` becomes.
+fn resources(spec: &Value) -> Result<Vec<(String, Value)>, RuleBroken> {
+    let Some(resource) = object(spec, "/resource") else { return Ok(Vec::new()) };
+    let (mut parameters, mut amounts) = (Vec::new(), BTreeMap::new());
+    for (field, value) in resource {
+        let path = format!("resource.{}", shown(field, 64));
+        let Some(amount) = value.as_str().filter(|amount| !amount.is_empty()) else {
+            match value {
+                Value::String(_) | Value::Null => continue,
+                _ => return refuse(&path, "text, such as \"500m\""),
+            }
+        };
+        if !matches!(field.as_str(), "gpu" | "gpuName") && !is_quantity(amount) {
+            return refuse(&path, format_args!("{} is no amount such as 500m or 1Gi", shown(amount, 64)));
+        }
+        match field.as_str() {
+            "cpu" | "memory" => drop(amounts.insert(field.as_str(), amount)),
+            "ephemeralStorage" => drop(amounts.insert("ephemeral-storage", amount)),
+            "gpuName" if !is_qualified_name(amount) => {
+                return refuse(&path, format_args!("{} is no resource such as nvidia.com/gpu", shown(amount, 64)));
+            }
+            "sharedMemory" | "gpuName" => parameters.push((field.clone(), json!(amount))),
+            "gpu" => match amount.parse::<u32>() {
+                Ok(gpus) => parameters.push(("gpus".to_owned(), json!(gpus))),
+                Err(_) => return refuse(&path, "a number of GPUs as text, such as \"8\""),
+            },
+            _ => return refuse(&path, "none of cpu, gpu, gpuName, memory, sharedMemory and ephemeralStorage"),
+        }
+    }
+    if !amounts.is_empty() {
+        parameters.push(("resources".to_owned(), json!(amounts)));
+    }
+    Ok(parameters)
+}
+
+/// The text of Base64, with or without padding.
+fn decoded(text: &str) -> Option<String> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD_NO_PAD;
+    let is_in_bounds = text.len() <= SCRIPT_IN_BASE64;
+    let bytes = STANDARD_NO_PAD.decode(text.trim_end_matches('=')).ok().filter(|_| is_in_bounds)?;
+    let is_script = |script: &String| (1..=SCRIPT).contains(&script.len()) && !script.contains('\0');
+    String::from_utf8(bytes).ok().filter(is_script)
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    name.bytes().next().is_some_and(is_first)
+        && name.bytes().all(|byte| is_first(byte) || byte.is_ascii_digit())
+        && !name.starts_with(OWN_VARIABLES)
+}
+
+fn is_path(path: &str) -> bool {
+    (2..=PATH).contains(&path.len())
+        && path.starts_with('/') && path.split('/').skip(1).all(|part| !part.is_empty() && part != "..")
+}

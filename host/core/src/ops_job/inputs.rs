@@ -1,0 +1,161 @@
+//! The inputs of an OpsJob: on what it works, and what its type asks further. Source: docs/opsjob.md 2.
+//!
+//! Takes the list as it is written; yields what it says, or the first input that breaks a rule. May not look anything up.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::child::fields::{list, text};
+use crate::job::bound::shown;
+use crate::ops_job::spec::{OpsType, RuleBroken, refuse};
+
+/// Most inputs of a job, and most bytes of the value of one.
+const INPUTS: usize = 5_000;
+const VALUE: usize = 64 * 1024;
+/// Most bytes of a script of its own, in Base64 and without.
+const SCRIPT_VALUE: usize = 512 * 1024;
+const SCRIPT: usize = 256 * 1024;
+/// Most workloads: the policy asks for the right to read each.
+const WORKLOADS: usize = 4;
+
+/// All inputs, each with the types that take it.
+const KNOWN: [(&str, &[OpsType]); 12] = [
+    ("node", &OpsType::ALL),
+    ("node.host", &OpsType::ALL),
+    ("workload", &OpsType::ALL),
+    ("workspace", &OpsType::ALL),
+    ("cluster", &OpsType::ALL),
+    ("label", &OpsType::ALL),
+    ("drain", &[OpsType::Reboot]),
+    ("addon.template", &[OpsType::Addon]),
+    ("node.template", &[OpsType::Addon]),
+    ("script", &[OpsType::Addon]),
+    ("mode", &[OpsType::Exportimage]),
+    ("container", &[OpsType::Exportimage]),
+];
+
+/// Which nodes or workload a job is for, as it says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// Names of nodes.
+    pub nodes: Vec<String>,
+    /// Hosts.
+    pub hosts: Vec<String>,
+    /// Workloads, in the form `namespace/kind/name`, `namespace/name` or `name`.
+    pub workloads: Vec<String>,
+    /// A workspace.
+    pub workspace: Option<String>,
+    /// A cluster.
+    pub cluster: Option<String>,
+}
+
+impl Scope {
+    const fn is_empty(&self) -> bool {
+        let Self { nodes, hosts, workloads, workspace, cluster } = self;
+        nodes.is_empty() && hosts.is_empty() && workloads.is_empty() && workspace.is_none() && cluster.is_none()
+    }
+}
+
+/// What the inputs of a job say.
+#[derive(Debug, Default)]
+pub(super) struct Inputs {
+    pub(super) scope: Scope,
+    /// A reboot drains its nodes, or does not.
+    pub(super) drain: Option<bool>,
+    /// An addon has something to run.
+    runs_something: bool,
+    /// It has a script of its own.
+    pub(super) has_script: bool,
+    mode: Option<String>,
+}
+
+impl Inputs {
+    pub(super) fn read(spec: &Value, kind: OpsType) -> Result<Self, RuleBroken> {
+        let all = list(spec, "/inputs");
+        if all.is_empty() || all.len() > INPUTS {
+            return refuse("inputs", format_args!("1 to {INPUTS} of them"));
+        }
+        let mut inputs = Self::default();
+        for (index, input) in all.iter().enumerate() {
+            let field = format!("inputs[{index}]");
+            let name = text(input, "/name").unwrap_or_default().trim().to_ascii_lowercase();
+            let value = text(input, "/value").unwrap_or_default();
+            let most = if name == "script" { SCRIPT_VALUE } else { VALUE };
+            if value.is_empty() || value.len() > most || value.contains('\0') {
+                return refuse(&format!("{field}.value"), format_args!("1 to {most} bytes, none of them 0"));
+            }
+            check_name(&field, &name, kind)?;
+            inputs.take(&field, &name, value)?;
+        }
+        inputs.check(kind)?;
+        Ok(inputs)
+    }
+
+    fn take(&mut self, field: &str, name: &str, value: &str) -> Result<(), RuleBroken> {
+        let single = |place: &mut Option<String>| match place.replace(value.to_owned()) {
+            None => Ok(()),
+            Some(_) => refuse(field, format_args!("one {name} at most")),
+        };
+        match name {
+            "node" => self.scope.nodes.push(value.to_owned()),
+            "node.host" => self.scope.hosts.push(value.to_owned()),
+            "workload" => self.scope.workloads.push(value.to_owned()),
+            "workspace" => single(&mut self.scope.workspace)?,
+            "cluster" => single(&mut self.scope.cluster)?,
+            "drain" => match value {
+                "true" | "false" => self.drain = Some(value == "true"),
+                _ => return refuse(field, "drain is true or false"),
+            },
+            "addon.template" | "node.template" => self.runs_something = true,
+            "script" => {
+                let is_script = STANDARD.decode(value).is_ok_and(|script| (1..=SCRIPT).contains(&script.len()));
+                if !is_script {
+                    return refuse(field, format_args!("a script of 1 to {SCRIPT} bytes in Base64, with its padding"));
+                }
+                (self.runs_something, self.has_script) = (true, true);
+            }
+            "mode" => match value {
+                "copy" | "commit" => single(&mut self.mode)?,
+                _ => return refuse(field, "mode is copy or commit"),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What all of them together have to say.
+    fn check(&self, kind: OpsType) -> Result<(), RuleBroken> {
+        let workloads = self.scope.workloads.len();
+        if !kind.is_for_nodes() && workloads != 1 {
+            return refuse("inputs", format_args!("a {} has one workload, and this one has {workloads}", kind.word()));
+        }
+        if workloads > WORKLOADS {
+            return refuse("inputs", format_args!("at most {WORKLOADS} workloads"));
+        }
+        if self.scope.is_empty() {
+            return refuse("inputs", "one of node, node.host, workload, workspace and cluster at least");
+        }
+        if kind == OpsType::Addon && !self.runs_something {
+            return refuse("inputs", "an addon has an addon.template, a node.template or a script");
+        }
+        Ok(())
+    }
+}
+
+fn check_name(field: &str, name: &str, kind: OpsType) -> Result<(), RuleBroken> {
+    let field = format!("{field}.name");
+    let of_kind = KNOWN.iter().filter(|(_, kinds)| kinds.contains(&kind)).map(|(name, _)| *name);
+    match KNOWN.iter().find(|(known, _)| *known == name) {
+        Some((_, kinds)) if kinds.contains(&kind) => Ok(()),
+        Some((_, kinds)) => {
+            let of = kinds.iter().map(|kind| kind.word()).collect::<Vec<_>>().join(", ");
+            refuse(&field, format_args!("{name} is for {of}, and this is a {}", kind.word()))
+        }
+        None if name == "image" => refuse(&field, "image is added by the host: leave it out"),
+        None => {
+            let known = of_kind.collect::<Vec<_>>().join(", ");
+            refuse(&field, format_args!("{} is none of {known}", shown(name, 64)))
+        }
+    }
+}

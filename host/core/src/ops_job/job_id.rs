@@ -1,0 +1,64 @@
+//! The id of a job that is made by REST: what is left of its name, and six characters. Source: docs/opsjob-rest.md 4.
+
+use sha2::{Digest as _, Sha256};
+
+/// The characters at the end of an id: without vowels they make no words, and none is easily taken for another.
+const CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many there are.
+const AT_THE_END: usize = 6;
+/// Most characters of the name.
+const OF_NAME: usize = 56;
+
+/// The id of a job of this name, from six bytes of chance or of a digest.
+pub fn job_id(name: &str, bytes: [u8; AT_THE_END]) -> String {
+    let mut id = String::new();
+    for part in name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty()) {
+        if !id.is_empty() {
+            id.push('-');
+        }
+        id.push_str(&part.to_ascii_lowercase());
+    }
+    if id.starts_with(|c: char| c.is_ascii_digit()) {
+        id.insert_str(0, "job-");
+    }
+    id.truncate(OF_NAME);
+    let id = id.trim_end_matches('-');
+    let character = |byte: &u8| CHARACTERS.get(usize::from(*byte) % CHARACTERS.len()).map(|c| char::from(*c));
+    let end: String = bytes.iter().filter_map(character).collect();
+    format!("{id}-{end}")
+}
+
+/// The bytes of an id for a request that is repeated under a key: the same for the same user and key.
+pub fn bytes_of_key(user: &str, key: &str) -> [u8; AT_THE_END] {
+    let mut digest = Sha256::new();
+    digest.update(user.as_bytes());
+    digest.update([0]);
+    digest.update(key.as_bytes());
+    let mut bytes = [0; AT_THE_END];
+    bytes.iter_mut().zip(digest.finalize()).for_each(|(byte, of)| *byte = of);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_id_begins_with_what_is_left_of_the_name() {
+        for (name, begin) in [("My_Job 1", "my-job-1-"), ("1st", "job-1st-"), ("--a--", "a-"), ("Ä b!", "b-")] {
+            let id = job_id(name, [0, 1, 2, 3, 4, 200]);
+            assert!(id.starts_with(begin) && id.len() == begin.len() + 6, "{id}");
+        }
+        assert_ne!(job_id("a", bytes_of_key("u", "k")), job_id("a", bytes_of_key("u", "l")));
+    }
+
+    proptest! {
+        #[test]
+        fn every_id_is_a_name_of_an_object(name in "\\PC{0,40}[a-zA-Z0-9]\\PC{0,80}", bytes: [u8; 6]) {
+            let id = job_id(&name, bytes);
+            prop_assert!(id.len() <= 63 && crate::job::spec::is_object_name(&id), "{id}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Whether a request may make an OpsJob, and on which nodes. Source: docs/opsjob-rest.md 4.
+//!
+//! Takes a body and what is known; yields a job, a refusal, or what has to be known first, in the order in which clients are promised
+//! their refusals. The rules of bodies, targets and holders are those of the controller. May not look anything up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Map, Value, json};
+
+use crate::job::bound::shown;
+use crate::ops_job::access::Access;
+use crate::ops_job::body::{Body, FieldValidation};
+use crate::ops_job::holders::PlaceTaken;
+use crate::ops_job::plan::{Found, ROOM};
+use crate::ops_job::refusal::{Code, Refusal};
+use crate::ops_job::targets::{Filters, Here, Resolved, Selectors, Unresolved, resolve};
+use crate::ops_job::told::{busy_words, unresolved_words};
+use crate::ops_job::workload::WorkloadName;
+
+/// Most workloads of a name whose readers are asked for.
+const CANDIDATES: usize = 10;
+
+/// What is known of a request. A field is filled in once a verdict needed it.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// What the caller may do.
+    pub rights: HashMap<Access, bool>,
+    /// Whether a namespace gives rights over the nodes of its name.
+    pub node_operations: HashMap<String, bool>,
+    /// What serves the type.
+    pub service: Option<Service>,
+    /// The workloads that a text may mean.
+    pub candidates: HashMap<String, Vec<WorkloadName>>,
+    /// What the targets are found by.
+    pub found: Option<Found>,
+    /// The job that has one of them, asked for by UID.
+    pub taken: Option<Option<PlaceTaken>>,
+}
+
+/// What serves a type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// A plugin, whose grant covers these directories of nodes.
+    Plugin {
+        /// Those that the body asks for and the grant does not cover.
+        ungranted: Vec<String>,
+    },
+    /// Nothing: why.
+    None(String),
+}
+
+/// What has to be known first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Whether the caller may do these.
+    Rights(Vec<Access>),
+    /// Whether this namespace gives rights over nodes.
+    NodeOperations(String),
+    /// What serves the type.
+    Service,
+    /// The workloads that this text may mean.
+    Candidates(String),
+    /// What the targets are found by, with these workloads.
+    Found(Vec<WorkloadName>),
+    /// Which job has one of these nodes, name and UID each.
+    Taken(Vec<(String, String)>),
+}
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It is not known yet.
+    Needs(Need),
+    /// It may be made.
+    Stands(NewJob),
+}
+
+/// A job that may be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewJob {
+    /// Its spec, with its targets.
+    pub spec: Map<String, Value>,
+    /// Those.
+    pub resolved: Resolved,
+    /// What its client is told was ignored.
+    pub ignored: Vec<String>,
+}
+
+/// What a request comes to.
+///
+/// # Errors
+/// The refusal of the first thing that is wrong.
+pub fn verdict(body: &Body, facts: &Facts, here: Here<'_>) -> Result<Verdict, Refusal> {
+    let judge = Judge { body, facts, here };
+    match judge.judge() {
+        Ok(job) => Ok(Verdict::Stands(job)),
+        Err(Held::Needs(need)) => Ok(Verdict::Needs(need)),
+        Err(Held::Refused(refusal)) => Err(refusal),
+    }
+}
+
+/// Why there is no job yet.
+enum Held {
+    Needs(Need),
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Held {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+fn refused<T>(code: Code, message: impl Into<String>) -> Result<T, Held> {
+    Err(Refusal::new(code, message).into())
+}
+
+struct Judge<'a> {
+    body: &'a Body,
+    facts: &'a Facts,
+    here: Here<'a>,
+}
+
+impl Judge<'_> {
+    fn judge(&self) -> Result<NewJob, Held> {
+        self.check_rights()?;
+        self.check_service()?;
+        let workloads = self.workloads()?;
+        let Some(found) = &self.facts.found else { return Err(Held::Needs(Need::Found(workloads))) };
+        if let Some(gap) = &found.gap {
+            return refused(Code::Unreachable, format!("{gap}: a cluster admin has to apply `oarlock manifests --ops`"));
+        }
+        let (filters, ignored, excluded) = self.filters(found);
+        let scope = &self.body.asked.scope;
+        let selectors = Selectors {
+            nodes: scope.nodes.clone(),
+            hosts: scope.hosts.clone(),
+            of_workload: found.of_workloads.clone(),
+            workspace: scope.workspace.clone(),
+            cluster: scope.cluster.clone(),
+        };
+        let bytes = Value::Object(self.body.spec.clone()).to_string().len();
+        let resolved = resolve(&selectors, &filters, &found.nodes, self.here)
+            .and_then(|resolved| resolved.within(ROOM.saturating_sub(bytes)))
+            .map_err(|unresolved| of_unresolved(&unresolved))?;
+        match &self.facts.taken {
+            None => return Err(Held::Needs(Need::Taken(resolved.targets))),
+            Some(Some(taken)) => return refused(Code::Busy, busy_words(taken, &resolved.targets).message),
+            Some(None) => {}
+        }
+        let mut spec = self.body.spec.clone();
+        if let Some(excluded) = excluded {
+            spec.insert("excludedNodes".to_owned(), json!(excluded));
+        }
+        Ok(NewJob { spec, resolved, ignored })
+    }
+
+    fn may(&self, access: &Access) -> Option<bool> {
+        self.facts.rights.get(access).copied()
+    }
+
+    /// Those of these that the caller may not do.
+    fn denied(&self, all: &[Access]) -> Result<Option<Access>, Held> {
+        if all.iter().any(|access| self.may(access).is_none()) {
+            return Err(Held::Needs(Need::Rights(all.to_vec())));
+        }
+        Ok(all.iter().find(|access| self.may(access) == Some(false)).cloned())
+    }
+
+    /// Whoever may not make such jobs for all nodes may make them for those of a workspace, where its namespace says so.
+    fn check_rights(&self) -> Result<(), Held> {
+        let asked = &self.body.asked;
+        let all = Access::to_create(asked.kind, asked.has_own_script);
+        let Some(denied) = self.denied(&all)? else { return Ok(()) };
+        let place = if asked.kind.is_for_nodes() {
+            asked.scope.workspace.clone()
+        } else {
+            let workload = asked.scope.workloads.first().and_then(|words| WorkloadName::read(words));
+            workload.map(|workload| workload.namespace)
+        };
+        let Some(place) = place.filter(|place| is_namespace(place)) else { return forbidden(&denied) };
+        if asked.kind.is_for_nodes() {
+            match self.facts.node_operations.get(&place) {
+                None => return Err(Held::Needs(Need::NodeOperations(place))),
+                Some(false) => return forbidden(&denied),
+                Some(true) => {}
+            }
+        }
+        let there: Vec<Access> = all.into_iter().map(|access| access.within(&place)).collect();
+        match self.denied(&there)? {
+            Some(_) => forbidden(&denied),
+            None => Ok(()),
+        }
+    }
+
+    fn check_service(&self) -> Result<(), Held> {
+        match &self.facts.service {
+            None => Err(Held::Needs(Need::Service)),
+            Some(Service::None(why)) => refused(Code::NotServed, format!("type: {why}")),
+            Some(Service::Plugin { ungranted }) => match ungranted.first() {
+                None => Ok(()),
+                Some(path) => {
+                    let path = shown(path, 256);
+                    let words = format!("hostpath: {path} is not among the directories that a check may see");
+                    refused(Code::Forbidden, words)
+                }
+            },
+        }
+    }
+
+    /// The workloads that are meant, of those that the caller may read.
+    fn workloads(&self) -> Result<Vec<WorkloadName>, Held> {
+        let texts = &self.body.asked.scope.workloads;
+        let unknown = texts.iter().find(|text| !self.facts.candidates.contains_key(*text));
+        if let Some(unknown) = unknown {
+            return Err(Held::Needs(Need::Candidates(unknown.clone())));
+        }
+        texts.iter().map(|text| self.workload(text)).collect()
+    }
+
+    fn workload(&self, text: &str) -> Result<WorkloadName, Held> {
+        let candidates = self.facts.candidates.get(text).map_or(&[][..], Vec::as_slice);
+        let of_workspace = |candidate: &&WorkloadName| {
+            self.body.asked.kind.is_for_nodes()
+                || self.body.asked.scope.workspace.as_ref().is_none_or(|own| *own == candidate.namespace)
+        };
+        let candidates: Vec<&WorkloadName> = candidates.iter().filter(of_workspace).take(CANDIDATES).collect();
+        let asked: Vec<Access> = candidates.iter().map(|candidate| Access::to_workload(candidate)).collect();
+        self.denied(&asked)?;
+        let is_readable = |candidate: &&&WorkloadName| self.may(&Access::to_workload(candidate)) == Some(true);
+        let mut readable = candidates.iter().filter(is_readable);
+        match (readable.next(), readable.next()) {
+            (Some(only), None) => Ok((*only).clone()),
+            (Some(first), Some(second)) => {
+                let all = [first, second].into_iter().chain(readable).map(|one| one.text());
+                let all = all.collect::<Vec<_>>().join(", ");
+                refused(Code::BadRequest, format!("inputs: workload {} may be {all}: write it so", shown(text, 256)))
+            }
+            (None, _) => refused(
+                Code::NoWorkload,
+                format!("there is no workload {}; it is written namespace/kind/name", shown(text, 256)),
+            ),
+        }
+    }
+
+    /// The filters, what is told of names that exclude nobody, and the excluded names where they change.
+    fn filters(&self, found: &Found) -> (Filters, Vec<String>, Option<BTreeSet<String>>) {
+        let (mut filters, mut ignored) = (self.body.asked.filters.clone(), self.body.ignored.clone());
+        if self.body.mode == FieldValidation::Strict {
+            return (filters, ignored, None);
+        }
+        let known: BTreeSet<&String> = found.nodes.iter().flat_map(|node| [&node.name, &node.host]).collect();
+        let (kept, unknown) = filters.excluded.iter().cloned().partition::<BTreeSet<_>, _>(|name| known.contains(name));
+        if unknown.is_empty() {
+            return (filters, ignored, None);
+        }
+        if self.body.mode == FieldValidation::Warn {
+            let words = |name: &String| format!("excludedNodes: no node has the name or host {}", shown(name, 64));
+            ignored.extend(unknown.iter().map(words).take(CANDIDATES));
+        }
+        filters.excluded.clone_from(&kept);
+        (filters, ignored, Some(kept))
+    }
+}
+
+fn forbidden<T>(denied: &Access) -> Result<T, Held> {
+    let words = denied.words();
+    refused(Code::Forbidden, format!("you may not {words}; a cluster admin may bind the role oarlock-ops-operator to you"))
+}
+
+fn is_namespace(text: &str) -> bool {
+    text.len() <= 63 && crate::job::spec::is_object_name(text) && !text.contains('.')
+}
+
+fn of_unresolved(unresolved: &Unresolved) -> Refusal {
+    let code = match unresolved {
+        Unresolved::NodeNotFound(_) => Code::NoNode,
+        Unresolved::WorkspaceNotFound(_) => Code::NoWorkspace,
+        Unresolved::ClusterUnknown(_) => Code::NotFound,
+        Unresolved::TooLarge(..) => Code::TooLarge,
+        Unresolved::HostOfTwo(..)
+        | Unresolved::Outside(..)
+        | Unresolved::ExcludedNotFound(_)
+        | Unresolved::NoTargets(_)
+        | Unresolved::TooMany(_) => Code::BadRequest,
+    };
+    let message = unresolved_words(unresolved).message;
+    Refusal::new(code, message.strip_prefix("spec.").unwrap_or(&message))
+}
+
+/// The label of workspaces that all of these targets share.
+pub fn shared_workspace(found: &Found, resolved: &Resolved) -> Option<String> {
+    let of: BTreeMap<&str, Option<&String>> =
+        found.nodes.iter().map(|node| (node.uid.as_str(), node.workspace.as_ref())).collect();
+    let mut all = resolved.targets.iter().map(|(_, uid)| of.get(uid.as_str()).copied().flatten());
+    let first = all.next()??;
+    all.all(|other| other == Some(first)).then(|| first.clone())
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;
