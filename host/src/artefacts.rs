@@ -26,6 +26,7 @@ const SEARCHED: Duration = Duration::from_secs(3_600);
 #[derive(Clone, Debug)]
 pub struct Artefacts {
     folder: Arc<LocalFileSystem>,
+    path: Arc<Path>,
     searched: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -40,9 +41,14 @@ impl Artefacts {
         let words =
             |error: &dyn std::error::Error| format!("failed to use {} for artefacts: {error}", folder.display());
         std::fs::create_dir_all(folder).map_err(|error| words(&error))?;
-        let folder = LocalFileSystem::new_with_prefix(folder).map_err(|error| words(&error))?;
-        let folder = folder.with_automatic_cleanup(true).with_fsync(true);
-        Ok(Self { folder: Arc::new(folder), searched: Arc::default() })
+        let files = LocalFileSystem::new_with_prefix(folder).map_err(|error| words(&error))?;
+        let files = files.with_automatic_cleanup(true).with_fsync(true);
+        Ok(Self { folder: Arc::new(files), path: folder.as_path().into(), searched: Arc::default() })
+    }
+
+    /// Where the files are: one folder for each job.
+    pub fn folder(&self) -> &Path {
+        &self.path
     }
 
     /// Publishes a file of a job, by their names, in place of any of its name, and removes what is too old. Yields its reference.

@@ -121,7 +121,7 @@ impl Health {
         }
     }
 
-    fn readiness(&self) -> (StatusCode, String) {
+    pub(crate) fn readiness(&self) -> (StatusCode, String) {
         let mut text = String::new();
         let mut ready = self.why_dead().is_none();
         let needed = self.parts.iter().map(|part| (part, "-"));

@@ -19,6 +19,7 @@ use oarlock_kube::ops::Ops;
 use oarlock_kube::transport::server_version::ServerProblem;
 use oarlock_kube::watch::health::KindHealth;
 use oarlock_kube::{Cluster, Setup};
+use oarlock_rest::Rest;
 use oarlock_wasm::{CAPS, CompileWith, FirstScan, GrantsState, Plugins, PluginsError};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -29,6 +30,7 @@ use crate::health::{Health, Probe};
 use crate::metrics::Metrics;
 pub use crate::ops_job::HostPlace;
 use crate::ports::Ports;
+use crate::rest::{OfHost, RestArgs};
 use crate::served_actions::ServedActions;
 
 /// Name of the lease: one host leads in a cluster.
@@ -72,6 +74,10 @@ pub struct HostOptions {
 /// A host that is ready to run.
 pub struct Host {
     ports: Arc<Ports>,
+    client: Client,
+    ops: Ops,
+    place: HostPlace,
+    namespace: String,
     controller: Controller,
     election: LeaderElector,
     health: Arc<Health>,
@@ -101,11 +107,15 @@ impl Host {
         let options = plugin_options(Some(plugins), Some(grants))?;
         let plugins =
             start_plugins(oarlock_wasm::Options { grants_digest, grant_all, memory_limit, ..options }).await?;
-        let (cluster, events) =
-            Cluster::open(Setup { client, clock: Arc::new(Timestamp::now), identity: identity.clone() });
+        let (cluster, events) = Cluster::open(Setup {
+            client: client.clone(),
+            clock: Arc::new(Timestamp::now),
+            identity: identity.clone(),
+        });
         cluster.make_tasks(tasks);
         memory_limit.into_iter().for_each(|limit| cluster.bound_memory(limit));
-        let candidacy = LeaseConfig { namespace, name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
+        let candidacy =
+            LeaseConfig { namespace: namespace.clone(), name: LEASE.to_owned(), identity, duration: LEASE_DURATION };
         let election = LeaderElector::stand(&cluster, candidacy);
         let ready = vec![
             ("cache", cache_probe(cluster.clone())),
@@ -119,9 +129,17 @@ impl Host {
         let ops = Ops::watch(ports.cluster.clone(), Defaults::default());
         let health = Health::of(ready, ports.heart.clone());
         let health = Arc::new(health.with_optional(vec![("flows", flows_probe(flows.clone()))]));
-        let controller =
-            Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows).with_ops(ops, place);
-        Ok(Self { ports, controller, election, health })
+        let controller = Controller::new(ports.clone(), events).resync_every(resync).with_flows(flows);
+        let controller = controller.with_ops(ops.clone(), place.clone());
+        Ok(Self { ports, client, ops, place, namespace, controller, election, health })
+    }
+
+    /// The REST API of its OpsJobs.
+    pub fn rest(&self, args: &RestArgs) -> Rest {
+        let plugins = self.ports.plugins.clone();
+        let (client, ops, place, namespace) =
+            (self.client.clone(), self.ops.clone(), self.place.clone(), self.namespace.clone());
+        OfHost { client, ops, plugins, place, namespace }.rest(args)
     }
 
     /// Its health.
@@ -146,7 +164,7 @@ impl Host {
     ///
     /// Fails if the controller fails, which `/livez` then reports too, or if another process has the same identity.
     pub async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
-        let Self { ports, controller, election, health } = self;
+        let Self { ports, controller, election, health, .. } = self;
         let counting = tokio::spawn(count_plugins(ports.clone()));
         let announcing = tokio::spawn(announce_plugins(ports.clone(), election.note()));
         let asking = tokio::spawn(tell_server_version(ports.cluster.clone()));

@@ -19,6 +19,7 @@ pub mod ports;
 pub mod queue;
 mod reconcilers;
 pub mod rehearsal;
+pub mod rest;
 pub mod round;
 mod round_trouble;
 mod running;

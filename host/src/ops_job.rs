@@ -3,10 +3,9 @@
 //! Its status is the claim on its targets and the record of what came of them, so an effect is asked for only once the status says
 //! what it rests on. What a term knows of who has which target is read from these statuses when it begins.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use oarlock_core::child::fields::text;
 use oarlock_core::cluster::object::ObjectKey;
 use oarlock_core::cluster::own::TASKS_NAMESPACE;
 use oarlock_core::cluster::writes::Stopped;
@@ -16,7 +15,6 @@ use oarlock_core::ops_job::holders::Holders;
 use oarlock_core::ops_job::outcomes::{Outcomes, ReportFile, report, report_file};
 use oarlock_core::ops_job::phases::OpsStatus;
 use oarlock_core::ops_job::plan::{Attempt, Found, OpsNeed, OpsObservation, OpsPlan, plan, with_refusal};
-use oarlock_core::ops_job::policy::gap;
 use oarlock_core::ops_job::stored::StoredOps;
 use oarlock_core::ops_job::targets::Here;
 use oarlock_core::ops_job::view::OpsChild;
@@ -24,7 +22,6 @@ use oarlock_kube::ReadFailed;
 use oarlock_kube::lease::Fence;
 use oarlock_kube::ops::Ops;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::artefacts::Artefacts;
@@ -36,10 +33,6 @@ use crate::status_pace::{Pace, Together};
 
 /// Wait before the jobs are read again if that failed at the start of a term.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-
-/// The policies that are shipped, and their bindings.
-static SHIPPED: LazyLock<Vec<Value>> =
-    LazyLock::new(|| serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default());
 
 /// Where a host runs.
 #[derive(Clone, Debug)]
@@ -80,7 +73,7 @@ struct Seen {
 }
 
 /// The namespaces whose pods make no node busy.
-const SYSTEM: [&str; 3] = ["kube-system", HOST_NAMESPACE, TASKS_NAMESPACE];
+pub(crate) const SYSTEM_NAMESPACES: [&str; 3] = ["kube-system", HOST_NAMESPACE, TASKS_NAMESPACE];
 
 impl Default for HostPlace {
     fn default() -> Self {
@@ -212,22 +205,11 @@ impl OpsTerm {
 
     /// Looks up what the targets of a job are found by, and whether its writer was asked for his rights.
     async fn find(&self, job: &StoredOps) -> Result<Found, ReadFailed> {
-        let policies = self.ops.policies().await?;
-        let of = |kind: &str, name: &str| {
-            let is = |one: &&Value| text(one, "/kind") == Some(kind) && text(one, "/metadata/name") == Some(name);
-            policies.iter().find(is)
-        };
-        let gap = gap(of, &SHIPPED, job.view.created);
+        let gap = self.ops.policy_gap(job.view.created).await?;
         let Some(spec) = job.spec.as_ref().ok().filter(|_| gap.is_none() && job.view.targets.is_none()) else {
             return Ok(Found { gap, ..Found::default() });
         };
-        let mut found = self.ops.find(&spec.scope.workloads).await?;
-        found.nodes = self.ops.nodes(spec.nodes_that_decide()).await?;
-        if spec.filters.spares_busy {
-            let busy = self.ops.busy_nodes(&SYSTEM).await?;
-            found.nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
-        }
-        Ok(found)
+        self.ops.find(spec, &spec.scope.workloads, &SYSTEM_NAMESPACES).await
     }
 
     fn plan(&self, seen: &Seen) -> OpsPlan {

@@ -8,8 +8,10 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use crate::host_path::ANY_HOST_PATH;
+use crate::host_path::{is_in, may_be_seen};
 use crate::manifest::{Manifest, TargetKind};
 use crate::object_key::Kind;
+use crate::task::CHECK_POD;
 pub use crate::task_rule::TaskRule;
 
 /// True if `text` matches `pattern`, which may end in `*`.
@@ -277,6 +279,13 @@ impl Grant {
             Some(pattern) => Err(format!("`{pattern}`: a pattern may have one `*`, at its end")),
             None => Ok(()),
         }
+    }
+
+    /// True if a check may see this directory of a node.
+    pub fn shows_host_path(&self, path: &str) -> bool {
+        let rules = self.tasks.iter().filter(|rule| covers(&rule.name, CHECK_POD));
+        let mut shown = rules.flat_map(|rule| &rule.host_paths);
+        may_be_seen(path) && shown.any(|own| own == ANY_HOST_PATH || is_in(own, path))
     }
 
     /// True if a job of `namespace` may use the plugin.

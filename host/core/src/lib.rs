@@ -179,6 +179,7 @@ pub mod ops_job {
     pub mod refusal;
     pub mod spec;
     pub mod stored;
+    pub mod summary;
     pub mod targets;
     mod told;
     pub mod verdict;

@@ -5,27 +5,36 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_sim::world::Timings;
+use serde_json::json;
 
-use super::host::{beside, made_up_identity, stop_on_signal};
-use super::in_memory::{Furnishing, InMemory, NAMESPACE};
+use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
+use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
+use crate::rest::RestArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   oarlock dev --plugins ./plugins
   oarlock dev --plugins target/wasm32-wasip2/release --kubeconfig-out dev.kubeconfig --log info
   oarlock dev --plugins target/wasm32-wasip2/release --grant-all    while you write a plugin
+
+  oarlock dev --plugins target/wasm32-wasip2/release --grant-all --rest 127.0.0.1:8090    with the REST API of OpsJobs
 
 then, in another terminal, with the KUBECONFIG that it prints:
   kubectl get pods,collasets,deployments
@@ -53,6 +62,11 @@ pub(crate) struct DevArgs {
     /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
     listen: SocketAddr,
+    #[command(flatten)]
+    rest: RestArgs,
+    /// Path for a token of an admin of the REST API [default: a temporary file]
+    #[arg(long, value_name = "FILE", requires = "rest")]
+    rest_token_out: Option<PathBuf>,
 }
 
 /// Serves a cluster in memory.
@@ -76,7 +90,16 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     } else {
         format!("edit {}", grants.display())
     };
+    let rest = args.rest.listen().await?;
+    let token = args.rest_token_out.unwrap_or_else(|| scratch.path().join("rest-token"));
+    if rest.is_some() {
+        write_token(&furnished.client, &args.rest.rest_audience, &token).await?;
+    }
+    let token = std::fs::canonicalize(&token).unwrap_or(token);
     println!("{}", greeting(&Addresses { api: address, health: health_address }, &kubeconfig, &args.plugins, &granted));
+    if let Some(rest) = &rest {
+        println!("{}", rest_greeting(&rest.url(), &token));
+    }
     let options = HostOptions {
         client: furnished.client.clone(),
         plugins: args.plugins,
@@ -93,7 +116,11 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
+    let answering = rest.map(|listener| serve_rest(listener, &process, &args.rest, stop.clone()));
     process.run(stop).await?;
+    if let Some(answering) = answering {
+        answering.await.context("serving the REST API panicked")?;
+    }
     furnished.world.stop().await;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;
     Ok(ExitCode::SUCCESS)
@@ -116,6 +143,52 @@ fn grants_file(named: Option<PathBuf>, plugins: &Path, grant_all: bool) -> anyho
             .with_context(|| format!("cannot write the grants {}: name a file of yours with --grants", file.display())),
         _ => Ok(file),
     }
+}
+
+/// The account whose token is written.
+const ADMIN: &str = "ops-admin";
+/// Seconds that the token is good for.
+const TOKEN_SECONDS: i64 = 24 * 3_600;
+
+/// Makes an account that may do everything, and writes a token of it for the REST API, which nobody else on this machine may read.
+async fn write_token(client: &Client, audience: &str, path: &Path) -> anyhow::Result<()> {
+    let subject = json!({"kind": "ServiceAccount", "name": ADMIN, "namespace": NAMESPACE});
+    for document in [
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ADMIN, "namespace": NAMESPACE}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": ADMIN},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [subject]}),
+    ] {
+        create(client, &document).await?;
+    }
+    let spec = TokenRequestSpec {
+        audiences: vec![audience.to_owned()],
+        expiration_seconds: Some(TOKEN_SECONDS),
+        ..TokenRequestSpec::default()
+    };
+    let request = TokenRequest { metadata: ObjectMeta::default(), spec, status: None };
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let made = accounts.create_token_request(ADMIN, &PostParams::default(), &request).await;
+    let made = made.context("cannot make a token for the REST API")?;
+    let token = made.status.map(|status| status.token).context("the token request has no answer")?;
+    let failed = || format!("cannot write the token {}: choose another file with --rest-token-out", path.display());
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path).with_context(failed)?;
+    // A file that was there has the rights that it had.
+    file.set_permissions(std::fs::Permissions::from_mode(0o600)).with_context(failed)?;
+    file.write_all(token.as_bytes()).with_context(failed)
+}
+
+fn rest_greeting(url: &str, token: &Path) -> String {
+    let token = token.display();
+    format!(
+        "
+OpsJobs by REST are served at {url}, with a page about it at {url}/docs:
+
+  export OARLOCK_SERVER={url} OARLOCK_TOKEN_FILE={token}
+  oarlock ops list
+  curl -H \"Authorization: Bearer $(cat {token})\" {url}/api/v1/opsjobs"
+    )
 }
 
 struct Addresses {

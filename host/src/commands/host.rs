@@ -10,6 +10,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use oarlock_core::round::task_settings::TaskSettings;
 use oarlock_kube::transport::client::{Source, connect};
+use oarlock_rest::Listening;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,7 @@ use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
 use crate::manifests::HOST_NAMESPACE;
+use crate::rest::{RestArgs, readiness};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,6 +82,8 @@ pub(crate) struct HostArgs {
     /// [default: none are left]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    rest: RestArgs,
     /// Address that serves /livez, /readyz and /metrics; `:8080` is port 8080 of each address
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -130,11 +134,13 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
         cluster_id,
         node,
         data,
+        rest,
         listen,
     } = args;
     let artefacts = data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
     let stop = stop_on_signal()?;
     let listener = health::listen(listen).await?;
+    let rest_listener = rest.listen().await?;
     let (client, server) = connect(&cluster.source()?).await?;
     let options = HostOptions {
         client,
@@ -162,9 +168,29 @@ pub(crate) async fn run(args: HostArgs) -> anyhow::Result<ExitCode> {
     let process = Host::start(options).await?;
     let serving =
         tokio::spawn(health::serve(listener, process.health(), process.metrics(), stop.clone().cancelled_owned()));
+    let answering = rest_listener.map(|listener| serve_rest(listener, &process, &rest, stop.clone()));
     process.run(stop).await?;
     serving.await.context("serving /livez, /readyz and /metrics panicked")?;
+    if let Some(answering) = answering {
+        answering.await.context("serving the REST API panicked")?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves the REST API until `stop`. Requests under way are finished.
+pub(crate) fn serve_rest(
+    listener: Listening,
+    process: &Host,
+    args: &RestArgs,
+    stop: CancellationToken,
+) -> tokio::task::JoinHandle<()> {
+    let (rest, ready, url) = (process.rest(args), readiness(process.health()), listener.url());
+    tokio::spawn(async move {
+        tracing::info!(url, "the REST API of OpsJobs is served");
+        if let Err(error) = listener.serve(rest, ready, stop).await {
+            tracing::error!(%error, "the REST API of OpsJobs is no longer served");
+        }
+    })
 }
 
 /// The file of grants. Where there is none yet, that is said at once: no plugin serves without it.

@@ -33,7 +33,10 @@ fn the_documented_bodies_are_read() {
         "securityUpgrade": true, "timeoutSecond": 1800, "excludedNodes": ["node-id1"], "ttlSecondsAfterFinished": 600,
         "isTolerateAll": false}"#;
     let read = strict(addon).unwrap();
-    assert_eq!((read.spec["availableRatio"].as_str(), read.spec["securityUpgrade"].as_bool()), (Some("1.0"), Some(true)));
+    assert_eq!(
+        (read.spec["availableRatio"].as_str(), read.spec["securityUpgrade"].as_bool()),
+        (Some("1.0"), Some(true))
+    );
     let check = r#"{"name": "preflight-check", "type": "preflight", "inputs": [{"name": "cluster", "value": "prod-cluster"}],
         "resource": {"cpu": "8", "memory": "32Gi"}, "image": "harbor.example.com/tools/preflight:latest",
         "entryPoint": "YmFzaCAtYyAnZWNobyAnJw==", "env": {"CHECK_DISK": "true"}, "hostpath": ["/var/log"],
@@ -42,8 +45,9 @@ fn the_documented_bodies_are_read() {
     assert_eq!(read.spec["hostpath"], json!(["/var/log", "/nfs_models"]));
     assert_eq!((read.name.as_str(), read.spec["jobName"].as_str()), ("preflight-check", Some("preflight-check")));
     for kind in ["dumplog", "exportimage"] {
-        let body =
-            format!(r#"{{"name": "x", "type": "{kind}", "inputs": [{{"name": "workload", "value": "my-training-job-abc123"}}]}}"#);
+        let body = format!(
+            r#"{{"name": "x", "type": "{kind}", "inputs": [{{"name": "workload", "value": "my-training-job-abc123"}}]}}"#
+        );
         strict(&body).unwrap();
     }
 }
@@ -55,7 +59,10 @@ fn what_is_wrong_is_named_with_its_field_and_the_nearest_word() {
         ("{".to_owned(), "the body is no JSON: EOF"),
         ("{} {}".to_owned(), "the body is no JSON: trailing"),
         ("{}".to_owned(), "type: required, one of addon,"),
-        (reboot("").replace("\"reboot\"", "\"Reboot\""), "type: one of addon, preflight, dumplog, reboot, exportimage, and is \"Reboot\"; did you mean reboot?"),
+        (
+            reboot("").replace("\"reboot\"", "\"Reboot\""),
+            "type: one of addon, preflight, dumplog, reboot, exportimage, and is \"Reboot\"; did you mean reboot?",
+        ),
         (reboot("").replace("\"reboot\"", "\"prewarm\""), "type: one of"),
         (reboot("").replace("\"reboot\"", "7"), "type: text"),
         (reboot("").replace("\"name\": \"a\",", ""), "name: 1 to 256 bytes"),

@@ -127,5 +127,6 @@ fn is_variable(name: &str) -> bool {
 
 fn is_path(path: &str) -> bool {
     (2..=PATH).contains(&path.len())
-        && path.starts_with('/') && path.split('/').skip(1).all(|part| !part.is_empty() && part != "..")
+        && path.starts_with('/')
+        && path.split('/').skip(1).all(|part| !part.is_empty() && part != "..")
 }

@@ -3,7 +3,7 @@
 //! Takes what is stored and seen at one time; yields a status and effects. An effect is asked for until it is seen to be made, so a
 //! pass that is lost costs nothing. May not start anything before the status says that the targets are resolved: it is the claim.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -40,8 +40,8 @@ pub(super) const ROOM: usize = 1_056 * 1024;
 pub enum Effect {
     /// Put [`FINALIZER`] on it.
     AddFinalizer,
-    /// Store its targets in its spec.
-    StoreTargets(Resolved),
+    /// Store its targets in its spec, and the workspace that they share.
+    StoreTargets(Resolved, Option<String>),
     /// Store the script that its child names by its digest.
     StoreScript(String),
     /// Create its child.
@@ -63,7 +63,7 @@ impl Effect {
     pub const fn words(&self) -> &'static str {
         match self {
             Self::AddFinalizer => "put the finalizer on the job",
-            Self::StoreTargets(_) => "store the targets",
+            Self::StoreTargets(..) => "store the targets",
             Self::StoreScript(_) => "store the script",
             Self::CreateChild(_) => "create the OperationJob",
             Self::UnpauseChild => "let the OperationJob begin",
@@ -76,7 +76,7 @@ impl Effect {
 
     /// True where it changes the job itself, and not its child.
     pub const fn is_on_job(&self) -> bool {
-        matches!(self, Self::AddFinalizer | Self::StoreTargets(_) | Self::DropFinalizer | Self::DeleteSelf)
+        matches!(self, Self::AddFinalizer | Self::StoreTargets(..) | Self::DropFinalizer | Self::DeleteSelf)
     }
 }
 
@@ -138,6 +138,17 @@ pub struct Found {
     pub gap: Option<String>,
 }
 
+impl Found {
+    /// The label of workspaces that all of these targets share.
+    pub fn shared_workspace(&self, resolved: &Resolved) -> Option<String> {
+        let of: HashMap<&str, Option<&String>> =
+            self.nodes.iter().map(|node| (node.uid.as_str(), node.workspace.as_ref())).collect();
+        let mut all = resolved.targets.iter().map(|(_, uid)| of.get(uid.as_str()).copied().flatten());
+        let first = all.next()??;
+        all.all(|other| other == Some(first)).then(|| first.clone())
+    }
+}
+
 /// What the API server may refuse.
 #[derive(Clone, Copy, Debug)]
 pub enum Attempt<'a> {
@@ -154,7 +165,7 @@ pub fn with_refusal(status: &OpsStatus, attempt: Attempt<'_>, message: &str, now
         Attempt::LookUp(OpsNeed::Targets) => (Some(RESOLVED), "find the targets"),
         Attempt::LookUp(OpsNeed::Outcomes) => (None, "read what became of the targets"),
         Attempt::LookUp(OpsNeed::Report) => (None, "publish the report"),
-        Attempt::Make(effect @ Effect::StoreTargets(_)) => (Some(RESOLVED), effect.words()),
+        Attempt::Make(effect @ Effect::StoreTargets(..)) => (Some(RESOLVED), effect.words()),
         Attempt::Make(effect @ (Effect::StoreScript(_) | Effect::CreateChild(_))) => (Some(CREATED), effect.words()),
         Attempt::Make(effect) => (None, effect.words()),
     };
@@ -303,7 +314,10 @@ impl<'a> Pass<'a> {
             };
             let resolved = resolve(&selectors, &spec.filters, &found.nodes, here);
             return match resolved.and_then(|resolved| resolved.within(ROOM.saturating_sub(job.bytes))) {
-                Ok(resolved) => self.effects.push(Effect::StoreTargets(resolved)),
+                Ok(resolved) => {
+                    let shared = found.shared_workspace(&resolved);
+                    self.effects.push(Effect::StoreTargets(resolved, shared));
+                }
                 Err(unresolved) => self.fail(&unresolved_words(&unresolved)),
             };
         };

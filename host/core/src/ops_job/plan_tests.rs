@@ -100,7 +100,7 @@ impl Stage {
                     self.job.is_kept = true;
                     "keep"
                 }
-                Effect::StoreTargets(resolved) => {
+                Effect::StoreTargets(resolved, _) => {
                     self.job.targets = Some(resolved.clone());
                     "store"
                 }
@@ -350,7 +350,7 @@ fn targets_without_room_beside_the_spec_are_refused() {
 
 #[test]
 fn what_the_api_server_refuses_is_told_with_what_it_was_for() {
-    let (store, create) = (Effect::StoreTargets(Resolved::default()), Effect::CreateChild(json!({})));
+    let (store, create) = (Effect::StoreTargets(Resolved::default(), None), Effect::CreateChild(json!({})));
     let cases = [
         (Attempt::LookUp(OpsNeed::Targets), Some(RESOLVED), "failed to find the targets: no"),
         (Attempt::LookUp(OpsNeed::Outcomes), None, "failed to read what became of the targets: no"),

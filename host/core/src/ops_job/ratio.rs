@@ -24,8 +24,7 @@ impl Ratio {
     /// # Errors
     /// The sentence that says what it has to be.
     pub fn read(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("a number above 0 and up to 1 with at most {PLACES} decimals, and is {text}");
+        let wrong = || format!("a number above 0 and up to 1 with at most {PLACES} decimals, and is {text}");
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         let are_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         let has_lead = whole.len() > 1 && whole.starts_with('0');

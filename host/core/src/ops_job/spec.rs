@@ -137,6 +137,12 @@ pub struct OpsSpec {
 const FEW: usize = 16;
 
 impl OpsSpec {
+    /// The directories of nodes that a check sees.
+    pub fn host_paths(&self) -> Vec<String> {
+        let paths = self.parameters.get("hostPaths").and_then(Value::as_array).into_iter().flatten();
+        paths.filter_map(|path| path.as_str().map(str::to_owned)).collect()
+    }
+
     /// The names of the nodes that decide, where these are few; empty where all nodes may.
     pub fn nodes_that_decide(&self) -> &[String] {
         let Scope { nodes, hosts, .. } = &self.scope;

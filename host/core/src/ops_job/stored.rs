@@ -9,10 +9,11 @@ use crate::child::fields::{at, flag, list, text};
 use crate::cluster::memory::memory_of;
 use crate::cluster::object::unread;
 use crate::job::time::read_time;
+use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
-use crate::ops_job::inputs::Scope;
 use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, time_to_live};
+use crate::ops_job::summary::Summary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
 
@@ -21,6 +22,8 @@ use crate::ops_job::view::OpsJobView;
 pub struct StoredOps {
     /// What is stored of it.
     pub view: OpsJobView,
+    /// What a list says of it.
+    pub summary: Summary,
     /// It has a list of finalizers, and the place of its own in there.
     pub finalizers: Option<Option<usize>>,
     /// Its spec, or the first field that breaks a rule.
@@ -53,7 +56,8 @@ impl StoredOps {
             Some(why) => Err(RuleBroken::of_all(why)),
             None => OpsSpec::read(raw, defaults).and_then(OpsSpec::if_served),
         };
-        Some(Self { view, finalizers, spec }.without_what_has_had_its_effect())
+        let summary = Summary::read(document);
+        Some(Self { view, summary, finalizers, spec }.without_what_has_had_its_effect())
     }
 
     /// Without its spec, for which there is no room.
@@ -89,7 +93,7 @@ impl StoredOps {
             targets.chain(skipped).sum()
         });
         let of_status: usize = self.view.status.rest.values().map(memory_of).sum();
-        of_spec + of_targets + of_status
+        of_spec + of_targets + of_status + self.summary.bytes()
     }
 
     fn without_what_has_had_its_effect(mut self) -> Self {
@@ -160,7 +164,7 @@ mod tests {
     fn of_a_job_that_is_over_little_is_held_and_its_status_is_not_written_again() {
         let status = json!({"phase": "Failed", "finishedAt": "2026-01-01T00:00:00Z", "revision": 3, "outputs": [1, 2]});
         let job = stored(&spec(), &status, &json!([]));
-        assert!(!job.is_live() && job.bytes() == 0 && job.view.targets.is_none());
+        assert!(!job.is_live() && job.bytes() < 16 && job.view.targets.is_none());
         assert!(stored(&spec(), &status, &json!([FINALIZER])).view.targets.is_some(), "it still lets go of them");
     }
 }

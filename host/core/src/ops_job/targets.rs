@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde_json::{Value, json};
+
 /// Most targets of a job.
 pub const MOST: usize = 5_000;
 
@@ -144,7 +146,12 @@ impl SkipReason {
 
     /// The reason of this word.
     pub fn read(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reason| format!("{reason:?}") == word)
+        Self::ALL.into_iter().find(|reason| reason.word() == word)
+    }
+
+    /// Its word.
+    pub fn word(self) -> String {
+        format!("{self:?}")
     }
 }
 
@@ -167,6 +174,16 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// The fields of a spec that say so, with the workspace that all targets share.
+    pub fn fields(&self, workspace: Option<&str>) -> Vec<(&'static str, Value)> {
+        let targets: Vec<Value> = self.targets.iter().map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
+        let skipped = self.skipped.iter();
+        let skipped: Vec<Value> =
+            skipped.map(|skipped| json!({"node": skipped.node, "reason": skipped.reason.word()})).collect();
+        let workspace = workspace.map(|workspace| ("workspace", json!(workspace)));
+        [("targets", json!(targets)), ("skipped", json!(skipped))].into_iter().chain(workspace).collect()
+    }
+
     /// As far as it has room in so many bytes and an object: all targets, and as many of the others as fit.
     ///
     /// # Errors

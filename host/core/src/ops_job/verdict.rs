@@ -3,7 +3,7 @@
 //! Takes a body and what is known; yields a job, a refusal, or what has to be known first, in the order in which clients are promised
 //! their refusals. The rules of bodies, targets and holders are those of the controller. May not look anything up.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
@@ -82,6 +82,8 @@ pub struct NewJob {
     pub spec: Map<String, Value>,
     /// Those.
     pub resolved: Resolved,
+    /// The workspace that they share.
+    pub workspace: Option<String>,
     /// What its client is told was ignored.
     pub ignored: Vec<String>,
 }
@@ -128,7 +130,13 @@ impl Judge<'_> {
         let workloads = self.workloads()?;
         let Some(found) = &self.facts.found else { return Err(Held::Needs(Need::Found(workloads))) };
         if let Some(gap) = &found.gap {
-            return refused(Code::Unreachable, format!("{gap}: a cluster admin has to apply `oarlock manifests --ops`"));
+            return refused(
+                Code::Unreachable,
+                format!("{gap}: a cluster admin has to apply `oarlock manifests --ops`"),
+            );
+        }
+        if let Some(missing) = &found.missing {
+            return no_workload(missing);
         }
         let (filters, ignored, excluded) = self.filters(found);
         let scope = &self.body.asked.scope;
@@ -152,7 +160,8 @@ impl Judge<'_> {
         if let Some(excluded) = excluded {
             spec.insert("excludedNodes".to_owned(), json!(excluded));
         }
-        Ok(NewJob { spec, resolved, ignored })
+        let workspace = found.shared_workspace(&resolved);
+        Ok(NewJob { spec, resolved, workspace, ignored })
     }
 
     fn may(&self, access: &Access) -> Option<bool> {
@@ -236,10 +245,7 @@ impl Judge<'_> {
                 let all = all.collect::<Vec<_>>().join(", ");
                 refused(Code::BadRequest, format!("inputs: workload {} may be {all}: write it so", shown(text, 256)))
             }
-            (None, _) => refused(
-                Code::NoWorkload,
-                format!("there is no workload {}; it is written namespace/kind/name", shown(text, 256)),
-            ),
+            (None, _) => no_workload(text),
         }
     }
 
@@ -265,7 +271,16 @@ impl Judge<'_> {
 
 fn forbidden<T>(denied: &Access) -> Result<T, Held> {
     let words = denied.words();
-    refused(Code::Forbidden, format!("you may not {words}; a cluster admin may bind the role oarlock-ops-operator to you"))
+    refused(
+        Code::Forbidden,
+        format!("you may not {words}; a cluster admin may bind the role oarlock-ops-operator to you"),
+    )
+}
+
+/// The same for what is not there and for what the caller may not read.
+fn no_workload<T>(text: &str) -> Result<T, Held> {
+    let words = format!("there is no workload {}; it is written namespace/kind/name", shown(text, 256));
+    refused(Code::NoWorkload, words)
 }
 
 fn is_namespace(text: &str) -> bool {
@@ -286,15 +301,6 @@ fn of_unresolved(unresolved: &Unresolved) -> Refusal {
     };
     let message = unresolved_words(unresolved).message;
     Refusal::new(code, message.strip_prefix("spec.").unwrap_or(&message))
-}
-
-/// The label of workspaces that all of these targets share.
-pub fn shared_workspace(found: &Found, resolved: &Resolved) -> Option<String> {
-    let of: BTreeMap<&str, Option<&String>> =
-        found.nodes.iter().map(|node| (node.uid.as_str(), node.workspace.as_ref())).collect();
-    let mut all = resolved.targets.iter().map(|(_, uid)| of.get(uid.as_str()).copied().flatten());
-    let first = all.next()??;
-    all.all(|other| other == Some(first)).then(|| first.clone())
 }
 
 #[cfg(test)]

@@ -3,10 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
+use futures::future::try_join_all;
+use k8s_openapi::jiff::Timestamp;
+use oarlock_core::child::fields::text;
 use oarlock_core::child::node;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
 use oarlock_core::ops_job::plan::Found;
-use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS};
+use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
+use oarlock_core::ops_job::spec::OpsSpec;
 use oarlock_core::ops_job::targets::NodeFacts;
 use oarlock_core::ops_job::workload::{WorkloadName, busies, controller, node_of};
 use serde_json::Value;
@@ -18,6 +22,10 @@ use crate::watch::projection::Projection;
 /// The fields of nodes that decide here.
 static NODE: LazyLock<Projection> = LazyLock::new(|| Projection::of_object(&node::FIELDS.map(str::to_owned)));
 
+/// The policies that are shipped, and their bindings.
+static SHIPPED: LazyLock<Vec<Value>> =
+    LazyLock::new(|| serde_saphyr::from_multiple(oarlock_api::OPS_ADMISSION).unwrap_or_default());
+
 /// The fields of pods that decide here.
 fn fields() -> Projection {
     Projection::of_object(&["/spec/nodeName", "/status/phase"].map(str::to_owned))
@@ -28,38 +36,48 @@ impl Ops {
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn busy_nodes(&self, system: &[&str]) -> Result<BTreeSet<String>, ReadFailed> {
+    async fn busy_nodes(&self, system: &[&str]) -> Result<BTreeSet<String>, ReadFailed> {
         let busy = |pod: Value| busies(&pod, system).map(str::to_owned);
         Ok(self.list(Kind::pod(), Selected::default(), &fields(), busy).await?.into_iter().collect())
     }
 
-    /// The nodes of the unfinished pods of these workloads.
+    /// What the targets of a job are found by, of these workloads.
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn find(&self, workloads: &[String]) -> Result<Found, ReadFailed> {
-        let mut nodes = BTreeSet::new();
+    pub async fn find(&self, asked: &OpsSpec, workloads: &[String], system: &[&str]) -> Result<Found, ReadFailed> {
+        let (mut of_workloads, mut missing) = (BTreeSet::new(), None);
         for words in workloads {
-            let Some(found) = self.nodes_of(words).await? else {
-                return Ok(Found { missing: Some(words.clone()), ..Found::default() });
-            };
-            nodes.extend(found);
+            match self.nodes_of(words).await? {
+                Some(found) => of_workloads.extend(found),
+                None => missing = missing.or_else(|| Some(words.clone())),
+            }
         }
-        Ok(Found { of_workloads: (!workloads.is_empty()).then_some(nodes), ..Found::default() })
+        let mut nodes = self.nodes(asked.nodes_that_decide()).await?;
+        if asked.filters.spares_busy {
+            let busy = self.busy_nodes(system).await?;
+            nodes.iter_mut().for_each(|node| node.is_busy = busy.contains(&node.name));
+        }
+        let of_workloads = (!workloads.is_empty()).then_some(of_workloads);
+        Ok(Found { nodes, of_workloads, missing, gap: None })
     }
 
-    /// The policies of OpsJobs and their bindings, as far as they are stored.
+    /// Why whoever makes a job, or made it at this time, may not be asked for his rights; `None` where he is.
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn policies(&self) -> Result<Vec<Value>, ReadFailed> {
-        let mut stored = Vec::new();
-        for (kind, name) in POLICY_KINDS.iter().flat_map(|kind| POLICIES.map(|name| (*kind, name))) {
+    pub async fn policy_gap(&self, made: Option<Timestamp>) -> Result<Option<String>, ReadFailed> {
+        let keys = POLICY_KINDS.iter().flat_map(|kind| POLICIES.map(|name| (*kind, name)));
+        let read = keys.map(|(kind, name)| async move {
             let kind = Kind::new("admissionregistration.k8s.io/v1", kind);
-            let key = ObjectKey { kind: kind.clone(), namespace: None, name: name.to_owned() };
-            stored.extend(self.cluster.link.stored(&key).await?);
-        }
-        Ok(stored)
+            self.cluster.link.stored(&ObjectKey { kind, namespace: None, name: name.to_owned() }).await
+        });
+        let policies: Vec<Value> = try_join_all(read).await?.into_iter().flatten().collect();
+        let of = |kind: &str, name: &str| {
+            let is = |one: &&Value| text(one, "/kind") == Some(kind) && text(one, "/metadata/name") == Some(name);
+            policies.iter().find(is)
+        };
+        Ok(gap(of, &SHIPPED, made))
     }
 
     /// The nodes that decide for a job that names these, or all where it names none. A watch may be late, and what it does not show yet
@@ -67,7 +85,7 @@ impl Ops {
     ///
     /// # Errors
     /// The API server's sentence.
-    pub async fn nodes(&self, named: &[String]) -> Result<Vec<NodeFacts>, ReadFailed> {
+    async fn nodes(&self, named: &[String]) -> Result<Vec<NodeFacts>, ReadFailed> {
         if named.is_empty() {
             return self.list(Kind::node(), Selected::default(), &NODE, |node| NodeFacts::read(&node)).await;
         }

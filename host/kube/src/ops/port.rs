@@ -55,6 +55,16 @@ impl Ops {
         &self.cache
     }
 
+    /// Takes a job as the API server has just told it.
+    pub fn take(&self, job: &Value) {
+        StoredOps::read(job, self.defaults).into_iter().for_each(|job| self.cache.put_job(job));
+    }
+
+    /// What a host has for jobs that do not say it.
+    pub fn defaults(&self) -> Defaults {
+        self.defaults
+    }
+
     /// The cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -216,7 +226,9 @@ fn write_of(effect: &Effect, job: &StoredOps, child: Option<&OpsChild>) -> Optio
                 Some(_) => json!([{"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER}]),
             },
         )),
-        Effect::StoreTargets(resolved) => Some(own_patch(job, &stored_targets(resolved))),
+        Effect::StoreTargets(resolved, workspace) => {
+            Some(own_patch(job, &stored_targets(resolved, workspace.as_deref())))
+        }
         Effect::CreateChild(body) => {
             let (body, owner_uid) = (body.clone(), job.view.uid.clone());
             Some(Write::Create { object: of_child.clone(), body, owner_uid })
@@ -245,13 +257,10 @@ fn own_patch(job: &StoredOps, changes: &Value) -> Write {
     Write::patch(&ops_key(&job.view.name), std::iter::once(test).chain(changes).collect())
 }
 
-fn stored_targets(resolved: &Resolved) -> Value {
-    let targets: Vec<Value> = resolved.targets.iter().map(|(name, uid)| json!({"name": name, "uid": uid})).collect();
-    let skipped = resolved.skipped.iter();
-    let skipped: Vec<Value> =
-        skipped.map(|skipped| json!({"node": skipped.node, "reason": format!("{:?}", skipped.reason)})).collect();
-    json!([
-        {"op": "add", "path": "/spec/targets", "value": targets},
-        {"op": "add", "path": "/spec/skipped", "value": skipped},
-    ])
+fn stored_targets(resolved: &Resolved, workspace: Option<&str>) -> Value {
+    let mut changes = Vec::new();
+    for (field, value) in resolved.fields(workspace) {
+        changes.push(json!({"op": "add", "path": format!("/spec/{field}"), "value": value}));
+    }
+    Value::Array(changes)
 }

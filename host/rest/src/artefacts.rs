@@ -1,0 +1,80 @@
+//! The files that jobs leave: their addresses, and the files themselves. Source: docs/opsjob-rest.md 7.
+
+use axum::body::Body;
+use axum::response::IntoResponse as _;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use oarlock_core::ops_job::access::Access;
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use tower_http::services::ServeFile;
+
+use crate::Parts;
+use crate::answers::NamedValue;
+use crate::caller::Caller;
+use crate::query::parameters;
+
+/// How an output names a file.
+const REFERENCE: &str = "artifact:";
+
+impl Parts {
+    /// Gives each output that is a file an address that is good for a while, or nothing where the caller may not read it. `base` is the
+    /// scheme and the address by which the client has reached this API.
+    pub(crate) async fn address(&self, caller: &Caller, base: &str, outputs: &mut [NamedValue]) -> Result<(), Refusal> {
+        for output in outputs {
+            let Some((job, file)) = output.value.strip_prefix(REFERENCE).and_then(|place| place.split_once('/')) else {
+                continue;
+            };
+            let has_file = self.artefacts.is_some() && is_file_name(file);
+            // Whoever asked for the job may have lost the right to read what it found.
+            let may_read = has_file && self.rights.has(caller, &Access::to_ops_jobs("get", "preflight")).await?;
+            output.value = if may_read {
+                let path = self.signatures.path(job, file, self.now().as_second()).await?;
+                format!("{base}{path}")
+            } else {
+                String::new()
+            };
+        }
+        Ok(())
+    }
+
+    /// The file of a job, or the part of it that is asked for.
+    pub(crate) async fn file(&self, job: &str, file: &str, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let given = parameters(request.uri().query(), &["expires", "sig"])?;
+        let own = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
+        self.signatures.check((job, file), own("expires"), own("sig"), self.now().as_second()).await?;
+        let gone = || Refusal::new(Code::NotFound, format!("the file {file} of {job} is gone"));
+        let is_name = is_file_name(file) && is_file_name(job);
+        let folder = self.artefacts.as_ref().filter(|_| is_name).ok_or_else(gone)?;
+        let path = folder.join(job).join(file);
+        let served = ServeFile::new(path).try_call(request).await;
+        let mut response = served.map_err(|error| {
+            tracing::warn!(error = %error, job, file, "failed to read an artefact");
+            Refusal::new(Code::Unreachable, "the folder of artefacts does not answer").after(1)
+        })?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Err(gone());
+        }
+        let headers = response.headers_mut();
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+        Ok(response.map(Body::new).into_response())
+    }
+}
+
+/// A name that leads nowhere else.
+fn is_file_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() <= 255 && name.bytes().all(is_plain) && !name.bytes().all(|byte| byte == b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_file_leads_nowhere_else() {
+        assert!(is_file_name("report-1a2b.json"));
+        for name in ["", ".", "..", "a/b", "../a", "a\0", "%2e%2e", "a b"] {
+            assert!(!is_file_name(name), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Makes an OpsJob for somebody. Source: docs/opsjob-rest.md 4.
+
+use std::collections::HashMap;
+
+use http::HeaderMap;
+use kube::api::{DynamicObject, PostParams};
+use oarlock_core::ops_job::body::{Body, FieldValidation};
+use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
+use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
+use oarlock_core::ops_job::plan::Found;
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::summary::Summary;
+use oarlock_core::ops_job::targets::Here;
+use oarlock_core::ops_job::verdict::{Facts, Need, NewJob, Verdict, verdict};
+use oarlock_core::ops_job::workload::WorkloadName;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::{Value, json};
+
+use crate::Parts;
+use crate::caller::Caller;
+use crate::claims::Claim;
+use crate::errors::{of_read, of_request};
+use crate::query::parameters;
+use crate::workloads::candidates;
+
+/// Says of a job that was made under a key what its request was.
+const DIGEST: &str = "oarlock.dev/request";
+/// How often an id is drawn.
+const DRAWS: usize = 5;
+/// Longest key of a request.
+const KEY: usize = 64;
+
+/// How a job is to be made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct How {
+    pub(crate) mode: FieldValidation,
+    is_rehearsal: bool,
+    key: Option<String>,
+}
+
+/// What was made.
+pub(crate) enum Made {
+    /// A job of this id, now or before; and what was ignored.
+    Job(String, Vec<String>),
+    /// Nothing, since nothing was to be made.
+    Rehearsal(NewJob),
+}
+
+impl How {
+    pub(crate) fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let given = parameters(query, &["fieldValidation", "dryRun"])?;
+        let mode = match given.get("fieldValidation") {
+            None => FieldValidation::default(),
+            Some(word) => {
+                FieldValidation::read(word).ok_or_else(|| Refusal::bad("fieldValidation: Strict, Warn or Ignore"))?
+            }
+        };
+        let is_rehearsal = match given.get("dryRun").map(String::as_str) {
+            None => false,
+            Some("All") => true,
+            Some(_) => return Err(Refusal::bad("dryRun: All")),
+        };
+        let mut keys = headers.get_all("idempotency-key").iter();
+        let key = match (keys.next(), keys.next()) {
+            (None, _) => None,
+            (Some(key), None) => {
+                let is_key = |key: &&str| {
+                    (1..=KEY).contains(&key.len())
+                        && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+                };
+                let wrong = || Refusal::bad(format!("Idempotency-Key: 1 to {KEY} of letters, digits, _ and -"));
+                Some(key.to_str().ok().filter(is_key).ok_or_else(wrong)?.to_owned())
+            }
+            (Some(_), Some(_)) => return Err(Refusal::bad("Idempotency-Key: given twice")),
+        };
+        Ok(Self { mode, is_rehearsal, key })
+    }
+}
+
+/// A request to make a job.
+pub(crate) struct Request<'a> {
+    pub(crate) parts: &'a Parts,
+    pub(crate) caller: &'a Caller,
+    pub(crate) body: &'a Body,
+    pub(crate) how: &'a How,
+}
+
+impl<'a> Request<'a> {
+    /// Makes the job, if all that is asked of it holds.
+    pub(crate) async fn make(&self) -> Result<Made, Refusal> {
+        let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
+        let mut id = self.draw()?;
+        if self.how.key.is_some() && !self.how.is_rehearsal && self.was_made(&id, &digest).await? {
+            return Ok(Made::Job(id, Vec::new()));
+        }
+        let (job, _claim) = self.judge(&id).await?;
+        if self.how.is_rehearsal {
+            return Ok(Made::Rehearsal(job));
+        }
+        for _ in 0..DRAWS {
+            match self.send(&id, &job, &digest).await {
+                Ok(()) => return Ok(Made::Job(id, job.ignored)),
+                Err(kube::Error::Api(status)) if status.code == 409 && self.how.key.is_some() => {
+                    return if self.was_made(&id, &digest).await? {
+                        Ok(Made::Job(id, job.ignored))
+                    } else {
+                        Err(Refusal::new(Code::Unreachable, "the job that has this id is going; try again").after(1))
+                    };
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => id = self.draw()?,
+                Err(error) => return Err(of_request(&error, "create the OpsJob")),
+            }
+        }
+        Err(Refusal::new(Code::Internal, "no id is free for a job of this name; choose another name"))
+    }
+
+    fn draw(&self) -> Result<String, Refusal> {
+        let mut bytes = [0; 6];
+        match &self.how.key {
+            Some(key) => bytes = bytes_of_key(&format!("{}/{}", self.caller.name, self.caller.uid), key),
+            None => SystemRandom::new()
+                .fill(&mut bytes)
+                .map_err(|_| Refusal::new(Code::Internal, "this machine gives no random numbers"))?,
+        }
+        Ok(job_id(&self.body.name, bytes))
+    }
+
+    /// True where the same request has made the job of this id before.
+    async fn was_made(&self, id: &str, digest: &str) -> Result<bool, Refusal> {
+        let stored = self.parts.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
+        let Some(stored) = stored else { return Ok(false) };
+        let is_same =
+            stored.metadata.annotations.as_ref().and_then(|all| all.get(DIGEST)).is_some_and(|own| own == digest);
+        let document = serde_json::to_value(&stored).unwrap_or_default();
+        if is_same && Summary::read(&document).is_of(self.caller.id(), &self.caller.name) {
+            return Ok(true);
+        }
+        Err(Refusal::new(Code::Conflict, "Idempotency-Key: another request was made under it; choose another key"))
+    }
+
+    /// Finds out all that the verdict needs, in its order.
+    async fn judge(&self, id: &str) -> Result<(NewJob, Option<Claim<'a>>), Refusal> {
+        let parts = self.parts;
+        let (mut facts, mut claim) = (Facts::default(), None);
+        let here = Here { cluster: &parts.cluster, node: parts.node.as_deref() };
+        loop {
+            match verdict(self.body, &facts, here)? {
+                Verdict::Stands(job) => return Ok((job, claim)),
+                Verdict::Needs(Need::Taken(targets)) => {
+                    let taken = parts.claims.take(id, &targets, parts.ops.cache());
+                    facts.taken = Some(match taken {
+                        Ok(taken) => {
+                            claim = Some(taken).filter(|_| !self.how.is_rehearsal);
+                            None
+                        }
+                        Err(taken) => Some(taken),
+                    });
+                }
+                Verdict::Needs(need) => self.find_out(need, &mut facts).await?,
+            }
+        }
+    }
+
+    async fn find_out(&self, need: Need, facts: &mut Facts) -> Result<(), Refusal> {
+        let parts = self.parts;
+        match need {
+            Need::Rights(all) => facts.rights.extend(parts.rights.of(self.caller, all).await?),
+            Need::NodeOperations(namespace) => {
+                let is_so = parts.gives_node_operations(&namespace).await?;
+                facts.node_operations.insert(namespace, is_so);
+            }
+            Need::Service => {
+                let paths = self.body.asked.host_paths();
+                facts.service = Some((parts.service)(self.body.asked.kind, &paths));
+            }
+            Need::Candidates(text) => {
+                if WorkloadName::read(&text).is_none() {
+                    parts.rates.take_search(&self.caller.name)?;
+                }
+                let found = candidates(&parts.client, &text).await?;
+                facts.candidates.insert(text, found);
+            }
+            Need::Found(workloads) => {
+                let workloads: Vec<String> = workloads.iter().map(WorkloadName::text).collect();
+                let found = parts.ops.find(&self.body.asked, &workloads, parts.system);
+                let found = async { found.await.map_err(|failed| of_read(&failed)) };
+                let (gap, found) = futures::try_join!(parts.policy_gap(), found)?;
+                facts.found = Some(Found { gap, ..found });
+            }
+            Need::Taken(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn send(&self, id: &str, job: &NewJob, digest: &str) -> Result<(), kube::Error> {
+        let mut spec = job.spec.clone();
+        spec.insert("requester".to_owned(), json!({"id": self.caller.id(), "name": self.caller.name}));
+        spec.extend(
+            job.resolved.fields(job.workspace.as_deref()).into_iter().map(|(field, value)| (field.to_owned(), value)),
+        );
+        let annotations = self.how.key.as_ref().map(|_| (DIGEST.to_owned(), json!(digest)));
+        let annotations: HashMap<String, Value> = annotations.into_iter().collect();
+        let document = json!({"apiVersion": API_VERSION, "kind": OPS_KIND,
+            "metadata": {"name": id, "annotations": annotations}, "spec": spec});
+        let document: DynamicObject = serde_json::from_value(document).map_err(kube::Error::SerdeError)?;
+        let made = self.parts.jobs().create(&PostParams::default(), &document).await?;
+        // The next request sees it at once.
+        self.parts.ops.take(&serde_json::to_value(&made).unwrap_or_default());
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+//! A refusal as an HTTP answer.
+
+use axum::body::Body;
+use http::{HeaderValue, Response, header};
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_kube::ReadFailed;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The body of every answer that is a refusal.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ErrorBody {
+    /// Why, for programs.
+    #[schema(pattern = "^Primus\\.[0-9]{5}$", example = "Primus.00002")]
+    error_code: &'static str,
+    /// Why, for people, with the field or object at fault.
+    error_message: String,
+}
+
+/// The answer that a refusal is.
+pub(crate) fn answer(refusal: &Refusal) -> Response<Body> {
+    let body = ErrorBody { error_code: refusal.code.word(), error_message: refusal.message.clone() };
+    let text = serde_json::to_string(&body).unwrap_or_default();
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = http::StatusCode::from_u16(refusal.code.status()).unwrap_or_default();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if refusal.code == Code::Unauthenticated {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(seconds) = refusal.retry_after {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// What is said where something was not read.
+pub(crate) fn of_read(failed: &ReadFailed) -> Refusal {
+    let refusal = Refusal::new(Code::Unreachable, failed.message.clone());
+    refusal.after(failed.retry_after.map_or(1, u64::from))
+}
+
+/// What is said where the API server refuses or does not answer a request of the host, which tried to do this.
+pub(crate) fn of_request(error: &kube::Error, what: &str) -> Refusal {
+    let kube::Error::Api(status) = error else {
+        tracing::warn!(error = %error, "failed to {what}");
+        return Refusal::new(Code::Unreachable, format!("failed to {what}: the API server does not answer")).after(1);
+    };
+    let message = format!("failed to {what}: {}", status.message);
+    match status.code {
+        400 | 422 => Refusal::bad(message),
+        413 => Refusal::new(Code::TooLarge, message),
+        429 => Refusal::new(Code::TooMany, message).after(1),
+        500 if status.message.contains("request is too large") => Refusal::new(Code::TooLarge, message),
+        // It is the host that may not do it, so its admin can mend that, and not whoever asks.
+        403 => Refusal::new(
+            Code::Unreachable,
+            format!("{message}; a cluster admin has to apply `oarlock manifests --ops --rest`"),
+        ),
+        _ => Refusal::new(Code::Unreachable, message).after(1),
+    }
+}

@@ -1,0 +1,306 @@
+//! The handlers: each reads its request, has the work done, and answers. Source: docs/opsjob-rest.md 4 to 7.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body as HttpBody, to_bytes};
+use axum::extract::{Extension, Path, State};
+use axum::response::IntoResponse as _;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use oarlock_core::child::fields::text;
+use oarlock_core::cluster::own::OPS_NAMESPACE;
+use oarlock_core::ops_job::access::Access;
+use oarlock_core::ops_job::body::Body;
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::spec::OpsType;
+use serde::Serialize;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::answers::{Created, Detail, Item, Page, Rehearsed, SkippedItem, TargetItem};
+use crate::audit::Noted;
+use crate::caller::Caller;
+use crate::create::{How, Made, Request as CreateRequest};
+use crate::errors::{self, of_request};
+use crate::openapi::CreatedOrRehearsed;
+use crate::query::ListQuery;
+use crate::{Parts, Rest};
+
+/// Most bytes of a body.
+const BODY: usize = 2 * 1024 * 1024;
+/// Longest time that a body may take.
+const BODY_TIME: Duration = Duration::from_secs(20);
+
+/// An answer, with what is noted of its request.
+type Answer = Response<HttpBody>;
+
+fn answered(result: Result<Answer, Refusal>, noted: Noted) -> Answer {
+    let mut answer = match result {
+        Ok(answer) => answer,
+        Err(refusal) => {
+            let mut answer = errors::answer(&refusal);
+            answer.extensions_mut().insert(refusal.code);
+            answer
+        }
+    };
+    answer.extensions_mut().insert(noted);
+    answer
+}
+
+fn json_of(value: &impl Serialize) -> Answer {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+/// Makes a job.
+#[utoipa::path(
+    post, path = "/api/v1/opsjobs", operation_id = "createOpsJob", tag = "opsjobs",
+    params(
+        ("fieldValidation" = Option<crate::openapi::FieldValidationWord>, Query, description = "What is done with fields that no job has: refused (Strict, the default), named in headers `Warning`, or ignored."),
+        ("dryRun" = Option<crate::openapi::DryRunWord>, Query, description = "`All`: everything is checked and nothing made."),
+        ("Idempotency-Key" = Option<String>, Header, description = "1 to 64 of letters, digits, `_` and `-`. The same request under the same key makes one job."),
+    ),
+    request_body(content = crate::openapi::CreateOpsJob, content_type = "application/json"),
+    responses(
+        (status = 200, description = "The job was made, or would be.", body = CreatedOrRehearsed),
+        crate::openapi::CreateRefusals,
+    ),
+)]
+pub(crate) async fn create(
+    State(rest): State<Rest>,
+    Extension(caller): Extension<Arc<Caller>>,
+    request: Request<HttpBody>,
+) -> Answer {
+    let mut noted = Noted::default();
+    let answer = make(&rest, &caller, request, &mut noted).await;
+    answered(answer, noted)
+}
+
+async fn make(rest: &Rest, caller: &Caller, request: Request<HttpBody>, noted: &mut Noted) -> Result<Answer, Refusal> {
+    let parts = rest.parts();
+    let (head, body) = request.into_parts();
+    let bytes = read(body, &head.headers).await?;
+    let how = How::read(head.uri.query(), &head.headers)?;
+    let body = Body::read(&bytes, how.mode, parts.ops.defaults())?;
+    *noted = Noted::of_body(&body);
+    let made = CreateRequest { parts, caller, body: &body, how: &how }.make().await?;
+    let (mut answer, ignored) = match made {
+        Made::Job(id, ignored) => {
+            noted.job.clone_from(&id);
+            (json_of(&CreatedOrRehearsed::Created(Created { job_id: id })), ignored)
+        }
+        Made::Rehearsal(job) => {
+            let targets = job.resolved.targets.into_iter();
+            let targets = targets.map(|(name, uid)| TargetItem { name, namespace: String::new(), uid }).collect();
+            let skipped = job.resolved.skipped.into_iter();
+            let skipped = skipped.map(|one| SkippedItem { node: one.node, reason: one.reason.word() }).collect();
+            let rehearsed = Rehearsed { job_id: String::new(), targets, skipped };
+            (json_of(&CreatedOrRehearsed::Rehearsed(rehearsed)), job.ignored)
+        }
+    };
+    let warnings = ignored.iter().map(|message| format!("299 - {}", json!(message)));
+    // What has no place in a header is no header.
+    let warnings = warnings.filter_map(|text| HeaderValue::try_from(text).ok());
+    for warning in warnings {
+        answer.headers_mut().append(header::WARNING, warning);
+    }
+    Ok(answer)
+}
+
+/// The whole body of a request.
+async fn read(body: HttpBody, headers: &HeaderMap) -> Result<axum::body::Bytes, Refusal> {
+    let too_large = || Refusal::new(Code::TooLarge, format!("the body has more than {BODY} bytes"));
+    let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if told.is_some_and(|length| length > BODY as u64) {
+        return Err(too_large());
+    }
+    match timeout(BODY_TIME, to_bytes(body, BODY)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error))
+            if std::error::Error::source(&error)
+                .is_some_and(|source| source.is::<http_body_util::LengthLimitError>()) =>
+        {
+            Err(too_large())
+        }
+        Ok(Err(_)) => Err(Refusal::bad("the body ended before it was whole")),
+        Err(_) => Err(Refusal::bad(format!("the body was not there within {} s", BODY_TIME.as_secs()))),
+    }
+}
+
+/// Lists jobs.
+#[utoipa::path(
+    get, path = "/api/v1/opsjobs", operation_id = "listOpsJobs", tag = "opsjobs",
+    params(crate::openapi::ListParameters),
+    responses(
+        (status = 200, description = "Those of the jobs that match which the caller may see.", body = Page),
+        crate::openapi::ListRefusals,
+    ),
+)]
+pub(crate) async fn list(State(rest): State<Rest>, Extension(caller): Extension<Arc<Caller>>, uri: Uri) -> Answer {
+    answered(page(rest.parts(), &caller, &uri).await, Noted::default())
+}
+
+async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, Refusal> {
+    let query = ListQuery::read(uri.query(), parts.now())?;
+    let mut sees_all = parts.rights.has(caller, &Access::to_ops_jobs("list", "")).await?;
+    if let Some(workspace) = query.workspace.as_ref().filter(|_| !sees_all) {
+        let is_namespace = workspace.len() <= 63 && oarlock_core::job::spec::is_object_name(workspace);
+        let there = Access::to_ops_jobs("list", "").within(workspace);
+        // The namespace of the name of a workspace gives rights over it only if its label says so.
+        sees_all =
+            is_namespace && parts.rights.has(caller, &there).await? && parts.gives_node_operations(workspace).await?;
+    }
+    let mut types = Vec::new();
+    for kind in OpsType::ALL {
+        if !sees_all && parts.rights.has(caller, &Access::to_ops_jobs("list", kind.word())).await? {
+            types.push(kind.word());
+        }
+    }
+    let jobs = parts.ops.cache().jobs();
+    let sees = |job: &oarlock_core::ops_job::stored::StoredOps| {
+        sees_all || types.contains(&job.summary.kind.as_str()) || job.summary.is_of(caller.id(), &caller.name)
+    };
+    let seen = jobs.iter().filter(|job| sees(job)).map(|job| Item::of(job, &parts.cluster));
+    let (total_count, items) = query.page(seen);
+    Ok(json_of(&Page { total_count, items }))
+}
+
+/// Reads a job.
+#[utoipa::path(
+    get, path = "/api/v1/opsjobs/{jobId}", operation_id = "getOpsJob", tag = "opsjobs",
+    params(("jobId" = String, Path, description = "The id of the job.")),
+    responses((status = 200, description = "The job.", body = Detail), crate::openapi::Refusals),
+)]
+pub(crate) async fn get(
+    State(rest): State<Rest>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Extension(base): Extension<Base>,
+    Path(id): Path<String>,
+) -> Answer {
+    answered(detail(rest.parts(), &caller, &base, &id).await, Noted::default())
+}
+
+/// The scheme and the address by which a client has reached this API.
+#[derive(Clone, Debug)]
+pub(crate) struct Base(pub(crate) String);
+
+async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result<Answer, Refusal> {
+    let visible = parts.visible(caller, id).await?;
+    let mut detail = Detail::of(Item::of(&visible.job, &parts.cluster), &visible.document);
+    parts.address(caller, &base.0, &mut detail.outputs).await?;
+    Ok(json_of(&detail))
+}
+
+/// Stops a job: it is ended by force, and its targets released.
+#[utoipa::path(
+    post, path = "/api/v1/opsjobs/{jobId}/stop", operation_id = "stopOpsJob", tag = "opsjobs",
+    params(("jobId" = String, Path, description = "The id of the job.")),
+    responses((status = 200, description = "It stops, or has ended before."), crate::openapi::Refusals),
+)]
+pub(crate) async fn stop(
+    State(rest): State<Rest>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Path(id): Path<String>,
+) -> Answer {
+    answered(end(rest.parts(), &caller, &id).await, Noted::of_job(&id))
+}
+
+async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, Refusal> {
+    let visible = parts.changeable(caller, id, "update").await?;
+    if visible.job.view.status.has_ended() {
+        return Ok(HttpBody::empty().into_response());
+    }
+    let patch = json!({"metadata": {"uid": visible.job.view.uid}, "spec": {"stop": true}});
+    let stopped = parts.jobs().patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
+    match stopped {
+        Ok(stopped) => parts.ops.take(&serde_json::to_value(&stopped).unwrap_or_default()),
+        // It went meanwhile.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            return Ok(HttpBody::empty().into_response());
+        }
+        Err(error) => return Err(of_request(&error, "stop the OpsJob")),
+    }
+    // So that no target begins before the controller has heard of it.
+    if let Some(uid) = text(&visible.document, "/status/operationJob/uid") {
+        let (group, version) = ("apps.kusionstack.io", "v1alpha1");
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: "OperationJob".to_owned(),
+            plural: "operationjobs".to_owned(),
+        };
+        let children: Api<DynamicObject> = Api::namespaced_with(parts.client.clone(), OPS_NAMESPACE, &resource);
+        let patch = json!({"metadata": {"uid": uid}, "spec": {"paused": true}});
+        match children.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(of_request(&error, "pause the OperationJob")),
+        }
+    }
+    Ok(HttpBody::empty().into_response())
+}
+
+/// Deletes a job. One that lives is stopped first.
+#[utoipa::path(
+    delete, path = "/api/v1/opsjobs/{jobId}", operation_id = "deleteOpsJob", tag = "opsjobs",
+    params(("jobId" = String, Path, description = "The id of the job.")),
+    responses((status = 200, description = "It goes, or is going."), crate::openapi::Refusals),
+)]
+pub(crate) async fn delete(
+    State(rest): State<Rest>,
+    Extension(caller): Extension<Arc<Caller>>,
+    Path(id): Path<String>,
+) -> Answer {
+    answered(remove(rest.parts(), &caller, &id).await, Noted::of_job(&id))
+}
+
+async fn remove(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, Refusal> {
+    let visible = parts.changeable(caller, id, "delete").await?;
+    let uid = Some(visible.job.view.uid.clone());
+    let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
+    match parts.jobs().delete(id, &params).await {
+        Ok(_) => Ok(HttpBody::empty().into_response()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(HttpBody::empty().into_response()),
+        Err(error) => Err(of_request(&error, "delete the OpsJob")),
+    }
+}
+
+/// Reads a file that a job left. The address is in the outputs of the job, and its signature stands for a login.
+#[utoipa::path(
+    get, path = "/artifacts/{jobId}/{file}", operation_id = "getArtifact", tag = "artifacts", security(()),
+    params(
+        ("jobId" = String, Path, description = "The id of the job."),
+        ("file" = String, Path, description = "The name of the file."),
+        ("expires" = i64, Query, description = "The second from which the address is no longer good."),
+        ("sig" = String, Query, description = "The signature."),
+        ("Range" = Option<String>, Header, description = "The part that is asked for."),
+    ),
+    responses(
+        (status = 200, description = "The file.", content_type = "application/octet-stream"),
+        (status = 206, description = "A part of it.", content_type = "application/octet-stream"),
+        (status = 416, description = "The file has no such part."),
+        crate::openapi::FileRefusals,
+    ),
+)]
+pub(crate) async fn artifact(
+    State(rest): State<Rest>,
+    Path((job, file)): Path<(String, String)>,
+    request: Request<HttpBody>,
+) -> Answer {
+    answered(rest.parts().file(&job, &file, request).await, Noted::default())
+}
+
+/// What no path is for.
+pub(crate) async fn no_path(uri: Uri) -> Answer {
+    let path: String = uri.path().chars().take(128).collect();
+    answered(Err(Refusal::new(Code::NotFound, format!("there is no path {path}"))), Noted::default())
+}
+
+/// What no path has as its method.
+pub(crate) async fn no_method(method: http::Method, uri: Uri) -> Answer {
+    let path: String = uri.path().chars().take(128).collect();
+    let words = format!("{method} is no method of {path}");
+    answered(Err(Refusal::new(Code::MethodNotAllowed, words)), Noted::default())
+}

@@ -1,0 +1,166 @@
+//! OpsJobs over HTTP: the API that clients of the OpsJob API know. Source: docs/opsjob-rest.md.
+//!
+//! Who asks, the API server says; what he may do, it says as well; and whether a body is right, the rules of the controller say. What
+//! this crate makes is an OpsJob, as kubectl does; it has no memory of its own but answers that are kept for seconds.
+
+mod answers;
+mod artefacts;
+mod audit;
+mod caller;
+mod claims;
+mod create;
+mod errors;
+mod handlers;
+pub mod openapi;
+mod query;
+mod rates;
+mod rights;
+mod serve;
+mod signatures;
+mod visible;
+mod workloads;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject};
+use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
+use oarlock_core::ops_job::refusal::Refusal;
+use oarlock_core::ops_job::spec::OpsType;
+use oarlock_core::ops_job::verdict::Service;
+use oarlock_kube::ops::Ops;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub use crate::caller::Caller;
+use crate::caller::Callers;
+use crate::claims::Claims;
+use crate::errors::{of_read, of_request};
+use crate::rates::Rates;
+use crate::rights::Rights;
+pub use crate::serve::{Listening, Readiness, RestError, Tls};
+use crate::signatures::Signatures;
+
+/// For how long it is believed that the policies are in force.
+const POLICIES_KEPT: Duration = Duration::from_secs(10);
+
+/// The label that lets a namespace give rights over the nodes of its workspace.
+const NODE_OPERATIONS: &str = "oarlock.dev/node-operations";
+
+/// Says what serves a type, for a check that sees these directories of nodes.
+pub type ServiceOf = Box<dyn Fn(OpsType, &[String]) -> Service + Send + Sync>;
+
+/// What the API is made of.
+pub struct RestOptions {
+    /// A client of the API server.
+    pub client: Client,
+    /// The OpsJobs that this process watches.
+    pub ops: Ops,
+    /// The id of this cluster.
+    pub cluster: String,
+    /// The node that the host itself runs on.
+    pub node: Option<String>,
+    /// The namespaces whose pods make no node busy.
+    pub system: &'static [&'static str],
+    /// What serves which type.
+    pub service: ServiceOf,
+    /// The folder that has a folder for the files of each job.
+    pub artefacts: Option<PathBuf>,
+    /// The host's namespace, where the key of signatures is.
+    pub namespace: String,
+    /// The audience of tokens.
+    pub audience: String,
+    /// Tokens for the API server itself are taken too.
+    pub takes_cluster_tokens: bool,
+    /// For how long the address of a file is good.
+    pub url_ttl: Duration,
+}
+
+/// The API. Clones share it.
+#[derive(Clone)]
+pub struct Rest(Arc<Parts>);
+
+struct Parts {
+    client: Client,
+    ops: Ops,
+    cluster: String,
+    node: Option<String>,
+    system: &'static [&'static str],
+    service: ServiceOf,
+    artefacts: Option<PathBuf>,
+    callers: Callers,
+    rights: Rights,
+    rates: Rates,
+    claims: Claims,
+    signatures: Signatures,
+    policies: Mutex<Option<(Instant, Option<String>)>>,
+}
+
+impl Rest {
+    /// An API that is ready to be served.
+    pub fn new(options: RestOptions) -> Self {
+        let RestOptions { client, ops, cluster, node, system, service, artefacts, .. } = options;
+        Self(Arc::new(Parts {
+            callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
+            rights: Rights::new(client.clone()),
+            rates: Rates::default(),
+            claims: Claims::default(),
+            signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
+            policies: Mutex::default(),
+            client,
+            ops,
+            cluster,
+            node,
+            system,
+            service,
+            artefacts,
+        }))
+    }
+
+    fn parts(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl Parts {
+    /// The OpsJobs of the cluster.
+    fn jobs(&self) -> Api<DynamicObject> {
+        let (group, version) = API_VERSION.split_once('/').unwrap_or_default();
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: API_VERSION.to_owned(),
+            kind: OPS_KIND.to_owned(),
+            plural: "opsjobs".to_owned(),
+        };
+        Api::all_with(self.client.clone(), &resource)
+    }
+
+    fn now(&self) -> k8s_openapi::jiff::Timestamp {
+        self.ops.cluster().clock().now()
+    }
+
+    /// Why whoever makes a job may not be asked for his rights by the API server. While that is so, this API makes none either: the
+    /// controller would do nothing for it.
+    async fn policy_gap(&self) -> Result<Option<String>, Refusal> {
+        let kept = self.policies.lock().clone();
+        if let Some((_, gap)) = kept.filter(|(since, _)| since.elapsed() < POLICIES_KEPT) {
+            return Ok(gap);
+        }
+        let gap = self.ops.policy_gap(None).await.map_err(|failed| of_read(&failed))?;
+        // What is missing is looked for anew each time, so that it is seen at once when it comes.
+        *self.policies.lock() = gap.is_none().then(|| (Instant::now(), None));
+        Ok(gap)
+    }
+
+    /// Whether a namespace gives rights over the nodes of the workspace of its name. Who may label it so is guarded.
+    async fn gives_node_operations(&self, namespace: &str) -> Result<bool, Refusal> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let stored = api.get_opt(namespace).await.map_err(|error| of_request(&error, "read the namespace"))?;
+        let labels = stored.and_then(|stored| stored.metadata.labels).unwrap_or_default();
+        Ok(labels.get(NODE_OPERATIONS).is_some_and(|value| value == "true"))
+    }
+}

@@ -1,0 +1,284 @@
+//! The parameters of a list. Source: docs/opsjob-rest.md 5.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use k8s_openapi::jiff::civil::DateTime;
+use k8s_openapi::jiff::tz::TimeZone;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use oarlock_core::ops_job::phases::Phase;
+use oarlock_core::ops_job::refusal::Refusal;
+use oarlock_core::ops_job::spec::OpsType;
+
+use crate::answers::Item;
+
+/// What a list has unless it is asked for.
+const LIMIT: usize = 100;
+const MOST: usize = 10_000;
+/// How far back a list looks unless it is told.
+const BACK: SignedDuration = SignedDuration::from_hours(720);
+/// What a list may be sorted by.
+const SORTS: [&str; 16] = [
+    "jobId",
+    "jobName",
+    "clusterId",
+    "workspaceId",
+    "userId",
+    "userName",
+    "type",
+    "phase",
+    "creationTime",
+    "startTime",
+    "endTime",
+    "deletionTime",
+    "timeoutSecond",
+    "cluster",
+    "workspace",
+    "timeout",
+];
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct ListQuery {
+    offset: usize,
+    limit: usize,
+    sort_by: &'static str,
+    is_ascending: bool,
+    since: Timestamp,
+    until: Timestamp,
+    cluster: Option<String>,
+    /// The workspace whose jobs are asked for.
+    pub(crate) workspace: Option<String>,
+    user_name: Option<String>,
+    job_name: Option<String>,
+    phase: Option<Phase>,
+    kind: Option<OpsType>,
+}
+
+/// The values of a query by name. What is empty is absent.
+pub(crate) fn parameters(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, Refusal> {
+    let mut read = HashMap::new();
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        if !known.contains(&&*name) {
+            continue;
+        }
+        if read.insert(name.to_string(), value.into_owned()).is_some() {
+            return Err(Refusal::bad(format!("{name}: given twice")));
+        }
+    }
+    read.retain(|_, value: &mut String| !value.is_empty());
+    Ok(read)
+}
+
+impl ListQuery {
+    /// Reads the query of a request, at this time.
+    pub(crate) fn read(query: Option<&str>, now: Timestamp) -> Result<Self, Refusal> {
+        const KNOWN: [&str; 12] = [
+            "offset",
+            "limit",
+            "sortBy",
+            "order",
+            "since",
+            "until",
+            "clusterId",
+            "workspaceId",
+            "userName",
+            "jobName",
+            "phase",
+            "type",
+        ];
+        let mut given = parameters(query, &KNOWN)?;
+        let mut take = |name: &str| given.remove(name);
+        let until = take("until").map(|text| time("until", &text)).transpose()?.unwrap_or(now);
+        let earliest = until.checked_sub(BACK).unwrap_or(Timestamp::MIN);
+        let since = take("since").map(|text| time("since", &text)).transpose()?.unwrap_or(earliest);
+        if since > until {
+            return Err(Refusal::bad("since: it is later than until"));
+        }
+        let sort_by = take("sortBy").unwrap_or_else(|| "creationTime".to_owned());
+        let of_sort = SORTS.iter().find(|sort| sort.eq_ignore_ascii_case(&sort_by));
+        let Some(sort_by) = of_sort else { return Err(Refusal::bad(format!("sortBy: one of {}", SORTS.join(", ")))) };
+        let limit = take("limit").map(|text| count("limit", &text, MOST)).transpose()?.unwrap_or(0);
+        Ok(Self {
+            offset: take("offset").map(|text| count("offset", &text, usize::MAX)).transpose()?.unwrap_or(0),
+            limit: if limit == 0 { LIMIT } else { limit },
+            sort_by,
+            is_ascending: match take("order").as_deref() {
+                Some("asc") => true,
+                Some("desc") | None => false,
+                Some(_) => return Err(Refusal::bad("order: asc or desc")),
+            },
+            since,
+            until,
+            cluster: take("clusterId"),
+            workspace: take("workspaceId"),
+            user_name: take("userName").map(|text| text.to_ascii_lowercase()),
+            job_name: take("jobName").map(|text| text.to_ascii_lowercase()),
+            phase: take("phase").map(|word| phase(&word)).transpose()?,
+            kind: take("type").map(|word| kind(&word)).transpose()?,
+        })
+    }
+
+    /// The items of a page, and how many there are in all.
+    pub(crate) fn page(&self, items: impl Iterator<Item = Item>) -> (usize, Vec<Item>) {
+        let mut items: Vec<Item> = items.filter(|item| self.takes(item)).collect();
+        items.sort_by(|one, other| {
+            let order = self.order(one, other);
+            if self.is_ascending { order } else { order.reverse() }
+        });
+        let total = items.len();
+        (total, items.into_iter().skip(self.offset).take(self.limit).collect())
+    }
+
+    fn takes(&self, item: &Item) -> bool {
+        // `since` and `until` count whole seconds.
+        let second = item.created.as_second();
+        let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(part);
+        second >= self.since.as_second()
+            && second <= self.until.as_second()
+            && self.cluster.as_ref().is_none_or(|own| item.cluster_id == *own)
+            && self.workspace.as_ref().is_none_or(|own| item.workspace_id == *own)
+            && self.phase.is_none_or(|own| item.phase == own.word())
+            && self.kind.is_none_or(|own| item.kind == own.word())
+            && self.user_name.as_ref().is_none_or(|part| has(&item.user_name, part))
+            && self.job_name.as_ref().is_none_or(|part| has(&item.job_name, part) || has(&item.job_id, part))
+    }
+
+    fn order(&self, one: &Item, other: &Item) -> Ordering {
+        let text = |of: fn(&Item) -> &String| of(one).cmp(of(other));
+        // A time that is not there yet is the latest.
+        let time = |of: fn(&Item) -> &String| {
+            let key = |item: &Item| (of(item).is_empty(), of(item).clone());
+            key(one).cmp(&key(other))
+        };
+        let by = match self.sort_by {
+            "jobId" => text(|item| &item.job_id),
+            "jobName" => text(|item| &item.job_name),
+            "clusterId" | "cluster" => text(|item| &item.cluster_id),
+            "workspaceId" | "workspace" => text(|item| &item.workspace_id),
+            "userId" => text(|item| &item.user_id),
+            "userName" => text(|item| &item.user_name),
+            "type" => text(|item| &item.kind),
+            "phase" => text(|item| &item.phase),
+            "startTime" => time(|item| &item.start_time),
+            "endTime" => time(|item| &item.end_time),
+            "deletionTime" => time(|item| &item.deletion_time),
+            "timeoutSecond" | "timeout" => one.timeout_second.cmp(&other.timeout_second),
+            _ => Ordering::Equal,
+        };
+        by.then_with(|| one.created.cmp(&other.created)).then_with(|| one.uid.cmp(&other.uid))
+    }
+}
+
+fn count(name: &str, text: &str, most: usize) -> Result<usize, Refusal> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|number| is_number && *number <= most);
+    let words = if most == usize::MAX {
+        "a whole number from 0".to_owned()
+    } else {
+        format!("a whole number from 0 to {most}")
+    };
+    number.ok_or_else(|| Refusal::bad(format!("{name}: {words}")))
+}
+
+fn phase(word: &str) -> Result<Phase, Refusal> {
+    let known = Phase::ALL.map(Phase::word).join(", ");
+    let found = Phase::ALL.into_iter().find(|phase| phase.word() == word);
+    found.ok_or_else(|| Refusal::bad(format!("phase: one of {known}")))
+}
+
+fn kind(word: &str) -> Result<OpsType, Refusal> {
+    let known = OpsType::ALL.map(OpsType::word).join(", ");
+    OpsType::read(word).ok_or_else(|| Refusal::bad(format!("type: one of {known}")))
+}
+
+/// A time with or without a zone; without, it is UTC.
+fn time(name: &str, text: &str) -> Result<Timestamp, Refusal> {
+    let wrong = || Refusal::bad(format!("{name}: a time such as 2026-01-31T08:00:00Z"));
+    // In a query, the sign of an offset that is not escaped is a space.
+    let text = text.replace(' ', "+");
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let civil: DateTime = text.parse().map_err(|_| wrong())?;
+    let is_whole = text.contains(['T', 't']) && !text.contains('[') && !text.ends_with(['z', 'Z']);
+    let zoned = civil.to_zoned(TimeZone::UTC).ok().filter(|_| is_whole);
+    zoned.map(|zoned| zoned.timestamp()).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_767_225_600).unwrap()
+    }
+
+    fn refused(query: &str) -> String {
+        let refusal = ListQuery::read(Some(query), now()).expect_err(query);
+        assert_eq!(refusal.code.status(), 400);
+        refusal.message
+    }
+
+    #[test]
+    fn what_is_malformed_or_repeated_is_named() {
+        for (query, words) in [
+            ("limit=-1", "limit: a whole"),
+            ("limit=10001", "limit: a whole number from 0 to 10000"),
+            ("limit=x", "limit: a whole"),
+            ("offset=-1", "offset: a whole"),
+            ("offset=%2B1", "offset: a whole"),
+            ("order=up", "order: asc or desc"),
+            ("sortBy=foo", "sortBy: one of jobId"),
+            ("phase=foo", "phase: one of Pending"),
+            ("type=foo", "type: one of addon"),
+            ("since=yesterday", "since: a time"),
+            ("since=2026-01-01", "since: a time"),
+            ("since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "since: it is later"),
+            ("type=reboot&type=addon", "type: given twice"),
+        ] {
+            assert!(refused(query).starts_with(words), "{query}: {}", refused(query));
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_or_empty_is_as_absent_and_times_have_any_zone() {
+        let read = ListQuery::read(Some("foo=1&foo=2&limit=&phase=&sortBy=JOBNAME&order=asc"), now()).unwrap();
+        assert_eq!((read.limit, read.sort_by, read.is_ascending, read.phase), (100, "jobName", true, None));
+        assert_eq!(read.until.duration_since(read.since), BACK);
+        for same in [
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T01:00:00%2B01:00",
+            "2026-01-01T01:00:00+01:00",
+            "2026-01-01T00:00:00.000",
+        ] {
+            let read = ListQuery::read(Some(&format!("since={same}")), now()).unwrap();
+            assert_eq!(read.since, now(), "{same}");
+        }
+    }
+
+    fn item(id: &str, second: i64) -> Item {
+        Item {
+            job_id: id.to_owned(),
+            created: Timestamp::from_second(1_767_225_600 + second).unwrap(),
+            uid: id.to_owned(),
+            ..Item::default()
+        }
+    }
+
+    #[test]
+    fn a_page_has_the_newest_first_and_a_time_that_is_not_there_is_the_latest() {
+        let items = || [item("a", -9), item("b", -5), item("c", -5)].into_iter();
+        let ids = |query: &str| {
+            let (total, items) = ListQuery::read(Some(query), now()).unwrap().page(items());
+            (total, items.into_iter().map(|item| item.job_id).collect::<String>())
+        };
+        assert_eq!(ids(""), (3, "cba".to_owned()));
+        assert_eq!(ids("order=asc&offset=1&limit=1"), (3, "b".to_owned()));
+        assert_eq!(ids("jobName=B"), (1, "b".to_owned()));
+        let ended = Item { end_time: "2026-01-01T00:00:00".to_owned(), ..item("z", -1) };
+        let (_, sorted) =
+            ListQuery::read(Some("sortBy=endTime&order=asc"), now()).unwrap().page(items().chain([ended]));
+        assert_eq!(sorted.first().map(|item| item.job_id.as_str()), Some("z"));
+    }
+}

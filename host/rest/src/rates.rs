@@ -1,0 +1,57 @@
+//! How often somebody may ask. Source: docs/opsjob-rest.md 2.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::{Clock as _, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use http::Method;
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+
+/// Callers of whom is remembered how often they asked, before those who may ask as they like are forgotten.
+const CALLERS: usize = 10_000;
+
+const fn number(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).expect("above 0")
+}
+
+/// The rates of each caller.
+pub(crate) struct Rates {
+    reads: DefaultKeyedRateLimiter<String>,
+    writes: DefaultKeyedRateLimiter<String>,
+    /// Looking for workloads by name costs six lists.
+    searches: DefaultKeyedRateLimiter<String>,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        let keyed = |per_second: u32, burst: u32| {
+            RateLimiter::keyed(Quota::per_second(number(per_second)).allow_burst(number(burst)))
+        };
+        Self { reads: keyed(50, 100), writes: keyed(5, 20), searches: keyed(1, 10) }
+    }
+}
+
+impl Rates {
+    /// Counts a request.
+    pub(crate) fn take(&self, caller: &str, method: &Method) -> Result<(), Refusal> {
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        check(if is_read { &self.reads } else { &self.writes }, caller)
+    }
+
+    /// Counts a search for workloads.
+    pub(crate) fn take_search(&self, caller: &str) -> Result<(), Refusal> {
+        check(&self.searches, caller)
+    }
+}
+
+fn check(rates: &DefaultKeyedRateLimiter<String>, caller: &str) -> Result<(), Refusal> {
+    if rates.len() > CALLERS {
+        rates.retain_recent();
+    }
+    rates.check_key(&caller.to_owned()).map_err(|until| {
+        let wait = until.wait_time_from(DefaultClock::default().now());
+        let seconds = wait.saturating_add(Duration::from_millis(999)).as_secs().max(1);
+        Refusal::new(Code::TooMany, format!("too many requests of {caller}: try again in {seconds} s")).after(seconds)
+    })
+}

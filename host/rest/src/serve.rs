@@ -1,0 +1,292 @@
+//! The listener: connections, TLS, and what all requests have in common. Source: docs/opsjob-rest.md 1 and 8.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::IntoResponse as _;
+use axum::routing::{delete, get, post};
+use axum_server::Handle;
+use axum_server::accept::NoDelayAcceptor;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioTimer;
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use crate::audit::Noted;
+use crate::handlers::{self, Base};
+use crate::{Rest, errors, openapi};
+
+/// Time that a client has for the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Most bytes of a head, and most headers.
+const HEAD: usize = 64 * 1024;
+const HEADERS: usize = 64;
+/// Longest time of a request.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// Longest time for the requests under way at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(30);
+/// How often the files of TLS are looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// The header of the id of a request.
+const REQUEST_ID: &str = "x-request-id";
+
+/// Where the certificate and its key are.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The certificate with its chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its key, in PEM.
+    pub key: PathBuf,
+}
+
+/// Why the API cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum RestError {
+    /// The address is in use or not one of this machine.
+    #[error("cannot listen on {address}: choose another with --rest ADDRESS:PORT (port 0 takes a free one)")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the system.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Tokens would go over the network in the clear.
+    #[error(
+        "{0} can be reached from elsewhere, and tokens would be sent there in the clear: give --rest-cert and --rest-key, or listen on 127.0.0.1"
+    )]
+    Bare(SocketAddr),
+    /// The certificate or its key cannot be used.
+    #[error("cannot use the certificate {} with the key {}", .tls.certificate.display(), .tls.key.display())]
+    Tls {
+        /// The files.
+        tls: Tls,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+}
+
+/// A listener that takes connections once it is served.
+pub struct Listening {
+    listener: std::net::TcpListener,
+    address: SocketAddr,
+    tls: Option<(Tls, RustlsConfig)>,
+}
+
+/// Says whether the process is ready, and what it waits for.
+pub type Readiness = Arc<dyn Fn() -> (StatusCode, String) + Send + Sync>;
+
+impl Listening {
+    /// Takes an address.
+    ///
+    /// # Errors
+    /// Why it cannot be served.
+    pub async fn on(address: SocketAddr, tls: Option<Tls>) -> Result<Self, RestError> {
+        if tls.is_none() && !address.ip().is_loopback() {
+            return Err(RestError::Bare(address));
+        }
+        let tls = match tls {
+            None => None,
+            Some(tls) => match RustlsConfig::from_pem_file(&tls.certificate, &tls.key).await {
+                Ok(config) => Some((tls, config)),
+                Err(cause) => return Err(RestError::Tls { tls, cause }),
+            },
+        };
+        let listen = || {
+            let listener = std::net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok((listener.local_addr()?, listener))
+        };
+        let (address, listener) = listen().map_err(|cause| RestError::Listen { address, cause })?;
+        Ok(Self { listener, address, tls })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its address as clients write it.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Serves the API until `stop`, and then the requests under way.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub async fn serve(self, rest: Rest, ready: Readiness, stop: CancellationToken) -> std::io::Result<()> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let app = router(rest, ready, scheme).into_make_service_with_connect_info::<SocketAddr>();
+        let handle = Handle::new();
+        let ended = stop.clone();
+        let ending = tokio::spawn({
+            let handle = handle.clone();
+            async move {
+                ended.cancelled().await;
+                handle.graceful_shutdown(Some(LAST_ANSWERS));
+            }
+        });
+        let mut server = axum_server::from_tcp(self.listener)?.handle(handle);
+        let http = server.http_builder();
+        http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(HEAD).max_headers(HEADERS);
+        let served = match self.tls {
+            None => server.acceptor(NoDelayAcceptor::new()).serve(app).await,
+            Some((files, config)) => {
+                let reloading = tokio::spawn(reload(files, config.clone(), stop));
+                let acceptor =
+                    RustlsAcceptor::new(config).handshake_timeout(HEAD_TIME).acceptor(NoDelayAcceptor::new());
+                let served = server.acceptor(acceptor).serve(app).await;
+                reloading.abort();
+                served
+            }
+        };
+        ending.abort();
+        served
+    }
+}
+
+/// Takes a new certificate when its files change. One that cannot be used leaves the old one in its place.
+async fn reload(files: Tls, config: RustlsConfig, stop: CancellationToken) {
+    let mut before = contents(&files).await;
+    while stop.run_until_cancelled(sleep(LOOK_AGAIN)).await.is_some() {
+        let now = contents(&files).await;
+        if now == before {
+            continue;
+        }
+        let Some((certificate, key)) = now.clone() else { continue };
+        match config.reload_from_pem(certificate, key).await {
+            Ok(()) => tracing::info!("the certificate of the REST API was read anew"),
+            Err(error) => {
+                tracing::error!(error = %error, "the new certificate of the REST API cannot be used; the old one stays")
+            }
+        }
+        before = now;
+    }
+}
+
+async fn contents(files: &Tls) -> Option<(Vec<u8>, Vec<u8>)> {
+    let read = |path: &Path| tokio::fs::read(path.to_owned());
+    let (certificate, key) = tokio::try_join!(read(&files.certificate), read(&files.key)).ok()?;
+    Some((certificate, key))
+}
+
+fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
+    let no_method = handlers::no_method;
+    let jobs = Router::new()
+        .route("/api/v1/opsjobs", post(handlers::create).get(handlers::list).fallback(no_method))
+        .route("/api/v1/opsjobs/{id}", get(handlers::get).merge(delete(handlers::delete)).fallback(no_method))
+        .route("/api/v1/opsjobs/{id}/stop", post(handlers::stop).fallback(no_method))
+        .layer(from_fn_with_state(rest.clone(), known))
+        .with_state(rest.clone());
+    let files =
+        Router::new().route("/artifacts/{job}/{file}", get(handlers::artifact).fallback(no_method)).with_state(rest);
+    let readyz = move || {
+        let ready = ready.clone();
+        async move { ready() }
+    };
+    // The page asks nobody but this server.
+    let config = Config::new(["/openapi.json"]).validator_url("none");
+    let docs = SwaggerUi::new("/docs").url("/openapi.json", openapi::document()).config(config);
+    Router::new()
+        .merge(jobs)
+        .merge(files)
+        .merge(docs)
+        .route("/healthz", get(openapi::healthz).fallback(no_method))
+        .route("/readyz", get(readyz).fallback(no_method))
+        .fallback(handlers::no_path)
+        .layer(from_fn(move |request: Request<Body>, next: Next| all(request, next, scheme)))
+}
+
+/// What every request has: an id, a time in which it is answered, and a line where it would change something.
+async fn all(mut request: Request<Body>, next: Next, scheme: &'static str) -> Response<Body> {
+    let id = request_id(&request);
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'-' | b'[' | b']');
+    let host = if host.bytes().all(is_plain) { host } else { "" };
+    let base = Base(if host.is_empty() { String::new() } else { format!("{scheme}://{host}") });
+    request.extensions_mut().insert(base);
+    let mut response = match timeout(ANSWER_TIME, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let words = format!("the answer was not there within {} s", ANSWER_TIME.as_secs());
+            errors::answer(&Refusal::new(Code::Unreachable, words).after(1))
+        }
+    };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+#[derive(Clone)]
+struct RequestId(String);
+
+/// The id that a client gives its request, or one of chance.
+fn request_id(request: &Request<Body>) -> String {
+    let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let is_id = |id: &&str| {
+        (1..=64).contains(&id.len())
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    given.filter(is_id).map(str::to_owned).unwrap_or_else(|| {
+        let mut bytes = [0; 12];
+        // Without chance it is the same as another's, which costs a line that is not found.
+        let _ = SystemRandom::new().fill(&mut bytes);
+        URL_SAFE_NO_PAD.encode(bytes)
+    })
+}
+
+/// Lets nobody through whom the API server does not know, or who asks too often.
+async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next) -> Response<Body> {
+    let parts = rest.parts();
+    let caller = match parts.callers.of(request.headers(), parts.now().as_second()).await {
+        Ok(caller) => caller,
+        Err(refusal) => return errors::answer(&refusal),
+    };
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.to_string()).unwrap_or_default();
+    if let Err(refusal) = parts.rates.take(&caller.name, &method) {
+        return errors::answer(&refusal);
+    }
+    let began = Instant::now();
+    request.extensions_mut().insert(caller.clone());
+    let response = next.run(request).await;
+    if matches!(method, Method::POST | Method::DELETE) {
+        let noted = response.extensions().get::<Noted>().cloned().unwrap_or_default();
+        let code = response.extensions().get::<Code>().map_or("", |code| code.word());
+        tracing::info!(
+            target: "oarlock::audit",
+            request = id,
+            user = caller.name,
+            uid = caller.uid,
+            address = peer,
+            verb = %method,
+            path,
+            job = noted.job,
+            kind = noted.kind,
+            status = response.status().as_u16(),
+            code,
+            body = noted.body,
+            took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "a request that changes OpsJobs"
+        );
+    }
+    response.into_response()
+}

@@ -1,0 +1,126 @@
+//! Addresses of files that are good for a while, for whoever has them. Source: docs/opsjob-rest.md 7.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use parking_lot::Mutex;
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::errors::of_request;
+
+/// The Secret of the keys, and the names of the one that signs and of the one before it in there.
+pub(crate) const SECRET: &str = "oarlock-rest";
+const KEYS: [&str; 2] = ["key", "previous"];
+/// Bytes of a key.
+const KEY: usize = 32;
+/// For how long keys are believed to be the ones.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// Signs addresses, and looks at signatures.
+pub(crate) struct Signatures {
+    client: Client,
+    namespace: String,
+    ttl: Duration,
+    keys: Mutex<Option<(Instant, Vec<Vec<u8>>)>>,
+}
+
+impl Signatures {
+    /// With the keys of the Secret in this namespace.
+    pub(crate) fn new(client: Client, namespace: String, ttl: Duration) -> Self {
+        Self { client, namespace, ttl, keys: Mutex::default() }
+    }
+
+    /// The path of a file of a job, with all that lets it be read until it expires.
+    pub(crate) async fn path(&self, job: &str, file: &str, now: i64) -> Result<String, Refusal> {
+        let keys = self.keys().await?;
+        let expires = now.saturating_add(i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX));
+        let key = keys.first().ok_or_else(no_key)?;
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &text(job, file, expires));
+        let signature = URL_SAFE_NO_PAD.encode(tag);
+        Ok(format!("/artifacts/{job}/{file}?expires={expires}&sig={signature}"))
+    }
+
+    /// Whether this signature lets a file be read.
+    pub(crate) async fn check(
+        &self,
+        (job, file): (&str, &str),
+        expires: &str,
+        signature: &str,
+        now: i64,
+    ) -> Result<(), Refusal> {
+        let refused = |why: &str| {
+            Err(Refusal::new(Code::Forbidden, format!("{why}: read the job anew, which has a new address")))
+        };
+        let Some(expires) = expires.parse::<i64>().ok().filter(|_| expires.bytes().all(|byte| byte.is_ascii_digit()))
+        else {
+            return refused("expires: no number of seconds");
+        };
+        let Ok(signature) = URL_SAFE_NO_PAD.decode(signature) else { return refused("sig: no signature") };
+        let is_of = |key: &Vec<u8>| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+            hmac::verify(&key, &text(job, file, expires), &signature).is_ok()
+        };
+        if !self.keys().await?.iter().any(is_of) {
+            return refused("sig: not the signature of this address");
+        }
+        if expires <= now { refused("the address has expired") } else { Ok(()) }
+    }
+
+    async fn keys(&self) -> Result<Vec<Vec<u8>>, Refusal> {
+        let kept = self.keys.lock().clone();
+        if let Some((_, keys)) = kept.filter(|(since, _)| since.elapsed() < KEPT) {
+            return Ok(keys);
+        }
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let what = format!("read the Secret {SECRET}, which `oarlock manifests --ops --rest` has");
+        let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, &what))?;
+        let mut keys = stored.as_ref().map(of_secret).unwrap_or_default();
+        if keys.is_empty() {
+            keys = self.make(&api, stored.as_ref()).await?;
+        }
+        *self.keys.lock() = Some((Instant::now(), keys.clone()));
+        Ok(keys)
+    }
+
+    /// Makes the first key. Of two processes that do so at once, one meets a conflict, and takes the other's.
+    async fn make(&self, api: &Api<Secret>, stored: Option<&Secret>) -> Result<Vec<Vec<u8>>, Refusal> {
+        let mut key = vec![0; KEY];
+        SystemRandom::new().fill(&mut key).map_err(|_| no_key())?;
+        let data = BTreeMap::from([(KEYS[0].to_owned(), ByteString(key))]);
+        let version = stored.and_then(|stored| stored.metadata.resource_version.clone());
+        let patch = json!({"metadata": {"resourceVersion": version}, "data": data});
+        let made = api.patch(SECRET, &PatchParams::default(), &Patch::Merge(patch)).await;
+        match made {
+            Ok(made) => Ok(of_secret(&made)),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let read = api.get(SECRET).await.map_err(|error| of_request(&error, "read the key of addresses"))?;
+                Ok(of_secret(&read))
+            }
+            Err(error) => Err(of_request(&error, "store the key of addresses")),
+        }
+    }
+}
+
+fn of_secret(secret: &Secret) -> Vec<Vec<u8>> {
+    let data = secret.data.as_ref();
+    let keys = KEYS.iter().filter_map(|name| data?.get(*name));
+    keys.map(|key| key.0.clone()).filter(|key| key.len() >= KEY).collect()
+}
+
+fn text(job: &str, file: &str, expires: i64) -> Vec<u8> {
+    format!("{job}\n{file}\n{expires}").into_bytes()
+}
+
+fn no_key() -> Refusal {
+    Refusal::new(Code::Unreachable, format!("the Secret {SECRET} has no key of {KEY} bytes")).after(1)
+}

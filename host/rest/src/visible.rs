@@ -1,0 +1,60 @@
+//! The job that a path names, as far as somebody may see it. Source: docs/opsjob-rest.md 2.
+
+use kube::api::DynamicObject;
+use oarlock_core::ops_job::access::Access;
+use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::spec::OpsType;
+use oarlock_core::ops_job::stored::StoredOps;
+use serde_json::Value;
+
+use crate::Parts;
+use crate::caller::Caller;
+use crate::errors::of_request;
+
+/// A job that somebody may see.
+pub(crate) struct Visible {
+    pub(crate) job: StoredOps,
+    pub(crate) document: Value,
+    /// He asked for it himself.
+    is_own: bool,
+}
+
+/// The questions whether somebody may do this to jobs of a type.
+pub(crate) fn on_type(verb: &'static str, kind: &str) -> Vec<Access> {
+    let of_type = OpsType::read(kind).map(|kind| Access::to_ops_jobs(verb, kind.word()));
+    std::iter::once(Access::to_ops_jobs(verb, "")).chain(of_type).collect()
+}
+
+/// What is said of a job that is not there, and of one that is nobody's business.
+pub(crate) fn not_found(id: &str) -> Refusal {
+    let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
+    Refusal::new(Code::NotFound, format!("there is no OpsJob {shown}"))
+}
+
+impl Parts {
+    /// The job of this id, if the caller may see it.
+    pub(crate) async fn visible(&self, caller: &Caller, id: &str) -> Result<Visible, Refusal> {
+        if !oarlock_core::job::spec::is_object_name(id) {
+            return Err(not_found(id));
+        }
+        let stored = self.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
+        let document = stored.map(|stored: DynamicObject| serde_json::to_value(stored).unwrap_or_default());
+        let job = document.as_ref().and_then(|document| StoredOps::read(document, self.ops.defaults()));
+        let Some((job, document)) = job.zip(document) else { return Err(not_found(id)) };
+        let is_own = job.summary.is_of(caller.id(), &caller.name);
+        if !is_own && !self.rights.has_any(caller, &on_type("get", &job.summary.kind)).await? {
+            return Err(not_found(id));
+        }
+        Ok(Visible { job, document, is_own })
+    }
+
+    /// The same, if the caller may do this to it.
+    pub(crate) async fn changeable(&self, caller: &Caller, id: &str, verb: &'static str) -> Result<Visible, Refusal> {
+        let visible = self.visible(caller, id).await?;
+        if visible.is_own || self.rights.has_any(caller, &on_type(verb, &visible.job.summary.kind)).await? {
+            return Ok(visible);
+        }
+        let words = format!("you may not {verb} opsjobs of oarlock.dev, nor opsjobs/{}", visible.job.summary.kind);
+        Err(Refusal::new(Code::Forbidden, words))
+    }
+}
