@@ -9,6 +9,7 @@ mod exceptions;
 mod normal;
 mod run;
 mod script;
+mod web_token;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,14 @@
 //! Replaces what differs between any two servers, or any two runs, by tokens.
 //!
-//! Takes replies in the order in which they came; yields them with ids, times, generated names, page tokens and resourceVersions
+//! Takes replies in the order in which they came; yields them with ids, times, generated names, tokens and resourceVersions
 //! numbered by first appearance. So equal stays equal, different stays different, and a version that goes back is seen.
 
 use std::collections::BTreeMap;
 
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
+
+use super::web_token;
 
 /// The tokens of one script on one side.
 pub(crate) struct Normal {
@@ -19,6 +21,7 @@ pub(crate) struct Normal {
 }
 
 struct Patterns {
+    web_token: Regex,
     uid: Regex,
     time: Regex,
     age: Regex,
@@ -28,6 +31,7 @@ struct Patterns {
 impl Patterns {
     fn new() -> Option<Self> {
         Some(Self {
+            web_token: Regex::new(web_token::PATTERN).ok()?,
             uid: Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").ok()?,
             time: Regex::new(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( \+0000 UTC( m=\+[\d.]+)?|Z)").ok()?,
             age: Regex::new(r"^(\d+[smhd]|<unknown>)+$").ok()?,
@@ -138,10 +142,21 @@ impl Normal {
         let Some(patterns) = self.patterns.take() else { return text.to_owned() };
         let own = self.own_words.clone();
         let kept = |found: &str| own.contains(found);
+        let told = |found: &str, token: &str| match web_token::claims(found) {
+            Some(claims) => format!("{token} {claims}"),
+            None => token.to_owned(),
+        };
         let mut replaced = patterns
+            .web_token
+            .replace_all(text, |found: &Captures<'_>| match &found[0] {
+                found if kept(found) => found.to_owned(),
+                found => told(found, &self.token("token", found)),
+            })
+            .into_owned();
+        replaced = patterns
             .uid
             .replace_all(
-                text,
+                &replaced,
                 |found: &Captures<'_>| if kept(&found[0]) { found[0].to_owned() } else { self.token("uid", &found[0]) },
             )
             .into_owned();
@@ -192,6 +207,7 @@ fn sort_unordered(body: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     use serde_json::json;
 
     use super::*;
@@ -227,6 +243,18 @@ mod tests {
         let mut normal = Normal::new(ONE);
         let message = normal.normalise(json!({"message": format!("{ONE} is not {TWO}")}));
         assert_eq!(message, json!({"message": format!("{ONE} is not <uid 1>")}));
+    }
+
+    #[test]
+    fn web_token_is_told_by_its_number_and_what_it_says() {
+        let mut normal = Normal::new("");
+        let claims = |made: u8| format!(r#"{{"iat":{made},"jti":"{ONE}"}}"#);
+        let token = |made| format!("eyJhIjoxfQ.{}.x", URL_SAFE_NO_PAD.encode(claims(made)));
+        let mut tell = |token: String| normal.normalise(json!({"token": token}));
+        let first = json!({"token": r#"<token 1> {"iat":0,"jti":"<uid 1>"}"#});
+        assert_eq!(tell(token(5)), first);
+        assert_eq!(tell(token(6)), json!({"token": r#"<token 2> {"iat":0,"jti":"<uid 1>"}"#}));
+        assert_eq!(tell(token(5)), first);
     }
 
     #[test]
