@@ -24,7 +24,7 @@ const DOCUMENTS: [&str; 12] = [
 ];
 
 /// The kinds themselves.
-const KINDS: [&str; 36] = [
+const KINDS: [&str; 38] = [
     "io.k8s.api.core.v1.Pod",
     "io.k8s.api.core.v1.Node",
     "io.k8s.api.core.v1.Namespace",
@@ -53,6 +53,8 @@ const KINDS: [&str; 36] = [
     "io.k8s.api.rbac.v1.ClusterRole",
     "io.k8s.api.rbac.v1.ClusterRoleBinding",
     "io.k8s.api.authentication.v1.SelfSubjectReview",
+    "io.k8s.api.authentication.v1.TokenRequest",
+    "io.k8s.api.authentication.v1.TokenReview",
     "io.k8s.api.authorization.v1.LocalSubjectAccessReview",
     "io.k8s.api.authorization.v1.SelfSubjectAccessReview",
     "io.k8s.api.authorization.v1.SelfSubjectRulesReview",

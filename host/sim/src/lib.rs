@@ -1,6 +1,6 @@
 //! An in-memory Kubernetes API: a tower service that the ordinary client is constructed on, with the real server's
 //! status codes, conflicts, watches and deletions. It uses no sockets, no wall clock and no randomness of its own
-//! unless a caller asks for them.
+//! unless a caller asks for them, but for the key by which it signs tokens.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -38,6 +38,7 @@ mod verbs {
     pub(crate) mod eviction;
     pub(crate) mod patch;
     pub(crate) mod scale;
+    pub(crate) mod token_request;
     pub(crate) mod update;
 }
 /// Who may do what: users, roles, and the reviews that ask about them.
@@ -46,6 +47,8 @@ mod access {
     pub(crate) mod gate;
     pub(crate) mod rbac;
     pub(crate) mod reviews;
+    pub(crate) mod token;
+    pub(crate) mod token_review;
     pub(crate) mod user;
 }
 /// The kinds that are served, built in or defined by a CustomResourceDefinition, and the ways of some of them.

@@ -64,7 +64,7 @@ fn user_roles() -> [(&'static str, Option<&'static str>, Value); 3] {
     let edit = json!([
         rule("", &[&inside[..], &["secrets"]].concat(), &see),
         rule("", &[&core[..], &inside[..], &["pods", "secrets"]].concat(), &change),
-        rule("", &["pods/eviction"], &["create"]),
+        rule("", &["pods/eviction", "serviceaccounts/token"], &["create"]),
         rule("", &["serviceaccounts"], &["impersonate"]),
         rule("apps", &workloads, &change),
         rule("batch", &["cronjobs", "jobs"], &change),

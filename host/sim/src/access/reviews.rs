@@ -1,4 +1,4 @@
-//! Answers questions about access: a review is an object that is created, answered and not kept.
+//! Answers questions about access and tokens: a review is an object that is created, answered and not kept.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::{
     access::{
         rbac::{Attributes, Decision, Roles},
+        token_review,
         user::User,
     },
     kinds::registry::Kind,
@@ -32,6 +33,7 @@ pub(crate) fn review(state: &State, call: &Call) -> Result<Reply, Refusal> {
             object::set_meta(&mut review, "creationTimestamp", json!(state.time()));
             map_at(&mut review, "status").insert("userInfo".into(), call.user.info());
         }
+        "TokenReview" => token_review::answer(state, &mut review)?,
         "SelfSubjectRulesReview" => review = rules(state, call, &review)?,
         _ => answer(state, call, &mut review)?,
     }

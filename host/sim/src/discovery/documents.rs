@@ -76,9 +76,10 @@ fn group(name: &str, versions: &BTreeMap<&str, Vec<&Kind>>) -> Value {
 }
 
 /// A subresource: name, group-version-kind of its objects, verbs.
-type Subresource<'a> = (&'static str, [&'a str; 3], &'static [&'static str]);
+pub(crate) type Subresource<'a> = (&'static str, [&'a str; 3], &'static [&'static str]);
 
-fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
+/// The subresources of a kind, in the order in which they are listed.
+pub(crate) fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
     let own = [kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()];
     let mut all: Vec<Subresource<'_>> = Vec::new();
     if kind.is("", "Pod") {
@@ -89,6 +90,9 @@ fn subresources(kind: &Kind) -> Vec<Subresource<'_>> {
         all.push(("exec", ["", "v1", "PodExecOptions"], &["create", "get"]));
         all.push(("log", own, &["get"]));
         all.push(("portforward", ["", "v1", "PodPortForwardOptions"], &["create", "get"]));
+    }
+    if kind.is("", "ServiceAccount") {
+        all.push(("token", ["authentication.k8s.io", "v1", "TokenRequest"], &["create"]));
     }
     if kind.traits.scale {
         all.push(("scale", ["autoscaling", "v1", "Scale"], &["get", "patch", "update"]));

@@ -10,10 +10,10 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    discovery::documents::VERSION,
+    discovery::documents::{self, VERSION},
     kinds::{
         registry::Kind,
-        schema::{DEFINITIONS, definition_name},
+        schema::{DEFINITIONS, definition_name, definition_of},
     },
     object::as_map,
     server::{cluster::State, reply::Reply, status::Refusal},
@@ -93,6 +93,7 @@ pub(crate) fn describe<'k>(kinds: impl IntoIterator<Item = &'k Arc<Kind>>) -> De
             }
         };
         add_paths(kind, &name, &mut paths);
+        add_questions(kind, &mut schemas, &mut paths);
     }
     Described { schemas, paths }
 }
@@ -142,32 +143,55 @@ fn custom_schema(kind: &Kind) -> Value {
 }
 
 fn own_name(kind: &Kind) -> Value {
-    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+    group_version_kind([&kind.group, &kind.version, &kind.kind])
+}
+
+fn group_version_kind([group, version, kind]: [&str; 3]) -> Value {
+    json!({"group": group, "version": version, "kind": kind})
+}
+
+/// The path of all objects of a kind.
+fn list_path(kind: &Kind) -> String {
+    let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    format!("{}{scope}/{}", prefix(kind), kind.plural)
+}
+
+/// The parameters of a write that is no patch and no deletion.
+const WRITE: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
+
+/// What can be done at a path with objects: their group, version and kind, and the name of their definition.
+fn operation(action: &str, parameters: &[&str], (own, name): (&Value, &str)) -> Value {
+    let schema = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
+    let parameters = parameters.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}));
+    json!({
+        "x-kubernetes-action": action, "x-kubernetes-group-version-kind": own,
+        "parameters": parameters.collect::<Vec<_>>(),
+        "responses": {"200": {"description": "OK", "content": schema}},
+    })
+}
+
+/// The subresources that are created and not kept, such as evictions, and the schemas of what they take.
+fn add_questions(kind: &Kind, schemas: &mut Map<String, Value>, paths: &mut Map<String, Value>) {
+    for (part, own, _) in documents::subresources(kind).into_iter().filter(|(_, _, verbs)| *verbs == ["create"]) {
+        let Some(name) = definition_of(own) else { continue };
+        collect(name, schemas);
+        let post = operation("post", &WRITE, (&group_version_kind(own), name));
+        paths.insert(format!("{}/{{name}}/{part}", list_path(kind)), json!({"post": post}));
+    }
 }
 
 fn add_paths(kind: &Kind, name: &str, paths: &mut Map<String, Value>) {
-    let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
-    let list = format!("{}{scope}/{}", prefix(kind), kind.plural);
-    let schema = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{name}")}}});
-    let operation = |action: &str, parameters: &[&str]| {
-        let parameters =
-            parameters.iter().map(|name| json!({"name": name, "in": "query", "schema": {"type": "string"}}));
-        json!({
-            "x-kubernetes-action": action, "x-kubernetes-group-version-kind": own_name(kind),
-            "parameters": parameters.collect::<Vec<_>>(),
-            "responses": {"200": {"description": "OK", "content": schema}},
-        })
-    };
-    let write = ["dryRun", "fieldManager", "fieldValidation"];
+    let (list, own) = (list_path(kind), own_name(kind));
+    let operation = |action: &str, parameters: &[&str]| operation(action, parameters, (&own, name));
     if kind.traits.create_only {
-        paths.insert(list, json!({"post": operation("post", &write)}));
+        paths.insert(list, json!({"post": operation("post", &WRITE)}));
         return;
     }
     let item = json!({
-        "get": operation("get", &[]), "put": operation("put", &write),
+        "get": operation("get", &[]), "put": operation("put", &WRITE),
         "patch": operation("patch", &["dryRun", "fieldManager", "fieldValidation", "force"]),
         "delete": operation("delete", &["dryRun"]),
     });
     paths.insert(format!("{list}/{{name}}"), item);
-    paths.insert(list, json!({"get": operation("list", &[]), "post": operation("post", &write)}));
+    paths.insert(list, json!({"get": operation("list", &[]), "post": operation("post", &WRITE)}));
 }

@@ -205,7 +205,7 @@ const CORE: (&str, &str) = ("", "v1");
 const APPS: (&str, &str) = ("apps", "v1");
 const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
 const ADMISSION: (&str, &str) = ("admissionregistration.k8s.io", "v1");
-
+const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
 
 const BUILT_IN: &[Row] = &[
@@ -238,7 +238,8 @@ const BUILT_IN: &[Row] = &[
     row(AUTHORIZATION, ("SelfSubjectAccessReview", "selfsubjectaccessreviews"), &[], "x"),
     row(AUTHORIZATION, ("SelfSubjectRulesReview", "selfsubjectrulesreviews"), &[], "x"),
     row(AUTHORIZATION, ("SubjectAccessReview", "subjectaccessreviews"), &[], "x"),
-    row(("authentication.k8s.io", "v1"), ("SelfSubjectReview", "selfsubjectreviews"), &[], "x"),
+    row(AUTHENTICATION, ("SelfSubjectReview", "selfsubjectreviews"), &[], "x"),
+    row(AUTHENTICATION, ("TokenReview", "tokenreviews"), &[], "x"),
     row(
         ("apiextensions.k8s.io", "v1"),
         ("CustomResourceDefinition", "customresourcedefinitions"),

@@ -135,16 +135,17 @@ pub(crate) fn built_in(kind: &Kind) -> Option<Arc<Schema>> {
 
 /// The full name of a built-in kind's definition.
 pub(crate) fn definition_name(kind: &Kind) -> Option<&'static str> {
-    DEFINITIONS.iter().find(|(_, schema)| names(schema, kind)).map(|(name, _)| name.as_str())
+    definition_of([&kind.group, &kind.version, &kind.kind])
 }
 
-fn names(schema: &Value, kind: &Kind) -> bool {
+/// The full name of a definition by the group, version and kind of its objects.
+pub(crate) fn definition_of(own: [&str; 3]) -> Option<&'static str> {
+    DEFINITIONS.iter().find(|(_, schema)| names(schema, own)).map(|(name, _)| name.as_str())
+}
+
+fn names(schema: &Value, own: [&str; 3]) -> bool {
     let list = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
-    let matches = |one: &Value| {
-        str_at(one, &["group"]) == kind.group
-            && str_at(one, &["version"]) == kind.version
-            && str_at(one, &["kind"]) == kind.kind
-    };
+    let matches = |one: &Value| ["group", "version", "kind"].map(|field| str_at(one, &[field])) == own;
     list.is_some_and(|list| list.len() == 1 && list.iter().all(matches))
 }
 

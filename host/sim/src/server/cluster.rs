@@ -17,6 +17,7 @@ use k8s_openapi::jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
+    access::token::TokenKey,
     clock::{self, Clock, VirtualClock},
     controllers::run,
     kinds::registry::Kinds,
@@ -81,6 +82,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
     pub(crate) random: Random,
+    pub(crate) token_key: TokenKey,
     /// The time of the request being handled.
     pub(crate) now: Timestamp,
     pub(crate) controllers: run::Controllers,
@@ -107,6 +109,7 @@ impl Cluster {
             store: Store::new(window, history),
             kinds: Kinds::built_in(),
             random: Random::seeded(seed),
+            token_key: TokenKey::generate(),
             now: clock.now(),
             controllers: run::Controllers::default(),
         };

@@ -16,7 +16,7 @@ use crate::{
         watch,
     },
     storage::{Key, ObjectVersion},
-    verbs::{containers, create, delete, patch, scale, update},
+    verbs::{containers, create, delete, patch, scale, token_request, update},
 };
 
 /// Answers a request about objects.
@@ -28,6 +28,7 @@ pub(crate) fn resource(cluster: &Cluster, call: &Call) -> Result<Reply, Refusal>
         _ if call.kind.traits.create_only => reviews::review(&state, call),
         _ if containers::SUBRESOURCES.contains(&call.subresource.as_str()) => containers::answer(&state, call),
         _ if call.subresource == "scale" => scale::scale(&mut state, call),
+        _ if call.subresource == "token" => token_request::answer(&mut state, call),
         Verb::Get | Verb::Update | Verb::Patch if matches!(call.subresource.as_str(), "binding" | "eviction") => {
             Err(Refusal::method_not_allowed())
         }
@@ -60,15 +61,12 @@ fn known_subresource(call: &Call) -> Result<(), Refusal> {
         "binding" | "eviction" => call.kind.is("", "Pod"),
         name if containers::SUBRESOURCES.contains(&name) => call.kind.is("", "Pod"),
         "finalize" => call.kind.is("", "Namespace"),
+        "token" => call.kind.is("", "ServiceAccount"),
         _ => false,
     };
     match (known, call.kind.custom.is_some()) {
         (true, _) => Ok(()),
         (false, true) => Err(Refusal::not_found(&call.kind, &call.name)),
-        (false, false) if call.kind.is("", "ServiceAccount") && call.subresource == "token" => {
-            let text = "a cluster in memory asks nobody for a token: `kubectl --as` makes a request as somebody else";
-            Err(Refusal::bad_request(text))
-        }
         (false, false) => Err(Refusal::no_such_path()),
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn insert(
 }
 
 /// Sets the object's namespace to the path's, or refuses another one.
-fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
+pub(crate) fn place(call: &Call, object: &mut Value) -> Result<(), Refusal> {
     let said = object::namespace(object);
     if !call.kind.namespaced {
         if said.is_empty() {

@@ -14,3 +14,5 @@ mod objects;
 mod pods;
 #[cfg(test)]
 mod served;
+#[cfg(test)]
+mod tokens;

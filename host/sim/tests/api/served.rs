@@ -50,6 +50,9 @@ async fn documents_explain_the_kinds_and_say_what_patches_take() {
     let core = get(&client, &address, "application/json").await;
     let pod = &core["components"]["schemas"]["io.k8s.api.core.v1.Pod"];
     assert!(pod["description"].as_str().unwrap().starts_with("Pod is a collection of containers"));
+    assert!(core["components"]["schemas"]["io.k8s.api.authentication.v1.TokenRequestSpec"].is_object());
+    let token = &core["paths"]["/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"]["post"];
+    assert_eq!(token["x-kubernetes-group-version-kind"]["kind"], "TokenRequest");
     let patch = &core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
     assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Pod");
     assert!(patch["parameters"].as_array().unwrap().iter().any(|one| one["name"] == "fieldValidation"));
@@ -63,6 +66,13 @@ async fn discovery_is_there_in_both_forms() {
     assert_eq!(whole["kind"], "APIGroupDiscoveryList");
     let apps = whole["items"].as_array().unwrap().iter().find(|group| group["metadata"]["name"] == "apps").unwrap();
     assert!(apps["versions"][0]["resources"].as_array().unwrap().iter().any(|one| one["resource"] == "deployments"));
+    let core = get(&client, "/api/v1", "application/json").await;
+    let token = core["resources"].as_array().unwrap().iter().find(|one| one["name"] == "serviceaccounts/token");
+    let wanted = json!({
+        "name": "serviceaccounts/token", "singularName": "", "namespaced": true, "group": "authentication.k8s.io",
+        "version": "v1", "kind": "TokenRequest", "verbs": ["create"],
+    });
+    assert_eq!(token, Some(&wanted));
     let parts = get(&client, "/apis/apps/v1", "application/json").await;
     assert!(parts["resources"].as_array().unwrap().iter().any(|one| one["name"] == "deployments/scale"));
 }

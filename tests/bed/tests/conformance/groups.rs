@@ -89,6 +89,7 @@ groups![
     status,
     strategic_patch,
     table,
+    tokens,
     update,
     watch,
 ];
