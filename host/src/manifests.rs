@@ -16,7 +16,7 @@ pub use deployment::{Deployed, PluginSource, deployment};
 pub use flows::{flow_manifests, flow_manifests_with};
 pub use kinds::KnownKinds;
 pub use oarlock_api::HostAccount;
-pub use ops::ops_manifests;
+pub use ops::{ops_manifests, rest_manifests};
 pub use pinned::{PinError, pinned};
 use roles::RoleDocument;
 pub use roles::{GrantedAccess, RoleError};

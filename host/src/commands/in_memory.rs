@@ -57,8 +57,9 @@ impl InMemory {
         let cluster = Cluster::new(oarlock_sim::Options { clock: clock.clone(), ..oarlock_sim::Options::default() });
         let client = Client::new(cluster.service(), NAMESPACE);
         // Those of tasks too: plugins come later here, and nobody applies manifests again.
-        let ops = manifests::ops_manifests(&HostAccount::default());
-        let parts = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?, ops];
+        let account = HostAccount::default();
+        let (ops, rest) = (manifests::ops_manifests(&account), manifests::rest_manifests(&account));
+        let parts = [crate::manifests()?, manifests::task_manifests()?, manifests::flow_manifests()?, ops, rest];
         for document in serde_saphyr::from_multiple(&parts.join("---\n")).context("the manifests are not YAML")? {
             create(&client, &document).await?;
         }

@@ -13,7 +13,7 @@ use oarlock_core::plugin::names::is_dns_label;
 use super::{json, print, read_grants};
 use crate::manifests::{
     Deployed, Egress, GrantedAccess, KnownKinds, PluginSource, PodPolicies, SHIPPED_GRANTS, as_json, deployment,
-    flow_manifests_with, manifests_with, ops_manifests, pinned,
+    flow_manifests_with, manifests_with, ops_manifests, pinned, rest_manifests,
 };
 
 const EXAMPLES: &str = "\
@@ -32,6 +32,9 @@ Examples:
       without --bind in every namespace, so that who has its account is as good as a cluster admin
   oarlock manifests --grants grants.yaml --ops | kubectl apply -f -
       the same with OpsJob; nobody may make one before you bind the role oarlock-ops-operator
+  oarlock manifests --grants grants.yaml --ops --rest --deployment registry.example/oarlock:0.1.0 | kubectl apply -f -
+      the same by REST as well, with the certificate of the Secret oarlock-rest-tls:
+      kubectl -n oarlock-system create secret tls oarlock-rest-tls --cert FILE --key FILE
   oarlock manifests --grants grants.yaml --tasks-egress 10.0.0.0/8
       where checks on nodes are to connect to something; without it they connect to nothing
   oarlock manifests --deployment registry.example/oarlock:0.1.0 --pin replace.wasm | kubectl apply -f -
@@ -87,6 +90,10 @@ pub(crate) struct ManifestsArgs {
     /// Volume of that Deployment for the files that OpsJobs leave: pvc/NAME. It has one replica then
     #[arg(long, value_name = "pvc/NAME", requires = "deployment", requires = "ops", value_parser = claim)]
     data: Option<String>,
+    /// Add what the REST API of OpsJobs needs: rights, a Service, and who may reach it; a Deployment serves it with the certificate of
+    /// this Secret of its namespace, as `kubectl create secret tls` makes one
+    #[arg(long, value_name = "SECRET", requires = "ops", num_args = 0..=1, default_missing_value = "oarlock-rest-tls", value_parser = label)]
+    rest: Option<String>,
     /// Output format; json is one list
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: DocumentFormat,
@@ -131,6 +138,9 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     if args.ops {
         printed = printed + "---\n" + &ops_manifests(&access.host);
     }
+    if args.rest.is_some() {
+        printed = printed + "---\n" + &rest_manifests(&access.host);
+    }
     if let Some(image) = &args.deployment {
         if args.grants.is_none() && args.pin.is_empty() {
             bail!(
@@ -152,6 +162,7 @@ pub(crate) fn run(args: &ManifestsArgs) -> anyhow::Result<ExitCode> {
                 grants: &text,
                 plugins: args.plugins_from.as_ref(),
                 data: args.data.as_deref(),
+                rest: args.rest.as_deref(),
                 host: &access.host,
             })?;
     }

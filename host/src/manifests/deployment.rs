@@ -22,6 +22,13 @@ const VOLUMES: &str = "      volumes:\n";
 const PLUGINS_ARGUMENT: &str = "        - --plugins=/plugins\n";
 /// Where the files of OpsJobs are in a pod of the host.
 const DATA: &str = "/data";
+/// Where the certificate of the REST API is, and its port.
+const CERTIFICATE: &str = "/etc/oarlock-rest";
+const REST_PORT: u16 = 8443;
+/// After which port another one is added.
+const PORTS: &str = "        - {name: http, containerPort: 8080}\n";
+/// After which line the group of the volumes is added.
+const NON_ROOT: &str = "        runAsNonRoot: true\n";
 /// What the text says of its replicas.
 const TWO: &str = "# The host itself: two replicas, of which one leads.";
 const ONE: &str = "# The host itself: one replica, for only one has the volume.";
@@ -75,6 +82,8 @@ pub struct Deployed<'a> {
     pub plugins: Option<&'a PluginSource>,
     /// The claim on the volume for the files of OpsJobs. Only one process may have that.
     pub data: Option<&'a str>,
+    /// The Secret with the certificate of the REST API, where it is served.
+    pub rest: Option<&'a str>,
     /// Its account.
     pub host: &'a HostAccount,
 }
@@ -85,7 +94,7 @@ pub struct Deployed<'a> {
 /// # Errors
 /// If the text cannot be put into YAML.
 pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
-    let Deployed { image, grants, plugins, data, host } = *of;
+    let Deployed { image, grants, plugins, data, rest, host } = *of;
     // A JSON value is YAML too, whatever characters a name has.
     let mut text = host.fill(DEPLOYMENT).replace("image: IMAGE", &format!("image: {}", json!(image)));
     text = text.replace("value: IMAGE}", &format!("value: {}}}", json!(image)));
@@ -104,8 +113,25 @@ pub fn deployment(of: &Deployed<'_>) -> Result<String, ManifestsError> {
         text = text.replace(VOLUMES, &format!("{VOLUMES}      - {volume}\n"));
         text = text.replace(PLUGINS_ARGUMENT, &format!("{PLUGINS_ARGUMENT}        - --data={DATA}\n"));
         text = text.replace("  replicas: 2\n", "  replicas: 1\n  strategy: {type: Recreate}\n");
-        text = text.replace("        runAsNonRoot: true\n", "        runAsNonRoot: true\n        fsGroup: 65532\n");
+        text = text.replace(NON_ROOT, &format!("{NON_ROOT}        fsGroup: 65532\n"));
         text = text.replace(TWO, ONE);
+    }
+    if let Some(secret) = rest {
+        let volume = json!({"name": "rest", "secret": {"secretName": secret, "defaultMode": 0o440}});
+        let mount = json!({"name": "rest", "mountPath": CERTIFICATE, "readOnly": true});
+        text = text.replace(MOUNTS, &format!("{MOUNTS}        - {mount}\n"));
+        text = text.replace(VOLUMES, &format!("{VOLUMES}      - {volume}\n"));
+        text = text.replace(
+            PLUGINS_ARGUMENT,
+            &format!(
+                "{PLUGINS_ARGUMENT}        - --rest=:{REST_PORT}\n        - --rest-cert={CERTIFICATE}/tls.crt\n        \
+                 - --rest-key={CERTIFICATE}/tls.key\n"
+            ),
+        );
+        text = text.replace(PORTS, &format!("{PORTS}        - {{name: rest, containerPort: {REST_PORT}}}\n"));
+        if data.is_none() {
+            text = text.replace(NON_ROOT, &format!("{NON_ROOT}        fsGroup: 65532\n"));
+        }
     }
     Ok(join(&[&grants_map(&name, grants, host)?, &text]))
 }
@@ -144,7 +170,7 @@ mod tests {
     fn printed(image: &str, grants: &str, plugins: Option<&str>) -> Vec<Value> {
         let source = plugins.map(|text| text.parse().unwrap());
         let host = HostAccount::default();
-        let of = Deployed { image, grants, plugins: source.as_ref(), data: None, host: &host };
+        let of = Deployed { image, grants, plugins: source.as_ref(), data: None, rest: None, host: &host };
         let text = deployment(&of).unwrap();
         serde_saphyr::from_multiple(&text).unwrap()
     }
@@ -178,7 +204,7 @@ mod tests {
     #[test]
     fn the_grants_can_be_read_in_what_is_printed() {
         let host = HostAccount::default();
-        let of = Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: None, host: &host };
+        let of = Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: None, rest: None, host: &host };
         let text = deployment(&of).unwrap();
         assert!(text.contains("\n    # Grants the Replace plugin"), "{text}");
         for odd in ["", "  indented: first\n", "a: 1", "a: 1\n\n\n", "a: |\n  ---\n  b\n---\n# \u{e9}\n"] {
@@ -195,8 +221,14 @@ mod tests {
     #[test]
     fn files_of_ops_jobs_are_on_a_volume_that_one_replica_has() {
         let host = HostAccount::default();
-        let of =
-            Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: Some("oarlock-data"), host: &host };
+        let of = Deployed {
+            image: "x",
+            grants: SHIPPED_GRANTS,
+            plugins: None,
+            data: Some("oarlock-data"),
+            rest: None,
+            host: &host,
+        };
         let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
         let spec = &documents[1]["spec"];
         assert_eq!((&spec["replicas"], &spec["strategy"]["type"]), (&json!(1), &json!("Recreate")));
@@ -208,6 +240,33 @@ mod tests {
         assert!(container["volumeMounts"].as_array().unwrap().contains(&mount));
         assert!(container["args"].as_array().unwrap().contains(&json!("--data=/data")));
         assert_eq!(pod["securityContext"]["fsGroup"], 65_532);
+    }
+
+    #[test]
+    fn the_rest_api_has_a_port_and_the_certificate_of_a_secret() {
+        let host = HostAccount::default();
+        let rest = Some("oarlock-rest-tls");
+        let of = Deployed { image: "x", grants: SHIPPED_GRANTS, plugins: None, data: None, rest, host: &host };
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&deployment(&of).unwrap()).unwrap();
+        let pod = &documents[1]["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        for argument in
+            ["--rest=:8443", "--rest-cert=/etc/oarlock-rest/tls.crt", "--rest-key=/etc/oarlock-rest/tls.key"]
+        {
+            assert!(container["args"].as_array().unwrap().contains(&json!(argument)), "{argument}");
+        }
+        assert_eq!(container["ports"][1], json!({"name": "rest", "containerPort": 8443}));
+        assert!(
+            pod["volumes"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|volume| volume["secret"]["secretName"] == "oarlock-rest-tls")
+        );
+        assert_eq!(
+            (&pod["securityContext"]["fsGroup"], &documents[1]["spec"]["replicas"]),
+            (&json!(65_532), &json!(2))
+        );
     }
 
     #[test]
