@@ -16,6 +16,7 @@ mod kubectl;
 mod manifests;
 mod memory;
 mod node_exec;
+mod ops;
 mod plan;
 mod plugin;
 mod retry;
@@ -51,6 +52,7 @@ const EXAMPLES: &str = "
   oarlock plugin vet my.wasm                       what the host would say of a plugin, and why
   oarlock run Replace -l app=web --partition 1 -w  replace one pod, and watch
   oarlock plan job.yaml --plugins ./plugins        what a job would do, before it is created
+  oarlock ops create reboot --name a --node n1     reboot a node
   oarlock graph nightly                            the steps of a JobFlow, and how far each is
 
 An action is a WebAssembly component: drop <name>.wasm into the plugin directory, allow what it asks for in grants.yaml
@@ -90,6 +92,8 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Show what a job would do, before it is created
     Plan(Box<plan::PlanArgs>),
+    /// Make, list, follow, stop and delete OpsJobs: reboots and checks of nodes
+    Ops(ops::OpsArgs),
     /// Draw the steps of a JobFlow: as text, as a Mermaid flowchart, as SVG
     Graph(graph::GraphArgs),
     /// Run what failed or was omitted of a JobFlow or a DaemonJob again
@@ -151,7 +155,13 @@ impl Command {
             #[cfg(feature = "dev")]
             Self::Demo(_) => "error",
             // What they cannot do they say themselves; a log line would break the screen.
-            Self::Get(_) | Self::Watch(_) | Self::Run(_) | Self::Plan(_) | Self::Graph(_) | Self::Retry(_) => "off",
+            Self::Get(_)
+            | Self::Watch(_)
+            | Self::Run(_)
+            | Self::Plan(_)
+            | Self::Ops(_)
+            | Self::Graph(_)
+            | Self::Retry(_) => "off",
             Self::Crds { .. }
             | Self::Complete { .. }
             | Self::Completions { .. }
@@ -175,6 +185,7 @@ impl Cli {
     pub fn exit_code_of_error(&self) -> ExitCode {
         match &self.command {
             Command::Watch(_) => ExitCode::from(watch::NOT_KNOWN),
+            Command::Ops(args) if args.watches() => ExitCode::from(watch::NOT_KNOWN),
             Command::Run(args) if args.watches() => ExitCode::from(watch::NOT_KNOWN),
             _ => ExitCode::FAILURE,
         }
@@ -195,6 +206,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Run(args) => in_runtime(run::run(*args)),
         Command::Plan(args) => in_runtime(plan::run(*args)),
+        Command::Ops(args) => in_runtime(ops::run(args)),
         Command::Graph(args) => in_runtime(graph::run(args)),
         Command::Retry(args) => in_runtime(retry::run(args)),
         Command::Crds { output } => manifests::print_documents(&crate::manifests::crds(), output),

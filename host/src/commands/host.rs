@@ -90,7 +90,7 @@ pub(crate) struct HostArgs {
 }
 
 /// The cluster to use.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
     #[arg(long, value_name = "FILE")]

@@ -4,7 +4,7 @@ mod cluster_error;
 pub(super) mod flows;
 pub(super) mod follow;
 pub(super) mod get;
-mod ops;
+pub(super) mod ops;
 mod stored;
 mod terminal;
 pub(super) mod watch;
@@ -28,7 +28,7 @@ use super::host::ClusterArgs;
 const PAGE: u32 = 500;
 
 /// The cluster and the namespace in it, as kubectl takes them.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct NamespaceArgs {
     /// Namespace [default: that of the context]
     #[arg(short, long, value_name = "NAMESPACE")]
@@ -203,7 +203,7 @@ pub(super) fn now() -> Timestamp {
 }
 
 /// Prints one line of a running watch. False once its reader has gone: nothing is left to do then, and nobody to tell.
-fn print_line(line: &str) -> anyhow::Result<bool> {
+pub(super) fn print_line(line: &str) -> anyhow::Result<bool> {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {

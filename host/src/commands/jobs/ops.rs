@@ -24,16 +24,16 @@ pub(super) fn ops_name(text: &str) -> Option<&str> {
 
 /// The OpsJobs of a cluster.
 #[derive(Clone)]
-pub(super) struct OpsClient(JobClient);
+pub(in crate::commands) struct OpsClient(JobClient);
 
 impl OpsClient {
     /// The client for the cluster that the arguments name. It sends nothing yet.
-    pub(super) async fn new(args: NamespaceArgs) -> anyhow::Result<Self> {
+    pub(in crate::commands) async fn new(args: NamespaceArgs) -> anyhow::Result<Self> {
         Ok(Self(JobClient::new(args).await?.in_namespace(OPS_NAMESPACE)))
     }
 
     /// One job. Whoever may not read its OperationJob sees its targets as the job itself tells of them.
-    pub(super) async fn view(&self, name: &str) -> anyhow::Result<JobView> {
+    pub(in crate::commands) async fn view(&self, name: &str) -> anyhow::Result<JobView> {
         let (job, child) = read(self, name).await?;
         Ok(self.shown(&job, child.iter()))
     }

@@ -1,0 +1,132 @@
+//! The body of a request from arguments.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde_json::{Map, Number, Value, json};
+
+use crate::commands::text_file::{shown, text_of};
+
+/// What a job is to be.
+#[derive(Debug, Args)]
+pub(super) struct CreateArgs {
+    /// reboot or preflight
+    #[arg(value_name = "TYPE", required_unless_present = "file")]
+    kind: Option<String>,
+    /// What its id begins with
+    #[arg(long, value_name = "NAME", required_unless_present = "file")]
+    name: Option<String>,
+    /// A node by name; can be repeated
+    #[arg(long, value_name = "NAME")]
+    node: Vec<String>,
+    /// A node by its label kubernetes.io/hostname; can be repeated
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// The nodes of a workload: namespace/kind/name; can be repeated
+    #[arg(long, value_name = "WORKLOAD")]
+    workload: Vec<String>,
+    /// The nodes of a workspace
+    #[arg(long, value_name = "NAME")]
+    workspace: Option<String>,
+    /// All nodes of the cluster with this id
+    #[arg(long, value_name = "ID")]
+    cluster: Option<String>,
+    /// A node that is left out, by name or host; can be repeated
+    #[arg(long, value_name = "NAME")]
+    exclude: Vec<String>,
+    /// Take cordoned and tainted nodes, too
+    #[arg(long)]
+    tolerate_all: bool,
+    /// Most nodes at once [default: 1, of a preflight all]
+    #[arg(long, value_name = "N")]
+    batch: Option<i32>,
+    /// The share of nodes that has to succeed, such as 0.9 [default: 1]
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
+    ratio: Option<Number>,
+    /// Seconds from its creation to its end by force [default: none]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<i32>,
+    /// Seconds that it stays after its end; for ever below 0 [default: 3600]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    ttl: Option<i32>,
+    /// reboot: have the pods of a node evicted first
+    #[arg(long)]
+    drain: bool,
+    /// preflight: the image of the check
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// preflight: the file of its script; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    script: Option<PathBuf>,
+    /// preflight: a variable of the check, no secret; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// preflight: a directory of the node that the check sees; can be repeated
+    #[arg(long, value_name = "PATH")]
+    host_path: Vec<String>,
+    /// preflight: what the check requests, such as cpu=500m, memory=1Gi or gpu=8; can be repeated
+    #[arg(long, value_name = "NAME=AMOUNT", value_parser = variable)]
+    resource: Vec<(String, String)>,
+    /// preflight: so many nodes of the workspace or cluster [default: all]
+    #[arg(long, value_name = "N")]
+    replica: Option<i32>,
+    /// preflight: leave out nodes that have pods of workloads
+    #[arg(long)]
+    idle_only: bool,
+}
+
+impl CreateArgs {
+    /// The body.
+    pub(super) fn body(self) -> anyhow::Result<Value> {
+        let named = |name: &'static str, values: Vec<String>| {
+            values.into_iter().map(move |value| json!({"name": name, "value": value}))
+        };
+        let inputs: Vec<Value> = named("node", self.node)
+            .chain(named("node.host", self.host))
+            .chain(named("workload", self.workload))
+            .chain(named("workspace", self.workspace.into_iter().collect()))
+            .chain(named("cluster", self.cluster.into_iter().collect()))
+            .chain(self.drain.then(|| json!({"name": "drain", "value": "true"})))
+            .collect();
+        let script = self.script.map(|file| {
+            let text = text_of(&file).with_context(|| format!("cannot read the script {}", shown(&file)))?;
+            anyhow::Ok(STANDARD.encode(text))
+        });
+        let texts = |pairs: Vec<(String, String)>| {
+            Some(pairs.into_iter().map(|(name, value)| (name, json!(value))).collect::<Map<_, _>>())
+                .filter(|map| !map.is_empty())
+        };
+        let list = |values: Vec<String>| Some(values).filter(|values| !values.is_empty());
+        let given = [
+            ("name", self.name.map(Value::from)),
+            ("type", self.kind.map(Value::from)),
+            ("inputs", Some(json!(inputs))),
+            ("excludedNodes", list(self.exclude).map(Value::from)),
+            ("isTolerateAll", self.tolerate_all.then(|| json!(true))),
+            ("batchCount", self.batch.map(Value::from)),
+            ("availableRatio", self.ratio.map(Value::Number)),
+            ("timeoutSecond", self.timeout.map(Value::from)),
+            ("ttlSecondsAfterFinished", self.ttl.map(Value::from)),
+            ("image", self.image.map(Value::from)),
+            ("entryPoint", script.transpose()?.map(Value::from)),
+            ("env", texts(self.env).map(Value::from)),
+            ("hostpath", list(self.host_path).map(Value::from)),
+            ("resource", texts(self.resource).map(Value::from)),
+            ("replica", self.replica.map(Value::from)),
+            ("securityUpgrade", self.idle_only.then(|| json!(true))),
+        ];
+        Ok(Value::Object(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()))
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| "write NAME=VALUE".to_owned())?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn ratio(text: &str) -> Result<Number, String> {
+    text.parse().map_err(|_| "a number above 0 and up to 1, such as 0.9".to_owned())
+}

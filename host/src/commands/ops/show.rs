@@ -1,0 +1,115 @@
+//! How OpsJobs are shown.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use oarlock_view::{JobView, ListColumns, TargetRows, Watched as _, job_document, job_list, job_text, jobs_document};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::server::Server;
+use crate::commands::jobs::watch::{NOT_KNOWN, WatchOutput};
+use crate::commands::jobs::{now, print_line};
+
+/// How often a server is asked for a job that is followed.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// How often it may fail to answer before that is said to be the end.
+const PATIENCE: u32 = 60;
+
+/// The format of what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// One document; docs/watching.md lists the fields.
+    Json,
+    /// The same in YAML.
+    Yaml,
+    /// A table with more columns; of one job, all of its nodes.
+    Wide,
+}
+
+impl Output {
+    /// The same of a job that is followed.
+    pub(super) fn of_watch(self) -> Option<WatchOutput> {
+        (self == Self::Json).then_some(WatchOutput::Json)
+    }
+}
+
+/// A document in the format that programs want.
+fn written(json: &str, output: Output) -> anyhow::Result<String> {
+    if output != Output::Yaml {
+        return Ok(json.to_owned());
+    }
+    let value: Value = serde_json::from_str(json).context("cannot read the answer")?;
+    serde_saphyr::to_string(&value).context("cannot write the answer as YAML")
+}
+
+pub(super) fn shown_job(job: &JobView, output: Option<Output>) -> anyhow::Result<String> {
+    match output {
+        Some(output @ (Output::Json | Output::Yaml)) => {
+            written(&job_document(job, now()).context("cannot write the job as JSON")?, output)
+        }
+        Some(Output::Wide) => Ok(job_text(job, TargetRows::All, now())),
+        None => Ok(job_text(job, TargetRows::First, now())),
+    }
+}
+
+pub(super) fn shown_list(jobs: &[JobView], output: Option<Output>) -> anyhow::Result<String> {
+    match output {
+        Some(output @ (Output::Json | Output::Yaml)) => {
+            written(&jobs_document(jobs, now()).context("cannot write the jobs as JSON")?, output)
+        }
+        _ if jobs.is_empty() => Ok("No OpsJobs found.\n".to_owned()),
+        _ => Ok(job_list(jobs, ListColumns { namespace: false, wide: output == Some(Output::Wide) }, now())),
+    }
+}
+
+/// What a job would be.
+pub(super) fn rehearsal(answer: &Value, output: Option<Output>) -> anyhow::Result<String> {
+    if let Some(output @ (Output::Json | Output::Yaml)) = output {
+        return written(&(serde_json::to_string_pretty(answer)? + "\n"), output);
+    }
+    let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let own = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut text = format!("{} nodes, in this order; nothing was made.\n", list("targets").len());
+    for target in list("targets") {
+        text += &format!("  {}\n", own(&target, "name"));
+    }
+    for skipped in list("skipped") {
+        text += &format!("  left out: {} {}\n", own(&skipped, "node"), own(&skipped, "reason"));
+    }
+    Ok(text)
+}
+
+/// Follows a job of a server to its end, with a line for each change.
+pub(super) async fn follow_polled(server: &Server, id: &str, output: Option<WatchOutput>) -> anyhow::Result<ExitCode> {
+    let mut shown: Option<JobView> = None;
+    let mut failed = 0;
+    loop {
+        let view = match server.job(id).await {
+            Ok(job) => JobView::of_ops(&job, None),
+            Err(error) if shown.is_none() || failed >= PATIENCE => return Err(error),
+            Err(_) => {
+                failed += 1;
+                sleep(ASK_EVERY).await;
+                continue;
+            }
+        };
+        failed = 0;
+        for change in view.changes(shown.as_ref()) {
+            let line = match output {
+                Some(WatchOutput::Json) => view.change_line(&change, now()).context("cannot write a change as JSON")?,
+                _ => view.change_text(&change, now()),
+            };
+            if !print_line(&line)? {
+                return Ok(ExitCode::from(NOT_KNOWN));
+            }
+        }
+        if view.has_ended() {
+            return Ok(if view.has_succeeded() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        shown = Some(view);
+        sleep(ASK_EVERY).await;
+    }
+}
