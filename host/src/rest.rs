@@ -1,6 +1,7 @@
 //! The REST API of OpsJobs in a host: who serves which type, and the listener.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,12 @@ pub struct RestArgs {
     /// Whoever reads such a token on its way to this API can use it with the API server.
     #[arg(long, requires = "rest")]
     pub rest_cluster_tokens: bool,
+    /// Reads a second that one user may make by REST; a burst may have twice as many
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub rest_read_rate: NonZeroU32,
+    /// Other requests a second that one user may make by REST; a burst may have four times as many
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub rest_write_rate: NonZeroU32,
 }
 
 impl RestArgs {
@@ -81,6 +88,8 @@ impl OfHost {
             namespace,
             audience: args.rest_audience.clone(),
             takes_cluster_tokens: args.rest_cluster_tokens,
+            read_rate: args.rest_read_rate,
+            write_rate: args.rest_write_rate,
             url_ttl: URL_TTL,
         })
     }

@@ -20,6 +20,7 @@ mod signatures;
 mod visible;
 mod workloads;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,6 +76,10 @@ pub struct RestOptions {
     pub audience: String,
     /// Tokens for the API server itself are taken too.
     pub takes_cluster_tokens: bool,
+    /// Reads a second of one user.
+    pub read_rate: NonZeroU32,
+    /// The same of all other requests.
+    pub write_rate: NonZeroU32,
     /// For how long the address of a file is good.
     pub url_ttl: Duration,
 }
@@ -106,7 +111,7 @@ impl Rest {
         Self(Arc::new(Parts {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
-            rates: Rates::default(),
+            rates: Rates::new(options.read_rate, options.write_rate),
             claims: Claims::default(),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
             policies: Mutex::default(),

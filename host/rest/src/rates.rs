@@ -11,10 +11,6 @@ use oarlock_core::ops_job::refusal::{Code, Refusal};
 /// Callers of whom is remembered how often they asked, before those who may ask as they like are forgotten.
 const CALLERS: usize = 10_000;
 
-const fn number(number: u32) -> NonZeroU32 {
-    NonZeroU32::new(number).expect("above 0")
-}
-
 /// The rates of each caller.
 pub(crate) struct Rates {
     reads: DefaultKeyedRateLimiter<String>,
@@ -23,16 +19,16 @@ pub(crate) struct Rates {
     searches: DefaultKeyedRateLimiter<String>,
 }
 
-impl Default for Rates {
-    fn default() -> Self {
-        let keyed = |per_second: u32, burst: u32| {
-            RateLimiter::keyed(Quota::per_second(number(per_second)).allow_burst(number(burst)))
-        };
-        Self { reads: keyed(50, 100), writes: keyed(5, 20), searches: keyed(1, 10) }
-    }
-}
-
 impl Rates {
+    /// With so many requests a second, and a burst of twice as many reads and four times as many writes.
+    pub(crate) fn new(reads: NonZeroU32, writes: NonZeroU32) -> Self {
+        let keyed = |per_second: NonZeroU32, bursts: u32| {
+            let burst = per_second.saturating_mul(NonZeroU32::new(bursts).unwrap_or(NonZeroU32::MIN));
+            RateLimiter::keyed(Quota::per_second(per_second).allow_burst(burst))
+        };
+        Self { reads: keyed(reads, 2), writes: keyed(writes, 4), searches: keyed(NonZeroU32::MIN, 10) }
+    }
+
     /// Counts a request.
     pub(crate) fn take(&self, caller: &str, method: &Method) -> Result<(), Refusal> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);

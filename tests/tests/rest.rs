@@ -1,0 +1,11 @@
+//! The REST API of OpsJobs as its clients meet it: a process of its own, on a cluster in memory and on a real control plane, and tokens of
+//! real ServiceAccounts.
+
+#[path = "rest/bad_input.rs"]
+mod bad_input;
+#[path = "rest/calls.rs"]
+mod calls;
+#[path = "rest/rights.rs"]
+mod rights;
+#[path = "rest/served.rs"]
+mod served;

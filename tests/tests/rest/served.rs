@@ -1,0 +1,276 @@
+//! A served API: the process, its cluster, and requests with the tokens of accounts.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use http::{HeaderMap, Method, Request};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use oarlock::manifests::{GrantedAccess, HostAccount, PodPolicies, manifests_with, ops_manifests, rest_manifests};
+use oarlock_bed::accounts::Account;
+use oarlock_bed::children::Child;
+use oarlock_bed::control_plane::{self, ControlPlane};
+use oarlock_bed::install::{self, Way};
+use oarlock_sim::world::{World, WorldOptions};
+use oarlock_tests::components::component;
+use oarlock_tests::crash::process::host_binary;
+use oarlock_tests::rig::patiently;
+use serde_json::{Value, json};
+
+/// What the plugins are granted: both in every namespace, and checks see one directory.
+fn grants() -> String {
+    let reboot = include_str!("../../../plugins/reboot/grant.yaml");
+    let preflight = include_str!("../../../plugins/preflight/grant.yaml");
+    let preflight = preflight.replace("{name: check-pod}", "{name: check-pod, hostPaths: [/var/log]}");
+    format!("{reboot}\n---\n{preflight}")
+}
+
+/// Where the accounts are.
+pub(crate) const PEOPLE: &str = "people";
+/// The roles of clusters that a test is played on.
+const AGGREGATION: &str = "clusterrole-aggregation-controller";
+/// How long a process may take to begin.
+const BEGUN_WITHIN: Duration = Duration::from_secs(120);
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// A served API.
+pub(crate) struct Served {
+    url: String,
+    /// Whoever may do everything.
+    pub(crate) admin: Client,
+    pub(crate) child: Child,
+    folder: PathBuf,
+    _world: Option<World>,
+    _plane: Option<Arc<ControlPlane>>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill();
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The code and the message of a refusal.
+    pub(crate) fn refusal(&self) -> (u16, &str, &str) {
+        let own = |field: &str| self.body.get(field).and_then(Value::as_str).unwrap_or_default();
+        (self.status, own("errorCode"), own("errorMessage"))
+    }
+
+    /// The text of a field.
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        self.body.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// A folder of its own, with the plugins in it.
+fn folder() -> anyhow::Result<PathBuf> {
+    let number = NUMBER.fetch_add(1, Ordering::SeqCst);
+    let folder = std::env::temp_dir().join(format!("oarlock-rest-{}-{number}", std::process::id()));
+    let plugins = folder.join("plugins");
+    std::fs::create_dir_all(&plugins)?;
+    for name in ["reboot", "preflight"] {
+        std::fs::write(plugins.join(format!("{name}.wasm")), component(name)?)?;
+    }
+    std::fs::write(folder.join("grants.yaml"), grants())?;
+    Ok(folder)
+}
+
+fn command(folder: &std::path::Path, verb: &str, more: &[&str]) -> anyhow::Result<Command> {
+    let mut command = Command::new(host_binary()?);
+    command.args([verb, "--listen", "127.0.0.1:0", "--rest", "127.0.0.1:0"]).args(more);
+    command.arg("--plugins").arg(folder.join("plugins")).arg("--grants").arg(folder.join("grants.yaml"));
+    command.env("XDG_CACHE_HOME", folder.join("cache"));
+    Ok(command)
+}
+
+/// Rates that no test meets unless it wants to.
+pub(crate) const FAST: [&str; 2] = ["--rest-write-rate=1000", "--rest-read-rate=1000"];
+
+impl Served {
+    /// On a cluster in memory, with these arguments.
+    pub(crate) async fn in_memory(more: &[&str]) -> anyhow::Result<Self> {
+        let folder = folder()?;
+        let mut command = command(&folder, "dev", more)?;
+        let kubeconfig = folder.join("kubeconfig");
+        command.arg("--kubeconfig-out").arg(&kubeconfig).args(["--log", "info"]);
+        let mut child = Child::spawn("oarlock dev", command, folder.join("host.log"))?;
+        let url = begun(&mut child).await?;
+        let file = Kubeconfig::read_from(&kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        let admin = Client::try_from(config)?;
+        Self { url, admin, child, folder, _world: None, _plane: None }.furnished().await
+    }
+
+    /// On a real control plane, with the rights that the manifests give the host, and these arguments.
+    pub(crate) async fn real(more: &[&str]) -> anyhow::Result<Self> {
+        let folder = folder()?;
+        let controllers = vec![AGGREGATION, control_plane::NAMESPACE];
+        let plane = control_plane::start(control_plane::Options { controllers, ..Default::default() }).await?;
+        let admin = plane.client(Account::Admin).await?;
+        let (account, access) = (HostAccount::default(), GrantedAccess::of(oarlock_wasm::parse_grants(&grants())?));
+        let parts = [manifests_with(&access, PodPolicies::Printed)?, ops_manifests(&account), rest_manifests(&account)];
+        install::install(&admin, &install::documents(&parts.join("---\n"))?, Way::Apply).await?;
+        let options = WorldOptions::new(1, Arc::new(oarlock_sim::RealClock));
+        let options = WorldOptions { runs_jobs: false, ..options };
+        let world = World::start(plane.client(Account::World).await?, options).await?;
+        let mut command = command(&folder, "host", more)?;
+        command.arg("--kubeconfig").arg(plane.kubeconfig(Account::Host)?);
+        command.args(["--identity", "rest", "--task-image", "oarlock", "--log", "info"]);
+        let mut child = Child::spawn("oarlock host", command, folder.join("host.log"))?;
+        let url = begun(&mut child).await?;
+        Self { url, admin, child, folder, _world: Some(world), _plane: Some(Arc::new(plane)) }.furnished().await
+    }
+
+    /// Waits until it serves its types.
+    async fn furnished(self) -> anyhow::Result<Self> {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": PEOPLE}});
+        let namespaces: Api<Namespace> = Api::all(self.admin.clone());
+        namespaces.create(&PostParams::default(), &serde_json::from_value(namespace)?).await?;
+        let admin = self.token("admin").await?;
+        self.bind("admin", "cluster-admin").await?;
+        let check = json!({"name": "a", "type": "preflight", "inputs": [{"name": "node", "value": "node-0"}], "image": "busybox",
+            "entryPoint": "dHJ1ZQ=="});
+        let reboot = json!({"name": "a", "type": "reboot", "inputs": [{"name": "node", "value": "node-0"}]});
+        for body in [check, reboot] {
+            let mut last = None;
+            let served = patiently("the type is served", async || {
+                let answer = self.ask(Some(&admin), Method::POST, "/api/v1/opsjobs?dryRun=All", Some(&body)).await?;
+                let is_served = answer.status == 200;
+                last = Some(answer);
+                Ok(is_served)
+            });
+            let served = served.await;
+            served.with_context(|| format!("{last:?}\n{}", self.child.tail(30)))?;
+        }
+        Ok(self)
+    }
+
+    /// A token of the account of this name, which is made where it is not there.
+    pub(crate) async fn token(&self, name: &str) -> anyhow::Result<String> {
+        self.token_for(name, "oarlock").await
+    }
+
+    /// The same for another audience.
+    pub(crate) async fn token_for(&self, name: &str, audience: &str) -> anyhow::Result<String> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), PEOPLE);
+        if accounts.get_opt(name).await?.is_none() {
+            let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+            let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+            accounts.create(&PostParams::default(), &account).await?;
+        }
+        let spec = TokenRequestSpec { audiences: vec![audience.to_owned()], ..TokenRequestSpec::default() };
+        let request = TokenRequest { metadata: ObjectMeta::default(), spec, status: None };
+        let made = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        Ok(made.status.context("the token request has no answer")?.token)
+    }
+
+    /// Gives an account a ClusterRole.
+    pub(crate) async fn bind(&self, account: &str, role: &str) -> anyhow::Result<()> {
+        let document = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": format!("{account}-{role}")},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": PEOPLE}]});
+        install::apply(&self.admin, &document).await.map(drop)
+    }
+
+    /// Gives an account a ClusterRole of its own with these rules.
+    pub(crate) async fn allow(&self, account: &str, rules: &Value) -> anyhow::Result<()> {
+        let document = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("of-{account}")}, "rules": rules});
+        install::apply(&self.admin, &document).await?;
+        self.bind(account, &format!("of-{account}")).await
+    }
+
+    /// Where its process writes what it does.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.folder.join("host.log")
+    }
+
+    /// Asks.
+    pub(crate) async fn ask(
+        &self,
+        token: Option<&str>,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Answer> {
+        self.send(token, method, path, body.map(Value::to_string).unwrap_or_default().into_bytes(), &[]).await
+    }
+
+    /// Asks with a body as it is, and headers.
+    pub(crate) async fn send(
+        &self,
+        token: Option<&str>,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        headers: &[(&str, &str)],
+    ) -> anyhow::Result<Answer> {
+        let mut config = Config::new(self.url.parse()?);
+        config.default_retry = false;
+        let client = Client::try_from(config)?;
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = client.send(request.body(Body::from(body))?).await?;
+        let (head, body) = answer.into_parts();
+        let bytes = body.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    /// Asks until a job is as `which` wants it.
+    pub(crate) async fn until(&self, token: &str, id: &str, which: impl Fn(&Answer) -> bool) -> anyhow::Result<Answer> {
+        let (path, mut last) = (format!("/api/v1/opsjobs/{id}"), None);
+        let waited = patiently("the job is as it should be", async || {
+            let answer = self.ask(Some(token), Method::GET, &path, None).await?;
+            let is_so = which(&answer);
+            last = Some(answer);
+            Ok(is_so)
+        });
+        let waited = waited.await;
+        waited.with_context(|| format!("{last:?}"))?;
+        last.context("it was asked for")
+    }
+}
+
+/// The address that a process has taken.
+async fn begun(child: &mut Child) -> anyhow::Result<String> {
+    let deadline = tokio::time::Instant::now() + BEGUN_WITHIN;
+    loop {
+        let log = child.tail(400);
+        let of_dev = log.split_once("OpsJobs by REST are served at ").map(|(_, rest)| rest);
+        let of_host = log.split_once("OpsJobs is served url=\"").map(|(_, rest)| rest);
+        let address = of_dev.or(of_host).and_then(|rest| rest.split([',', '"']).next());
+        if let Some(url) = address {
+            return Ok(url.to_owned());
+        }
+        ensure!(child.ended()?.is_none(), "it ended: {log}");
+        ensure!(tokio::time::Instant::now() < deadline, "it does not begin: {log}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
