@@ -1,8 +1,8 @@
 """What the document of the REST API cannot say of its requests.
 
-Takes the cases that schemathesis makes of the document; makes most of those that keep to it ones that a job can come of, on the nodes and
-workloads of `oarlock dev`, and sends some of the others to jobs that were made. Cases that break the document on purpose stay as they are.
-Nothing is drawn here but by the case itself, so a seed gives the same cases.
+Takes the cases that schemathesis makes of the document. Of those that keep to it, most become requests that a job can come of, on the nodes
+and workloads of `oarlock dev`, and many of those about one job are sent to a job that is there. Cases that break the document on purpose
+stay as they are. Nothing is drawn here: what becomes of a case follows from the case.
 """
 
 import base64
@@ -15,9 +15,8 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.generation.meta import TestPhase
 
-# Most of the time would go into cases that differ little from one that was accepted.
-hypothesis.target = lambda observation, *, label="": observation
-
+CREATE = "POST /api/v1/opsjobs"
+KINDS = ["reboot", "reboot", "preflight", "preflight", "addon", "dumplog"]
 SCOPES = [
     [("node", "node-0")],
     [("node", "node-1"), ("node", "node-2")],
@@ -28,36 +27,47 @@ SCOPES = [
     [("workspace", "default")],
     [("node", "no-such-node")],
 ]
-# What only a preflight takes, and what a reboot does not take either.
-OF_PREFLIGHT = ["image", "entryPoint", "env", "hostpath", "resource", "replica"]
-OF_ADDON = ["securityUpgrade", "securityOperation"]
+DRAINS = ["true", "false", "perhaps"]
+OF_ALL = ["name", "timeoutSecond", "ttlSecondsAfterFinished", "excludedNodes", "isTolerateAll"]
+OF_BATCHES = ["batchCount", "availableRatio"]
+OF_KIND = {
+    "reboot": OF_BATCHES,
+    "preflight": [*OF_BATCHES, "securityUpgrade", "securityOperation", "env", "hostpath", "resource", "replica"],
+    "addon": [*OF_BATCHES, "securityUpgrade", "securityOperation"],
+    "dumplog": [],
+}
 SCRIPT = base64.b64encode(b"#!/bin/sh\ntrue\n").decode()
 
+# Ids of jobs that were made.
 made = deque(maxlen=64)
 
+# Otherwise most of the time goes into cases that hardly differ from one that was accepted.
+hypothesis.target = lambda observation, *, label="": observation
 
-def number(of):
-    """A number that is always the same for the same thing."""
-    return zlib.crc32(json.dumps(of, sort_keys=True, default=str).encode())
+
+def number(thing):
+    """A number that is the same for the same thing."""
+    return zlib.crc32(json.dumps(thing, sort_keys=True, default=str).encode())
 
 
 def likely(body):
-    """The same body, such that a job can come of it."""
+    """A body with the same values that a job can come of."""
     chance = number(body)
-    of_chance = lambda items, digit: items[chance // 10**digit % len(items)]
-    kind = of_chance(["reboot", "reboot", "preflight", "addon", "dumplog"], 0)
-    inputs = [{"name": name, "value": value} for name, value in of_chance(SCOPES, 1)]
-    if kind == "reboot" and chance // 100 % 3 == 0:
-        inputs.append({"name": "drain", "value": of_chance(["true", "false", "perhaps"], 3)})
-    job = {**body, "type": kind, "inputs": inputs}
+
+    def one_of(things, digit):
+        return things[chance // 10**digit % len(things)]
+
+    kind = one_of(KINDS, 0)
+    inputs = [{"name": name, "value": value} for name, value in one_of(SCOPES, 1)]
+    if kind == "reboot" and one_of([True, False, False], 2):
+        inputs.append({"name": "drain", "value": one_of(DRAINS, 3)})
+    # Now and then with all that is not of its type, and with what no job has.
+    kept = body.keys() if one_of(range(8), 4) == 0 else [*OF_ALL, *OF_KIND[kind]]
+    job = {field: value for field, value in body.items() if field in kept} | {"type": kind, "inputs": inputs}
     if not any(letter.isascii() and letter.isalnum() for letter in job["name"]):
         job["name"] = "fuzz" + job["name"][:60]
-    if kind != "preflight":
-        job = {field: value for field, value in job.items() if field not in OF_PREFLIGHT}
-    else:
+    if kind == "preflight":
         job |= {"image": "busybox", "entryPoint": SCRIPT}
-    if kind not in ("preflight", "addon"):
-        job = {field: value for field, value in job.items() if field not in OF_ADDON}
     return job
 
 
@@ -66,11 +76,11 @@ def map_case(context, case):
     meta = case.meta
     if meta is None or meta.generation.mode != GenerationMode.POSITIVE:
         return case
-    is_chain = meta.phase.name == TestPhase.STATEFUL
-    if case.operation.label == "POST /api/v1/opsjobs" and isinstance(case.body, dict):
-        if number(case.body) % 5 != 0 and isinstance(case.body.get("name"), str):
-            case.body = likely(case.body)
-    elif made and not is_chain and "jobId" in (case.path_parameters or {}):
+    if case.operation.label == CREATE:
+        body = case.body
+        if isinstance(body, dict) and isinstance(body.get("name"), str) and number(body) % 5 != 0:
+            case.body = likely(body)
+    elif made and "jobId" in (case.path_parameters or {}) and meta.phase.name != TestPhase.STATEFUL:
         chance = number(case.path_parameters)
         if chance % 3 != 0:
             case.path_parameters["jobId"] = made[chance % len(made)]
@@ -79,12 +89,12 @@ def map_case(context, case):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    if case.operation.label == "POST /api/v1/opsjobs" and response.status_code == 200:
+    if case.operation.label == CREATE and response.status_code == 200:
         job = response.json().get("jobId")
         if job:
             made.append(job)
 
 
 @schemathesis.check
-def unreachable_tells_when_to_try_again(context, response, case):
+def who_cannot_answer_says_when_to_try_again(context, response, case):
     assert response.status_code != 503 or "retry-after" in response.headers, "503 without Retry-After"

@@ -22,6 +22,7 @@ use serde_json::json;
 use super::host::{beside, made_up_identity, serve_rest, stop_on_signal};
 use super::in_memory::{Furnishing, InMemory, NAMESPACE, create};
 use super::scratch::Scratch;
+use crate::artefacts::Artefacts;
 use crate::controller::RESYNC;
 use crate::health;
 use crate::host::{Host, HostOptions, HostPlace};
@@ -59,6 +60,9 @@ pub(crate) struct DevArgs {
     /// Path for the kubeconfig [default: a temporary file]
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
+    /// Folder for the files that OpsJobs leave, such as the report of a preflight [default: none are left]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Address that serves /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = health::parse_address)]
     listen: SocketAddr,
@@ -73,6 +77,7 @@ pub(crate) struct DevArgs {
 pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let scratch = Scratch::new()?;
+    let artefacts = args.data.as_deref().map(Artefacts::in_folder).transpose().map_err(anyhow::Error::msg)?;
     std::fs::create_dir_all(&args.plugins)
         .with_context(|| format!("cannot make the plugin directory {}", args.plugins.display()))?;
     let furnishing = Furnishing { timings: Timings::default(), foo: 4, web: 3, nodes: 3, sleep_factor: 1.0 };
@@ -110,7 +115,7 @@ pub(crate) async fn run(args: DevArgs) -> anyhow::Result<ExitCode> {
         namespace: HOST_NAMESPACE.to_owned(),
         resync: RESYNC,
         tasks: TaskSettings::default(),
-        place: HostPlace::default(),
+        place: HostPlace { artefacts, ..HostPlace::default() },
         memory_limit: None,
     };
     let process = Host::start(options).await?;

@@ -91,7 +91,7 @@ fn bodies() -> Vec<(Value, u16, &'static str, &'static str)> {
         bad(preflight(json!({"replica": -1})), "replica: 0 or more"),
         bad(
             preflight(json!({"replica": 1, "resource": {"replica": 2}})),
-            "replica: it is the same as resource.replica",
+            "resource.replica: it is the same as replica",
         ),
         bad(reboot(json!({"availableRatio": 1.1})), "availableRatio: a number above 0"),
         bad(reboot(json!({"availableRatio": -0.1})), "availableRatio: a number above 0"),

@@ -68,8 +68,14 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     let listed =
         served.ask(Some(&token), Method::GET, &format!("{JOBS}?type=reboot&phase=Succeeded&limit=1"), None).await?;
     ensure!(listed.body["totalCount"] == json!(1) && listed.text("/items/0/jobId") == id, "{listed:?}");
-    let listed = served.ask(Some(&token), Method::GET, &format!("{JOBS}?order=asc&offset=1"), None).await?;
-    ensure!(listed.body["totalCount"] == json!(2) && listed.text("/items/0/jobId") == checked, "{listed:?}");
+    let listed =
+        served.ask(Some(&token), Method::GET, &format!("{JOBS}?sortBy=jobName&order=asc&offset=1"), None).await?;
+    ensure!(
+        listed.body["totalCount"] == json!(2)
+            && listed.text("/items/0/jobId") == checked
+            && listed.body["items"][1].is_null(),
+        "{listed:?}"
+    );
     // Stop and delete.
     let sleeps = json!({"name": "sleeps", "type": "preflight", "inputs": [{"name": "node", "value": "node-2"}], "image": "busybox",
         "entryPoint": "c2xlZXAgNjAw"});

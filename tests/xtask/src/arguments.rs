@@ -23,7 +23,7 @@ pub(crate) enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Run every test: unit, scenarios, the real control plane, conformance, lint; or what needs real nodes
+    /// Run every test: unit, scenarios, the real control plane, conformance, lint; or what needs real nodes or Python
     Test {
         /// What to run in place of that
         #[arg(value_enum)]
@@ -49,6 +49,8 @@ pub(crate) enum Command {
 pub(crate) enum Tests {
     /// Scenarios on real nodes, with kubelets and containers: on Linux, as root
     Nodes,
+    /// The REST API: ten thousand cases from its OpenAPI document, and its page in a browser; needs Python and Chromium
+    Rest,
 }
 
 /// What to do with the cluster of this user.

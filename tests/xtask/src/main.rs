@@ -6,6 +6,7 @@
 mod arguments;
 mod bench;
 mod binaries;
+mod browser;
 mod checks;
 mod cluster;
 mod demo;
@@ -13,6 +14,8 @@ mod image;
 mod nodes;
 mod phases;
 mod plugins;
+mod python;
+mod rest;
 mod suite;
 mod workspace;
 
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
         Command::Demo { arguments } => demo::run(&arguments),
         Command::Test { what: None } => suite::run(),
         Command::Test { what: Some(Tests::Nodes) } => nodes::run(),
+        Command::Test { what: Some(Tests::Rest) } => rest::run(),
         Command::Soak => suite::soak(),
         Command::Bench(what) => bench::run(&what),
         Command::Cluster(asked) => cluster::run(&asked),

@@ -1,0 +1,69 @@
+//! An environment of Python with what a file of requirements pins.
+//!
+//! Takes that file, in which everything has its digest; yields the Python of an environment below the target folder. It stays until the
+//! file changes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::cluster::is_root;
+use crate::workspace::{succeed, target_folder};
+
+/// The oldest version that the requirements are for.
+const OLDEST: &str = "import sys; sys.exit(sys.version_info < (3, 11))";
+
+/// The Python that has what this file asks for.
+pub(crate) fn with(requirements: &Path) -> anyhow::Result<PathBuf> {
+    let wanted =
+        std::fs::read_to_string(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+    let folder = target_folder().join("fuzz").join("python");
+    let (python, mark) = (folder.join("bin").join("python"), folder.join("requirements.txt"));
+    let is_there = std::fs::read_to_string(&mark).is_ok_and(|had| had == wanted);
+    if is_there && runs(Command::new(&python).args(["-c", OLDEST])) {
+        println!("as it was built before: {}", folder.display());
+        return Ok(python);
+    }
+    if !runs(Command::new("python3").args(["-c", OLDEST])) {
+        bail!("Python 3.11 or later is needed as python3: install it");
+    }
+    if !runs(Command::new("python3").args(["-c", "import ensurepip, venv"])) {
+        apt("python3-venv")?;
+    }
+    // What another file asked for may be of no use to this one.
+    let _ = std::fs::remove_dir_all(&folder);
+    succeed(Command::new("python3").args(["-m", "venv"]).arg(&folder))?;
+    let mut install = Command::new(&python);
+    install.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--require-hashes",
+        "--requirement",
+    ]);
+    succeed(install.arg(requirements))?;
+    std::fs::write(&mark, wanted).with_context(|| format!("cannot write {}", mark.display()))?;
+    Ok(python)
+}
+
+/// Whether a program is there and succeeds.
+pub(crate) fn runs(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// Installs a package of Debian where that is possible.
+pub(crate) fn apt(package: &str) -> anyhow::Result<()> {
+    let fix = format!("the package {package} is missing: apt-get install {package}");
+    if !is_root() || !runs(Command::new("apt-get").arg("--version")) {
+        bail!("{fix}");
+    }
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        succeed(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    apt(&["-qq", "update"]).context(fix.clone())?;
+    apt(&["-qq", "install", "-y", "--no-install-recommends", package]).context(fix)
+}

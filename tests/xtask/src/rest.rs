@@ -1,0 +1,197 @@
+//! The REST API, tried with what its own document says of it, and its page in a browser.
+//!
+//! Takes a machine with Python, and Chromium as Debian has it; yields the outcome as exit code. Everything listens on this machine alone,
+//! and the host that is tried has a cluster in memory.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::browser;
+use crate::phases::Phases;
+use crate::plugins;
+use crate::python;
+use crate::workspace::{binary, cargo_on_all, components_folder, root, succeed, target_folder};
+
+/// Time that the host has until it is ready.
+const START: Duration = Duration::from_secs(120);
+/// Fewest cases: with fewer, something is not tried.
+const FEWEST: u32 = 8_000;
+/// A rate that nobody reaches.
+const RATE: &str = "1000000";
+/// Longest line that is shown: the rest of a body is in the log.
+const SHOWN: usize = 1_000;
+
+/// The command `cargo xtask test rest`.
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    let (began, phases) = (Instant::now(), Phases::default());
+    let mut found = None;
+    let prepared = phases.run("target wasm32-wasip2", plugins::ensure_target)
+        && phases.run("components", plugins::compile)
+        && phases.run("the host", || succeed(&mut cargo_on_all("build", &["--bins"])))
+        && phases.run("schemathesis", || {
+            found = Some(python::with(&root().join("tests/fuzz/requirements.txt"))?);
+            Ok(())
+        })
+        && phases.run("Chromium", browser::ensure);
+    match found.filter(|_| prepared) {
+        Some(python) => play(&phases, &python),
+        None => phases.not_run("the REST API", "what it needs is missing"),
+    }
+    Ok(phases.close(began.elapsed()))
+}
+
+fn play(phases: &Phases, python: &Path) {
+    let folder = target_folder().join("fuzz");
+    let mut started = None;
+    let is_there = phases.run("a host with its REST API", || {
+        started = Some(Host::start(&folder)?);
+        Ok(())
+    });
+    match started.filter(|_| is_there) {
+        Some(mut host) => {
+            phases.run("cases from the OpenAPI document", || fuzz(&host, python, &folder));
+            phases.run("the page in a browser", || browser::open(&host.url, &folder));
+            phases.run("the host has not panicked", || host.check());
+        }
+        None => phases.not_run("cases from the OpenAPI document", "the host did not start"),
+    }
+}
+
+/// A host of a cluster in memory. It ends with this.
+struct Host {
+    process: Child,
+    url: String,
+    token: String,
+    log: PathBuf,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Host {
+    fn start(folder: &Path) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let [told, log, token, config] = ["host.out", "host.log", "token", "kubeconfig"].map(|name| folder.join(name));
+        // What an earlier host left would be taken for this one's.
+        let _ = std::fs::remove_file(&token);
+        let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
+        let mut command = Command::new(binary("debug", "oarlock"));
+        command.current_dir(folder).args(["dev", "--grant-all", "--rest", "127.0.0.1:0"]);
+        command.args(["--rest-read-rate", RATE, "--rest-write-rate", RATE]);
+        command.arg("--plugins").arg(components_folder()).arg("--kubeconfig-out").arg(config);
+        command.arg("--rest-token-out").arg(&token);
+        command.stdin(Stdio::null()).stdout(create(&told)?).stderr(create(&log)?);
+        let process = command.spawn().context("cannot run the host")?;
+        let mut host = Self { process, url: String::new(), token: String::new(), log };
+        let began = Instant::now();
+        while began.elapsed() < START {
+            if let Some(status) = host.process.try_wait().context("cannot ask for the host")? {
+                bail!("the host ended with {status}; what it said is in {}", host.log.display());
+            }
+            let said = std::fs::read_to_string(&told).unwrap_or_default();
+            if let Some(url) = address(&said)
+                && is_ready(url)
+            {
+                url.clone_into(&mut host.url);
+                std::fs::read_to_string(&token).context("there is no token")?.trim().clone_into(&mut host.token);
+                return Ok(host);
+            }
+            sleep(Duration::from_millis(100));
+        }
+        bail!("the host was not ready within {} s; what it said is in {}", START.as_secs(), host.log.display())
+    }
+
+    /// Whether it lives and has met no fault of its own: one that answers after a panic has lost a request.
+    fn check(&mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.process.try_wait().context("cannot ask for the host")? {
+            bail!("the host ended with {status}; what it said is in {}", self.log.display());
+        }
+        let said = String::from_utf8_lossy(&std::fs::read(&self.log).context("the host has no log")?).into_owned();
+        match said.lines().find(|line| line.contains("panicked at")) {
+            Some(line) => bail!("{}; the rest is in {}", cut(line), self.log.display()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The address of the API, of what the host says.
+fn address(said: &str) -> Option<&str> {
+    let (_, rest) = said.split_once("OARLOCK_SERVER=")?;
+    // What ends there may be half of it.
+    rest.find(char::is_whitespace).and_then(|end| rest.get(..end))
+}
+
+fn is_ready(url: &str) -> bool {
+    let host = url.trim_start_matches("http://");
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(host)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+}
+
+fn fuzz(host: &Host, python: &Path, folder: &Path) -> anyhow::Result<()> {
+    let log = folder.join("schemathesis.log");
+    let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
+    let errors = output.try_clone().context("cannot share the log")?;
+    let own = root().join("tests/fuzz");
+    let mut command = Command::new(python);
+    command.current_dir(folder).args(["-m", "schemathesis.cli", "--config-file"]).arg(own.join("schemathesis.toml"));
+    command.arg("run").arg(format!("{}/openapi.json", host.url)).arg("--no-color");
+    command.env("PYTHONPATH", &own).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONHASHSEED", "0");
+    command.env("OARLOCK_FUZZ_TOKEN", &host.token).env("NO_PROXY", "127.0.0.1");
+    let status = command.stdin(Stdio::null()).stdout(output).stderr(errors).status().context("cannot run Python")?;
+    let said = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
+    let summary = said.lines().skip_while(|line| status.success() && !line.contains(" SUMMARY "));
+    println!("{}", summary.map(cut).collect::<Vec<_>>().join("\n"));
+    if !status.success() {
+        bail!("schemathesis found something, and ended with {status}; all of it is in {}", log.display());
+    }
+    match cases(&said) {
+        Some(count) if count >= FEWEST => Ok(()),
+        count => bail!("{} cases, and there should be {FEWEST}", count.unwrap_or(0)),
+    }
+}
+
+/// How many cases were made, as the summary says.
+fn cases(said: &str) -> Option<u32> {
+    let line = said.lines().rev().find(|line| line.contains(" generated"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn cut(line: &str) -> String {
+    line.chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_taken_once_it_is_whole() {
+        assert_eq!(address("  export OARLOCK_SERVER=http://127.0.0.1:80 A=b\n"), Some("http://127.0.0.1:80"));
+        assert_eq!(address("  export OARLOCK_SERVER=http://127.0.0.1:8"), None);
+        assert_eq!(address("Plugins: none"), None);
+    }
+
+    #[test]
+    fn cases_are_those_of_the_summary() {
+        assert_eq!(cases("Test cases:\n  7914 generated, 7904 passed, 10 skipped\n\nSeed: 1\n"), Some(7_914));
+        assert_eq!(cases("nothing"), None);
+    }
+}
