@@ -170,6 +170,7 @@ pub mod ops_job {
     pub mod inputs;
     pub mod job_id;
     mod json_tree;
+    mod nearest;
     pub mod node;
     pub mod outcomes;
     pub mod phases;

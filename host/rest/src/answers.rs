@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::fields::{at, flag, list, number, object, text};
 use oarlock_core::ops_job::phases::Phase;
+use oarlock_core::ops_job::spec::{Defaults, OpsType};
 use oarlock_core::ops_job::stored::StoredOps;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -123,6 +124,8 @@ pub(crate) struct Detail {
     /// The same as securityUpgrade.
     pub(crate) security_operation: bool,
     pub(crate) progress: ProgressItem,
+    /// The nodes that it works on, in the order of their turn.
+    pub(crate) targets: Vec<TargetItem>,
     /// What holds it now.
     pub(crate) waiting_for: Vec<String>,
 }
@@ -190,7 +193,7 @@ impl Item {
 
 impl Detail {
     /// Of a job, and the document that it was read from.
-    pub(crate) fn of(item: Item, document: &Value) -> Self {
+    pub(crate) fn of(item: Item, document: &Value, defaults: Defaults) -> Self {
         let spec = document.get("spec").unwrap_or(&Value::Null);
         let status = document.get("status").unwrap_or(&Value::Null);
         let own = |field: &str| text(spec, field).unwrap_or_default().to_owned();
@@ -203,6 +206,7 @@ impl Detail {
         resource.extend(at(spec, "/replica").map(|replica| ("replica".to_owned(), replica.clone())));
         let env = object(spec, "/env").into_iter().flatten();
         let security_upgrade = flag(spec, "/securityUpgrade");
+        let is_check = item.kind == OpsType::Preflight.word();
         Self {
             item,
             conditions: list(status, "/conditions").iter().map(ConditionItem::read).collect(),
@@ -215,14 +219,23 @@ impl Detail {
             is_tolerate_all: flag(spec, "/isTolerateAll"),
             hostpath: texts(spec, "/hostpath"),
             excluded_nodes: texts(spec, "/excludedNodes"),
-            ttl_seconds_after_finished: number(spec, "/ttlSecondsAfterFinished").unwrap_or(0),
-            batch_count: number(spec, "/batchCount").unwrap_or(0),
-            available_ratio: own("/availableRatio").parse().unwrap_or(0.0),
+            ttl_seconds_after_finished: number(spec, "/ttlSecondsAfterFinished").unwrap_or(defaults.ttl),
+            // All at once is 0.
+            batch_count: number(spec, "/batchCount").filter(|count| *count > 0).unwrap_or(i64::from(!is_check)),
+            available_ratio: own("/availableRatio").parse().ok().filter(|ratio| *ratio > 0.0).unwrap_or(1.0),
             security_upgrade,
             security_operation: security_upgrade,
             progress: ProgressItem::read(status),
+            targets: list(spec, "/targets").iter().map(TargetItem::read).collect(),
             waiting_for: texts(status, "/waitingFor"),
         }
+    }
+}
+
+impl TargetItem {
+    fn read(target: &Value) -> Self {
+        let own = |field: &str| text(target, field).unwrap_or_default().to_owned();
+        Self { name: own("/name"), namespace: own("/namespace"), uid: own("/uid") }
     }
 }
 
@@ -260,7 +273,6 @@ fn named_values(of: &Value, field: &str) -> Vec<NamedValue> {
 
 #[cfg(test)]
 mod tests {
-    use oarlock_core::ops_job::spec::Defaults;
     use serde_json::json;
 
     use super::*;
@@ -270,7 +282,7 @@ mod tests {
         let document = json!({"metadata": {"name": "a-bcdfgh", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"type": "reboot", "inputs": [{"name": "node", "value": "n"}]}});
         let job = StoredOps::read(&document, Defaults::default()).unwrap();
-        let detail = Detail::of(Item::of(&job, "local"), &document);
+        let detail = Detail::of(Item::of(&job, "local"), &document, Defaults::default());
         let shown = serde_json::to_value(&detail).unwrap();
         let fields = shown.as_object().unwrap();
         assert_eq!(fields.len(), 31, "{fields:?}");

@@ -47,6 +47,9 @@ impl Parts {
         let path = folder.join(job).join(file);
         let served = ServeFile::new(path).try_call(request).await;
         let mut response = served.map_err(|error| {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                return gone();
+            }
             tracing::warn!(error = %error, job, file, "failed to read an artefact");
             Refusal::new(Code::Unreachable, "the folder of artefacts does not answer").after(1)
         })?;

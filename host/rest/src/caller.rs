@@ -57,7 +57,16 @@ type TokenDigest = [u8; 32];
 /// A caller, or why there is none.
 type Reviewed = Result<Arc<Caller>, Arc<str>>;
 
-/// How long a token is good for, as it says itself.
+/// What a token says of itself.
+#[derive(Clone, Copy)]
+struct TokenForm {
+    /// How long it is good for.
+    lasts: Duration,
+    /// Its audience is this API.
+    is_for_us: bool,
+}
+
+/// What the API server says of a token, and for how long that counts.
 #[derive(Clone)]
 struct Answer {
     reviewed: Reviewed,
@@ -101,42 +110,45 @@ impl Callers {
     /// Who sent these headers, at this second.
     pub(crate) async fn of(&self, headers: &HeaderMap, now: i64) -> Result<Arc<Caller>, Refusal> {
         let token = token(headers)?;
-        let expires = self.check_form(token, now)?;
+        let form = self.check_form(token, now)?;
         let digest: TokenDigest = Sha256::digest(token).into();
         // Requests that come together with one token ask once.
-        let answer = self.answers.try_get_with(digest, self.review(token, &digest, expires)).await;
+        let answer = self.answers.try_get_with(digest, self.review(token, &digest, form)).await;
         let answer = answer.map_err(|refusal| Refusal::clone(&refusal))?;
         answer.reviewed.map_err(|why| unknown(&why))
     }
 
-    /// What a token says of itself: rubbish is not worth a question. Yields in how many seconds it expires.
-    fn check_form(&self, token: &str, now: i64) -> Result<u64, Refusal> {
+    /// What a token says of itself: rubbish is not worth a question.
+    fn check_form(&self, token: &str, now: i64) -> Result<TokenForm, Refusal> {
         let claims = claims(token).ok_or_else(|| unknown("the token is no JSON Web Token"))?;
         let audiences = match claims.get("aud") {
             Some(Value::String(one)) => vec![one.as_str()],
             Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
             _ => Vec::new(),
         };
-        if !self.takes_cluster_tokens && !audiences.contains(&self.audience.as_str()) {
+        let is_for_us = audiences.contains(&self.audience.as_str());
+        if !self.takes_cluster_tokens && !is_for_us {
             let own = &self.audience;
             let fix = format!("the token is not for the audience {own}: kubectl create token NAME --audience {own}");
             return Err(unknown(&fix));
         }
-        match claims.get("exp").and_then(Value::as_i64) {
-            Some(expires) if expires <= now => Err(unknown("the token has expired")),
-            Some(expires) => Ok(u64::try_from(expires.saturating_sub(now)).unwrap_or(0)),
-            None => Ok(GOOD.as_secs()),
-        }
+        let lasts = match claims.get("exp").and_then(Value::as_i64) {
+            Some(expires) if expires <= now => return Err(unknown("the token has expired")),
+            Some(expires) => u64::try_from(expires.saturating_sub(now)).unwrap_or(0),
+            None => GOOD.as_secs(),
+        };
+        Ok(TokenForm { lasts: Duration::from_secs(lasts), is_for_us })
     }
 
-    async fn review(&self, token: &str, digest: &TokenDigest, expires: u64) -> Result<Answer, Refusal> {
+    async fn review(&self, token: &str, digest: &TokenDigest, form: TokenForm) -> Result<Answer, Refusal> {
         let is_known = self.known.contains_key(digest);
         let has_room = is_known && self.for_known.check().is_ok() || self.for_others.check().is_ok();
         if !has_room {
             let words = "too many new tokens at once; try again in a second";
             return Err(Refusal::new(Code::Unreachable, words).after(1));
         }
-        let audiences = (!self.takes_cluster_tokens).then(|| vec![self.audience.clone()]);
+        // Any other one is for the API server itself, and taken for that.
+        let audiences = form.is_for_us.then(|| vec![self.audience.clone()]);
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences };
         let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
         let api: Api<TokenReview> = Api::all(self.client.clone());
@@ -144,7 +156,7 @@ impl Callers {
         let status = review.map_err(|error| of_request(&error, "review a token"))?.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         // An API server that knows no audiences says none, and took the token for itself.
-        let is_for_us = self.takes_cluster_tokens || status.audiences.iter().flatten().any(|one| *one == self.audience);
+        let is_for_us = !form.is_for_us || status.audiences.iter().flatten().any(|one| *one == self.audience);
         let Some((user, name)) =
             user.filter(|_| is_for_us).and_then(|user| user.username.clone().map(|name| (user, name)))
         else {
@@ -158,7 +170,7 @@ impl Callers {
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         };
-        Ok(Answer { reviewed: Ok(Arc::new(caller)), kept: GOOD.min(Duration::from_secs(expires)) })
+        Ok(Answer { reviewed: Ok(Arc::new(caller)), kept: GOOD.min(form.lasts) })
     }
 }
 

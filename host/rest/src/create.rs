@@ -20,7 +20,7 @@ use crate::Parts;
 use crate::caller::Caller;
 use crate::claims::Claim;
 use crate::errors::{of_read, of_request};
-use crate::query::parameters;
+use crate::query::given;
 use crate::workloads::candidates;
 
 /// Says of a job that was made under a key what its request was.
@@ -48,7 +48,8 @@ pub(crate) enum Made {
 
 impl How {
     pub(crate) fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, Refusal> {
-        let given = parameters(query, &["fieldValidation", "dryRun"])?;
+        // One that is empty says nothing that could be meant.
+        let given = given(query, &["fieldValidation", "dryRun"])?;
         let mode = match given.get("fieldValidation") {
             None => FieldValidation::default(),
             Some(word) => {
@@ -90,8 +91,15 @@ impl<'a> Request<'a> {
     pub(crate) async fn make(&self) -> Result<Made, Refusal> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
-        if self.how.key.is_some() && !self.how.is_rehearsal && self.was_made(&id, &digest).await? {
-            return Ok(Made::Job(id, Vec::new()));
+        if self.how.key.is_some() && !self.how.is_rehearsal {
+            // One of another name has the same end.
+            let known = self.parts.ops.cache().jobs();
+            let end = id.rsplit_once('-').map_or("", |(_, end)| end);
+            let is_same = |name: &&str| name.rsplit_once('-').is_some_and(|(_, of)| of == end);
+            let known = known.iter().map(|job| job.view.name.as_str()).filter(is_same).find(|name| *name != id);
+            if self.was_made(known.unwrap_or(&id), &digest).await? {
+                return Ok(Made::Job(id, Vec::new()));
+            }
         }
         let (job, _claim) = self.judge(&id).await?;
         if self.how.is_rehearsal {

@@ -32,7 +32,29 @@ pub(crate) fn answer(refusal: &Refusal) -> Response<Body> {
     if let Some(seconds) = refusal.retry_after {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    response.extensions_mut().insert(refusal.code);
     response
+}
+
+/// The same answer, with the body that every refusal has where whoever made it gave it none.
+pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
+    let status = response.status();
+    let has_form = response.headers().get(header::CONTENT_TYPE).is_some_and(|form| form == "application/json");
+    if has_form || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let code = Code::ALL.into_iter().find(|code| code.status() == status.as_u16());
+    let code = code.unwrap_or(if status.is_client_error() { Code::BadRequest } else { Code::Internal });
+    let words = status.canonical_reason().unwrap_or("refused").to_lowercase();
+    let mut answer = answer(&Refusal::new(code, words));
+    *answer.status_mut() = status;
+    answer.extensions_mut().insert(code);
+    for (name, value) in response.headers() {
+        if !matches!(*name, header::CONTENT_LENGTH | header::CONTENT_TYPE) {
+            answer.headers_mut().insert(name, value.clone());
+        }
+    }
+    answer
 }
 
 /// What is said where something was not read.

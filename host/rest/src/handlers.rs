@@ -38,11 +38,7 @@ type Answer = Response<HttpBody>;
 fn answered(result: Result<Answer, Refusal>, noted: Noted) -> Answer {
     let mut answer = match result {
         Ok(answer) => answer,
-        Err(refusal) => {
-            let mut answer = errors::answer(&refusal);
-            answer.extensions_mut().insert(refusal.code);
-            answer
-        }
+        Err(refusal) => errors::answer(&refusal),
     };
     answer.extensions_mut().insert(noted);
     answer
@@ -187,7 +183,7 @@ pub(crate) struct Base(pub(crate) String);
 
 async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result<Answer, Refusal> {
     let visible = parts.visible(caller, id).await?;
-    let mut detail = Detail::of(Item::of(&visible.job, &parts.cluster), &visible.document);
+    let mut detail = Detail::of(Item::of(&visible.job, &parts.cluster), &visible.document, parts.ops.defaults());
     parts.address(caller, &base.0, &mut detail.outputs).await?;
     Ok(json_of(&detail))
 }

@@ -57,6 +57,13 @@ pub(crate) struct ListQuery {
 
 /// The values of a query by name. What is empty is absent.
 pub(crate) fn parameters(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, Refusal> {
+    let mut read = given(query, known)?;
+    read.retain(|_, value: &mut String| !value.is_empty());
+    Ok(read)
+}
+
+/// All values of a query by name.
+pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, Refusal> {
     let mut read = HashMap::new();
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         if !known.contains(&&*name) {
@@ -66,7 +73,6 @@ pub(crate) fn parameters(query: Option<&str>, known: &[&str]) -> Result<HashMap<
             return Err(Refusal::bad(format!("{name}: given twice")));
         }
     }
-    read.retain(|_, value: &mut String| !value.is_empty());
     Ok(read)
 }
 

@@ -216,22 +216,34 @@ fn router(rest: Rest, ready: Readiness, scheme: &'static str) -> Router {
 async fn all(mut request: Request<Body>, next: Next, scheme: &'static str) -> Response<Body> {
     let id = request_id(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    // HTTP/2 has it in the address.
+    let authority = request.uri().authority().map(http::uri::Authority::as_str);
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = authority.or(host).unwrap_or_default();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b':' | b'-' | b'[' | b']');
     let host = if host.bytes().all(is_plain) { host } else { "" };
     let base = Base(if host.is_empty() { String::new() } else { format!("{scheme}://{host}") });
     request.extensions_mut().insert(base);
-    let mut response = match timeout(ANSWER_TIME, next.run(request)).await {
+    let has_form = request.uri().path() != "/readyz";
+    let mut response = in_time(next.run(request)).await;
+    if has_form {
+        response = errors::with_body(response);
+    }
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+/// The answer, or that it took too long.
+async fn in_time(answer: impl Future<Output = Response<Body>>) -> Response<Body> {
+    match timeout(ANSWER_TIME, answer).await {
         Ok(response) => response,
         Err(_) => {
             let words = format!("the answer was not there within {} s", ANSWER_TIME.as_secs());
             errors::answer(&Refusal::new(Code::Unreachable, words).after(1))
         }
-    };
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(REQUEST_ID, id);
     }
-    response
 }
 
 #[derive(Clone)]
@@ -262,13 +274,22 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let id = request.extensions().get::<RequestId>().map_or_else(String::new, |id| id.0.clone());
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.to_string()).unwrap_or_default();
-    if let Err(refusal) = parts.rates.take(&caller.name, &method) {
-        return errors::answer(&refusal);
-    }
     let began = Instant::now();
     request.extensions_mut().insert(caller.clone());
-    let response = next.run(request).await;
-    if matches!(method, Method::POST | Method::DELETE) {
+    let is_write = !matches!(method, Method::GET | Method::HEAD);
+    let response = match parts.rates.take(&caller.name, &method) {
+        Err(refusal) => errors::answer(&refusal),
+        // What a client has begun is done and noted though it does not wait for the answer.
+        Ok(()) if is_write => match tokio::spawn(in_time(next.run(request))).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(error = %error, "a request ended by a fault of this process");
+                errors::answer(&Refusal::new(Code::Internal, "a fault of the host; its log says more"))
+            }
+        },
+        Ok(()) => next.run(request).await,
+    };
+    if is_write {
         let noted = response.extensions().get::<Noted>().cloned().unwrap_or_default();
         let code = response.extensions().get::<Code>().map_or("", |code| code.word());
         tracing::info!(

@@ -85,6 +85,11 @@ impl Signatures {
         let what = format!("read the Secret {SECRET}, which `oarlock manifests --ops --rest` has");
         let stored = api.get_opt(SECRET).await.map_err(|error| of_request(&error, &what))?;
         let mut keys = stored.as_ref().map(of_secret).unwrap_or_default();
+        // What an admin wrote is not replaced.
+        let has_data = stored.as_ref().and_then(|stored| stored.data.as_ref()).is_some_and(|data| !data.is_empty());
+        if keys.is_empty() && has_data {
+            return Err(no_key());
+        }
         if keys.is_empty() {
             keys = self.make(&api, stored.as_ref()).await?;
         }

@@ -244,6 +244,9 @@ async fn create(args: CreateCommand) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot read {}", super::text_file::shown(&file)))?,
         None => create.body()?.to_string(),
     };
+    if watch && matches!(output, Some(Output::Yaml | Output::Wide)) {
+        bail!("--watch prints lines of text, or of JSON by -o json");
+    }
     let place = place.open().await?;
     let id = match &place {
         Place::Server(server) if dry_run => return print(&show::rehearsal(&server.rehearse(body).await?, output)?),
@@ -275,6 +278,5 @@ async fn list(args: ListCommand) -> anyhow::Result<ExitCode> {
         Place::Server(server) => server.list(&filters, limit).await?,
         Place::Cluster(cluster) => cluster.list(&filters, limit).await?,
     };
-    let views: Vec<JobView> = jobs.iter().map(|job| JobView::of_ops(job, None)).collect();
-    print(&shown_list(&views, output)?)
+    print(&shown_list(&jobs, output)?)
 }

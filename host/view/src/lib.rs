@@ -54,7 +54,7 @@ pub use job_plan::{
 pub use job_view::{JobView, Notice};
 pub use ops_view::ShownOutput;
 pub use outlook::Outlook;
-pub use plain::{ListColumns, TargetRows, change_text, job_list, job_text};
+pub use plain::{ListColumns, TargetRows, change_text, job_list, job_text, text_table};
 pub use plan_text::plan_text;
 pub use retry::retry_value;
 pub use screen::{Connection, Filter, JobScreen, Keypress, Moment, Reaction};

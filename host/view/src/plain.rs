@@ -172,7 +172,8 @@ pub(crate) fn plugin(job: &JobView) -> String {
     job.plugin.as_ref().map(|plugin| format!("{} {}", plugin.name, plugin.version)).unwrap_or_default()
 }
 
-pub(crate) fn text_table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+/// Rows below a header, as kubectl prints them.
+pub fn text_table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);
     for row in rows {

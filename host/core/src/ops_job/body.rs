@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use strsim::damerau_levenshtein;
 
 use crate::job::bound::shown;
 use crate::ops_job::json_tree::Tree;
+use crate::ops_job::nearest::nearest;
 use crate::ops_job::refusal::Refusal;
 use crate::ops_job::spec::{Defaults, FIELDS_OF_TYPES, OpsSpec, OpsType};
 
@@ -152,14 +152,6 @@ fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, Refusal> {
 fn hex(tree: &Tree) -> String {
     let digest = Sha256::digest(tree.sorted().to_string());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The known word that is next to another one.
-pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let lower = word.get(..word.len().min(64)).unwrap_or_default().to_ascii_lowercase();
-    let distance = |known: &&'a str| (damerau_levenshtein(&lower, &known.to_ascii_lowercase()), *known);
-    let (distance, known) = known.iter().map(distance).min()?;
-    (distance <= 3.min(word.len().saturating_sub(1))).then_some(known)
 }
 
 struct Reader {

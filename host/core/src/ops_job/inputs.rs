@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::child::fields::{list, text};
 use crate::job::bound::shown;
+use crate::ops_job::nearest::nearest;
 use crate::ops_job::spec::{OpsType, RuleBroken, refuse};
 
 /// Most inputs of a job, and most bytes of the value of one.
@@ -154,8 +155,9 @@ fn check_name(field: &str, name: &str, kind: OpsType) -> Result<(), RuleBroken> 
         }
         None if name == "image" => refuse(&field, "image is added by the host: leave it out"),
         None => {
-            let known = of_kind.collect::<Vec<_>>().join(", ");
-            refuse(&field, format_args!("{} is none of {known}", shown(name, 64)))
+            let known: Vec<&str> = of_kind.collect();
+            let near = nearest(name, &known).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+            refuse(&field, format_args!("{} is none of {}{near}", shown(name, 64), known.join(", ")))
         }
     }
 }

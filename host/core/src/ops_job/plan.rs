@@ -326,7 +326,8 @@ impl<'a> Pass<'a> {
         }
         let skipped = resolved.skipped.len();
         let rest = if skipped == 0 { String::new() } else { format!(", {skipped} skipped") };
-        let words = format!("{} targets{rest}", resolved.targets.len());
+        let count = resolved.targets.len();
+        let words = format!("{count} {}{rest}", if count == 1 { "target" } else { "targets" });
         self.status.say(RESOLVED, true, &Why::new("Resolved", words), now);
         self.status.rest.insert("outputs".to_owned(), json!(skipped_output(&resolved.skipped)));
         let counts = TargetCounts { total: resolved.targets.len(), ..TargetCounts::default() };
@@ -390,7 +391,7 @@ impl<'a> Pass<'a> {
             None if self.status.has(AVAILABLE) => self.status.say(AVAILABLE, true, &Why::new("Serving", ""), now),
             None => {}
         }
-        let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended).collect();
+        let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended && !child.paused).collect();
         self.status.rest.insert("waitingFor".to_owned(), json!(waits));
         if self.status.is(ENDED) {
             self.delete_child(child);

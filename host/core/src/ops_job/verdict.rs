@@ -128,6 +128,7 @@ impl Judge<'_> {
         self.check_rights()?;
         self.check_service()?;
         let workloads = self.workloads()?;
+        let of_workload = workloads.first().map(|workload| workload.namespace.clone());
         let Some(found) = &self.facts.found else { return Err(Held::Needs(Need::Found(workloads))) };
         if let Some(gap) = &found.gap {
             return refused(
@@ -160,7 +161,8 @@ impl Judge<'_> {
         if let Some(excluded) = excluded {
             spec.insert("excludedNodes".to_owned(), json!(excluded));
         }
-        let workspace = found.shared_workspace(&resolved);
+        // A workload that is named without its namespace does not tell it.
+        let workspace = of_workload.or_else(|| found.shared_workspace(&resolved));
         Ok(NewJob { spec, resolved, workspace, ignored })
     }
 

@@ -47,7 +47,7 @@ pub(super) struct CreateArgs {
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     ratio: Option<Number>,
     /// Seconds from its creation to its end by force [default: none]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     timeout: Option<i32>,
     /// Seconds that it stays after its end; for ever below 0 [default: 3600]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
@@ -91,6 +91,9 @@ impl CreateArgs {
             .chain(named("cluster", self.cluster.into_iter().collect()))
             .chain(self.drain.then(|| json!({"name": "drain", "value": "true"})))
             .collect();
+        if inputs.iter().all(|input| input["name"] == "drain") {
+            anyhow::bail!("name what it works on: --node, --host, --workload, --workspace or --cluster");
+        }
         let script = self.script.map(|file| {
             let text = text_of(&file).with_context(|| format!("cannot read the script {}", shown(&file)))?;
             anyhow::Ok(STANDARD.encode(text))

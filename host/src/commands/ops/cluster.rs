@@ -7,6 +7,7 @@ use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::job_id;
 use oarlock_core::ops_job::spec::Defaults;
 use oarlock_core::ops_job::summary::Summary;
+use oarlock_core::ops_job::workload::WorkloadName;
 use serde_json::{Value, json};
 
 use crate::commands::jobs::follow::Followed as _;
@@ -25,7 +26,11 @@ impl Cluster {
     /// Makes the job that a body is for. Yields its id.
     pub(super) async fn create(&self, body: &str) -> anyhow::Result<String> {
         let body = Body::read(body.as_bytes(), FieldValidation::Strict, Defaults::default());
-        let Body { name, spec, .. } = body.map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+        let Body { name, spec, asked, .. } = body.map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+        // Nobody looks for it here.
+        if let Some(words) = asked.scope.workloads.iter().find(|words| WorkloadName::read(words).is_none()) {
+            anyhow::bail!("workload {words}: write it as namespace/kind/name, such as default/deployment/web");
+        }
         // What comes after its name the API server chooses.
         let id = job_id(&name, [0; 6]);
         let begin = id.rsplit_once('-').map_or("", |(begin, _)| begin);
@@ -43,7 +48,7 @@ impl Cluster {
         let mut jobs: Vec<DynamicObject> = listed.items;
         jobs.sort_by_key(|job| std::cmp::Reverse((job.creation_timestamp().map(|time| time.0), job.name_any())));
         let documents = jobs.into_iter().filter_map(|job| serde_json::to_value(job).ok());
-        Ok(documents.filter(|job| matches(job, filters)).take(limit as usize).collect())
+        Ok(documents.filter(|job| matches(job, filters)).take(limit as usize).map(|job| item(&job)).collect())
     }
 
     pub(super) async fn stop(&self, id: &str) -> anyhow::Result<()> {
@@ -56,6 +61,19 @@ impl Cluster {
         let deleted = self.client.objects().delete(id, &DeleteParams::default()).await;
         deleted.map(drop).map_err(|cause| self.client.explained(cause, "delete", id))
     }
+}
+
+/// A job as the REST API lists it.
+fn item(job: &Value) -> Value {
+    let summary = Summary::read(job);
+    let own = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let time = |pointer: &str| own(pointer).trim_end_matches('Z').to_owned();
+    let phase = Some(own("/status/phase")).filter(|phase| !phase.is_empty()).unwrap_or("Pending");
+    json!({"jobId": own("/metadata/name"), "jobName": summary.job_name, "workspaceId": summary.workspace,
+        "userId": summary.user_id, "userName": summary.user_name, "type": summary.kind, "phase": phase,
+        "creationTime": time("/metadata/creationTimestamp"), "startTime": time("/status/startedAt"),
+        "endTime": time("/status/finishedAt"), "deletionTime": time("/metadata/deletionTimestamp"),
+        "timeoutSecond": summary.timeout})
 }
 
 fn matches(job: &Value, filters: &[(&str, String)]) -> bool {

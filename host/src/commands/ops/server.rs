@@ -32,8 +32,11 @@ pub(super) struct ServerArgs {
     #[arg(long, value_name = "FILE", env = "OARLOCK_CA_FILE", requires = "server")]
     ca_file: Option<PathBuf>,
     /// Ask as this ServiceAccount, NAMESPACE/NAME: a token of it is made by the Kubernetes API, for whoever may do that
-    #[arg(long, value_name = "NAMESPACE/NAME", requires = "server", conflicts_with = "token_file", value_parser = account)]
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "server", value_parser = account)]
     as_account: Option<(String, String)>,
+    /// Audience of that token
+    #[arg(long, value_name = "NAME", default_value = "oarlock", requires = "as_account")]
+    audience: String,
 }
 
 fn account(text: &str) -> Result<(String, String), String> {
@@ -47,17 +50,21 @@ fn account(text: &str) -> Result<(String, String), String> {
 impl ServerArgs {
     /// The server, where one is named.
     pub(super) async fn open(self, cluster: &NamespaceArgs) -> anyhow::Result<Option<Server>> {
-        let Self { server: Some(url), token_file, ca_file, as_account } = self else { return Ok(None) };
+        let Self { server: Some(url), token_file, ca_file, as_account, audience } = self else { return Ok(None) };
         let token = match (token_file, as_account) {
-            (Some(file), _) => std::fs::read_to_string(&file)
+            (_, Some((namespace, name))) => token_of(cluster, &namespace, &name, audience).await?,
+            (Some(file), None) => std::fs::read_to_string(&file)
                 .with_context(|| format!("cannot read the token {}", file.display()))?
                 .trim()
                 .to_owned(),
-            (None, Some((namespace, name))) => token_of(cluster, &namespace, &name).await?,
             (None, None) => bail!("a token is needed: give --token-file FILE or --as-account NAMESPACE/NAME"),
         };
         let wrong = || format!("cannot use the server {url}: write it as https://ops.example");
-        let mut config = Config::new(url.parse().with_context(wrong)?);
+        let address: http::Uri = url.parse().with_context(wrong)?;
+        if !matches!(address.scheme_str(), Some("http" | "https")) || address.host().is_none() {
+            bail!(wrong());
+        }
+        let mut config = Config::new(address);
         config.default_retry = false;
         config.auth_info.token = Some(token.into());
         if let Some(file) = ca_file {
@@ -78,13 +85,16 @@ fn certificates_of(text: &[u8]) -> impl Iterator<Item = Result<Vec<u8>, rustls::
     CertificateDer::pem_slice_iter(text).map(|certificate| certificate.map(|certificate| certificate.to_vec()))
 }
 
-async fn token_of(cluster: &NamespaceArgs, namespace: &str, name: &str) -> anyhow::Result<String> {
+async fn token_of(cluster: &NamespaceArgs, namespace: &str, name: &str, audience: String) -> anyhow::Result<String> {
     let client = JobClient::new(cluster.clone()).await?;
-    let spec = TokenRequestSpec { audiences: vec!["oarlock".to_owned()], ..TokenRequestSpec::default() };
+    let spec = TokenRequestSpec { audiences: vec![audience], ..TokenRequestSpec::default() };
     let request = TokenRequest { metadata: ObjectMeta::default(), spec, status: None };
     let accounts: Api<ServiceAccount> = Api::namespaced(client.raw().clone(), namespace);
     let made = accounts.create_token_request(name, &PostParams::default(), &request).await;
-    let made = made.with_context(|| format!("cannot make a token of the ServiceAccount {namespace}/{name}"))?;
+    let made = made.map_err(|cause| {
+        let why = if let kube::Error::Api(status) = &cause { status.message.clone() } else { cause.to_string() };
+        anyhow!("cannot make a token of the ServiceAccount {namespace}/{name}: {}", escaped(&why))
+    })?;
     Ok(made.status.map(|status| status.token).unwrap_or_default())
 }
 
@@ -111,7 +121,7 @@ impl Server {
         Ok(self.ask(Method::POST, "/api/v1/opsjobs?dryRun=All", Some(body)).await?.0)
     }
 
-    /// The jobs that match, the newest first, as resources.
+    /// The jobs that match, the newest first.
     pub(super) async fn list(&self, filters: &[(&str, String)], limit: u32) -> anyhow::Result<Vec<Value>> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("limit", &limit.to_string());
@@ -122,7 +132,7 @@ impl Server {
         }
         let path = format!("/api/v1/opsjobs?{}", query.finish());
         let (answer, _) = self.ask(Method::GET, &path, None).await?;
-        Ok(answer.get("items").and_then(Value::as_array).into_iter().flatten().map(resource).collect())
+        Ok(answer.get("items").and_then(Value::as_array).into_iter().flatten().cloned().collect())
     }
 
     /// A job, as a resource.
@@ -180,6 +190,7 @@ fn resource(answer: &Value) -> Value {
         ("type", own("type")),
         ("jobName", own("jobName")),
         ("inputs", own("inputs")),
+        ("targets", own("targets")),
         ("batchCount", own("batchCount")),
         ("timeoutSecond", own("timeoutSecond")),
         ("availableRatio", ratio.map_or(Value::Null, |ratio| json!(ratio.to_string()))),

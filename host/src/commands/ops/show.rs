@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use oarlock_view::{JobView, ListColumns, TargetRows, Watched as _, job_document, job_list, job_text, jobs_document};
-use serde_json::Value;
+use oarlock_view::{JobView, TargetRows, Watched as _, job_document, job_text, text_table};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::server::Server;
@@ -55,14 +55,31 @@ pub(super) fn shown_job(job: &JobView, output: Option<Output>) -> anyhow::Result
     }
 }
 
-pub(super) fn shown_list(jobs: &[JobView], output: Option<Output>) -> anyhow::Result<String> {
-    match output {
-        Some(output @ (Output::Json | Output::Yaml)) => {
-            written(&jobs_document(jobs, now()).context("cannot write the jobs as JSON")?, output)
-        }
-        _ if jobs.is_empty() => Ok("No OpsJobs found.\n".to_owned()),
-        _ => Ok(job_list(jobs, ListColumns { namespace: false, wide: output == Some(Output::Wide) }, now())),
+/// Jobs as the REST API lists them.
+pub(super) fn shown_list(jobs: &[Value], output: Option<Output>) -> anyhow::Result<String> {
+    if let Some(output @ (Output::Json | Output::Yaml)) = output {
+        return written(&(serde_json::to_string_pretty(&json!({ "items": jobs }))? + "\n"), output);
     }
+    if jobs.is_empty() {
+        return Ok("No OpsJobs found.\n".to_owned());
+    }
+    let mut columns = vec![
+        ("ID", "jobId"),
+        ("TYPE", "type"),
+        ("PHASE", "phase"),
+        ("WORKSPACE", "workspaceId"),
+        ("USER", "userName"),
+        ("CREATED", "creationTime"),
+    ];
+    if output == Some(Output::Wide) {
+        columns.extend([("STARTED", "startTime"), ("ENDED", "endTime"), ("NAME", "jobName")]);
+    }
+    let header: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    let row = |job: &Value| {
+        let cell = |(_, field): &(&str, &str)| job.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        columns.iter().map(cell).collect()
+    };
+    Ok(text_table(&header, jobs.iter().map(row)))
 }
 
 /// What a job would be.
@@ -72,7 +89,8 @@ pub(super) fn rehearsal(answer: &Value, output: Option<Output>) -> anyhow::Resul
     }
     let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     let own = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut text = format!("{} nodes, in this order; nothing was made.\n", list("targets").len());
+    let count = list("targets").len();
+    let mut text = format!("{count} {}, in this order; nothing was made.\n", if count == 1 { "node" } else { "nodes" });
     for target in list("targets") {
         text += &format!("  {}\n", own(&target, "name"));
     }
