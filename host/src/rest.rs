@@ -52,6 +52,16 @@ pub struct RestArgs {
 }
 
 impl RestArgs {
+    /// On a free port of this machine, with the rates of a host.
+    pub fn on_this_machine() -> Self {
+        #[derive(clap::Parser)]
+        struct Usual {
+            #[command(flatten)]
+            args: RestArgs,
+        }
+        <Usual as clap::Parser>::parse_from(["", "--rest", "127.0.0.1:0"]).args
+    }
+
     /// Takes the address, if one is given.
     ///
     /// # Errors

@@ -26,6 +26,8 @@ SCOPES = [
     [("workload", "web")],
     [("workspace", "default")],
     [("node", "no-such-node")],
+    [("node", "../pods")],
+    [("workload", "default/pod/..")],
 ]
 DRAINS = ["true", "false", "perhaps"]
 OF_ALL = ["name", "timeoutSecond", "ttlSecondsAfterFinished", "excludedNodes", "isTolerateAll"]
@@ -93,8 +95,3 @@ def after_call(context, case, response):
         job = response.json().get("jobId")
         if job:
             made.append(job)
-
-
-@schemathesis.check
-def who_cannot_answer_says_when_to_try_again(context, response, case):
-    assert response.status_code != 503 or "retry-after" in response.headers, "503 without Retry-After"

@@ -55,7 +55,7 @@ fn json_of(value: &impl Serialize) -> Answer {
     params(
         ("fieldValidation" = Option<crate::openapi::FieldValidationWord>, Query, description = "What is done with fields that no job has: refused (Strict, the default), named in headers `Warning`, or ignored."),
         ("dryRun" = Option<crate::openapi::DryRunWord>, Query, description = "`All`: everything is checked and nothing made."),
-        ("Idempotency-Key" = Option<String>, Header, description = "1 to 64 of letters, digits, `_` and `-`. The same request under the same key makes one job."),
+        ("Idempotency-Key" = Option<crate::openapi::RequestKey>, Header, description = "1 to 64 of letters, digits, `_` and `-`. The same request under the same key makes one job."),
     ),
     request_body(content = crate::openapi::CreateOpsJob, content_type = "application/json"),
     responses(

@@ -28,7 +28,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
     paths(
         handlers::create, handlers::list, handlers::get, handlers::stop, handlers::delete, handlers::artifact, healthz, readyz,
     ),
-    components(schemas(ErrorBody)),
+    components(schemas(ErrorBody, FieldValidationWord, DryRunWord, RequestKey, PhaseWord, JobType, SortWord, OrderWord)),
     modifiers(&Login),
     security(("token" = [])),
 )]
@@ -66,6 +66,12 @@ pub(crate) async fn healthz() -> &'static str {
 #[expect(dead_code, reason = "it describes the path that the host's own health answers")]
 pub(crate) async fn readyz() {}
 
+/// A key by which a request that is repeated is known.
+#[derive(ToSchema)]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9_-]{1,64}$")]
+#[expect(dead_code, reason = "it describes a text")]
+pub(crate) struct RequestKey(String);
+
 /// What is done with fields that no job has.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a text")]
@@ -94,6 +100,38 @@ pub(crate) enum JobType {
     Exportimage,
 }
 
+/// What a list is sorted by.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it describes a text")]
+pub(crate) enum SortWord {
+    JobId,
+    JobName,
+    ClusterId,
+    WorkspaceId,
+    UserId,
+    UserName,
+    Type,
+    Phase,
+    CreationTime,
+    StartTime,
+    EndTime,
+    DeletionTime,
+    TimeoutSecond,
+    Cluster,
+    Workspace,
+    Timeout,
+}
+
+/// In which order.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "it describes a text")]
+pub(crate) enum OrderWord {
+    Asc,
+    Desc,
+}
+
 /// How far a job is.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it describes a text")]
@@ -104,13 +142,13 @@ pub(crate) enum PhaseWord {
     Failed,
 }
 
-/// A request to make a job. `null`, and what is empty or zero of another type, is as absent.
+/// A request to make a job. `null`, and what is empty or zero of another type, is as absent. Numbers have no exponent, and whole ones no point.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it describes what the core reads")]
 pub(crate) struct CreateOpsJob {
     /// What the id begins with. One letter or digit at least.
-    #[schema(min_length = 1, max_length = 256, example = "reboot-node")]
+    #[schema(min_length = 1, max_length = 256, pattern = "[A-Za-z0-9]", example = "reboot-node")]
     name: String,
     /// What it does.
     r#type: JobType,
@@ -206,13 +244,15 @@ pub(crate) struct ListParameters {
     /// Most jobs of the answer; 100 when 0 or absent.
     #[param(minimum = 0, maximum = 10000)]
     limit: Option<i64>,
-    /// A field of an item, creationTime when absent.
-    sort_by: Option<String>,
-    /// asc or desc, which it is when absent.
-    order: Option<String>,
+    /// creationTime when absent, in any case.
+    sort_by: Option<SortWord>,
+    /// desc when absent.
+    order: Option<OrderWord>,
     /// The earliest creation, in RFC 3339; 720 hours before `until` when absent.
+    #[param(example = "2026-01-31T08:00:00Z")]
     since: Option<String>,
     /// The latest creation; now when absent.
+    #[param(example = "2026-01-31T08:00:00Z")]
     until: Option<String>,
     cluster_id: Option<String>,
     workspace_id: Option<String>,
@@ -309,6 +349,29 @@ mod tests {
         assert_eq!(fields(&document, "CreateOpsJob"), read);
         let read: BTreeSet<String> = RESOURCE_FIELDS.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(fields(&document, "JobResource"), read);
+    }
+
+    /// All texts at `$ref`.
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn all_that_it_refers_to_is_in_it() {
+        let document = serde_json::to_value(document()).unwrap();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 10);
+        for reference in found {
+            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+        }
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl ListQuery {
         let Some(sort_by) = of_sort else { return Err(Refusal::bad(format!("sortBy: one of {}", SORTS.join(", ")))) };
         let limit = take("limit").map(|text| count("limit", &text, MOST)).transpose()?.unwrap_or(0);
         Ok(Self {
-            offset: take("offset").map(|text| count("offset", &text, usize::MAX)).transpose()?.unwrap_or(0),
+            offset: take("offset").map(|text| count("offset", &text, i64::MAX as usize)).transpose()?.unwrap_or(0),
             limit: if limit == 0 { LIMIT } else { limit },
             sort_by,
             is_ascending: match take("order").as_deref() {
@@ -179,11 +179,8 @@ impl ListQuery {
 fn count(name: &str, text: &str, most: usize) -> Result<usize, Refusal> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_number && *number <= most);
-    let words = if most == usize::MAX {
-        "a whole number from 0".to_owned()
-    } else {
-        format!("a whole number from 0 to {most}")
-    };
+    let words =
+        if most > MOST { "a whole number from 0".to_owned() } else { format!("a whole number from 0 to {most}") };
     number.ok_or_else(|| Refusal::bad(format!("{name}: {words}")))
 }
 

@@ -1,4 +1,4 @@
-//! `oarlock demo`: one of four stories on a cluster in memory, to be watched.
+//! `oarlock demo`: one of five stories on a cluster in memory, to be watched.
 //!
 //! Runs an API server, a world, the host and a user in one process, ends by itself, and exits by what the simulated world
 //! saw: the host's own status counts for nothing.
@@ -7,6 +7,7 @@ mod checks;
 mod flow_acts;
 mod flow_show;
 mod node_acts;
+mod ops_acts;
 mod play;
 mod plugin_acts;
 mod pod_acts;
@@ -32,6 +33,7 @@ Examples:
   cargo xtask demo pods                                     the same with another story
   cargo xtask demo nodes                                    and with the third
   cargo xtask demo flows                                    and with the fourth
+  cargo xtask demo ops                                      and with the fifth
   oarlock demo --plugins-from target/wasm32-wasip2/release  with plugins that are built already
   oarlock demo --fast | cat                                 one line for each change, no time for reading
 
@@ -65,6 +67,8 @@ enum Story {
     Pods,
     /// Nodes are checked, and rebooted two at a time, one of them held up by a disruption budget; a minute
     Nodes,
+    /// OpsJobs by REST: a reboot, one that is refused, a check that is stopped; a quarter of a minute, with curl
+    Ops,
     /// A JobFlow of Jobs and an operation, with a retry, a branch and finally; then a DaemonJob node by node; half a minute
     Flows,
 }
@@ -75,6 +79,7 @@ impl Story {
             Self::Plugins => "Oarlock: operations on pods as WebAssembly plugins",
             Self::Pods => "Oarlock: operations on pods, within bounds and step by step",
             Self::Nodes => "Oarlock: operations on nodes",
+            Self::Ops => "Oarlock: operations on nodes by REST",
             Self::Flows => "Oarlock: flows of Jobs and operations, and Jobs on nodes",
         }
     }
@@ -84,6 +89,7 @@ impl Story {
             Self::Plugins => plugin_acts::SCENERY,
             Self::Pods => pod_acts::SCENERY,
             Self::Nodes => node_acts::SCENERY,
+            Self::Ops => ops_acts::SCENERY,
             Self::Flows => flow_acts::SCENERY,
         }
     }
@@ -94,6 +100,7 @@ impl Story {
             Self::Plugins => plugin_acts::tell(play).await,
             Self::Pods => pod_acts::tell(play).await,
             Self::Nodes => node_acts::tell(play).await,
+            Self::Ops => ops_acts::tell(play).await,
             Self::Flows => flow_acts::tell(play).await,
         }
     }

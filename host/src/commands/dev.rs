@@ -156,7 +156,7 @@ const ADMIN: &str = "ops-admin";
 const TOKEN_SECONDS: i64 = 24 * 3_600;
 
 /// Makes an account that may do everything, and writes a token of it for the REST API, which nobody else on this machine may read.
-async fn write_token(client: &Client, audience: &str, path: &Path) -> anyhow::Result<()> {
+pub(super) async fn write_token(client: &Client, audience: &str, path: &Path) -> anyhow::Result<()> {
     let subject = json!({"kind": "ServiceAccount", "name": ADMIN, "namespace": NAMESPACE});
     for document in [
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ADMIN, "namespace": NAMESPACE}}),

@@ -191,6 +191,12 @@ impl Place {
     }
 }
 
+/// Follows a job of a server to its end, as `oarlock ops watch` does.
+#[cfg(feature = "dev")]
+pub(super) async fn follow_by_rest(url: &str, token: &std::path::Path, id: &str) -> anyhow::Result<ExitCode> {
+    show::follow_polled(&Server::at(url, token)?, id, None).await
+}
+
 /// Runs the command.
 pub(crate) async fn run(args: OpsArgs) -> anyhow::Result<ExitCode> {
     match args.command {

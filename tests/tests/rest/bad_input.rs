@@ -70,8 +70,8 @@ fn bodies() -> Vec<(Value, u16, &'static str, &'static str)> {
         bad(reboot(input("image", "x")), "inputs[0].name: image is added by the host"),
         bad(reboot(input("label", "x")), "inputs: one of node, node.host, workload, workspace and cluster"),
         bad(of_type("addon", &[("node", "node-0")]), "inputs: an addon has an addon.template"),
-        bad(of_type("dumplog", &[("node", "node-0")]), "inputs: a dumplog has one workload"),
-        bad(of_type("exportimage", &[("workload", "a"), ("workload", "b")]), "inputs: a exportimage has one workload"),
+        bad(of_type("dumplog", &[("node", "node-0")]), "inputs: dumplog takes one workload"),
+        bad(of_type("exportimage", &[("workload", "a"), ("workload", "b")]), "inputs: exportimage takes one workload"),
         bad(of_type("addon", &[("node", "node-0"), ("script", "%")]), "inputs[1]: a script"),
         bad(of_type("exportimage", &[("workload", "a"), ("mode", "x")]), "inputs[1]: mode is copy or commit"),
         bad(reboot(json!({"batchcount": 1})), "batchcount: no field of an OpsJob; did you mean batchCount?"),
@@ -103,6 +103,8 @@ fn bodies() -> Vec<(Value, u16, &'static str, &'static str)> {
         ),
         // What only the cluster knows.
         (reboot(input("node", "nobody")), 404, "Primus.03002", "there is no node nobody"),
+        (reboot(input("node", "../pods")), 404, "Primus.03002", "there is no node ../pods"),
+        (reboot(input("node", "node-0\n")), 404, "Primus.03002", "there is no node node-0"),
         (reboot(input("node.host", "nobody")), 404, "Primus.03002", "there is no node nobody"),
         (
             reboot(input("workspace", "nobody")),
@@ -170,7 +172,7 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         let (status, code, message) = answer.refusal();
         ensure!((status, code) == (400, "Primus.00002") && message.starts_with(words), "{query}: {answer:?}");
     }
-    for query in ["fieldValidation=Loose", "dryRun=None", "dryRun=All&dryRun=All"] {
+    for query in ["fieldValidation=Loose", "dryRun=None", "dryRun=All&dryRun=All", "dryRun=", "fieldValidation="] {
         let answer =
             served.ask(Some(&token), Method::POST, &format!("{JOBS}?{query}"), Some(&reboot(json!({})))).await?;
         ensure!(answer.refusal().0 == 400, "{query}: {answer:?}");
@@ -181,6 +183,9 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         (Method::GET, "/api/v1/opsjobs/a%2Fb", 404, "Primus.00005"),
         (Method::POST, "/api/v1/opsjobs/nobody/stop", 404, "Primus.00005"),
         (Method::DELETE, "/api/v1/opsjobs/nobody", 404, "Primus.00005"),
+        (Method::GET, "/api/v1/opsjobs/%ff", 400, "Primus.00002"),
+        (Method::POST, "/docs/", 405, "Primus.00002"),
+        (Method::GET, "/docs/nothing", 404, "Primus.00005"),
         (Method::GET, "/api/v1/opsjobs/", 404, "Primus.00005"),
         (Method::GET, "/api/v1/nothing", 404, "Primus.00005"),
         (Method::PUT, "/api/v1/opsjobs/nobody", 405, "Primus.00002"),

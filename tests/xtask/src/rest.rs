@@ -107,6 +107,7 @@ impl Host {
                 std::fs::read_to_string(&token).context("there is no token")?.trim().clone_into(&mut host.token);
                 return Ok(host);
             }
+            #[expect(clippy::disallowed_methods, reason = "another process is waited for, which tells nobody")]
             sleep(Duration::from_millis(100));
         }
         bail!("the host was not ready within {} s; what it said is in {}", START.as_secs(), host.log.display())

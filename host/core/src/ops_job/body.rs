@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -16,6 +17,8 @@ use crate::ops_job::spec::{Defaults, FIELDS_OF_TYPES, OpsSpec, OpsType};
 
 /// Most bytes of a name.
 const NAME: usize = 256;
+/// Most fields of one object of it: far more than any has that means something.
+const KEYS: usize = 1_000;
 /// Most things of a body that a client is told were ignored.
 const TOLD: usize = 20;
 
@@ -172,10 +175,13 @@ impl Reader {
 
     /// One value for each key. `path` is that of the object, with its point.
     fn unique(&mut self, path: &str, fields: Vec<(String, Tree)>) -> Result<Vec<(String, Tree)>, Refusal> {
-        let mut unique: Vec<(String, Tree)> = Vec::new();
+        let mut unique: IndexMap<String, Tree> = IndexMap::new();
         for (key, value) in fields {
-            let Some((_, before)) = unique.iter_mut().find(|(known, _)| *known == key) else {
-                unique.push((key, value));
+            let Some(before) = unique.get_mut(&key) else {
+                if unique.len() >= KEYS {
+                    return Err(Refusal::bad(format!("{path}{}: more than {KEYS} fields", shown(&key, 64))));
+                }
+                unique.insert(key, value);
                 continue;
             };
             match (before, value) {
@@ -189,7 +195,7 @@ impl Reader {
                 }
             }
         }
-        Ok(unique)
+        Ok(unique.into_iter().collect())
     }
 
     fn spec(&mut self, fields: Vec<(String, Tree)>, kind: OpsType) -> Result<Map<String, Value>, Refusal> {
@@ -208,7 +214,7 @@ impl Reader {
             {
                 if !value.is_zero() {
                     let types = types.iter().map(|of| of.word()).collect::<Vec<_>>().join(", ");
-                    self.unwanted(format!("{key}: for {types}, and this is a {}", kind.word()))?;
+                    self.unwanted(format!("{key}: for {types}, and the type is {}", kind.word()))?;
                 }
                 continue;
             }

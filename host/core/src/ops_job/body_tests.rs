@@ -69,7 +69,7 @@ fn what_is_wrong_is_named_with_its_field_and_the_nearest_word() {
         (reboot("").replace("\"a\"", "\"---\""), "name: 1 to"),
         (reboot("").replace("\"a\"", &format!("\"{}\"", "a".repeat(257))), "name: 1 to"),
         (reboot(r#", "batchcount": 2"#), "batchcount: no field of an OpsJob; did you mean batchCount?"),
-        (reboot(r#", "image": "busybox""#), "image: for preflight, and this is a reboot"),
+        (reboot(r#", "image": "busybox""#), "image: for preflight, and the type is reboot"),
         (reboot(r#", "securityOperation": true"#), "securityOperation: for addon, preflight, and"),
         (reboot(r#", "batchCount": 2, "batchCount": 3"#), "batchCount: given twice"),
         (reboot(r#", "batchCount": "2""#), "batchCount: a whole number"),
@@ -131,6 +131,16 @@ fn without_strictness_what_is_not_known_is_ignored_and_told_where_that_is_asked_
     let ignored = read(&body, FieldValidation::Ignore).unwrap();
     assert_eq!((ignored.ignored.len(), &ignored.spec), (0, &warned.spec));
     assert!(read(&reboot(r#", "batchCount": "2""#), FieldValidation::Ignore).is_err(), "a wrong type is wrong");
+}
+
+#[test]
+fn very_many_fields_cost_no_more_than_their_bytes() {
+    let keys: String = (0..200_000).map(|key| format!(r#", "{key}": 1"#)).collect();
+    for mode in [FieldValidation::Strict, FieldValidation::Warn, FieldValidation::Ignore] {
+        assert!(read(&reboot(&keys), mode).is_err());
+    }
+    let variables = format!(r#", "env": {{"a": "b"{}}}"#, keys.replace(": 1", r#": "1""#));
+    assert!(strict(&preflight(&variables)).unwrap_err().contains("more than 1000 fields"));
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Inputs {
     fn check(&self, kind: OpsType) -> Result<(), RuleBroken> {
         let workloads = self.scope.workloads.len();
         if !kind.is_for_nodes() && workloads != 1 {
-            return refuse("inputs", format_args!("a {} has one workload, and this one has {workloads}", kind.word()));
+            return refuse("inputs", format_args!("{} takes one workload, and here are {workloads}", kind.word()));
         }
         if workloads > WORKLOADS {
             return refuse("inputs", format_args!("at most {WORKLOADS} workloads"));
@@ -151,7 +151,7 @@ fn check_name(field: &str, name: &str, kind: OpsType) -> Result<(), RuleBroken> 
         Some((_, kinds)) if kinds.contains(&kind) => Ok(()),
         Some((_, kinds)) => {
             let of = kinds.iter().map(|kind| kind.word()).collect::<Vec<_>>().join(", ");
-            refuse(&field, format_args!("{name} is for {of}, and this is a {}", kind.word()))
+            refuse(&field, format_args!("{name} is for {of}, and the type is {}", kind.word()))
         }
         None if name == "image" => refuse(&field, "image is added by the host: leave it out"),
         None => {

@@ -30,6 +30,8 @@ const CREATED: &str = "OperationJobCreated";
 const ENDED: &str = "TargetsEnded";
 /// The condition of a job that is ended by force.
 const STOPPING: &str = "Stopping";
+/// What a child waits for that the host itself has paused.
+const PAUSED: &str = "Paused";
 /// Seconds that the release of targets may take before a job has ended all the same.
 const CANCEL_GRACE: i64 = 120;
 /// Most bytes of a job with its targets. etcd takes 1.5 MiB; the rest is for its status, and for what the API server notes of fields.
@@ -391,7 +393,7 @@ impl<'a> Pass<'a> {
             None if self.status.has(AVAILABLE) => self.status.say(AVAILABLE, true, &Why::new("Serving", ""), now),
             None => {}
         }
-        let waits: Vec<&String> = child.waits_for.iter().filter(|_| !child.has_ended && !child.paused).collect();
+        let waits: Vec<&String> = child.waits_for.iter().filter(|word| !child.has_ended && *word != PAUSED).collect();
         self.status.rest.insert("waitingFor".to_owned(), json!(waits));
         if self.status.is(ENDED) {
             self.delete_child(child);

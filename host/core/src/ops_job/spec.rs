@@ -195,7 +195,7 @@ impl OpsSpec {
         let misplaced = FIELDS_OF_TYPES.iter().find(|(field, of)| !of.contains(&kind) && is_given(spec, field));
         if let Some((field, of)) = misplaced {
             let of = of.iter().map(|kind| kind.word()).collect::<Vec<_>>().join(", ");
-            return refuse(field, format_args!("for {of}, and this is a {}", kind.word()));
+            return refuse(field, format_args!("for {of}, and the type is {}", kind.word()));
         }
         let inputs = Inputs::read(spec, kind)?;
         let seconds = |field: &str, default: i64| whole(spec, field).map(|seconds| seconds.unwrap_or(default));

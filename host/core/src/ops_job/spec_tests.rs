@@ -54,7 +54,7 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
     let twice = json!({"inputs": [{"name": "cluster", "value": "a"}, {"name": "cluster", "value": "a"}]});
     let cases = [
         (with(reboot(), &json!({"type": "Reboot"})), "spec.type: one of addon,"),
-        (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: a dumplog has one workload"),
+        (with(reboot(), &json!({"type": "dumplog"})), "spec.inputs: dumplog takes one workload"),
         (with(json!({"type": "dumplog"}), &input("workload", "a/pod/b")), "spec.type: dumplog is not served"),
         (with(reboot(), &json!({"inputs": []})), "spec.inputs: 1 to 5000"),
         (
@@ -63,7 +63,7 @@ fn what_breaks_a_rule_is_named_with_its_field_and_the_rule() {
         ),
         (
             with(reboot(), &json!({"securityUpgrade": true})),
-            "spec.securityUpgrade: for addon, preflight, and this is a reboot",
+            "spec.securityUpgrade: for addon, preflight, and the type is reboot",
         ),
         (with(reboot(), &json!({"image": "i"})), "spec.image: for preflight, and"),
         (with(reboot(), &json!({"replica": 1})), "spec.replica: for preflight, and"),

@@ -8,6 +8,7 @@ use k8s_openapi::jiff::Timestamp;
 use oarlock_core::child::fields::text;
 use oarlock_core::child::node;
 use oarlock_core::cluster::object::{Kind, ObjectKey};
+use oarlock_core::job::spec::is_object_name;
 use oarlock_core::ops_job::plan::Found;
 use oarlock_core::ops_job::policy::{POLICIES, POLICY_KINDS, gap};
 use oarlock_core::ops_job::spec::OpsSpec;
@@ -90,7 +91,8 @@ impl Ops {
             return self.list(Kind::node(), Selected::default(), &NODE, |node| NodeFacts::read(&node)).await;
         }
         let mut nodes = Vec::new();
-        for name in named.iter().collect::<BTreeSet<_>>() {
+        // No node has another one.
+        for name in named.iter().filter(|name| is_object_name(name)).collect::<BTreeSet<_>>() {
             let key = ObjectKey { kind: Kind::node(), namespace: None, name: name.clone() };
             nodes.extend(self.cluster.link.stored(&key).await?.as_ref().and_then(NodeFacts::read));
         }

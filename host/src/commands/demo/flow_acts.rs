@@ -20,7 +20,7 @@ use crate::commands::jobs::now;
 
 /// What is on the stage.
 pub(super) const SCENERY: Scenery =
-    Scenery { plugins: &["replace"], grants: "", collaset: 3, deployment: 1, nodes: NODES, kruise: false };
+    Scenery { plugins: &["replace"], grants: "", collaset: 3, deployment: 1, nodes: NODES, kruise: false, rest: false };
 
 const NODES: usize = 4;
 /// The manifests, which are for `oarlock dev` as well, and where they are in the repository.

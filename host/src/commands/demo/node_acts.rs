@@ -27,6 +27,7 @@ pub(super) const SCENERY: Scenery = Scenery {
     deployment: 1,
     nodes: NODES,
     kruise: false,
+    rest: false,
 };
 
 const NODES: usize = 4;

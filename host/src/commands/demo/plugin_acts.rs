@@ -21,6 +21,7 @@ pub(super) const SCENERY: Scenery = Scenery {
     deployment: 3,
     nodes: 3,
     kruise: false,
+    rest: false,
 };
 
 /// The story while it is told.

@@ -23,6 +23,7 @@ pub(super) const SCENERY: Scenery = Scenery {
     deployment: 6,
     nodes: 3,
     kruise: true,
+    rest: false,
 };
 
 /// The world's watches and ours may be a moment behind what a job already knows.

@@ -17,12 +17,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::host::made_up_identity;
+use crate::commands::dev::write_token;
+use crate::commands::host::{made_up_identity, serve_rest};
 use crate::commands::in_memory::{Furnishing, InMemory};
 use crate::commands::scratch::Scratch;
 use crate::controller::RESYNC;
 use crate::host::{Host, HostOptions, HostPlace, LEASE};
 use crate::manifests::{HOST_NAMESPACE, SHIPPED_GRANTS};
+use crate::rest::RestArgs;
 use crate::served_actions::ServedActions;
 
 /// How long a story watches that nothing happens: longer than anything in this world takes to begin, also when hurried.
@@ -47,6 +49,18 @@ pub(super) struct Scenery {
     pub(super) nodes: usize,
     /// OpenKruise is installed.
     pub(super) kruise: bool,
+    /// OpsJobs are served by REST.
+    pub(super) rest: bool,
+}
+
+/// Where OpsJobs are served by REST, and the token of somebody who may do everything.
+pub(super) struct RestPlace {
+    /// The address.
+    pub(super) url: String,
+    /// The file of the token.
+    pub(super) token: PathBuf,
+    /// The same as the header of a request.
+    pub(super) header: PathBuf,
 }
 
 /// Compiling a plugin takes well under a second; a machine that compiles Rust beside it is slower.
@@ -63,14 +77,32 @@ pub(super) struct Stage {
     stop: CancellationToken,
     host: JoinHandle<anyhow::Result<()>>,
     plugins: Plugins,
+    rest: Option<RestPlace>,
     /// Dropped last: the plugins watch a folder in it.
     scratch: Scratch,
+}
+
+/// Serves OpsJobs by REST on a port of this machine, until `stop`.
+async fn serve(
+    process: &Host,
+    client: &Client,
+    scratch: &Scratch,
+    stop: CancellationToken,
+) -> anyhow::Result<RestPlace> {
+    let args = RestArgs::on_this_machine();
+    let listener = args.listen().await?.context("the REST API has no address")?;
+    let (url, token) = (listener.url(), scratch.path().join("token"));
+    write_token(client, &args.rest_audience, &token).await?;
+    let text = std::fs::read_to_string(&token).context("cannot read the token")?;
+    let header = scratch.write("header", &format!("Authorization: Bearer {text}"))?;
+    serve_rest(listener, process, &args, stop);
+    Ok(RestPlace { url, token, header })
 }
 
 impl Stage {
     /// Sets everything up: the host runs and serves nothing.
     pub(super) async fn set(scenery: Scenery, plugins_from: PathBuf, hurried: bool) -> anyhow::Result<Self> {
-        let Scenery { plugins, grants, collaset, deployment, nodes, kruise } = scenery;
+        let Scenery { plugins, grants, collaset, deployment, nodes, kruise, rest } = scenery;
         check_plugins(&plugins_from, plugins)?;
         let scratch = Scratch::new()?;
         let directory = scratch.path().join("plugins");
@@ -98,14 +130,23 @@ impl Stage {
         .await?;
         let plugins = process.plugins();
         let stop = CancellationToken::new();
+        let rest = match rest {
+            true => Some(serve(&process, &furnished.client, &scratch, stop.clone()).await?),
+            false => None,
+        };
         let host = tokio::spawn(process.run(stop.clone()));
         let hold = if hurried { HOLDS_HURRIED } else { HOLDS };
-        Ok(Self { scratch, plugins_from, furnished, hold, stop, host, plugins })
+        Ok(Self { scratch, plugins_from, furnished, hold, stop, host, plugins, rest })
     }
 
     /// A client of the cluster.
     pub(super) fn client(&self) -> Client {
         self.furnished.client.clone()
+    }
+
+    /// Where OpsJobs are served by REST, where they are.
+    pub(super) fn rest(&self) -> Option<&RestPlace> {
+        self.rest.as_ref()
     }
 
     /// Its scheduler, kubelets and controllers.

@@ -111,6 +111,15 @@ pub(super) struct Made {
 }
 
 impl Server {
+    /// A server by its address, with the token in a file.
+    #[cfg(feature = "dev")]
+    pub(super) fn at(url: &str, token: &std::path::Path) -> anyhow::Result<Self> {
+        let mut config = Config::new(url.parse()?);
+        config.default_retry = false;
+        config.auth_info.token = Some(std::fs::read_to_string(token)?.into());
+        Ok(Self { client: Client::try_from(config)?, url: url.to_owned() })
+    }
+
     pub(super) async fn create(&self, body: String) -> anyhow::Result<Made> {
         let (answer, warnings) = self.ask(Method::POST, "/api/v1/opsjobs", Some(body)).await?;
         let id = answer.get("jobId").and_then(Value::as_str).context("the server's answer has no jobId")?;

@@ -1,0 +1,196 @@
+//! The acts of the story of OpsJobs by REST, in order: a reboot, another one of the same node that is refused, a check that is stopped, and
+//! a list.
+//!
+//! Requests are those of curl, as whoever has a client of the API would send them. What came of it is judged by the nodes and the world's
+//! ledger.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use super::checks::Checks;
+use super::play::Play;
+use super::stage::{RestPlace, Scenery};
+use crate::commands::ops::follow_by_rest;
+
+/// What is on the stage.
+pub(super) const SCENERY: Scenery = Scenery {
+    plugins: &["preflight", "reboot"],
+    grants: concat!(
+        include_str!("../../../../plugins/preflight/grant.yaml"),
+        include_str!("../../../../plugins/reboot/grant.yaml")
+    ),
+    collaset: 4,
+    deployment: 1,
+    nodes: 3,
+    kruise: false,
+    rest: true,
+};
+
+/// The node that is rebooted.
+const NODE: &str = "node-0";
+/// Generous, since a machine that also compiles something is slow.
+const ACT_ENDS_WITHIN: Duration = Duration::from_secs(60);
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// The story while it is told.
+struct OpsActs<'a> {
+    play: &'a Play,
+    rest: &'a RestPlace,
+    checks: Checks,
+}
+
+/// An answer of curl.
+struct Answer {
+    status: u16,
+    body: Value,
+}
+
+impl Answer {
+    fn text(&self, field: &str) -> &str {
+        self.body.get(field).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// Tells the story; yields whether all its checks hold.
+pub(super) async fn tell(play: &Play) -> anyhow::Result<bool> {
+    let rest = play.stage.rest().context("the REST API is not served")?;
+    let mut acts = OpsActs { play, rest, checks: Checks::default() };
+    let told = acts.all().await;
+    acts.play.screen.title("Results, by the nodes and the ledger of the simulated world").await?;
+    acts.play.screen.say(&acts.checks.to_string()).await?;
+    told.map(|()| acts.checks.all_hold())
+}
+
+impl OpsActs<'_> {
+    async fn all(&mut self) -> anyhow::Result<()> {
+        self.begin().await?;
+        self.reboot().await?;
+        self.stop_a_check().await?;
+        self.list().await
+    }
+
+    async fn begin(&self) -> anyhow::Result<()> {
+        let RestPlace { url, token, .. } = self.rest;
+        let told = format!(
+            "A Kubernetes API in memory with 3 nodes, and a host that gets the plugins preflight and reboot. It serves OpsJobs by REST\n\
+             at {url}, with a page about it at {url}/docs. Who asks, a token says that the API server made:"
+        );
+        self.play.screen.say(&told).await?;
+        self.play.screen.command("kubectl create token ops-admin --audience oarlock > token", "").await?;
+        self.play.screen.say(&format!("It is in {}.", token.display())).await?;
+        for plugin in ["preflight", "reboot"] {
+            self.play.drop_plugin(plugin).await?;
+            self.play.stage.wait_until_serving(plugin).await?;
+        }
+        Ok(())
+    }
+
+    async fn reboot(&mut self) -> anyhow::Result<()> {
+        self.play.screen.title("1. A node is drained and rebooted").await?;
+        let body = json!({"name": "reboot-node", "type": "reboot",
+            "inputs": [{"name": "node", "value": NODE}, {"name": "drain", "value": "true"}], "ttlSecondsAfterFinished": 3600});
+        let made = self.curl("POST", "/api/v1/opsjobs", Some(&body)).await?;
+        let id = made.text("jobId").to_owned();
+        self.check(made.status == 200 && id.starts_with("reboot-node-"), &format!("job {id} was made")).await?;
+        self.play.screen.say("Another job on that node is refused as long as this one has it:").await?;
+        let other = self.curl("POST", "/api/v1/opsjobs", Some(&body)).await?;
+        let is_named = other.text("errorMessage").contains(&id);
+        let observed = format!("the second one got {} {}", other.status, other.text("errorCode"));
+        self.check((other.status, is_named) == (409, true), &observed).await?;
+        self.play.screen.command(&format!("oarlock ops watch {id}"), "").await?;
+        follow_by_rest(&self.rest.url, &self.rest.token, &id).await?;
+        let reboots = self.play.stage.ledger().reboots();
+        let once = reboots.len() == 1 && reboots.get(NODE) == Some(&1);
+        self.check(once, &format!("{NODE} was rebooted once, and no other node: {reboots:?}")).await
+    }
+
+    async fn stop_a_check(&mut self) -> anyhow::Result<()> {
+        self.play.screen.title("2. A check of all nodes is stopped").await?;
+        // sleep 600
+        let body = json!({"name": "preflight-check", "type": "preflight", "inputs": [{"name": "cluster", "value": "local"}],
+            "image": "busybox", "entryPoint": "c2xlZXAgNjAw", "timeoutSecond": 7200});
+        let made = self.curl("POST", "/api/v1/opsjobs", Some(&body)).await?;
+        let path = format!("/api/v1/opsjobs/{}", made.text("jobId"));
+        self.until(&path, "Running").await?;
+        let stopped = self.curl("POST", &format!("{path}/stop"), None).await?;
+        self.until(&path, "Failed").await?;
+        let ended = self.curl("GET", &path, None).await?;
+        let is_stopped = ended.body.to_string().contains("\"reason\":\"Stopped\"");
+        self.check(stopped.status == 200 && is_stopped, "it was stopped, and says so").await
+    }
+
+    async fn list(&mut self) -> anyhow::Result<()> {
+        self.play.screen.title("3. What there was").await?;
+        let listed = self.curl("GET", "/api/v1/opsjobs?sortBy=creationTime&order=asc", None).await?;
+        let count = listed.body.get("totalCount").and_then(Value::as_u64);
+        self.check(count == Some(2), &format!("{} jobs are listed", count.unwrap_or(0))).await?;
+        let is_left = |node: &Value| node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
+        let left = self.play.user.nodes().await?.iter().filter(|node| is_left(&json!(node))).count();
+        self.check(left == 0, &format!("{left} nodes are left cordoned")).await
+    }
+
+    /// Sends a request, and shows it with its answer.
+    async fn curl(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let shown = body.map(|body| format!(" -d '{body}'")).unwrap_or_default();
+        let command =
+            format!("curl -X {method} -H \"Authorization: Bearer $(cat token)\" {}{path}{shown}", self.rest.url);
+        self.play.screen.command(&command, "").await?;
+        let answer = self.ask(method, path, body).await?;
+        let text = if answer.body.is_null() { String::new() } else { answer.body.to_string() };
+        self.play.screen.say(format!("{} {text}", answer.status).trim_end()).await?;
+        Ok(answer)
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Answer> {
+        let mut command = Command::new("curl");
+        // Nobody else sees a header that is in a file.
+        command.args([
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "20",
+            "--write-out",
+            "\n%{http_code}",
+            "--request",
+            method,
+        ]);
+        command.arg("--header").arg(format!("@{}", self.rest.header.display())).arg(format!("{}{path}", self.rest.url));
+        if let Some(body) = body {
+            command.arg("--data").arg(body.to_string());
+        }
+        let output =
+            command.stdin(Stdio::null()).output().await.context("cannot run curl: install it, and try again")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let (body, status) = text.rsplit_once('\n').unwrap_or_default();
+        if !output.status.success() {
+            bail!("curl failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(Answer { status: status.parse().unwrap_or(0), body: serde_json::from_str(body).unwrap_or(Value::Null) })
+    }
+
+    /// Waits until a job is in this phase.
+    async fn until(&self, path: &str, phase: &str) -> anyhow::Result<()> {
+        let deadline = Instant::now() + ACT_ENDS_WITHIN;
+        loop {
+            let now = self.ask("GET", path, None).await?;
+            if now.text("phase") == phase {
+                return self.play.screen.change(&format!("it is {phase}"));
+            }
+            if Instant::now() > deadline {
+                bail!("timed out after {ACT_ENDS_WITHIN:?} waiting for {path} to be {phase}: {}", now.body);
+            }
+            sleep(ASK_EVERY).await;
+        }
+    }
+
+    /// Notes what was observed, whether it is as it was said, and shows it.
+    async fn check(&mut self, holds: bool, observed: &str) -> anyhow::Result<()> {
+        let line = self.checks.add(holds, observed);
+        self.play.screen.say(&line).await
+    }
+}
