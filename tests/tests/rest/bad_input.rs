@@ -4,7 +4,7 @@ use anyhow::ensure;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::served::{FAST, Served};
+use super::served::{FAST, Sent, Served};
 
 const JOBS: &str = "/api/v1/opsjobs";
 
@@ -27,7 +27,7 @@ fn changed(mut body: Value, changes: Value) -> Value {
     for (field, value) in changes.as_object().into_iter().flatten() {
         match value {
             Value::Null => drop(body.as_object_mut().map(|fields| fields.remove(field))),
-            value => body[field] = value.clone(),
+            value => drop(body.as_object_mut().map(|fields| fields.insert(field.clone(), value.clone()))),
         }
     }
     body
@@ -146,6 +146,10 @@ const QUERIES: [(&str, &str); 16] = [
     ("sortBy=creationTime;drop", "sortBy: "),
 ];
 
+fn plain(body: &[u8]) -> Sent<'static> {
+    Sent { body: body.to_vec(), headers: &[] }
+}
+
 async fn play(served: &Served) -> anyhow::Result<()> {
     // A node of the workspace that is asked for beside another one.
     let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(served.admin.clone());
@@ -158,14 +162,14 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         ensure!((told, of) == (status, code) && message.starts_with(words), "{body}: {answer:?}");
     }
     for text in ["", "{", "{} {}", "null", "{\"name\": \"a\", \"type\": \"reboot\", \"type\": \"addon\"}"] {
-        let answer = served.send(Some(&token), Method::POST, JOBS, text.into(), &[]).await?;
+        let answer = served.send(Some(&token), Method::POST, JOBS, plain(text.as_bytes())).await?;
         ensure!(answer.refusal().0 == 400, "{text}: {answer:?}");
     }
     let repeated = br#"{"name": "a", "type": "reboot", "inputs": [{"name": "node", "value": "node-0"}], "batchCount": 1, "batchCount": 2}"#;
-    let answer = served.send(Some(&token), Method::POST, JOBS, repeated.to_vec(), &[]).await?;
+    let answer = served.send(Some(&token), Method::POST, JOBS, plain(repeated)).await?;
     ensure!(answer.refusal().2.starts_with("batchCount: given twice"), "{answer:?}");
     let large = vec![b' '; 2 * 1024 * 1024 + 1];
-    let answer = served.send(Some(&token), Method::POST, JOBS, large, &[]).await?;
+    let answer = served.send(Some(&token), Method::POST, JOBS, plain(&large)).await?;
     ensure!((answer.refusal().0, answer.refusal().1) == (413, "Primus.00006"), "{answer:?}");
     for (query, words) in QUERIES {
         let answer = served.ask(Some(&token), Method::GET, &format!("{JOBS}?{query}"), None).await?;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::served::{Answer, FAST, Served};
+use super::served::{Answer, FAST, Sent, Served};
 
 const JOBS: &str = "/api/v1/opsjobs";
 
@@ -36,13 +36,19 @@ async fn play(served: &Served) -> anyhow::Result<()> {
         {"name": "label", "value": "a, \"quoted\" {brace}\nline \ud83d\ude00"}],
         "resource": {"cpu": "100m", "memory": "32Mi"}, "image": "busybox", "entryPoint": "ZWNobyBvaw==", "env": {"CHECK_DISK": "true"},
         "hostpath": ["/var/log"], "ttlSecondsAfterFinished": 3600, "timeoutSecond": 7200, "isTolerateAll": true, "hostpath": ["/var/log/x"]}"#;
-    let answer =
-        served.send(Some(&token), Method::POST, JOBS, check.to_vec(), &[("content-type", "text/plain")]).await?;
+    let answer = served
+        .send(
+            Some(&token),
+            Method::POST,
+            JOBS,
+            Sent { body: check.to_vec(), headers: &[("content-type", "text/plain")] },
+        )
+        .await?;
     ensure!(answer.status == 200, "{answer:?}");
     let checked = answer.text("/jobId").to_owned();
     let done = served.until(&token, &checked, has_ended).await?;
     ensure!(done.text("/phase") == "Succeeded", "{done:?}");
-    ensure!(done.body["hostpath"] == json!(["/var/log", "/var/log/x"]), "{done:?}");
+    ensure!(*done.at("/hostpath") == json!(["/var/log", "/var/log/x"]), "{done:?}");
     ensure!(done.text("/inputs/1/value") == "a, \"quoted\" {brace}\nline \u{1f600}", "{done:?}");
     ensure!(done.text("/outputs/0/value") == r#"{"failed_nodes":[],"healthy_nodes":["node-1"]}"#, "{done:?}");
     let done = served.until(&token, &id, has_ended).await?;
@@ -67,13 +73,13 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     // A list.
     let listed =
         served.ask(Some(&token), Method::GET, &format!("{JOBS}?type=reboot&phase=Succeeded&limit=1"), None).await?;
-    ensure!(listed.body["totalCount"] == json!(1) && listed.text("/items/0/jobId") == id, "{listed:?}");
+    ensure!(*listed.at("/totalCount") == json!(1) && listed.text("/items/0/jobId") == id, "{listed:?}");
     let listed =
         served.ask(Some(&token), Method::GET, &format!("{JOBS}?sortBy=jobName&order=asc&offset=1"), None).await?;
     ensure!(
-        listed.body["totalCount"] == json!(2)
+        *listed.at("/totalCount") == json!(2)
             && listed.text("/items/0/jobId") == checked
-            && listed.body["items"][1].is_null(),
+            && listed.at("/items/1").is_null(),
         "{listed:?}"
     );
     // Stop and delete.
@@ -97,7 +103,9 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     let keyed = json!({"name": "keyed", "type": "reboot", "inputs": [{"name": "node", "value": "node-2"}]});
     let send = async |body: &Value| {
         let headers = [("idempotency-key", "k-1"), ("x-request-id", "mine")];
-        served.send(Some(&token), Method::POST, JOBS, body.to_string().into_bytes(), &headers).await
+        served
+            .send(Some(&token), Method::POST, JOBS, Sent { body: body.to_string().into_bytes(), headers: &headers })
+            .await
     };
     let (first, second) = (send(&keyed).await?, send(&keyed).await?);
     ensure!(first.status == 200 && first.text("/jobId") == second.text("/jobId"), "{first:?} {second:?}");
@@ -146,13 +154,14 @@ async fn a_report_is_read_by_an_address_that_is_signed_and_in_parts() -> anyhow:
         "entryPoint": "ZWNobyBvaw=="});
     let id = create(&served, &token, &check).await?;
     let done = served.until(&token, &id, has_ended).await?;
-    let outputs = done.body["outputs"].as_array().context("outputs")?;
+    let outputs = done.at("/outputs").as_array().context("outputs")?;
     let report = outputs.iter().find(|output| output["name"] == "report").context("a report")?;
     let url = report["value"].as_str().unwrap_or_default();
     let path = url.find("/artifacts/").map(|at| &url[at..]).context(url.to_owned())?;
     let whole = served.ask(None, Method::GET, path, None).await?;
     ensure!(whole.status == 200 && whole.body.is_array() | whole.body.is_object(), "{whole:?}");
-    let part = served.send(None, Method::GET, path, Vec::new(), &[("range", "bytes=0-0")]).await?;
+    let part =
+        served.send(None, Method::GET, path, Sent { body: Vec::new(), headers: &[("range", "bytes=0-0")] }).await?;
     ensure!(part.status == 206, "{part:?}");
     let forged = path.replace(".json", ".txt");
     ensure!(served.ask(None, Method::GET, &forged, None).await?.refusal().0 == 403, "a signature is of one file");

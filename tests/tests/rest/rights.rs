@@ -42,7 +42,7 @@ impl Caller<'_> {
     async fn listed(&self, query: &str) -> anyhow::Result<u64> {
         let answer = self.served.ask(Some(&self.token), Method::GET, &format!("{JOBS}?{query}"), None).await?;
         ensure!(answer.status == 200, "{answer:?}");
-        Ok(answer.body["totalCount"].as_u64().unwrap_or(0))
+        Ok(answer.at("/totalCount").as_u64().unwrap_or(0))
     }
 }
 
@@ -91,7 +91,7 @@ async fn play(served: &Served) -> anyhow::Result<()> {
     // A workload that the caller may not read is one that is not there.
     let rebooter = rule(&["opsjobs", "opsjobs/reboot"], &["create"]);
     let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
-    let blind = caller(served, "blind", &[rebooter.clone()]).await?;
+    let blind = caller(served, "blind", std::slice::from_ref(&rebooter)).await?;
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lone", "namespace": PEOPLE},
         "spec": {"nodeName": "node-1", "containers": [{"name": "c", "image": "busybox"}]}});
     oarlock_bed::install::apply(&served.admin, &pod).await?;

@@ -61,6 +61,12 @@ impl Drop for Served {
     }
 }
 
+/// What a request has beside its path.
+pub(crate) struct Sent<'a> {
+    pub(crate) body: Vec<u8>,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -74,6 +80,11 @@ impl Answer {
     pub(crate) fn refusal(&self) -> (u16, &str, &str) {
         let own = |field: &str| self.body.get(field).and_then(Value::as_str).unwrap_or_default();
         (self.status, own("errorCode"), own("errorMessage"))
+    }
+
+    /// The value of a field.
+    pub(crate) fn at(&self, pointer: &str) -> &Value {
+        self.body.pointer(pointer).unwrap_or(&Value::Null)
     }
 
     /// The text of a field.
@@ -214,7 +225,8 @@ impl Served {
         path: &str,
         body: Option<&Value>,
     ) -> anyhow::Result<Answer> {
-        self.send(token, method, path, body.map(Value::to_string).unwrap_or_default().into_bytes(), &[]).await
+        let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
+        self.send(token, method, path, Sent { body, headers: &[] }).await
     }
 
     /// Asks with a body as it is, and headers.
@@ -223,8 +235,7 @@ impl Served {
         token: Option<&str>,
         method: Method,
         path: &str,
-        body: Vec<u8>,
-        headers: &[(&str, &str)],
+        sent: Sent<'_>,
     ) -> anyhow::Result<Answer> {
         let mut config = Config::new(self.url.parse()?);
         config.default_retry = false;
@@ -233,10 +244,10 @@ impl Served {
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        for (name, value) in headers {
+        for (name, value) in sent.headers {
             request = request.header(*name, *value);
         }
-        let answer = client.send(request.body(Body::from(body))?).await?;
+        let answer = client.send(request.body(Body::from(sent.body))?).await?;
         let (head, body) = answer.into_parts();
         let bytes = body.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
