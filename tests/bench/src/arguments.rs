@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::flows::arguments::Flows;
 use crate::policies::Policies;
+use crate::rest::RestBench;
 
 /// Measures the host.
 #[derive(Debug, Parser)]
@@ -29,6 +30,8 @@ pub(crate) enum What {
     Flows(Flows),
     /// The admission policies of pods: what they cost whoever writes a pod
     Policies(Policies),
+    /// The REST API of OpsJobs: creates, and reads beside clients that mean no good
+    Rest(RestBench),
     /// The bare client that `flows` starts
     #[command(hide = true)]
     BareFlows {

@@ -69,7 +69,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(120);
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The host's binary.
-fn binary() -> anyhow::Result<PathBuf> {
+pub(crate) fn binary() -> anyhow::Result<PathBuf> {
     let named = std::env::var_os("OARLOCK_BINARY").map(PathBuf::from);
     named.context("OARLOCK_BINARY names no host binary: run this as `cargo xtask bench`")
 }

@@ -41,6 +41,7 @@ mod received;
 mod replace;
 mod replacements;
 mod requests;
+mod rest;
 mod restart;
 mod rolling;
 mod scene;
@@ -75,6 +76,10 @@ fn main() -> anyhow::Result<()> {
             let figures = runtime.block_on(policies::run(&asked))?;
             println!("{}", table::policies(&figures));
             (figures, asked.common.json)
+        }
+        What::Rest(asked) => {
+            let components = asked.common.plugins_from.clone().unwrap_or_else(components);
+            (runtime.block_on(rest::run(&asked, &components))?, asked.common.json)
         }
         What::Bare { kubeconfig, namespace, mode } => {
             return runtime.block_on(async { bare::run(client(kubeconfig).await?, &namespace, mode).await });

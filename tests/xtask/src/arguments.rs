@@ -168,6 +168,7 @@ Examples:
   cargo xtask bench flows                                         JobFlows and DaemonJobs beside a bare client, their goals beside them
   cargo xtask bench flows --measure daemon,large --rounds 1       1,000 nodes, and 5,000 beside them
   cargo xtask bench policies --rounds 9                           CPU of the API server per pod write, without and with them
+  cargo xtask bench rest                                          creates and reads by REST, beside slow, flooding and idle clients
   cargo xtask bench operations --scenario outage --failure api-server-killed --mode evict --rounds 3
 
 Figures are printed, some beside their goals, and never judged. What each means is said below its table. Nothing else should run meanwhile.";
@@ -183,6 +184,8 @@ pub(crate) enum Subject {
     Flows,
     /// The admission policies of pods: what they cost whoever writes a pod
     Policies,
+    /// The REST API of OpsJobs: creates, and reads beside clients that mean no good
+    Rest,
 }
 
 /// What is measured of JobFlows and DaemonJobs.

@@ -1,0 +1,356 @@
+//! The bench of the REST API of OpsJobs: how long its requests take, beside a handler that answers the same bytes, and beside clients that
+//! mean no good.
+//!
+//! Takes how many jobs and seconds; yields the times of creates and reads, and of reads while others hold connections, send slowly or send
+//! tokens that are none. May not judge.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use axum::Router;
+use axum::routing::get;
+use clap::Args;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::Request;
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ApiResource, DynamicObject, PostParams};
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use oarlock_bed::children::Child;
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use crate::arguments::Common;
+use crate::children::binary;
+use crate::goals::{self, Goal};
+use crate::spread::{self, quantile, round};
+
+/// Creates in flight.
+const IN_FLIGHT: usize = 8;
+/// Reads a second.
+const READS: u64 = 30;
+/// Connections that hold still, send a byte now and then, and send headers without end.
+const IDLE: usize = 1_000;
+const SLOW: usize = 100;
+const FLOODS: usize = 20;
+/// Clients that send tokens that are none.
+const JUNK: usize = 20;
+const BEGUN_WITHIN: Duration = Duration::from_secs(120);
+
+const GOALS: [Goal; 6] = [
+    Goal { figure: "/create/aboveApiServerP99Ms", name: "create above the API server's own time, p99, ms", goal: "at most 20" },
+    Goal { figure: "/create/perSecond", name: "creates a second", goal: "at least 50" },
+    Goal { figure: "/get/p99Ms", name: "read of a live job at 30 a second, p99, ms", goal: "at most 10" },
+    Goal { figure: "/get/ofBareHandler", name: "the same, of a handler that answers the same bytes", goal: "told" },
+    Goal { figure: "/troubled/ofCalm", name: "reads beside slow, flooding and idle connections, p99 of calm ones", goal: "at most 1.4" },
+    Goal { figure: "/junk/p99Ms", name: "reads beside a flood of tokens that are none, p99, ms", goal: "at most 200" },
+];
+
+const NOTES: &str = "\
+A process of `oarlock dev` on this machine, and clients in this one. create: 8 in flight, each for a node of its own; aboveApiServer: the
+difference to the same objects created at the API server itself, 8 in flight. get: an open load, whose times count from when a request
+was due. troubled: beside 1,000 idle connections, 100 that send a byte of their body a second, and 20 that send headers without end.
+junk: beside 20 clients that send well-formed tokens that nobody signed, one after the other.";
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RestBench {
+    /// How many jobs are made in each round
+    #[arg(long, default_value = "500", value_parser = clap::value_parser!(u32).range(10..=2_000))]
+    pub(crate) targets: u32,
+    /// Seconds of each load of reads
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u64).range(2..=600))]
+    pub(crate) seconds: u64,
+    /// How often
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rounds: u32,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Measures, and prints each figure beside its goal.
+///
+/// # Errors
+/// If the host does not run, or refuses a request.
+pub(crate) async fn run(asked: &RestBench, components: &Path) -> anyhow::Result<Value> {
+    let mut rounds = Vec::new();
+    for number in 1..=asked.rounds {
+        let served = Served::start(components).await?;
+        let figures = served.measure(asked).await?;
+        println!("round {number}: {figures}");
+        rounds.push(figures);
+    }
+    let spread = spread::of(&rounds.iter().collect::<Vec<_>>());
+    let whole = goals::beside(json!({"rounds": rounds, "spread": spread, "notes": NOTES}), &GOALS);
+    for row in whole.get("goals").and_then(Value::as_array).into_iter().flatten() {
+        println!("{row}");
+    }
+    println!("{NOTES}");
+    Ok(whole)
+}
+
+/// A process that serves the API, and clients of it.
+struct Served {
+    _child: Child,
+    folder: PathBuf,
+    address: SocketAddr,
+    token: String,
+    admin: Client,
+    rest: Client,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Served {
+    async fn start(components: &Path) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("oarlock-bench-rest-{}", std::process::id()));
+        let plugins = folder.join("plugins");
+        std::fs::create_dir_all(&plugins)?;
+        for name in ["reboot.wasm", "preflight.wasm"] {
+            std::fs::copy(components.join(name), plugins.join(name)).with_context(|| format!("there is no {name}"))?;
+        }
+        let (kubeconfig, token) = (folder.join("kubeconfig"), folder.join("token"));
+        let mut command = std::process::Command::new(binary()?);
+        command.args(["dev", "--grant-all", "--rest", "127.0.0.1:0", "--rest-read-rate", "100000", "--rest-write-rate", "100000"]);
+        command.arg("--plugins").arg(&plugins).arg("--kubeconfig-out").arg(&kubeconfig).arg("--rest-token-out").arg(&token);
+        let mut child = Child::spawn("oarlock dev", command, folder.join("log"))?;
+        let deadline = Instant::now() + BEGUN_WITHIN;
+        let url = loop {
+            let log = child.tail(100);
+            if let Some(url) = log.split_once("OpsJobs by REST are served at ").and_then(|(_, rest)| rest.split(',').next()) {
+                break url.to_owned();
+            }
+            ensure!(child.ended()?.is_none() && Instant::now() < deadline, "the host does not begin: {log}");
+            sleep(Duration::from_millis(50)).await;
+        };
+        let token = std::fs::read_to_string(token)?;
+        let file = Kubeconfig::read_from(&kubeconfig)?;
+        let admin = Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?;
+        let mut config = Config::new(url.parse()?);
+        config.default_retry = false;
+        let address = url.trim_start_matches("http://").parse()?;
+        Ok(Self { _child: child, folder, address, token, admin, rest: Client::try_from(config)? })
+    }
+
+    async fn measure(&self, asked: &RestBench) -> anyhow::Result<Value> {
+        let count = asked.targets as usize;
+        let nodes = self.nodes(2 * count).await?;
+        let (by_rest, direct) = nodes.split_at(count);
+        self.until_served(&nodes).await?;
+        let direct = self.direct(direct).await?;
+        let began = Instant::now();
+        let (times, id) = self.creates(by_rest).await?;
+        let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
+        let path = format!("/api/v1/opsjobs/{id}");
+        let seconds = asked.seconds;
+        let calm = self.reads(&path, seconds).await?;
+        let bare = self.bare(&path, seconds).await?;
+        let troubled = self.troubled(&path, seconds).await?;
+        let junk = self.beside_junk(&path, seconds).await?;
+        let p99 = |times: &[f64]| quantile(times, 0.99).unwrap_or_default();
+        let figures = json!({
+            "create": {"p99Ms": round(p99(&times)), "apiServerP99Ms": round(p99(&direct)),
+                "aboveApiServerP99Ms": round(p99(&times) - p99(&direct)), "perSecond": round(per_second)},
+            "get": {"p99Ms": round(p99(&calm)), "bareP99Ms": round(p99(&bare)), "ofBareHandler": round(p99(&calm) / p99(&bare))},
+            "troubled": {"p99Ms": round(p99(&troubled)), "ofCalm": round(p99(&troubled) / p99(&calm))},
+            "junk": {"p99Ms": round(p99(&junk))},
+        });
+        Ok(figures)
+    }
+
+    /// Makes nodes that are Ready, on which nothing ever happens.
+    async fn nodes(&self, count: usize) -> anyhow::Result<Vec<(String, String)>> {
+        let api: Api<Node> = Api::all(self.admin.clone());
+        let made = stream::iter(0..count).map(|index| {
+            let api = api.clone();
+            async move {
+                let name = format!("still-{index:04}");
+                let status = json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Still", "message": "",
+                    "lastHeartbeatTime": null, "lastTransitionTime": null}]});
+                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status});
+                let node = api.create(&PostParams::default(), &serde_json::from_value(node)?).await?;
+                anyhow::Ok((name, node.metadata.uid.unwrap_or_default()))
+            }
+        });
+        made.buffer_unordered(IN_FLIGHT).try_collect().await
+    }
+
+    async fn until_served(&self, nodes: &[(String, String)]) -> anyhow::Result<()> {
+        let (node, _) = nodes.first().context("there are nodes")?;
+        let deadline = Instant::now() + BEGUN_WITHIN;
+        loop {
+            let (status, body) = self.post("/api/v1/opsjobs?dryRun=All", &reboot(node)).await?;
+            if status == 200 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "reboot is not served: {status} {body}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The times of creates at the API server itself.
+    async fn direct(&self, nodes: &[(String, String)]) -> anyhow::Result<Vec<f64>> {
+        let resource = ApiResource {
+            group: "oarlock.dev".into(),
+            version: "v1alpha1".into(),
+            api_version: "oarlock.dev/v1alpha1".into(),
+            kind: "OpsJob".into(),
+            plural: "opsjobs".into(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.admin.clone(), &resource);
+        let made = stream::iter(nodes).map(|(name, uid)| {
+            let spec = json!({"type": "reboot", "jobName": "direct", "inputs": [{"name": "node", "value": name}],
+                "targets": [{"name": name, "uid": uid}]});
+            let object = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
+            let api = api.clone();
+            async move {
+                let began = Instant::now();
+                api.create(&PostParams::default(), &object).await?;
+                anyhow::Ok(millis(began))
+            }
+        });
+        made.buffer_unordered(IN_FLIGHT).try_collect().await
+    }
+
+    /// The times of creates by REST, and the id of a job.
+    async fn creates(&self, nodes: &[(String, String)]) -> anyhow::Result<(Vec<f64>, String)> {
+        let made = stream::iter(nodes).map(|(node, _)| async move {
+            let began = Instant::now();
+            let (status, body) = self.post("/api/v1/opsjobs", &reboot(node)).await?;
+            ensure!(status == 200, "{status} {body}");
+            Ok((millis(began), body.get("jobId").and_then(Value::as_str).unwrap_or_default().to_owned()))
+        });
+        let made: Vec<(f64, String)> = made.buffer_unordered(IN_FLIGHT).try_collect().await?;
+        let id = made.first().map(|(_, id)| id.clone()).unwrap_or_default();
+        Ok((made.into_iter().map(|(time, _)| time).collect(), id))
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+        let request = Request::post(path).header("authorization", format!("Bearer {}", self.token));
+        let answer = self.rest.send(request.body(Body::from(body.to_string().into_bytes()))?).await?;
+        let status = answer.status().as_u16();
+        let bytes = answer.into_body().collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        Ok((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+    }
+
+    async fn reads(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
+        open_load(&self.rest, path, &self.token, seconds).await
+    }
+
+    /// The same of a handler that answers the same bytes, and does nothing for it.
+    async fn bare(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
+        let request = Request::get(path).header("authorization", format!("Bearer {}", self.token)).body(Body::empty())?;
+        let answer = self.rest.send(request).await?.into_body();
+        let bytes = answer.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let mut config = Config::new(format!("http://{}", listener.local_addr()?).parse()?);
+        config.default_retry = false;
+        let app = Router::new().fallback(get(move || {
+            let bytes = bytes.clone();
+            async move { bytes }
+        }));
+        let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+        let times = open_load(&Client::try_from(config)?, path, &self.token, seconds).await;
+        serving.abort();
+        times
+    }
+
+    /// Reads beside connections that mean no good.
+    async fn troubled(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
+        let (mut troubles, address) = (JoinSet::new(), self.address);
+        let head = format!("POST /api/v1/opsjobs HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Length: 100000\r\n\r\n", self.token);
+        for number in 0..(IDLE + SLOW + FLOODS) {
+            let head = head.clone();
+            troubles.spawn(async move {
+                loop {
+                    let Ok(mut stream) = TcpStream::connect(address).await else {
+                        sleep(Duration::from_millis(100)).await;
+                        continue;
+                    };
+                    let (first, more, pause): (&[u8], &[u8], u64) = match number {
+                        number if number < IDLE => (b"", b"", 1_000),
+                        number if number < IDLE + SLOW => (head.as_bytes(), b" ", 1_000),
+                        _ => (b"GET / HTTP/1.1\r\n", b"x-flood: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\n", 1),
+                    };
+                    let mut sent = stream.write_all(first).await;
+                    let until = Instant::now() + Duration::from_secs(9);
+                    while sent.is_ok() && Instant::now() < until {
+                        sleep(Duration::from_millis(pause)).await;
+                        sent = stream.write_all(more).await;
+                    }
+                }
+            });
+        }
+        sleep(Duration::from_secs(1)).await;
+        let times = self.reads(path, seconds).await;
+        troubles.abort_all();
+        times
+    }
+
+    /// Reads beside a flood of tokens that nobody signed.
+    async fn beside_junk(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
+        let (ends, mut floods) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+        for flood in 0..JUNK {
+            let (rest, ends, path) = (self.rest.clone(), ends.clone(), path.to_owned());
+            // The payload is {"aud":["oarlock"]}.
+            floods.spawn(async move {
+                let mut number = 0_u64;
+                while !ends.load(Ordering::Relaxed) {
+                    number += 1;
+                    let token = format!("Bearer e30.eyJhdWQiOlsib2FybG9jayJdfQ.{flood}x{number}");
+                    let Ok(request) = Request::get(&path).header("authorization", token).body(Body::empty()) else { return };
+                    let _refused = rest.send(request).await;
+                }
+            });
+        }
+        let times = self.reads(path, seconds).await;
+        ends.store(true, Ordering::Relaxed);
+        floods.shutdown().await;
+        times
+    }
+}
+
+/// The times of so many reads a second, each from when it was due.
+async fn open_load(client: &Client, path: &str, token: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
+    let mut due = interval(Duration::from_millis(1_000 / READS));
+    due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut reads = JoinSet::new();
+    for _ in 0..(READS * seconds) {
+        let at = due.tick().await;
+        let request = Request::get(path).header("authorization", format!("Bearer {token}")).body(Body::empty())?;
+        let client = client.clone();
+        reads.spawn(async move {
+            let answer = client.send(request).await?;
+            ensure!(answer.status() == 200, "a read is answered {}", answer.status());
+            answer.into_body().collect().await.map_err(|error| anyhow::anyhow!(error))?;
+            Ok(millis(at))
+        });
+    }
+    let mut times = Vec::new();
+    while let Some(read) = reads.join_next().await {
+        times.push(read??);
+    }
+    Ok(times)
+}
+
+fn millis(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1_000.0
+}
+
+fn reboot(node: &str) -> Value {
+    let fields = [("name", json!("bench")), ("type", json!("reboot")), ("inputs", json!([{"name": "node", "value": node}]))];
+    Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
+}
