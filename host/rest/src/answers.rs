@@ -95,7 +95,7 @@ pub(crate) struct Item {
 /// A job with all that is known of it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Detail {
+pub(crate) struct JobAnswer {
     #[serde(flatten)]
     pub(crate) item: Item,
     /// What became true of it, and when.
@@ -191,7 +191,7 @@ impl Item {
     }
 }
 
-impl Detail {
+impl JobAnswer {
     /// Of a job, and the document that it was read from.
     pub(crate) fn of(item: Item, document: &Value, defaults: Defaults) -> Self {
         let spec = document.get("spec").unwrap_or(&Value::Null);
@@ -282,7 +282,7 @@ mod tests {
         let document = json!({"metadata": {"name": "a-bcdfgh", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"type": "reboot", "inputs": [{"name": "node", "value": "n"}]}});
         let job = StoredOps::read(&document, Defaults::default()).unwrap();
-        let detail = Detail::of(Item::of(&job, "local"), &document, Defaults::default());
+        let detail = JobAnswer::of(Item::of(&job, "local"), &document, Defaults::default());
         let shown = serde_json::to_value(&detail).unwrap();
         let fields = shown.as_object().unwrap();
         assert_eq!(fields.len(), 31, "{fields:?}");

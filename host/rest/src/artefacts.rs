@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use oarlock_core::ops_job::access::Access;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use tower_http::services::ServeFile;
 
 use crate::Parts;
@@ -18,7 +18,12 @@ const REFERENCE: &str = "artifact:";
 impl Parts {
     /// Gives each output that is a file an address that is good for a while, or nothing where the caller may not read it. `base` is the
     /// scheme and the address by which the client has reached this API.
-    pub(crate) async fn address(&self, caller: &Caller, base: &str, outputs: &mut [NamedValue]) -> Result<(), Refusal> {
+    pub(crate) async fn address(
+        &self,
+        caller: &Caller,
+        base: &str,
+        outputs: &mut [NamedValue],
+    ) -> Result<(), OpsRefusal> {
         for output in outputs {
             let Some((job, file)) = output.value.strip_prefix(REFERENCE).and_then(|place| place.split_once('/')) else {
                 continue;
@@ -37,11 +42,16 @@ impl Parts {
     }
 
     /// The file of a job, or the part of it that is asked for.
-    pub(crate) async fn file(&self, job: &str, file: &str, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    pub(crate) async fn file(
+        &self,
+        job: &str,
+        file: &str,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, OpsRefusal> {
         let given = parameters(request.uri().query(), &["expires", "sig"])?;
         let own = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
         self.signatures.check((job, file), own("expires"), own("sig"), self.now().as_second()).await?;
-        let gone = || Refusal::new(Code::NotFound, format!("the file {file} of {job} is gone"));
+        let gone = || OpsRefusal::new(Code::NotFound, format!("the file {file} of {job} is gone"));
         let is_name = is_file_name(file) && is_file_name(job);
         let folder = self.artefacts.as_ref().filter(|_| is_name).ok_or_else(gone)?;
         let path = folder.join(job).join(file);
@@ -51,7 +61,7 @@ impl Parts {
                 return gone();
             }
             tracing::warn!(error = %error, job, file, "failed to read an artefact");
-            Refusal::new(Code::Unreachable, "the folder of artefacts does not answer").after(1)
+            OpsRefusal::new(Code::Unreachable, "the folder of artefacts does not answer").after(1)
         })?;
         if response.status() == StatusCode::NOT_FOUND {
             return Err(gone());

@@ -15,7 +15,7 @@ use kube::api::{Api, PostParams};
 use kube::{Client, core::ObjectMeta};
 use moka::Expiry;
 use moka::future::Cache;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -108,18 +108,18 @@ impl Callers {
     }
 
     /// Who sent these headers, at this second.
-    pub(crate) async fn of(&self, headers: &HeaderMap, now: i64) -> Result<Arc<Caller>, Refusal> {
+    pub(crate) async fn of(&self, headers: &HeaderMap, now: i64) -> Result<Arc<Caller>, OpsRefusal> {
         let token = token(headers)?;
         let form = self.check_form(token, now)?;
         let digest: TokenDigest = Sha256::digest(token).into();
         // Requests that come together with one token ask once.
         let answer = self.answers.try_get_with(digest, self.review(token, &digest, form)).await;
-        let answer = answer.map_err(|refusal| Refusal::clone(&refusal))?;
+        let answer = answer.map_err(|refusal| OpsRefusal::clone(&refusal))?;
         answer.reviewed.map_err(|why| unknown(&why))
     }
 
     /// What a token says of itself: rubbish is not worth a question.
-    fn check_form(&self, token: &str, now: i64) -> Result<TokenForm, Refusal> {
+    fn check_form(&self, token: &str, now: i64) -> Result<TokenForm, OpsRefusal> {
         let claims = claims(token).ok_or_else(|| unknown("the token is no JSON Web Token"))?;
         let audiences = match claims.get("aud") {
             Some(Value::String(one)) => vec![one.as_str()],
@@ -140,12 +140,12 @@ impl Callers {
         Ok(TokenForm { lasts: Duration::from_secs(lasts), is_for_us })
     }
 
-    async fn review(&self, token: &str, digest: &TokenDigest, form: TokenForm) -> Result<Answer, Refusal> {
+    async fn review(&self, token: &str, digest: &TokenDigest, form: TokenForm) -> Result<Answer, OpsRefusal> {
         let is_known = self.known.contains_key(digest);
         let has_room = is_known && self.for_known.check().is_ok() || self.for_others.check().is_ok();
         if !has_room {
             let words = "too many new tokens at once; try again in a second";
-            return Err(Refusal::new(Code::Unreachable, words).after(1));
+            return Err(OpsRefusal::new(Code::Unreachable, words).after(1));
         }
         // Any other one is for the API server itself, and taken for that.
         let audiences = form.is_for_us.then(|| vec![self.audience.clone()]);
@@ -174,11 +174,11 @@ impl Callers {
     }
 }
 
-fn unknown(why: &str) -> Refusal {
-    Refusal::new(Code::Unauthenticated, format!("not authenticated: {why}"))
+fn unknown(why: &str) -> OpsRefusal {
+    OpsRefusal::new(Code::Unauthenticated, format!("not authenticated: {why}"))
 }
 
-fn token(headers: &HeaderMap) -> Result<&str, Refusal> {
+fn token(headers: &HeaderMap) -> Result<&str, OpsRefusal> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let missing = || unknown("a header `Authorization: Bearer TOKEN` is needed");
     let (Some(given), None) = (all.next(), all.next()) else { return Err(missing()) };

@@ -10,29 +10,29 @@ use parking_lot::Mutex;
 
 /// The nodes of jobs that this process is making, by UID, each with the name of the job.
 #[derive(Default)]
-pub(crate) struct Claims(Mutex<HashMap<String, String>>);
+pub(crate) struct NodeClaims(Mutex<HashMap<String, String>>);
 
 /// Keeps nodes until it is dropped: by then the job is in the cache, or was not made.
-pub(crate) struct Claim<'a> {
-    claims: &'a Claims,
+pub(crate) struct NodeClaim<'a> {
+    claims: &'a NodeClaims,
     nodes: Vec<String>,
 }
 
-impl Drop for Claim<'_> {
+impl Drop for NodeClaim<'_> {
     fn drop(&mut self) {
         let mut held = self.claims.0.lock();
         self.nodes.iter().for_each(|node| drop(held.remove(node)));
     }
 }
 
-impl Claims {
+impl NodeClaims {
     /// Takes these nodes for a job of this name, or yields the first one that another job has.
     pub(crate) fn take(
         &self,
         job: &str,
         nodes: &[(String, String)],
         cache: &OpsCache,
-    ) -> Result<Claim<'_>, PlaceTaken> {
+    ) -> Result<NodeClaim<'_>, PlaceTaken> {
         let mut held = self.0.lock();
         let taken = |node: &str, holder: &str| PlaceTaken {
             place: HeldPlace::Node(node.to_owned()),
@@ -45,7 +45,7 @@ impl Claims {
             return Err(taken(&uid, &holder));
         }
         held.extend(nodes.iter().map(|(_, uid)| (uid.clone(), job.to_owned())));
-        Ok(Claim { claims: self, nodes: nodes.iter().map(|(_, uid)| uid.clone()).collect() })
+        Ok(NodeClaim { claims: self, nodes: nodes.iter().map(|(_, uid)| uid.clone()).collect() })
     }
 }
 

@@ -8,17 +8,17 @@ use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::{bytes_of_key, job_id};
 use oarlock_core::ops_job::plan::Found;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
-use oarlock_core::ops_job::summary::Summary;
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
+use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::targets::Here;
-use oarlock_core::ops_job::verdict::{Facts, Need, NewJob, Verdict, verdict};
+use oarlock_core::ops_job::verdict::{Facts, NewJob, OpsVerdict, RequestNeed, verdict};
 use oarlock_core::ops_job::workload::WorkloadName;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::{Value, json};
 
 use crate::Parts;
 use crate::caller::Caller;
-use crate::claims::Claim;
+use crate::claims::NodeClaim;
 use crate::errors::{of_read, of_request};
 use crate::query::given;
 use crate::workloads::candidates;
@@ -47,19 +47,19 @@ pub(crate) enum Made {
 }
 
 impl How {
-    pub(crate) fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, Refusal> {
+    pub(crate) fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, OpsRefusal> {
         // One that is empty says nothing that could be meant.
         let given = given(query, &["fieldValidation", "dryRun"])?;
         let mode = match given.get("fieldValidation") {
             None => FieldValidation::default(),
             Some(word) => {
-                FieldValidation::read(word).ok_or_else(|| Refusal::bad("fieldValidation: Strict, Warn or Ignore"))?
+                FieldValidation::read(word).ok_or_else(|| OpsRefusal::bad("fieldValidation: Strict, Warn or Ignore"))?
             }
         };
         let is_rehearsal = match given.get("dryRun").map(String::as_str) {
             None => false,
             Some("All") => true,
-            Some(_) => return Err(Refusal::bad("dryRun: All")),
+            Some(_) => return Err(OpsRefusal::bad("dryRun: All")),
         };
         let mut keys = headers.get_all("idempotency-key").iter();
         let key = match (keys.next(), keys.next()) {
@@ -69,26 +69,26 @@ impl How {
                     (1..=KEY).contains(&key.len())
                         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
                 };
-                let wrong = || Refusal::bad(format!("Idempotency-Key: 1 to {KEY} of letters, digits, _ and -"));
+                let wrong = || OpsRefusal::bad(format!("Idempotency-Key: 1 to {KEY} of letters, digits, _ and -"));
                 Some(key.to_str().ok().filter(is_key).ok_or_else(wrong)?.to_owned())
             }
-            (Some(_), Some(_)) => return Err(Refusal::bad("Idempotency-Key: given twice")),
+            (Some(_), Some(_)) => return Err(OpsRefusal::bad("Idempotency-Key: given twice")),
         };
         Ok(Self { mode, is_rehearsal, key })
     }
 }
 
 /// A request to make a job.
-pub(crate) struct Request<'a> {
+pub(crate) struct CreateRequest<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) caller: &'a Caller,
     pub(crate) body: &'a Body,
     pub(crate) how: &'a How,
 }
 
-impl<'a> Request<'a> {
+impl<'a> CreateRequest<'a> {
     /// Makes the job, if all that is asked of it holds.
-    pub(crate) async fn make(&self) -> Result<Made, Refusal> {
+    pub(crate) async fn make(&self) -> Result<Made, OpsRefusal> {
         let digest = format!("{}:{:?}:{}", self.body.digest, self.how.mode, self.how.is_rehearsal);
         let mut id = self.draw()?;
         if self.how.key.is_some() && !self.how.is_rehearsal {
@@ -112,49 +112,49 @@ impl<'a> Request<'a> {
                     return if self.was_made(&id, &digest).await? {
                         Ok(Made::Job(id, job.ignored))
                     } else {
-                        Err(Refusal::new(Code::Unreachable, "the job that has this id is going; try again").after(1))
+                        Err(OpsRefusal::new(Code::Unreachable, "the job that has this id is going; try again").after(1))
                     };
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => id = self.draw()?,
                 Err(error) => return Err(of_request(&error, "create the OpsJob")),
             }
         }
-        Err(Refusal::new(Code::Internal, "no id is free for a job of this name; choose another name"))
+        Err(OpsRefusal::new(Code::Internal, "no id is free for a job of this name; choose another name"))
     }
 
-    fn draw(&self) -> Result<String, Refusal> {
+    fn draw(&self) -> Result<String, OpsRefusal> {
         let mut bytes = [0; 6];
         match &self.how.key {
             Some(key) => bytes = bytes_of_key(&format!("{}/{}", self.caller.name, self.caller.uid), key),
             None => SystemRandom::new()
                 .fill(&mut bytes)
-                .map_err(|_| Refusal::new(Code::Internal, "this machine gives no random numbers"))?,
+                .map_err(|_| OpsRefusal::new(Code::Internal, "this machine gives no random numbers"))?,
         }
         Ok(job_id(&self.body.name, bytes))
     }
 
     /// True where the same request has made the job of this id before.
-    async fn was_made(&self, id: &str, digest: &str) -> Result<bool, Refusal> {
+    async fn was_made(&self, id: &str, digest: &str) -> Result<bool, OpsRefusal> {
         let stored = self.parts.jobs().get_opt(id).await.map_err(|error| of_request(&error, "read the OpsJob"))?;
         let Some(stored) = stored else { return Ok(false) };
         let is_same =
             stored.metadata.annotations.as_ref().and_then(|all| all.get(DIGEST)).is_some_and(|own| own == digest);
         let document = serde_json::to_value(&stored).unwrap_or_default();
-        if is_same && Summary::read(&document).is_of(self.caller.id(), &self.caller.name) {
+        if is_same && OpsSummary::read(&document).is_of(self.caller.id(), &self.caller.name) {
             return Ok(true);
         }
-        Err(Refusal::new(Code::Conflict, "Idempotency-Key: another request was made under it; choose another key"))
+        Err(OpsRefusal::new(Code::Conflict, "Idempotency-Key: another request was made under it; choose another key"))
     }
 
     /// Finds out all that the verdict needs, in its order.
-    async fn judge(&self, id: &str) -> Result<(NewJob, Option<Claim<'a>>), Refusal> {
+    async fn judge(&self, id: &str) -> Result<(NewJob, Option<NodeClaim<'a>>), OpsRefusal> {
         let parts = self.parts;
         let (mut facts, mut claim) = (Facts::default(), None);
         let here = Here { cluster: &parts.cluster, node: parts.node.as_deref() };
         loop {
             match verdict(self.body, &facts, here)? {
-                Verdict::Stands(job) => return Ok((job, claim)),
-                Verdict::Needs(Need::Taken(targets)) => {
+                OpsVerdict::Stands(job) => return Ok((job, claim)),
+                OpsVerdict::Needs(RequestNeed::Taken(targets)) => {
                     let taken = parts.claims.take(id, &targets, parts.ops.cache());
                     facts.taken = Some(match taken {
                         Ok(taken) => {
@@ -164,38 +164,38 @@ impl<'a> Request<'a> {
                         Err(taken) => Some(taken),
                     });
                 }
-                Verdict::Needs(need) => self.find_out(need, &mut facts).await?,
+                OpsVerdict::Needs(need) => self.find_out(need, &mut facts).await?,
             }
         }
     }
 
-    async fn find_out(&self, need: Need, facts: &mut Facts) -> Result<(), Refusal> {
+    async fn find_out(&self, need: RequestNeed, facts: &mut Facts) -> Result<(), OpsRefusal> {
         let parts = self.parts;
         match need {
-            Need::Rights(all) => facts.rights.extend(parts.rights.of(self.caller, all).await?),
-            Need::NodeOperations(namespace) => {
+            RequestNeed::Rights(all) => facts.rights.extend(parts.rights.of(self.caller, all).await?),
+            RequestNeed::NodeOperations(namespace) => {
                 let is_so = parts.gives_node_operations(&namespace).await?;
                 facts.node_operations.insert(namespace, is_so);
             }
-            Need::Service => {
+            RequestNeed::Service => {
                 let paths = self.body.asked.host_paths();
                 facts.service = Some((parts.service)(self.body.asked.kind, &paths));
             }
-            Need::Candidates(text) => {
+            RequestNeed::Candidates(text) => {
                 if WorkloadName::read(&text).is_none() {
                     parts.rates.take_search(&self.caller.name)?;
                 }
                 let found = candidates(&parts.client, &text).await?;
                 facts.candidates.insert(text, found);
             }
-            Need::Found(workloads) => {
+            RequestNeed::Found(workloads) => {
                 let workloads: Vec<String> = workloads.iter().map(WorkloadName::text).collect();
                 let found = parts.ops.find(&self.body.asked, &workloads, parts.system);
                 let found = async { found.await.map_err(|failed| of_read(&failed)) };
                 let (gap, found) = futures::try_join!(parts.policy_gap(), found)?;
                 facts.found = Some(Found { gap, ..found });
             }
-            Need::Taken(_) => {}
+            RequestNeed::Taken(_) => {}
         }
         Ok(())
     }

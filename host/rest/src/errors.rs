@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use http::{HeaderValue, Response, header};
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_kube::ReadFailed;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -19,7 +19,7 @@ pub(crate) struct ErrorBody {
 }
 
 /// The answer that a refusal is.
-pub(crate) fn answer(refusal: &Refusal) -> Response<Body> {
+pub(crate) fn answer(refusal: &OpsRefusal) -> Response<Body> {
     let body = ErrorBody { error_code: refusal.code.word(), error_message: refusal.message.clone() };
     let text = serde_json::to_string(&body).unwrap_or_default();
     let mut response = Response::new(Body::from(text));
@@ -46,7 +46,7 @@ pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
     let code = Code::ALL.into_iter().find(|code| code.status() == status.as_u16());
     let code = code.unwrap_or(if status.is_client_error() { Code::BadRequest } else { Code::Internal });
     let words = status.canonical_reason().unwrap_or("refused").to_lowercase();
-    let mut answer = answer(&Refusal::new(code, words));
+    let mut answer = answer(&OpsRefusal::new(code, words));
     *answer.status_mut() = status;
     answer.extensions_mut().insert(code);
     for (name, value) in response.headers() {
@@ -58,28 +58,29 @@ pub(crate) fn with_body(response: Response<Body>) -> Response<Body> {
 }
 
 /// What is said where something was not read.
-pub(crate) fn of_read(failed: &ReadFailed) -> Refusal {
-    let refusal = Refusal::new(Code::Unreachable, failed.message.clone());
+pub(crate) fn of_read(failed: &ReadFailed) -> OpsRefusal {
+    let refusal = OpsRefusal::new(Code::Unreachable, failed.message.clone());
     refusal.after(failed.retry_after.map_or(1, u64::from))
 }
 
 /// What is said where the API server refuses or does not answer a request of the host, which tried to do this.
-pub(crate) fn of_request(error: &kube::Error, what: &str) -> Refusal {
+pub(crate) fn of_request(error: &kube::Error, what: &str) -> OpsRefusal {
     let kube::Error::Api(status) = error else {
         tracing::warn!(error = %error, "failed to {what}");
-        return Refusal::new(Code::Unreachable, format!("failed to {what}: the API server does not answer")).after(1);
+        return OpsRefusal::new(Code::Unreachable, format!("failed to {what}: the API server does not answer"))
+            .after(1);
     };
     let message = format!("failed to {what}: {}", status.message);
     match status.code {
-        400 | 422 => Refusal::bad(message),
-        413 => Refusal::new(Code::TooLarge, message),
-        429 => Refusal::new(Code::TooMany, message).after(1),
-        500 if status.message.contains("request is too large") => Refusal::new(Code::TooLarge, message),
+        400 | 422 => OpsRefusal::bad(message),
+        413 => OpsRefusal::new(Code::TooLarge, message),
+        429 => OpsRefusal::new(Code::TooMany, message).after(1),
+        500 if status.message.contains("request is too large") => OpsRefusal::new(Code::TooLarge, message),
         // It is the host that may not do it, so its admin can mend that, and not whoever asks.
-        403 => Refusal::new(
+        403 => OpsRefusal::new(
             Code::Unreachable,
             format!("{message}; a cluster admin has to apply `oarlock manifests --ops --rest`"),
         ),
-        _ => Refusal::new(Code::Unreachable, message).after(1),
+        _ => OpsRefusal::new(Code::Unreachable, message).after(1),
     }
 }

@@ -12,16 +12,16 @@ use oarlock_core::child::fields::text;
 use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::access::Access;
 use oarlock_core::ops_job::body::Body;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::answers::{Created, Detail, Item, Page, Rehearsed, SkippedItem, TargetItem};
+use crate::answers::{Created, Item, JobAnswer, Page, Rehearsed, SkippedItem, TargetItem};
 use crate::audit::Noted;
 use crate::caller::Caller;
-use crate::create::{How, Made, Request as CreateRequest};
+use crate::create::{CreateRequest, How, Made};
 use crate::errors::{self, of_request};
 use crate::openapi::CreatedOrRehearsed;
 use crate::query::ListQuery;
@@ -35,7 +35,7 @@ const BODY_TIME: Duration = Duration::from_secs(20);
 /// An answer, with what is noted of its request.
 type Answer = Response<HttpBody>;
 
-fn answered(result: Result<Answer, Refusal>, noted: Noted) -> Answer {
+fn answered(result: Result<Answer, OpsRefusal>, noted: Noted) -> Answer {
     let mut answer = match result {
         Ok(answer) => answer,
         Err(refusal) => errors::answer(&refusal),
@@ -73,7 +73,12 @@ pub(crate) async fn create(
     answered(answer, noted)
 }
 
-async fn make(rest: &Rest, caller: &Caller, request: Request<HttpBody>, noted: &mut Noted) -> Result<Answer, Refusal> {
+async fn make(
+    rest: &Rest,
+    caller: &Caller,
+    request: Request<HttpBody>,
+    noted: &mut Noted,
+) -> Result<Answer, OpsRefusal> {
     let parts = rest.parts();
     let (head, body) = request.into_parts();
     let bytes = read(body, &head.headers).await?;
@@ -105,8 +110,8 @@ async fn make(rest: &Rest, caller: &Caller, request: Request<HttpBody>, noted: &
 }
 
 /// The whole body of a request.
-async fn read(body: HttpBody, headers: &HeaderMap) -> Result<axum::body::Bytes, Refusal> {
-    let too_large = || Refusal::new(Code::TooLarge, format!("the body has more than {BODY} bytes"));
+async fn read(body: HttpBody, headers: &HeaderMap) -> Result<axum::body::Bytes, OpsRefusal> {
+    let too_large = || OpsRefusal::new(Code::TooLarge, format!("the body has more than {BODY} bytes"));
     let told = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if told.is_some_and(|length| length > BODY as u64) {
         return Err(too_large());
@@ -119,8 +124,8 @@ async fn read(body: HttpBody, headers: &HeaderMap) -> Result<axum::body::Bytes, 
         {
             Err(too_large())
         }
-        Ok(Err(_)) => Err(Refusal::bad("the body ended before it was whole")),
-        Err(_) => Err(Refusal::bad(format!("the body was not there within {} s", BODY_TIME.as_secs()))),
+        Ok(Err(_)) => Err(OpsRefusal::bad("the body ended before it was whole")),
+        Err(_) => Err(OpsRefusal::bad(format!("the body was not there within {} s", BODY_TIME.as_secs()))),
     }
 }
 
@@ -137,7 +142,7 @@ pub(crate) async fn list(State(rest): State<Rest>, Extension(caller): Extension<
     answered(page(rest.parts(), &caller, &uri).await, Noted::default())
 }
 
-async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, Refusal> {
+async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, OpsRefusal> {
     let query = ListQuery::read(uri.query(), parts.now())?;
     let mut sees_all = parts.rights.has(caller, &Access::to_ops_jobs("list", "")).await?;
     if let Some(workspace) = query.workspace.as_ref().filter(|_| !sees_all) {
@@ -166,7 +171,7 @@ async fn page(parts: &Parts, caller: &Caller, uri: &Uri) -> Result<Answer, Refus
 #[utoipa::path(
     get, path = "/api/v1/opsjobs/{jobId}", operation_id = "getOpsJob", tag = "opsjobs",
     params(("jobId" = String, Path, description = "The id of the job.")),
-    responses((status = 200, description = "The job.", body = Detail), crate::openapi::Refusals),
+    responses((status = 200, description = "The job.", body = JobAnswer), crate::openapi::Refusals),
 )]
 pub(crate) async fn get(
     State(rest): State<Rest>,
@@ -181,9 +186,9 @@ pub(crate) async fn get(
 #[derive(Clone, Debug)]
 pub(crate) struct Base(pub(crate) String);
 
-async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result<Answer, Refusal> {
+async fn detail(parts: &Parts, caller: &Caller, base: &Base, id: &str) -> Result<Answer, OpsRefusal> {
     let visible = parts.visible(caller, id).await?;
-    let mut detail = Detail::of(Item::of(&visible.job, &parts.cluster), &visible.document, parts.ops.defaults());
+    let mut detail = JobAnswer::of(Item::of(&visible.job, &parts.cluster), &visible.document, parts.ops.defaults());
     parts.address(caller, &base.0, &mut detail.outputs).await?;
     Ok(json_of(&detail))
 }
@@ -202,7 +207,7 @@ pub(crate) async fn stop(
     answered(end(rest.parts(), &caller, &id).await, Noted::of_job(&id))
 }
 
-async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, Refusal> {
+async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefusal> {
     let visible = parts.changeable(caller, id, "update").await?;
     if visible.job.view.status.has_ended() {
         return Ok(HttpBody::empty().into_response());
@@ -252,7 +257,7 @@ pub(crate) async fn delete(
     answered(remove(rest.parts(), &caller, &id).await, Noted::of_job(&id))
 }
 
-async fn remove(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, Refusal> {
+async fn remove(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefusal> {
     let visible = parts.changeable(caller, id, "delete").await?;
     let uid = Some(visible.job.view.uid.clone());
     let params = DeleteParams::default().preconditions(Preconditions { uid, resource_version: None });
@@ -291,12 +296,12 @@ pub(crate) async fn artifact(
 /// What no path is for.
 pub(crate) async fn no_path(uri: Uri) -> Answer {
     let path: String = uri.path().chars().take(128).collect();
-    answered(Err(Refusal::new(Code::NotFound, format!("there is no path {path}"))), Noted::default())
+    answered(Err(OpsRefusal::new(Code::NotFound, format!("there is no path {path}"))), Noted::default())
 }
 
 /// What no path has as its method.
 pub(crate) async fn no_method(method: http::Method, uri: Uri) -> Answer {
     let path: String = uri.path().chars().take(128).collect();
     let words = format!("{method} is no method of {path}");
-    answered(Err(Refusal::new(Code::MethodNotAllowed, words)), Noted::default())
+    answered(Err(OpsRefusal::new(Code::MethodNotAllowed, words)), Noted::default())
 }

@@ -29,7 +29,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
-use oarlock_core::ops_job::refusal::Refusal;
+use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::spec::OpsType;
 use oarlock_core::ops_job::verdict::Service;
 use oarlock_kube::ops::Ops;
@@ -38,7 +38,7 @@ use tokio::time::Instant;
 
 pub use crate::caller::Caller;
 use crate::caller::Callers;
-use crate::claims::Claims;
+use crate::claims::NodeClaims;
 use crate::errors::{of_read, of_request};
 use crate::rates::Rates;
 use crate::rights::Rights;
@@ -99,7 +99,7 @@ struct Parts {
     callers: Callers,
     rights: Rights,
     rates: Rates,
-    claims: Claims,
+    claims: NodeClaims,
     signatures: Signatures,
     policies: Mutex<Option<(Instant, Option<String>)>>,
 }
@@ -112,7 +112,7 @@ impl Rest {
             callers: Callers::new(client.clone(), options.audience, options.takes_cluster_tokens),
             rights: Rights::new(client.clone()),
             rates: Rates::new(options.read_rate, options.write_rate),
-            claims: Claims::default(),
+            claims: NodeClaims::default(),
             signatures: Signatures::new(client.clone(), options.namespace, options.url_ttl),
             policies: Mutex::default(),
             client,
@@ -150,7 +150,7 @@ impl Parts {
 
     /// Why whoever makes a job may not be asked for his rights by the API server. While that is so, this API makes none either: the
     /// controller would do nothing for it.
-    async fn policy_gap(&self) -> Result<Option<String>, Refusal> {
+    async fn policy_gap(&self) -> Result<Option<String>, OpsRefusal> {
         let kept = self.policies.lock().clone();
         if let Some((_, gap)) = kept.filter(|(since, _)| since.elapsed() < POLICIES_KEPT) {
             return Ok(gap);
@@ -162,7 +162,7 @@ impl Parts {
     }
 
     /// Whether a namespace gives rights over the nodes of the workspace of its name. Who may label it so is guarded.
-    async fn gives_node_operations(&self, namespace: &str) -> Result<bool, Refusal> {
+    async fn gives_node_operations(&self, namespace: &str) -> Result<bool, OpsRefusal> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let stored = api.get_opt(namespace).await.map_err(|error| of_request(&error, "read the namespace"))?;
         let labels = stored.and_then(|stored| stored.metadata.labels).unwrap_or_default();

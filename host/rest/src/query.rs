@@ -7,7 +7,7 @@ use k8s_openapi::jiff::civil::DateTime;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use oarlock_core::ops_job::phases::Phase;
-use oarlock_core::ops_job::refusal::Refusal;
+use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::spec::OpsType;
 
 use crate::answers::Item;
@@ -56,21 +56,21 @@ pub(crate) struct ListQuery {
 }
 
 /// The values of a query by name. What is empty is absent.
-pub(crate) fn parameters(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, Refusal> {
+pub(crate) fn parameters(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, OpsRefusal> {
     let mut read = given(query, known)?;
     read.retain(|_, value: &mut String| !value.is_empty());
     Ok(read)
 }
 
 /// All values of a query by name.
-pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, Refusal> {
+pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<String, String>, OpsRefusal> {
     let mut read = HashMap::new();
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         if !known.contains(&&*name) {
             continue;
         }
         if read.insert(name.to_string(), value.into_owned()).is_some() {
-            return Err(Refusal::bad(format!("{name}: given twice")));
+            return Err(OpsRefusal::bad(format!("{name}: given twice")));
         }
     }
     Ok(read)
@@ -78,7 +78,7 @@ pub(crate) fn given(query: Option<&str>, known: &[&str]) -> Result<HashMap<Strin
 
 impl ListQuery {
     /// Reads the query of a request, at this time.
-    pub(crate) fn read(query: Option<&str>, now: Timestamp) -> Result<Self, Refusal> {
+    pub(crate) fn read(query: Option<&str>, now: Timestamp) -> Result<Self, OpsRefusal> {
         const KNOWN: [&str; 12] = [
             "offset",
             "limit",
@@ -99,11 +99,13 @@ impl ListQuery {
         let earliest = until.checked_sub(BACK).unwrap_or(Timestamp::MIN);
         let since = take("since").map(|text| time("since", &text)).transpose()?.unwrap_or(earliest);
         if since > until {
-            return Err(Refusal::bad("since: it is later than until"));
+            return Err(OpsRefusal::bad("since: it is later than until"));
         }
         let sort_by = take("sortBy").unwrap_or_else(|| "creationTime".to_owned());
         let of_sort = SORTS.iter().find(|sort| sort.eq_ignore_ascii_case(&sort_by));
-        let Some(sort_by) = of_sort else { return Err(Refusal::bad(format!("sortBy: one of {}", SORTS.join(", ")))) };
+        let Some(sort_by) = of_sort else {
+            return Err(OpsRefusal::bad(format!("sortBy: one of {}", SORTS.join(", "))));
+        };
         let limit = take("limit").map(|text| count("limit", &text, MOST)).transpose()?.unwrap_or(0);
         Ok(Self {
             offset: take("offset").map(|text| count("offset", &text, i64::MAX as usize)).transpose()?.unwrap_or(0),
@@ -112,7 +114,7 @@ impl ListQuery {
             is_ascending: match take("order").as_deref() {
                 Some("asc") => true,
                 Some("desc") | None => false,
-                Some(_) => return Err(Refusal::bad("order: asc or desc")),
+                Some(_) => return Err(OpsRefusal::bad("order: asc or desc")),
             },
             since,
             until,
@@ -176,28 +178,28 @@ impl ListQuery {
     }
 }
 
-fn count(name: &str, text: &str, most: usize) -> Result<usize, Refusal> {
+fn count(name: &str, text: &str, most: usize) -> Result<usize, OpsRefusal> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_number && *number <= most);
     let words =
         if most > MOST { "a whole number from 0".to_owned() } else { format!("a whole number from 0 to {most}") };
-    number.ok_or_else(|| Refusal::bad(format!("{name}: {words}")))
+    number.ok_or_else(|| OpsRefusal::bad(format!("{name}: {words}")))
 }
 
-fn phase(word: &str) -> Result<Phase, Refusal> {
+fn phase(word: &str) -> Result<Phase, OpsRefusal> {
     let known = Phase::ALL.map(Phase::word).join(", ");
     let found = Phase::ALL.into_iter().find(|phase| phase.word() == word);
-    found.ok_or_else(|| Refusal::bad(format!("phase: one of {known}")))
+    found.ok_or_else(|| OpsRefusal::bad(format!("phase: one of {known}")))
 }
 
-fn kind(word: &str) -> Result<OpsType, Refusal> {
+fn kind(word: &str) -> Result<OpsType, OpsRefusal> {
     let known = OpsType::ALL.map(OpsType::word).join(", ");
-    OpsType::read(word).ok_or_else(|| Refusal::bad(format!("type: one of {known}")))
+    OpsType::read(word).ok_or_else(|| OpsRefusal::bad(format!("type: one of {known}")))
 }
 
 /// A time with or without a zone; without, it is UTC.
-fn time(name: &str, text: &str) -> Result<Timestamp, Refusal> {
-    let wrong = || Refusal::bad(format!("{name}: a time such as 2026-01-31T08:00:00Z"));
+fn time(name: &str, text: &str) -> Result<Timestamp, OpsRefusal> {
+    let wrong = || OpsRefusal::bad(format!("{name}: a time such as 2026-01-31T08:00:00Z"));
     // In a query, the sign of an offset that is not escaped is a space.
     let text = text.replace(' ', "+");
     if let Ok(time) = text.parse::<Timestamp>() {

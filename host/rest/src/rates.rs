@@ -6,7 +6,7 @@ use std::time::Duration;
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use http::Method;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 
 /// Callers of whom is remembered how often they asked, before those who may ask as they like are forgotten.
 const CALLERS: usize = 10_000;
@@ -30,24 +30,25 @@ impl Rates {
     }
 
     /// Counts a request.
-    pub(crate) fn take(&self, caller: &str, method: &Method) -> Result<(), Refusal> {
+    pub(crate) fn take(&self, caller: &str, method: &Method) -> Result<(), OpsRefusal> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         check(if is_read { &self.reads } else { &self.writes }, caller)
     }
 
     /// Counts a search for workloads.
-    pub(crate) fn take_search(&self, caller: &str) -> Result<(), Refusal> {
+    pub(crate) fn take_search(&self, caller: &str) -> Result<(), OpsRefusal> {
         check(&self.searches, caller)
     }
 }
 
-fn check(rates: &DefaultKeyedRateLimiter<String>, caller: &str) -> Result<(), Refusal> {
+fn check(rates: &DefaultKeyedRateLimiter<String>, caller: &str) -> Result<(), OpsRefusal> {
     if rates.len() > CALLERS {
         rates.retain_recent();
     }
     rates.check_key(&caller.to_owned()).map_err(|until| {
         let wait = until.wait_time_from(DefaultClock::default().now());
         let seconds = wait.saturating_add(Duration::from_millis(999)).as_secs().max(1);
-        Refusal::new(Code::TooMany, format!("too many requests of {caller}: try again in {seconds} s")).after(seconds)
+        OpsRefusal::new(Code::TooMany, format!("too many requests of {caller}: try again in {seconds} s"))
+            .after(seconds)
     })
 }

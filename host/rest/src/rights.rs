@@ -10,7 +10,7 @@ use kube::api::{Api, PostParams};
 use kube::core::ObjectMeta;
 use moka::future::Cache;
 use oarlock_core::ops_job::access::Access;
-use oarlock_core::ops_job::refusal::Refusal;
+use oarlock_core::ops_job::refusal::OpsRefusal;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::Caller;
@@ -33,14 +33,14 @@ impl Rights {
     }
 
     /// Whether a caller may do this.
-    pub(crate) async fn has(&self, caller: &Caller, access: &Access) -> Result<bool, Refusal> {
+    pub(crate) async fn has(&self, caller: &Caller, access: &Access) -> Result<bool, OpsRefusal> {
         let key = (digest(caller), access.clone());
         let asked = self.answers.try_get_with(key, self.ask(caller, access)).await;
-        asked.map_err(|refusal: Arc<Refusal>| Refusal::clone(&refusal))
+        asked.map_err(|refusal: Arc<OpsRefusal>| OpsRefusal::clone(&refusal))
     }
 
     /// Whether a caller may do any of these.
-    pub(crate) async fn has_any(&self, caller: &Caller, all: &[Access]) -> Result<bool, Refusal> {
+    pub(crate) async fn has_any(&self, caller: &Caller, all: &[Access]) -> Result<bool, OpsRefusal> {
         for access in all {
             if self.has(caller, access).await? {
                 return Ok(true);
@@ -50,7 +50,7 @@ impl Rights {
     }
 
     /// Which of these a caller may do.
-    pub(crate) async fn of(&self, caller: &Caller, all: Vec<Access>) -> Result<Vec<(Access, bool)>, Refusal> {
+    pub(crate) async fn of(&self, caller: &Caller, all: Vec<Access>) -> Result<Vec<(Access, bool)>, OpsRefusal> {
         let asked = all.into_iter().map(|access| async move {
             let has = self.has(caller, &access).await?;
             Ok((access, has))
@@ -58,7 +58,7 @@ impl Rights {
         try_join_all(asked).await
     }
 
-    async fn ask(&self, caller: &Caller, access: &Access) -> Result<bool, Refusal> {
+    async fn ask(&self, caller: &Caller, access: &Access) -> Result<bool, OpsRefusal> {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let attributes = ResourceAttributes {
             verb: given(access.verb),

@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioTimer;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -241,7 +241,7 @@ async fn in_time(answer: impl Future<Output = Response<Body>>) -> Response<Body>
         Ok(response) => response,
         Err(_) => {
             let words = format!("the answer was not there within {} s", ANSWER_TIME.as_secs());
-            errors::answer(&Refusal::new(Code::Unreachable, words).after(1))
+            errors::answer(&OpsRefusal::new(Code::Unreachable, words).after(1))
         }
     }
 }
@@ -284,7 +284,7 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
             Ok(response) => response,
             Err(error) => {
                 tracing::error!(error = %error, "a request ended by a fault of this process");
-                errors::answer(&Refusal::new(Code::Internal, "a fault of the host; its log says more"))
+                errors::answer(&OpsRefusal::new(Code::Internal, "a fault of the host; its log says more"))
             }
         },
         Ok(()) => next.run(request).await,

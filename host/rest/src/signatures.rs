@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use parking_lot::Mutex;
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -41,7 +41,7 @@ impl Signatures {
     }
 
     /// The path of a file of a job, with all that lets it be read until it expires.
-    pub(crate) async fn path(&self, job: &str, file: &str, now: i64) -> Result<String, Refusal> {
+    pub(crate) async fn path(&self, job: &str, file: &str, now: i64) -> Result<String, OpsRefusal> {
         let keys = self.keys().await?;
         let expires = now.saturating_add(i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX));
         let key = keys.first().ok_or_else(no_key)?;
@@ -57,9 +57,9 @@ impl Signatures {
         expires: &str,
         signature: &str,
         now: i64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), OpsRefusal> {
         let refused = |why: &str| {
-            Err(Refusal::new(Code::Forbidden, format!("{why}: read the job anew, which has a new address")))
+            Err(OpsRefusal::new(Code::Forbidden, format!("{why}: read the job anew, which has a new address")))
         };
         let Some(expires) = expires.parse::<i64>().ok().filter(|_| expires.bytes().all(|byte| byte.is_ascii_digit()))
         else {
@@ -76,7 +76,7 @@ impl Signatures {
         if expires <= now { refused("the address has expired") } else { Ok(()) }
     }
 
-    async fn keys(&self) -> Result<Vec<Vec<u8>>, Refusal> {
+    async fn keys(&self) -> Result<Vec<Vec<u8>>, OpsRefusal> {
         let kept = self.keys.lock().clone();
         if let Some((_, keys)) = kept.filter(|(since, _)| since.elapsed() < KEPT) {
             return Ok(keys);
@@ -98,7 +98,7 @@ impl Signatures {
     }
 
     /// Makes the first key. Of two processes that do so at once, one meets a conflict, and takes the other's.
-    async fn make(&self, api: &Api<Secret>, stored: Option<&Secret>) -> Result<Vec<Vec<u8>>, Refusal> {
+    async fn make(&self, api: &Api<Secret>, stored: Option<&Secret>) -> Result<Vec<Vec<u8>>, OpsRefusal> {
         let mut key = vec![0; KEY];
         SystemRandom::new().fill(&mut key).map_err(|_| no_key())?;
         let data = BTreeMap::from([(KEYS[0].to_owned(), ByteString(key))]);
@@ -126,6 +126,6 @@ fn text(job: &str, file: &str, expires: i64) -> Vec<u8> {
     format!("{job}\n{file}\n{expires}").into_bytes()
 }
 
-fn no_key() -> Refusal {
-    Refusal::new(Code::Unreachable, format!("the Secret {SECRET} has no key of {KEY} bytes")).after(1)
+fn no_key() -> OpsRefusal {
+    OpsRefusal::new(Code::Unreachable, format!("the Secret {SECRET} has no key of {KEY} bytes")).after(1)
 }

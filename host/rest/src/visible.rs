@@ -2,7 +2,7 @@
 
 use kube::api::DynamicObject;
 use oarlock_core::ops_job::access::Access;
-use oarlock_core::ops_job::refusal::{Code, Refusal};
+use oarlock_core::ops_job::refusal::{Code, OpsRefusal};
 use oarlock_core::ops_job::spec::OpsType;
 use oarlock_core::ops_job::stored::StoredOps;
 use serde_json::Value;
@@ -26,14 +26,14 @@ pub(crate) fn on_type(verb: &'static str, kind: &str) -> Vec<Access> {
 }
 
 /// What is said of a job that is not there, and of one that is nobody's business.
-pub(crate) fn not_found(id: &str) -> Refusal {
+pub(crate) fn not_found(id: &str) -> OpsRefusal {
     let shown: String = id.chars().filter(|c| !c.is_control()).take(64).collect();
-    Refusal::new(Code::NotFound, format!("there is no OpsJob {shown}"))
+    OpsRefusal::new(Code::NotFound, format!("there is no OpsJob {shown}"))
 }
 
 impl Parts {
     /// The job of this id, if the caller may see it.
-    pub(crate) async fn visible(&self, caller: &Caller, id: &str) -> Result<Visible, Refusal> {
+    pub(crate) async fn visible(&self, caller: &Caller, id: &str) -> Result<Visible, OpsRefusal> {
         if !oarlock_core::job::spec::is_object_name(id) {
             return Err(not_found(id));
         }
@@ -49,12 +49,17 @@ impl Parts {
     }
 
     /// The same, if the caller may do this to it.
-    pub(crate) async fn changeable(&self, caller: &Caller, id: &str, verb: &'static str) -> Result<Visible, Refusal> {
+    pub(crate) async fn changeable(
+        &self,
+        caller: &Caller,
+        id: &str,
+        verb: &'static str,
+    ) -> Result<Visible, OpsRefusal> {
         let visible = self.visible(caller, id).await?;
         if visible.is_own || self.rights.has_any(caller, &on_type(verb, &visible.job.summary.kind)).await? {
             return Ok(visible);
         }
         let words = format!("you may not {verb} opsjobs of oarlock.dev, nor opsjobs/{}", visible.job.summary.kind);
-        Err(Refusal::new(Code::Forbidden, words))
+        Err(OpsRefusal::new(Code::Forbidden, words))
     }
 }

@@ -4,7 +4,7 @@ use futures::future::try_join_all;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use oarlock_core::job::spec::is_object_name;
-use oarlock_core::ops_job::refusal::Refusal;
+use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::workload::WorkloadName;
 
 use crate::errors::of_request;
@@ -13,7 +13,7 @@ use crate::errors::of_request;
 const OF_A_KIND: u32 = 10;
 
 /// The workloads that `namespace/kind/name`, `namespace/name` or `name` may mean. Of the first form it is not known whether it is there.
-pub(crate) async fn candidates(client: &Client, text: &str) -> Result<Vec<WorkloadName>, Refusal> {
+pub(crate) async fn candidates(client: &Client, text: &str) -> Result<Vec<WorkloadName>, OpsRefusal> {
     if let Some(whole) = WorkloadName::read(text) {
         return Ok(vec![whole]);
     }
@@ -34,7 +34,7 @@ pub(crate) async fn candidates(client: &Client, text: &str) -> Result<Vec<Worklo
             let found = api.list_metadata(params).await.map_err(|error| of_request(&error, "look for the workload"))?;
             let names = found.items.into_iter().filter_map(|found| found.metadata.namespace);
             let names = names.map(|namespace| WorkloadName { kind: kind.clone(), namespace, name: name.to_owned() });
-            Ok::<_, Refusal>(names.collect::<Vec<_>>())
+            Ok::<_, OpsRefusal>(names.collect::<Vec<_>>())
         }
     });
     Ok(try_join_all(of_kind).await?.into_iter().flatten().collect())

@@ -47,11 +47,19 @@ const JUNK: usize = 20;
 const BEGUN_WITHIN: Duration = Duration::from_secs(120);
 
 const GOALS: [Goal; 6] = [
-    Goal { figure: "/create/aboveApiServerP99Ms", name: "create above the API server's own time, p99, ms", goal: "at most 20" },
+    Goal {
+        figure: "/create/aboveApiServerP99Ms",
+        name: "create above the API server's own time, p99, ms",
+        goal: "at most 20",
+    },
     Goal { figure: "/create/perSecond", name: "creates a second", goal: "at least 50" },
     Goal { figure: "/get/p99Ms", name: "read of a live job at 30 a second, p99, ms", goal: "at most 10" },
     Goal { figure: "/get/ofBareHandler", name: "the same, of a handler that answers the same bytes", goal: "told" },
-    Goal { figure: "/troubled/ofCalm", name: "reads beside slow, flooding and idle connections, p99 of calm ones", goal: "at most 1.4" },
+    Goal {
+        figure: "/troubled/ofCalm",
+        name: "reads beside slow, flooding and idle connections, p99 of calm ones",
+        goal: "at most 1.4",
+    },
     Goal { figure: "/junk/p99Ms", name: "reads beside a flood of tokens that are none, p99, ms", goal: "at most 200" },
 ];
 
@@ -124,13 +132,30 @@ impl Served {
         }
         let (kubeconfig, token) = (folder.join("kubeconfig"), folder.join("token"));
         let mut command = std::process::Command::new(binary()?);
-        command.args(["dev", "--grant-all", "--rest", "127.0.0.1:0", "--rest-read-rate", "100000", "--rest-write-rate", "100000"]);
-        command.arg("--plugins").arg(&plugins).arg("--kubeconfig-out").arg(&kubeconfig).arg("--rest-token-out").arg(&token);
+        command.args([
+            "dev",
+            "--grant-all",
+            "--rest",
+            "127.0.0.1:0",
+            "--rest-read-rate",
+            "100000",
+            "--rest-write-rate",
+            "100000",
+        ]);
+        command
+            .arg("--plugins")
+            .arg(&plugins)
+            .arg("--kubeconfig-out")
+            .arg(&kubeconfig)
+            .arg("--rest-token-out")
+            .arg(&token);
         let mut child = Child::spawn("oarlock dev", command, folder.join("log"))?;
         let deadline = Instant::now() + BEGUN_WITHIN;
         let url = loop {
             let log = child.tail(100);
-            if let Some(url) = log.split_once("OpsJobs by REST are served at ").and_then(|(_, rest)| rest.split(',').next()) {
+            if let Some(url) =
+                log.split_once("OpsJobs by REST are served at ").and_then(|(_, rest)| rest.split(',').next())
+            {
                 break url.to_owned();
             }
             ensure!(child.ended()?.is_none() && Instant::now() < deadline, "the host does not begin: {log}");
@@ -252,7 +277,8 @@ impl Served {
 
     /// The same of a handler that answers the same bytes, and does nothing for it.
     async fn bare(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
-        let request = Request::get(path).header("authorization", format!("Bearer {}", self.token)).body(Body::empty())?;
+        let request =
+            Request::get(path).header("authorization", format!("Bearer {}", self.token)).body(Body::empty())?;
         let answer = self.rest.send(request).await?.into_body();
         let bytes = answer.collect().await.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -271,7 +297,10 @@ impl Served {
     /// Reads beside connections that mean no good.
     async fn troubled(&self, path: &str, seconds: u64) -> anyhow::Result<Vec<f64>> {
         let (mut troubles, address) = (JoinSet::new(), self.address);
-        let head = format!("POST /api/v1/opsjobs HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Length: 100000\r\n\r\n", self.token);
+        let head = format!(
+            "POST /api/v1/opsjobs HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Length: 100000\r\n\r\n",
+            self.token
+        );
         for number in 0..(IDLE + SLOW + FLOODS) {
             let head = head.clone();
             troubles.spawn(async move {
@@ -311,7 +340,9 @@ impl Served {
                 while !ends.load(Ordering::Relaxed) {
                     number += 1;
                     let token = format!("Bearer e30.eyJhdWQiOlsib2FybG9jayJdfQ.{flood}x{number}");
-                    let Ok(request) = Request::get(&path).header("authorization", token).body(Body::empty()) else { return };
+                    let Ok(request) = Request::get(&path).header("authorization", token).body(Body::empty()) else {
+                        return;
+                    };
                     let _refused = rest.send(request).await;
                 }
             });
@@ -351,6 +382,7 @@ fn millis(since: Instant) -> f64 {
 }
 
 fn reboot(node: &str) -> Value {
-    let fields = [("name", json!("bench")), ("type", json!("reboot")), ("inputs", json!([{"name": "node", "value": node}]))];
+    let fields =
+        [("name", json!("bench")), ("type", json!("reboot")), ("inputs", json!([{"name": "node", "value": node}]))];
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }

@@ -81,10 +81,13 @@ fn fields() -> Vec<(&'static str, BoxedStrategy<String>)> {
 
 fn bodies() -> BoxedStrategy<String> {
     let kinds = one_of(&["reboot", "reboot", "preflight", "preflight", "addon", "dumplog", "exportimage", "Reboot"]);
-    let inputs = prop::collection::vec(input(), 0..3);
+    // Without a node, none would stand.
+    let node = prop::option::weighted(0.9, one_of(&[r#"{"name": "node", "value": "node-0"}"#]));
+    let more = prop::option::weighted(0.3, input());
+    let inputs = (node, more).prop_map(|(node, more)| node.into_iter().chain(more).collect::<Vec<_>>());
     let whole = fields().into_iter().map(|(name, values)| {
         // A preflight without the two would never stand.
-        let chance = if matches!(name, "image" | "entryPoint") { 0.5 } else { 0.15 };
+        let chance = if matches!(name, "image" | "entryPoint") { 0.6 } else { 0.1 };
         prop::option::weighted(chance, values)
             .prop_map(move |value| value.map(|value| format!(", \"{name}\": {value}")))
     });

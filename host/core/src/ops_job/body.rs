@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::job::bound::shown;
 use crate::ops_job::json_tree::Tree;
 use crate::ops_job::nearest::nearest;
-use crate::ops_job::refusal::Refusal;
+use crate::ops_job::refusal::OpsRefusal;
 use crate::ops_job::spec::{Defaults, FIELDS_OF_TYPES, OpsSpec, OpsType};
 
 /// Most bytes of a name.
@@ -114,10 +114,10 @@ impl Body {
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn read(bytes: &[u8], mode: FieldValidation, defaults: Defaults) -> Result<Self, Refusal> {
-        let tree = Tree::read(bytes).map_err(|why| Refusal::bad(format!("the body is no JSON: {why}")))?;
+    pub fn read(bytes: &[u8], mode: FieldValidation, defaults: Defaults) -> Result<Self, OpsRefusal> {
+        let tree = Tree::read(bytes).map_err(|why| OpsRefusal::bad(format!("the body is no JSON: {why}")))?;
         let digest = hex(&tree);
-        let Tree::Fields(fields) = tree else { return Err(Refusal::bad("the body: an object")) };
+        let Tree::Fields(fields) = tree else { return Err(OpsRefusal::bad("the body: an object")) };
         let mut reader = Reader { mode, ignored: Vec::new() };
         let kind = type_of(&fields)?;
         let mut spec = reader.spec(fields, kind)?;
@@ -127,27 +127,27 @@ impl Body {
         };
         if name.len() > NAME || !name.bytes().any(|byte| byte.is_ascii_alphanumeric()) || name.contains('\0') {
             let rule = format!("name: 1 to {NAME} bytes, of which one is a letter or a digit");
-            return Err(Refusal::bad(rule));
+            return Err(OpsRefusal::bad(rule));
         }
         spec.insert("jobName".to_owned(), json!(name));
         let asked = OpsSpec::read(&Value::Object(spec.clone()), defaults);
-        let asked = asked.map_err(|broken| Refusal::bad(format!("{}: {}", broken.field, broken.rule)))?;
+        let asked = asked.map_err(|broken| OpsRefusal::bad(format!("{}: {}", broken.field, broken.rule)))?;
         Ok(Self { name, spec, asked, ignored: reader.ignored, mode, digest })
     }
 }
 
 /// The type that a body says, which decides what else it may have.
-fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, Refusal> {
+fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, OpsRefusal> {
     let words = OpsType::ALL.map(OpsType::word);
     let known = words.join(", ");
     let said = fields.iter().rev().find(|(key, value)| key == "type" && *value != Tree::Null);
     match said {
         Some((_, Tree::Text(word))) => OpsType::read(word).ok_or_else(|| {
             let near = nearest(word, &words).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            Refusal::bad(format!("type: one of {known}, and is {:?}{near}", shown(word, 64)))
+            OpsRefusal::bad(format!("type: one of {known}, and is {:?}{near}", shown(word, 64)))
         }),
-        Some(_) => Err(Refusal::bad(format!("type: text, one of {known}"))),
-        None => Err(Refusal::bad(format!("type: required, one of {known}"))),
+        Some(_) => Err(OpsRefusal::bad(format!("type: text, one of {known}"))),
+        None => Err(OpsRefusal::bad(format!("type: required, one of {known}"))),
     }
 }
 
@@ -164,9 +164,9 @@ struct Reader {
 
 impl Reader {
     /// Refuses what no job takes, or ignores it.
-    fn unwanted(&mut self, message: String) -> Result<(), Refusal> {
+    fn unwanted(&mut self, message: String) -> Result<(), OpsRefusal> {
         match self.mode {
-            FieldValidation::Strict => return Err(Refusal::bad(message)),
+            FieldValidation::Strict => return Err(OpsRefusal::bad(message)),
             FieldValidation::Warn if self.ignored.len() < TOLD => self.ignored.push(message),
             FieldValidation::Warn | FieldValidation::Ignore => {}
         }
@@ -174,12 +174,12 @@ impl Reader {
     }
 
     /// One value for each key. `path` is that of the object, with its point.
-    fn unique(&mut self, path: &str, fields: Vec<(String, Tree)>) -> Result<Vec<(String, Tree)>, Refusal> {
+    fn unique(&mut self, path: &str, fields: Vec<(String, Tree)>) -> Result<Vec<(String, Tree)>, OpsRefusal> {
         let mut unique: IndexMap<String, Tree> = IndexMap::new();
         for (key, value) in fields {
             let Some(before) = unique.get_mut(&key) else {
                 if unique.len() >= KEYS {
-                    return Err(Refusal::bad(format!("{path}{}: more than {KEYS} fields", shown(&key, 64))));
+                    return Err(OpsRefusal::bad(format!("{path}{}: more than {KEYS} fields", shown(&key, 64))));
                 }
                 unique.insert(key, value);
                 continue;
@@ -198,7 +198,7 @@ impl Reader {
         Ok(unique.into_iter().collect())
     }
 
-    fn spec(&mut self, fields: Vec<(String, Tree)>, kind: OpsType) -> Result<Map<String, Value>, Refusal> {
+    fn spec(&mut self, fields: Vec<(String, Tree)>, kind: OpsType) -> Result<Map<String, Value>, OpsRefusal> {
         let known = FIELDS.map(|(name, _)| name);
         let mut spec = Map::new();
         let mut aliases = Aliases::default();
@@ -232,13 +232,13 @@ impl Reader {
         Ok(spec)
     }
 
-    fn value(&mut self, path: &str, form: FieldForm, value: Tree, aliases: &mut Aliases) -> Result<Value, Refusal> {
+    fn value(&mut self, path: &str, form: FieldForm, value: Tree, aliases: &mut Aliases) -> Result<Value, OpsRefusal> {
         Ok(match (form, value) {
             (FieldForm::Text, Tree::Text(text)) => json!(text),
             (FieldForm::Flag, Tree::Flag(flag)) => json!(flag),
             (FieldForm::Whole, value @ Tree::Number(_)) => match value.whole() {
                 Some(number) => json!(number),
-                None => return Err(Refusal::bad(format!("{path}: a whole number of 32 bits"))),
+                None => return Err(OpsRefusal::bad(format!("{path}: a whole number of 32 bits"))),
             },
             // The resource has it as text, since a binary fraction is not what was written.
             (FieldForm::Ratio, Tree::Number(text)) => json!(text),
@@ -251,20 +251,20 @@ impl Reader {
                 let mut variables = Map::new();
                 for (name, value) in self.unique(&format!("{path}."), fields)? {
                     let Tree::Text(text) = value else {
-                        return Err(Refusal::bad(format!("{path}.{}: text", shown(&name, 64))));
+                        return Err(OpsRefusal::bad(format!("{path}.{}: text", shown(&name, 64))));
                     };
                     variables.insert(name, json!(text));
                 }
                 Value::Object(variables)
             }
             (FieldForm::Resource, Tree::Fields(fields)) => self.resource(path, fields, aliases)?,
-            (form, _) => return Err(Refusal::bad(format!("{path}: {}", words(form)))),
+            (form, _) => return Err(OpsRefusal::bad(format!("{path}: {}", words(form)))),
         })
     }
 
-    fn input(&mut self, index: usize, input: Tree) -> Result<Value, Refusal> {
+    fn input(&mut self, index: usize, input: Tree) -> Result<Value, OpsRefusal> {
         let path = format!("inputs[{index}]");
-        let Tree::Fields(fields) = input else { return Err(Refusal::bad(format!("{path}: an object"))) };
+        let Tree::Fields(fields) = input else { return Err(OpsRefusal::bad(format!("{path}: an object"))) };
         let mut read = Map::new();
         for (key, value) in self.unique(&format!("{path}."), fields)? {
             if !matches!(key.as_str(), "name" | "value") {
@@ -275,16 +275,21 @@ impl Reader {
                 Tree::Text(text) if key == "name" => drop(read.insert(key, json!(text.trim().to_ascii_lowercase()))),
                 Tree::Text(text) => drop(read.insert(key, json!(text))),
                 Tree::Null => {}
-                _ => return Err(Refusal::bad(format!("{path}.{key}: text"))),
+                _ => return Err(OpsRefusal::bad(format!("{path}.{key}: text"))),
             }
         }
         if let Some(missing) = ["name", "value"].into_iter().find(|field| !read.contains_key(*field)) {
-            return Err(Refusal::bad(format!("{path}.{missing}: required")));
+            return Err(OpsRefusal::bad(format!("{path}.{missing}: required")));
         }
         Ok(Value::Object(read))
     }
 
-    fn resource(&mut self, path: &str, fields: Vec<(String, Tree)>, aliases: &mut Aliases) -> Result<Value, Refusal> {
+    fn resource(
+        &mut self,
+        path: &str,
+        fields: Vec<(String, Tree)>,
+        aliases: &mut Aliases,
+    ) -> Result<Value, OpsRefusal> {
         let mut read = Map::new();
         for (key, value) in self.unique(&format!("{path}."), fields)? {
             let own = format!("{path}.{}", shown(&key, 64));
@@ -301,7 +306,7 @@ impl Reader {
                 }
                 Tree::Text(text) if text.is_empty() => {}
                 Tree::Text(text) => drop(read.insert(key, json!(text))),
-                _ => return Err(Refusal::bad(format!("{own}: text"))),
+                _ => return Err(OpsRefusal::bad(format!("{own}: text"))),
             }
         }
         Ok(Value::Object(read))
@@ -313,13 +318,13 @@ impl Reader {
 struct Aliases(Vec<(&'static str, String, Value)>);
 
 impl Aliases {
-    fn add(&mut self, field: &'static str, name: &str, value: Value) -> Result<(), Refusal> {
+    fn add(&mut self, field: &'static str, name: &str, value: Value) -> Result<(), OpsRefusal> {
         if value == json!(false) || value == json!(0) {
             return Ok(());
         }
         match self.0.iter().find(|(known, ..)| *known == field) {
             Some((_, other, before)) if *before != value => {
-                Err(Refusal::bad(format!("{name}: it is the same as {other}, and has another value")))
+                Err(OpsRefusal::bad(format!("{name}: it is the same as {other}, and has another value")))
             }
             Some(_) => Ok(()),
             None => {
@@ -336,10 +341,10 @@ fn is_united(key: &str) -> bool {
 }
 
 /// Texts, each once.
-fn texts(path: &str, items: Vec<Tree>) -> Result<Value, Refusal> {
+fn texts(path: &str, items: Vec<Tree>) -> Result<Value, OpsRefusal> {
     let (mut seen, mut texts) = (BTreeSet::new(), Vec::new());
     for (index, item) in items.into_iter().enumerate() {
-        let Tree::Text(text) = item else { return Err(Refusal::bad(format!("{path}[{index}]: text"))) };
+        let Tree::Text(text) = item else { return Err(OpsRefusal::bad(format!("{path}[{index}]: text"))) };
         if seen.insert(text.clone()) {
             texts.push(text);
         }

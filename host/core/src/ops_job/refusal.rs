@@ -94,7 +94,7 @@ impl Code {
 
 /// A refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct OpsRefusal {
     /// Why, for programs.
     pub code: Code,
     /// Why, for people, with the field or object at fault.
@@ -103,7 +103,7 @@ pub struct Refusal {
     pub retry_after: Option<u64>,
 }
 
-impl Refusal {
+impl OpsRefusal {
     /// A refusal of this code, in these words.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after: None }

@@ -13,7 +13,7 @@ use crate::ops_job::inputs::Scope;
 use crate::ops_job::phases::{OpsStatus, Phase};
 use crate::ops_job::plan::{FINALIZER, RESOLVED};
 use crate::ops_job::spec::{Defaults, OpsSpec, RuleBroken, time_to_live};
-use crate::ops_job::summary::Summary;
+use crate::ops_job::summary::OpsSummary;
 use crate::ops_job::targets::{Resolved, SkipReason, Skipped};
 use crate::ops_job::view::OpsJobView;
 
@@ -23,7 +23,7 @@ pub struct StoredOps {
     /// What is stored of it.
     pub view: OpsJobView,
     /// What a list says of it.
-    pub summary: Summary,
+    pub summary: OpsSummary,
     /// It has a list of finalizers, and the place of its own in there.
     pub finalizers: Option<Option<usize>>,
     /// Its spec, or the first field that breaks a rule.
@@ -56,7 +56,7 @@ impl StoredOps {
             Some(why) => Err(RuleBroken::of_all(why)),
             None => OpsSpec::read(raw, defaults).and_then(OpsSpec::if_served),
         };
-        let summary = Summary::read(document);
+        let summary = OpsSummary::read(document);
         Some(Self { view, summary, finalizers, spec }.without_what_has_had_its_effect())
     }
 

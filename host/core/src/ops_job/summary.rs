@@ -13,7 +13,7 @@ const TEXT: usize = 512;
 
 /// What a list says of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct OpsSummary {
     /// Its name, as its owner wrote it.
     pub job_name: String,
     /// Its type, as it is written.
@@ -30,7 +30,7 @@ pub struct Summary {
     pub deleted: Option<Timestamp>,
 }
 
-impl Summary {
+impl OpsSummary {
     /// Reads a stored job.
     pub fn read(document: &Value) -> Self {
         let own = |pointer: &str| cut(text(document, pointer).unwrap_or_default(), TEXT);
@@ -82,7 +82,7 @@ mod tests {
         let of = |inputs: Value| {
             let document = json!({"metadata": {"name": "j"}, "spec": {"inputs": inputs, "workspace": "shared",
                 "requester": {"id": "u1", "name": "alice"}}});
-            Summary::read(&document)
+            OpsSummary::read(&document)
         };
         let workspace = json!({"name": " Workspace ", "value": "team"});
         let workload = json!({"name": "workload", "value": "web/deployment/a"});
@@ -91,6 +91,6 @@ mod tests {
         assert_eq!(of(json!([workload])).workspace, "web");
         assert_eq!(of(json!([])).workspace, "shared");
         assert!(read.is_of("u1", "alice") && !read.is_of("u2", "alice") && !read.is_of("u1", "bob"));
-        assert!(!Summary::default().is_of("", ""), "nobody is nobody's owner");
+        assert!(!OpsSummary::default().is_of("", ""), "nobody is nobody's owner");
     }
 }

@@ -12,7 +12,7 @@ use crate::ops_job::access::Access;
 use crate::ops_job::body::{Body, FieldValidation};
 use crate::ops_job::holders::PlaceTaken;
 use crate::ops_job::plan::{Found, ROOM};
-use crate::ops_job::refusal::{Code, Refusal};
+use crate::ops_job::refusal::{Code, OpsRefusal};
 use crate::ops_job::targets::{Filters, Here, Resolved, Selectors, Unresolved, resolve};
 use crate::ops_job::told::{busy_words, unresolved_words};
 use crate::ops_job::workload::WorkloadName;
@@ -51,7 +51,7 @@ pub enum Service {
 
 /// What has to be known first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum RequestNeed {
     /// Whether the caller may do these.
     Rights(Vec<Access>),
     /// Whether this namespace gives rights over nodes.
@@ -68,9 +68,9 @@ pub enum Need {
 
 /// What a request comes to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum OpsVerdict {
     /// It is not known yet.
-    Needs(Need),
+    Needs(RequestNeed),
     /// It may be made.
     Stands(NewJob),
 }
@@ -92,29 +92,29 @@ pub struct NewJob {
 ///
 /// # Errors
 /// The refusal of the first thing that is wrong.
-pub fn verdict(body: &Body, facts: &Facts, here: Here<'_>) -> Result<Verdict, Refusal> {
+pub fn verdict(body: &Body, facts: &Facts, here: Here<'_>) -> Result<OpsVerdict, OpsRefusal> {
     let judge = Judge { body, facts, here };
     match judge.judge() {
-        Ok(job) => Ok(Verdict::Stands(job)),
-        Err(Held::Needs(need)) => Ok(Verdict::Needs(need)),
+        Ok(job) => Ok(OpsVerdict::Stands(job)),
+        Err(Held::Needs(need)) => Ok(OpsVerdict::Needs(need)),
         Err(Held::Refused(refusal)) => Err(refusal),
     }
 }
 
 /// Why there is no job yet.
 enum Held {
-    Needs(Need),
-    Refused(Refusal),
+    Needs(RequestNeed),
+    Refused(OpsRefusal),
 }
 
-impl From<Refusal> for Held {
-    fn from(refusal: Refusal) -> Self {
+impl From<OpsRefusal> for Held {
+    fn from(refusal: OpsRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
 fn refused<T>(code: Code, message: impl Into<String>) -> Result<T, Held> {
-    Err(Refusal::new(code, message).into())
+    Err(OpsRefusal::new(code, message).into())
 }
 
 struct Judge<'a> {
@@ -129,7 +129,7 @@ impl Judge<'_> {
         self.check_service()?;
         let workloads = self.workloads()?;
         let of_workload = workloads.first().map(|workload| workload.namespace.clone());
-        let Some(found) = &self.facts.found else { return Err(Held::Needs(Need::Found(workloads))) };
+        let Some(found) = &self.facts.found else { return Err(Held::Needs(RequestNeed::Found(workloads))) };
         if let Some(gap) = &found.gap {
             return refused(
                 Code::Unreachable,
@@ -153,7 +153,7 @@ impl Judge<'_> {
             .and_then(|resolved| resolved.within(ROOM.saturating_sub(bytes)))
             .map_err(|unresolved| of_unresolved(&unresolved))?;
         match &self.facts.taken {
-            None => return Err(Held::Needs(Need::Taken(resolved.targets))),
+            None => return Err(Held::Needs(RequestNeed::Taken(resolved.targets))),
             Some(Some(taken)) => return refused(Code::Busy, busy_words(taken, &resolved.targets).message),
             Some(None) => {}
         }
@@ -173,7 +173,7 @@ impl Judge<'_> {
     /// Those of these that the caller may not do.
     fn denied(&self, all: &[Access]) -> Result<Option<Access>, Held> {
         if all.iter().any(|access| self.may(access).is_none()) {
-            return Err(Held::Needs(Need::Rights(all.to_vec())));
+            return Err(Held::Needs(RequestNeed::Rights(all.to_vec())));
         }
         Ok(all.iter().find(|access| self.may(access) == Some(false)).cloned())
     }
@@ -192,7 +192,7 @@ impl Judge<'_> {
         let Some(place) = place.filter(|place| is_namespace(place)) else { return forbidden(&denied) };
         if asked.kind.is_for_nodes() {
             match self.facts.node_operations.get(&place) {
-                None => return Err(Held::Needs(Need::NodeOperations(place))),
+                None => return Err(Held::Needs(RequestNeed::NodeOperations(place))),
                 Some(false) => return forbidden(&denied),
                 Some(true) => {}
             }
@@ -206,7 +206,7 @@ impl Judge<'_> {
 
     fn check_service(&self) -> Result<(), Held> {
         match &self.facts.service {
-            None => Err(Held::Needs(Need::Service)),
+            None => Err(Held::Needs(RequestNeed::Service)),
             Some(Service::None(why)) => refused(Code::NotServed, format!("type: {why}")),
             Some(Service::Plugin { ungranted }) => match ungranted.first() {
                 None => Ok(()),
@@ -224,7 +224,7 @@ impl Judge<'_> {
         let texts = &self.body.asked.scope.workloads;
         let unknown = texts.iter().find(|text| !self.facts.candidates.contains_key(*text));
         if let Some(unknown) = unknown {
-            return Err(Held::Needs(Need::Candidates(unknown.clone())));
+            return Err(Held::Needs(RequestNeed::Candidates(unknown.clone())));
         }
         texts.iter().map(|text| self.workload(text)).collect()
     }
@@ -289,7 +289,7 @@ fn is_namespace(text: &str) -> bool {
     text.len() <= 63 && crate::job::spec::is_object_name(text) && !text.contains('.')
 }
 
-fn of_unresolved(unresolved: &Unresolved) -> Refusal {
+fn of_unresolved(unresolved: &Unresolved) -> OpsRefusal {
     let code = match unresolved {
         Unresolved::NodeNotFound(_) => Code::NoNode,
         Unresolved::WorkspaceNotFound(_) => Code::NoWorkspace,
@@ -302,7 +302,7 @@ fn of_unresolved(unresolved: &Unresolved) -> Refusal {
         | Unresolved::TooMany(_) => Code::BadRequest,
     };
     let message = unresolved_words(unresolved).message;
-    Refusal::new(code, message.strip_prefix("spec.").unwrap_or(&message))
+    OpsRefusal::new(code, message.strip_prefix("spec.").unwrap_or(&message))
 }
 
 #[cfg(test)]

@@ -47,23 +47,23 @@ fn facts_are_asked_for_one_after_the_other_and_none_before_the_one_before_it() {
     let all = facts(&body);
     let mut known = Facts::default();
     let needs = |known: &Facts| match verdict(&body, known, here()).unwrap() {
-        Verdict::Needs(need) => need,
-        Verdict::Stands(job) => panic!("{job:?}"),
+        OpsVerdict::Needs(need) => need,
+        OpsVerdict::Stands(job) => panic!("{job:?}"),
     };
-    assert!(matches!(needs(&known), Need::Rights(all) if all.len() == 2));
+    assert!(matches!(needs(&known), RequestNeed::Rights(all) if all.len() == 2));
     known.rights = all.rights;
-    assert_eq!(needs(&known), Need::Service);
+    assert_eq!(needs(&known), RequestNeed::Service);
     known.service = all.service;
-    assert_eq!(needs(&known), Need::Candidates("web".to_owned()));
+    assert_eq!(needs(&known), RequestNeed::Candidates("web".to_owned()));
     let candidate = WorkloadName::read("d/deployment/web").unwrap();
     known.candidates.insert("web".to_owned(), vec![candidate.clone()]);
-    assert_eq!(needs(&known), Need::Rights(vec![Access::to_workload(&candidate)]));
+    assert_eq!(needs(&known), RequestNeed::Rights(vec![Access::to_workload(&candidate)]));
     known.rights.insert(Access::to_workload(&candidate), true);
-    assert_eq!(needs(&known), Need::Found(vec![candidate]));
+    assert_eq!(needs(&known), RequestNeed::Found(vec![candidate]));
     known.found = all.found.map(|found| Found { of_workloads: Some(BTreeSet::from(["a".to_owned()])), ..found });
-    assert_eq!(needs(&known), Need::Taken(vec![("a".to_owned(), "u-a".to_owned())]));
+    assert_eq!(needs(&known), RequestNeed::Taken(vec![("a".to_owned(), "u-a".to_owned())]));
     known.taken = Some(None);
-    let Verdict::Stands(job) = verdict(&body, &known, here()).unwrap() else { panic!("all is known") };
+    let OpsVerdict::Stands(job) = verdict(&body, &known, here()).unwrap() else { panic!("all is known") };
     assert_eq!((job.workspace.as_deref(), job.resolved.targets.len()), (Some("d"), 1));
 }
 
@@ -87,7 +87,7 @@ fn of_workloads_only_those_count_that_the_caller_may_read() {
     let told = refused(&body, &known);
     assert!(told.0 == 400 && told.1.contains("d/deployment/web, e/statefulset/web"), "{told:?}");
     may(&mut known, false, true);
-    assert_eq!(verdict(&body, &known, here()), Ok(Verdict::Needs(Need::Found(vec![other.clone()]))));
+    assert_eq!(verdict(&body, &known, here()), Ok(OpsVerdict::Needs(RequestNeed::Found(vec![other.clone()]))));
 }
 
 #[test]
@@ -95,17 +95,17 @@ fn whoever_has_rights_in_the_namespace_of_a_workspace_has_them_over_its_nodes() 
     let body = body(&input("workspace", "team"), FieldValidation::Ignore);
     let mut known = facts(&body);
     known.rights.values_mut().for_each(|may| *may = false);
-    assert_eq!(verdict(&body, &known, here()), Ok(Verdict::Needs(Need::NodeOperations("team".to_owned()))));
+    assert_eq!(verdict(&body, &known, here()), Ok(OpsVerdict::Needs(RequestNeed::NodeOperations("team".to_owned()))));
     known.node_operations.insert("team".to_owned(), false);
     assert_eq!(refused(&body, &known).0, 403);
     known.node_operations.insert("team".to_owned(), true);
     let there: Vec<Access> = known.rights.keys().map(|access| access.clone().within("team")).collect();
     let asked = verdict(&body, &known, here());
     assert!(
-        matches!(asked, Ok(Verdict::Needs(Need::Rights(all))) if all.iter().all(|access| access.namespace == "team"))
+        matches!(asked, Ok(OpsVerdict::Needs(RequestNeed::Rights(all))) if all.iter().all(|access| access.namespace == "team"))
     );
     known.rights.extend(there.into_iter().map(|access| (access, true)));
-    assert!(matches!(verdict(&body, &known, here()), Ok(Verdict::Stands(_))));
+    assert!(matches!(verdict(&body, &known, here()), Ok(OpsVerdict::Stands(_))));
     let wide = self::body(&input("cluster", "local"), FieldValidation::Ignore);
     assert_eq!(refused(&wide, &known).0, 403, "all nodes are not of the workspace");
 }
@@ -154,7 +154,7 @@ fn each_refusal_has_its_code() {
 #[test]
 fn names_that_exclude_nobody_are_told_and_not_stored_where_that_is_no_error() {
     let body = body(&input("cluster", "local"), FieldValidation::Warn);
-    let Verdict::Stands(job) = verdict(&body, &facts(&body), here()).unwrap() else { panic!("all is known") };
+    let OpsVerdict::Stands(job) = verdict(&body, &facts(&body), here()).unwrap() else { panic!("all is known") };
     assert_eq!(job.spec["excludedNodes"], json!(["c"]));
     assert_eq!((job.ignored.len(), job.resolved.targets.len(), job.workspace.as_deref()), (1, 2, Some("team")));
 }

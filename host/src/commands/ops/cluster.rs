@@ -6,7 +6,7 @@ use oarlock_core::ops_job::body::{Body, FieldValidation};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::job_id::job_id;
 use oarlock_core::ops_job::spec::Defaults;
-use oarlock_core::ops_job::summary::Summary;
+use oarlock_core::ops_job::summary::OpsSummary;
 use oarlock_core::ops_job::workload::WorkloadName;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ impl Cluster {
 
 /// A job as the REST API lists it.
 fn item(job: &Value) -> Value {
-    let summary = Summary::read(job);
+    let summary = OpsSummary::read(job);
     let own = |pointer: &str| job.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let time = |pointer: &str| own(pointer).trim_end_matches('Z').to_owned();
     let phase = Some(own("/status/phase")).filter(|phase| !phase.is_empty()).unwrap_or("Pending");
@@ -77,7 +77,7 @@ fn item(job: &Value) -> Value {
 }
 
 fn matches(job: &Value, filters: &[(&str, String)]) -> bool {
-    let summary = Summary::read(job);
+    let summary = OpsSummary::read(job);
     let phase = job.pointer("/status/phase").and_then(Value::as_str).unwrap_or("Pending");
     let id = job.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let has = |text: &str, part: &str| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase());
