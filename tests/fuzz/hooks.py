@@ -74,12 +74,6 @@ def likely(body):
 
 
 @schemathesis.hook
-def filter_query(context, query):
-    """An empty parameter of a list is as absent, which no schema can say."""
-    return not any(value == "" for value in (query or {}).values())
-
-
-@schemathesis.hook
 def map_case(context, case):
     meta = case.meta
     if meta is None or meta.generation.mode != GenerationMode.POSITIVE:
