@@ -1,8 +1,8 @@
 //! One line of the log for each request that would change something. Source: docs/opsjob-rest.md 8.
 
+use oarlock_core::cluster::scripts::sha256;
 use oarlock_core::ops_job::body::Body;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
 /// Most bytes of a body that a line has.
 const BODY: usize = 8 * 1024;
@@ -24,11 +24,7 @@ impl Noted {
     /// Of a body. What may be private in there is there as its digest.
     pub(crate) fn of_body(body: &Body) -> Self {
         let mut spec = body.spec.clone();
-        let digest = |value: &Value| {
-            let bytes = Sha256::digest(value.as_str().unwrap_or_default());
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            json!(format!("sha256:{hex}"))
-        };
+        let digest = |value: &Value| json!(format!("sha256:{}", sha256(value.as_str().unwrap_or_default())));
         if let Some(script) = spec.get_mut("entryPoint") {
             *script = digest(script);
         }

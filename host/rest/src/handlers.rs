@@ -7,7 +7,7 @@ use axum::body::{Body as HttpBody, to_bytes};
 use axum::extract::{Extension, Path, State};
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, Preconditions};
 use oarlock_core::child::fields::text;
 use oarlock_core::cluster::own::OPS_NAMESPACE;
 use oarlock_core::ops_job::access::Access;
@@ -224,14 +224,8 @@ async fn end(parts: &Parts, caller: &Caller, id: &str) -> Result<Answer, OpsRefu
     }
     // So that no target begins before the controller has heard of it.
     if let Some(uid) = text(&visible.document, "/status/operationJob/uid") {
-        let (group, version) = ("apps.kusionstack.io", "v1alpha1");
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: format!("{group}/{version}"),
-            kind: "OperationJob".to_owned(),
-            plural: "operationjobs".to_owned(),
-        };
+        let kind = GroupVersionKind::gvk("apps.kusionstack.io", "v1alpha1", "OperationJob");
+        let resource = ApiResource::from_gvk(&kind);
         let children: Api<DynamicObject> = Api::namespaced_with(parts.client.clone(), OPS_NAMESPACE, &resource);
         let patch = json!({"metadata": {"uid": uid}, "spec": {"paused": true}});
         match children.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use oarlock_core::ops_job::child::{API_VERSION, OPS_KIND};
 use oarlock_core::ops_job::refusal::OpsRefusal;
 use oarlock_core::ops_job::spec::OpsType;
@@ -101,7 +101,8 @@ struct Parts {
     rates: Rates,
     claims: NodeClaims,
     signatures: Signatures,
-    policies: Mutex<Option<(Instant, Option<String>)>>,
+    /// When all policies were last seen in force.
+    policies: Mutex<Option<Instant>>,
 }
 
 impl Rest {
@@ -134,13 +135,7 @@ impl Parts {
     /// The OpsJobs of the cluster.
     fn jobs(&self) -> Api<DynamicObject> {
         let (group, version) = API_VERSION.split_once('/').unwrap_or_default();
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: API_VERSION.to_owned(),
-            kind: OPS_KIND.to_owned(),
-            plural: "opsjobs".to_owned(),
-        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, OPS_KIND));
         Api::all_with(self.client.clone(), &resource)
     }
 
@@ -151,13 +146,12 @@ impl Parts {
     /// Why whoever makes a job may not be asked for his rights by the API server. While that is so, this API makes none either: the
     /// controller would do nothing for it.
     async fn policy_gap(&self) -> Result<Option<String>, OpsRefusal> {
-        let kept = self.policies.lock().clone();
-        if let Some((_, gap)) = kept.filter(|(since, _)| since.elapsed() < POLICIES_KEPT) {
-            return Ok(gap);
+        if self.policies.lock().is_some_and(|since| since.elapsed() < POLICIES_KEPT) {
+            return Ok(None);
         }
         let gap = self.ops.policy_gap(None).await.map_err(|failed| of_read(&failed))?;
         // What is missing is looked for anew each time, so that it is seen at once when it comes.
-        *self.policies.lock() = gap.is_none().then(|| (Instant::now(), None));
+        *self.policies.lock() = gap.is_none().then(Instant::now);
         Ok(gap)
     }
 

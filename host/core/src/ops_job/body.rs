@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
+use crate::cluster::scripts::sha256;
 use crate::job::bound::shown;
 use crate::ops_job::json_tree::Tree;
 use crate::ops_job::nearest::nearest;
@@ -116,7 +116,7 @@ impl Body {
     /// The first thing that is wrong.
     pub fn read(bytes: &[u8], mode: FieldValidation, defaults: Defaults) -> Result<Self, OpsRefusal> {
         let tree = Tree::read(bytes).map_err(|why| OpsRefusal::bad(format!("the body is no JSON: {why}")))?;
-        let digest = hex(&tree);
+        let digest = sha256(&tree.sorted().to_string());
         let Tree::Fields(fields) = tree else { return Err(OpsRefusal::bad("the body: an object")) };
         let mut reader = Reader { mode, ignored: Vec::new() };
         let kind = type_of(&fields)?;
@@ -149,12 +149,6 @@ fn type_of(fields: &[(String, Tree)]) -> Result<OpsType, OpsRefusal> {
         Some(_) => Err(OpsRefusal::bad(format!("type: text, one of {known}"))),
         None => Err(OpsRefusal::bad(format!("type: required, one of {known}"))),
     }
-}
-
-/// The digest of a document, whatever the order of its keys.
-fn hex(tree: &Tree) -> String {
-    let digest = Sha256::digest(tree.sorted().to_string());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 struct Reader {
