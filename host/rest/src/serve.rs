@@ -311,3 +311,48 @@ async fn known(State(rest): State<Rest>, mut request: Request<Body>, next: Next)
     }
     response.into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+
+    /// The configuration that is served after the files had this content for a while.
+    async fn after(files: &Tls, content: [&str; 2], config: &RustlsConfig) -> Arc<rustls::ServerConfig> {
+        tokio::fs::write(&files.certificate, content[0]).await.expect("a file");
+        tokio::fs::write(&files.key, content[1]).await.expect("a file");
+        sleep(3 * LOOK_AGAIN).await;
+        config.get_inner()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_certificate_is_taken_and_one_that_does_not_fit_its_key_is_not() {
+        let folder = std::env::temp_dir().join(format!("oarlock-certificate-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let files = Tls { certificate: folder.join("tls.crt"), key: folder.join("tls.key") };
+        let make = || {
+            let CertifiedKey { cert, signing_key } =
+                generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+            (cert.pem(), signing_key.serialize_pem())
+        };
+        let (old, new) = (make(), make());
+        std::fs::write(&files.certificate, &old.0).expect("a file");
+        std::fs::write(&files.key, &old.1).expect("a file");
+        let config = RustlsConfig::from_pem_file(&files.certificate, &files.key).await.expect("a certificate");
+        let stop = CancellationToken::new();
+        let reloading = tokio::spawn(reload(files.clone(), config.clone(), stop.clone()));
+        let first = after(&files, [&old.0, &old.1], &config).await;
+        for unfit in [[new.0.as_str(), old.1.as_str()], ["", ""], ["no certificate", "no key"]] {
+            assert!(Arc::ptr_eq(&first, &after(&files, unfit, &config).await), "{unfit:?} was taken");
+        }
+        tokio::fs::remove_file(&files.key).await.expect("a file");
+        sleep(3 * LOOK_AGAIN).await;
+        assert!(Arc::ptr_eq(&first, &config.get_inner()));
+        let second = after(&files, [&new.0, &new.1], &config).await;
+        assert!(!Arc::ptr_eq(&first, &second), "the new certificate was not taken");
+        stop.cancel();
+        reloading.await.expect("it ends");
+        std::fs::remove_dir_all(&folder).expect("the folder");
+    }
+}
