@@ -71,6 +71,12 @@ impl Layout {
         self.root.join("plane").join(format!("{account}.kubeconfig"))
     }
 
+    /// Certificate (`crt`) or key (`key`) of the host's REST API.
+    #[must_use]
+    pub fn rest(&self, suffix: &str) -> PathBuf {
+        self.root.join("plane").join(format!("oarlock-rest.{suffix}"))
+    }
+
     /// The kubeconfig of the admin for the machine itself.
     #[must_use]
     pub fn outside(&self) -> PathBuf {

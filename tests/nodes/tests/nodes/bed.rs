@@ -84,11 +84,16 @@ impl Bed {
             &grants.display().to_string(),
             "--flows",
             "--ops",
+            "--rest",
             "--deployment",
             "oarlock",
         ])?;
         ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         self.apply_text(&String::from_utf8_lossy(&printed.stdout))?;
+        // Its pods wait for it.
+        let [cert, key] = ["crt", "key"].map(|suffix| self.layout.rest(suffix).display().to_string());
+        let secret = ["create", "secret", "tls", "oarlock-rest-tls", "--cert", &cert, "--key", &key];
+        self.kubectl(&[["-n", "oarlock-system"].as_slice(), &secret].concat())?;
         self.kubectl(&["-n", "oarlock-system", "rollout", "status", "deployment/oarlock", "--timeout=180s"]).map(drop)
     }
 
@@ -143,7 +148,7 @@ impl Bed {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn kubectl_command(&self) -> Command {
+    pub(crate) fn kubectl_command(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
         command.arg("--kubeconfig").arg(self.layout.outside()).stdin(Stdio::null());
         command
@@ -211,7 +216,7 @@ impl Bed {
         let path = format!("{}:{}", path.to_string_lossy(), std::env::var("PATH").unwrap_or_default());
         let context = format!("kubectl config set-context --current --namespace {namespace} && {line}");
         // A clone of the repository, as far as README needs one.
-        let clone = self.layout.root.join("clones").join(namespace);
+        let clone = self.folder_of(namespace)?;
         let built = clone.join("target/wasm32-wasip2/release");
         std::fs::create_dir_all(built.parent().unwrap_or(&clone)).context("cannot create a folder")?;
         if !built.exists() {
@@ -225,6 +230,18 @@ impl Bed {
         let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         ensure!(output.status.success(), "{line}\n{said}");
         Ok(said)
+    }
+
+    /// A folder for the files of one scenario.
+    pub(crate) fn folder_of(&self, namespace: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.layout.root.join("clones").join(namespace);
+        std::fs::create_dir_all(&folder).context("cannot create a folder")?;
+        Ok(folder)
+    }
+
+    /// The certificate of whoever signs those of servers.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.layout.at("plane").join("ca.crt")
     }
 
     /// The nodes that nobody disturbs.

@@ -12,6 +12,7 @@ mod ops;
 mod pods;
 mod readme;
 mod reboots;
+mod rest;
 mod scene;
 mod scripts;
 mod tenants;
@@ -46,6 +47,7 @@ fn beside_others() -> Vec<Played> {
         5: reboots::nodes_are_drained_and_rebooted_two_at_a_time_once_each,
         3: ops::a_node_that_does_not_come_back_costs_its_ops_job_its_time,
         2: ops::nodes_are_checked_and_rebooted_by_ops_jobs,
+        2: rest::ops_jobs_are_made_followed_stopped_and_deleted_by_rest,
         1: flows::a_step_whose_node_loses_its_power_is_done_once_more,
         1: flows::a_step_that_its_node_evicts_for_memory_is_done_once_more,
         1: reboots::a_node_that_does_not_come_back_fails_in_time_and_stops_the_job,

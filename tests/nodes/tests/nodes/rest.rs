@@ -1,0 +1,162 @@
+//! OpsJobs by HTTP on real nodes: through the Service, by TLS, with the token of an account that may do it.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::documents::text_at;
+use crate::reboots::boots;
+use crate::scene::Scene;
+
+/// A client of the API, which comes to the Service by a forwarded port.
+struct Client<'a> {
+    scene: &'a Scene,
+    forwarded: Child,
+    server: String,
+    token: String,
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        let _ = self.forwarded.kill();
+        let _ = self.forwarded.wait();
+    }
+}
+
+impl<'a> Client<'a> {
+    /// As an account of the scene, with a token that kubectl makes.
+    fn new(scene: &'a Scene, account: &str) -> anyhow::Result<Self> {
+        let token = scene.kubectl(&["create", "token", account, "--audience", "oarlock"])?.trim().to_owned();
+        let mut command = scene.bed.kubectl_command();
+        command.args(["--namespace", "oarlock-system", "port-forward", "service/oarlock-rest", ":443"]);
+        let mut forwarded = command.stdout(Stdio::piped()).spawn().context("cannot run kubectl port-forward")?;
+        let said = forwarded.stdout.take().context("kubectl port-forward has no output")?;
+        // Such as `Forwarding from 127.0.0.1:40123 -> 8443`.
+        let port = BufReader::new(said).lines().map_while(Result::ok).find_map(|line| {
+            let (_, rest) = line.split_once("127.0.0.1:")?;
+            rest.split_whitespace().next().map(str::to_owned)
+        });
+        let server = port.map(|port| format!("https://localhost:{port}"));
+        let client = Self { scene, forwarded, server: server.unwrap_or_default(), token };
+        ensure!(!client.server.is_empty(), "kubectl port-forward names no port");
+        Ok(client)
+    }
+
+    /// What curl has for an answer: status and body.
+    fn call(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<(u16, Value)> {
+        let mut command = Command::new("curl");
+        command.args(["--silent", "--show-error", "--max-time", "60", "--write-out", "\n%{http_code}", "--cacert"]);
+        command.arg(self.scene.bed.authority()).args(["--request", method]);
+        command.args(["--header", &format!("Authorization: Bearer {}", self.token)]);
+        if let Some(body) = body {
+            command.args(["--data", &body.to_string()]);
+        }
+        command.arg(format!("{}/api/v1/opsjobs{path}", self.server));
+        let output = command.output().context("cannot run curl")?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success(), "curl: {}", String::from_utf8_lossy(&output.stderr));
+        let (body, status) = said.rsplit_once('\n').context("curl tells no status")?;
+        let body = if body.is_empty() { Value::Null } else { serde_json::from_str(body).context("no JSON")? };
+        Ok((status.parse().context("no status")?, body))
+    }
+
+    /// An answer that has to be 200.
+    fn done(&self, method: &str, path: &str, body: Option<&Value>) -> anyhow::Result<Value> {
+        match self.call(method, path, body)? {
+            (200, answer) => Ok(answer),
+            (status, answer) => bail!("{method} {path}: {status} {answer}"),
+        }
+    }
+
+    fn create(&self, body: &Value) -> anyhow::Result<String> {
+        Ok(text_at(&self.done("POST", "", Some(body))?, "/jobId").to_owned())
+    }
+
+    fn until(&self, id: &str, phases: &[&str]) -> anyhow::Result<Value> {
+        self.scene.until(&format!("{id} is {phases:?}"), || {
+            let job = self.done("GET", &format!("/{id}"), None)?;
+            Ok(phases.contains(&text_at(&job, "/phase")).then_some(job))
+        })
+    }
+}
+
+/// The bodies of requirements/opsjob-api.md for a preflight and a reboot, and every call, as somebody who may do just that.
+pub(crate) fn ops_jobs_are_made_followed_stopped_and_deleted_by_rest(scene: &Scene) -> anyhow::Result<()> {
+    let [first, second] = scene.nodes.as_slice() else { bail!("two nodes are needed") };
+    scene.kubectl(&["create", "serviceaccount", "ops-bot"])?;
+    let client = Client::new(scene, "ops-bot")?;
+    let reboot = json!({"name": "reboot-node", "type": "reboot", "inputs": [{"name": "node", "value": first}], "ttlSecondsAfterFinished": 3600});
+    let (status, refused) = client.call("POST", "", Some(&reboot))?;
+    ensure!(status == 403 && text_at(&refused, "/errorCode") == "Primus.00003", "{status} {refused}");
+    let account = format!("{}:ops-bot", scene.namespace);
+    let binding = format!("rest-{}", scene.namespace);
+    let role = ["--clusterrole", "oarlock-ops-operator", "--serviceaccount", &account];
+    scene.kubectl(&[["create", "clusterrolebinding", binding.as_str()].as_slice(), &role].concat())?;
+    let outcome = play(&client, first, second, &reboot);
+    scene.kubectl(&["delete", "clusterrolebinding", &binding])?;
+    outcome
+}
+
+fn play(client: &Client<'_>, first: &str, second: &str, reboot: &Value) -> anyhow::Result<()> {
+    let scene = client.scene;
+    let before = boots(scene)?;
+    // What was just refused is believed for some seconds.
+    let check = json!({
+        "name": "preflight-check", "type": "preflight",
+        "inputs": [{"name": "node", "value": first}, {"name": "node", "value": second}],
+        "resource": {"cpu": "100m", "memory": "32Mi"}, "image": "busybox",
+        // `test "$CHECK_DISK" = true && test -d /var/log && test $(nproc) -ge 1`
+        "entryPoint": "dGVzdCAiJENIRUNLX0RJU0siID0gdHJ1ZSAmJiB0ZXN0IC1kIC92YXIvbG9nICYmIHRlc3QgJChucHJvYykgLWdlIDEK",
+        "env": {"CHECK_DISK": "true"}, "hostpath": ["/var/log"],
+        "ttlSecondsAfterFinished": 3600, "timeoutSecond": 7200, "isTolerateAll": true,
+    });
+    let id = scene.until("the account may make jobs", || Ok(Some(client.create(&check)?)))?;
+    let job = client.until(&id, &["Succeeded", "Failed"])?;
+    ensure!(text_at(&job, "/phase") == "Succeeded" && text_at(&job, "/env/CHECK_DISK") == "true", "{job:#}");
+    ensure!(
+        text_at(&job, "/userName").ends_with(":ops-bot") && text_at(&job, "/jobName") == "preflight-check",
+        "{job:#}"
+    );
+
+    let booted = client.create(reboot)?;
+    let (status, refused) = client.call("POST", "", Some(reboot))?;
+    ensure!(status == 409 && text_at(&refused, "/errorCode") == "Primus.00010", "{status} {refused}");
+    ensure!(text_at(&refused, "/errorMessage").contains(&booted), "{refused}");
+    let folder = scene.bed.folder_of(&scene.namespace)?;
+    let token = folder.join("token");
+    std::fs::write(&token, &client.token).context("cannot write the token")?;
+    let authority = scene.bed.authority().display().to_string();
+    let to_server =
+        ["--server", client.server.as_str(), "--ca-file", &authority, "--token-file", &token.display().to_string()];
+    let watched = scene.bed.oarlock(&[["ops", "watch", booted.as_str()].as_slice(), &to_server].concat())?;
+    let said = String::from_utf8_lossy(&watched.stdout).into_owned();
+    ensure!(
+        watched.status.success() && said.contains("Succeeded"),
+        "{said}{}",
+        String::from_utf8_lossy(&watched.stderr)
+    );
+    let after = boots(scene)?;
+    ensure!(after == [before[0] + 1, before[1]], "{before:?} and {after:?}");
+
+    // A check that never ends is stopped.
+    let endless = json!({"name": "endless", "type": "preflight", "inputs": [{"name": "node", "value": second}],
+        "image": "busybox", "entryPoint": "c2xlZXAgMzYwMAo=", "isTolerateAll": true});
+    let stopped = client.create(&endless)?;
+    client.until(&stopped, &["Running"])?;
+    ensure!(client.done("POST", &format!("/{stopped}/stop"), None)?.is_null(), "stop has a body");
+    client.until(&stopped, &["Failed"])?;
+    let list = client.done("GET", "?userName=ops-bot&order=asc", None)?;
+    let items = list.pointer("/items").and_then(Value::as_array).into_iter().flatten();
+    let told: Vec<_> = items.map(|item| (text_at(item, "/jobId"), text_at(item, "/phase"))).collect();
+    let wanted = [(id.as_str(), "Succeeded"), (booted.as_str(), "Succeeded"), (stopped.as_str(), "Failed")];
+    ensure!(told == wanted && list["totalCount"] == 3, "{list:#}");
+    for id in [&id, &booted, &stopped] {
+        ensure!(client.done("DELETE", &format!("/{id}"), None)?.is_null(), "delete has a body");
+        scene.until(&format!("{id} is gone"), || {
+            Ok((client.call("GET", &format!("/{id}"), None)?.0 == 404).then_some(()))
+        })?;
+    }
+    Ok(())
+}
