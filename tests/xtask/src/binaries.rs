@@ -113,6 +113,7 @@ impl Binary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodes::NODES;
 
     #[test]
     fn test_binaries_are_found_in_what_cargo_says_and_nothing_else_is() {
@@ -126,5 +127,11 @@ mod tests {
         assert_eq!(read(&line(true)), Some(found));
         assert_eq!(read(&line(false)), None);
         assert_eq!(read("warning: not JSON"), None);
+    }
+
+    #[test]
+    fn the_scenarios_on_real_nodes_are_told_from_the_tests_of_nodes_in_memory() {
+        let of = |folder: &str| Binary { name: "nodes".into(), folder: root().join(folder), executable: "n".into() };
+        assert_eq!(["host/sim", "tests/nodes"].map(|folder| of(folder).title() == NODES), [false, true]);
     }
 }

@@ -17,8 +17,8 @@ use crate::phases::Phases;
 use crate::suite;
 use crate::workspace::{binary, components_folder, root, target_folder};
 
-/// The name of the test binary.
-pub(crate) const NODES: &str = "nodes";
+/// The title of the test binary: the crate of the in-memory API has one of the same name.
+pub(crate) const NODES: &str = "tests/nodes nodes";
 
 /// The command `cargo xtask test nodes`.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
@@ -27,7 +27,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     }
     let (began, phases) = (Instant::now(), Phases::default());
     let found = suite::build(&phases).unwrap_or_default();
-    match found.iter().find(|binary| binary.name == NODES) {
+    match found.iter().find(|binary| binary.title() == NODES) {
         Some(binary) => drop(phases.run("scenarios on real nodes", || play(binary))),
         None => phases.not_run("scenarios on real nodes", "what they need is missing"),
     }

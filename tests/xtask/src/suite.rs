@@ -55,7 +55,7 @@ fn prepare(phases: &Phases) -> Option<Vec<Binary>> {
     std::thread::scope(|scope| {
         let control_plane = scope.spawn(|| phases.run("real control plane", find_control_plane));
         // One needs root and nodes: `cargo xtask test nodes`.
-        let apart = |binary: &Binary| binary.name != NODES;
+        let apart = |binary: &Binary| binary.title() != NODES;
         let binaries = build(phases).map(|all| all.into_iter().filter(apart).collect());
         if control_plane.join().unwrap_or(false) { binaries } else { None }
     })
