@@ -2,7 +2,8 @@
 
 Takes the cases that schemathesis makes of the document. Of those that keep to it, most become requests that a job can come of, on the nodes
 and workloads of `oarlock dev`, and many of those about one job are sent to a job that is there. Cases that break the document on purpose
-stay as they are. Nothing is drawn here: what becomes of a case follows from the case.
+stay as they are, but for parameters that are empty, which count as absent. Nothing is drawn here: what becomes of a case follows from the
+case.
 """
 
 import base64
@@ -73,9 +74,19 @@ def likely(body):
     return job
 
 
+def is_empty(value):
+    """Whether nothing is written of the value of a parameter."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return all(is_empty(item) for item in value) if isinstance(value, list) else value in ("", None)
+
+
 @schemathesis.hook
 def map_case(context, case):
     meta = case.meta
+    if meta is not None and meta.generation.mode == GenerationMode.NEGATIVE and isinstance(case.query, dict):
+        # Whatever an empty one breaks, this breaks as well.
+        case.query = {name: "-" if is_empty(value) else value for name, value in case.query.items()}
     if meta is None or meta.generation.mode != GenerationMode.POSITIVE:
         return case
     if case.operation.label == CREATE:
