@@ -1,7 +1,7 @@
 //! OpsJobs by HTTP on real nodes: through the Service, by TLS, with the token of an account that may do it.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ use crate::scene::Scene;
 struct Client<'a> {
     scene: &'a Scene,
     forwarded: Child,
+    /// What that says: it ends where nobody takes it.
+    _said: BufReader<ChildStdout>,
     server: String,
     token: String,
 }
@@ -32,14 +34,14 @@ impl<'a> Client<'a> {
         let mut command = scene.bed.kubectl_command();
         command.args(["--namespace", "oarlock-system", "port-forward", "service/oarlock-rest", ":443"]);
         let mut forwarded = command.stdout(Stdio::piped()).spawn().context("cannot run kubectl port-forward")?;
-        let said = forwarded.stdout.take().context("kubectl port-forward has no output")?;
+        let mut said = BufReader::new(forwarded.stdout.take().context("kubectl port-forward has no output")?);
         // Such as `Forwarding from 127.0.0.1:40123 -> 8443`.
-        let port = BufReader::new(said).lines().map_while(Result::ok).find_map(|line| {
+        let port = said.by_ref().lines().map_while(Result::ok).find_map(|line| {
             let (_, rest) = line.split_once("127.0.0.1:")?;
             rest.split_whitespace().next().map(str::to_owned)
         });
-        let server = port.map(|port| format!("https://localhost:{port}"));
-        let client = Self { scene, forwarded, server: server.unwrap_or_default(), token };
+        let server = port.map(|port| format!("https://localhost:{port}")).unwrap_or_default();
+        let client = Self { scene, forwarded, _said: said, server, token };
         ensure!(!client.server.is_empty(), "kubectl port-forward names no port");
         Ok(client)
     }
