@@ -75,10 +75,8 @@ def likely(body):
 
 
 def is_empty(value):
-    """Whether nothing is written of the value of a parameter."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return all(is_empty(item) for item in value) if isinstance(value, list) else value in ("", None)
+    """Whether nothing is written of the value of a parameter: of an object, its keys are."""
+    return all(item in ("", None) for item in value) if isinstance(value, (dict, list)) else value in ("", None)
 
 
 @schemathesis.hook
