@@ -11,6 +11,7 @@ pub use crate::host_path::ANY_HOST_PATH;
 use crate::host_path::{is_in, may_be_seen};
 use crate::manifest::{Manifest, TargetKind};
 use crate::object_key::Kind;
+pub use crate::script_rule::ScriptRule;
 use crate::task::CHECK_POD;
 pub use crate::task_rule::TaskRule;
 
@@ -336,7 +337,7 @@ pub fn missing(manifest: &Manifest, grant: Option<&Grant>, digest: &str) -> Vec<
     }
     lines.extend(manifest.reads.iter().filter_map(|asked| missing_read(asked, grant)));
     lines.extend(manifest.writes.iter().filter_map(|asked| missing_write(asked, grant)));
-    let tasks = manifest.tasks.iter().filter_map(|asked| asked.lacking(&grant.tasks));
+    let tasks = manifest.tasks.iter().filter_map(|asked| asked.at_least().lacking(&grant.tasks));
     lines.extend(tasks.map(|lacking| format!("tasks: [{lacking}]")));
     lines
 }

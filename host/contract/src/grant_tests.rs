@@ -180,3 +180,21 @@ proptest! {
         prop_assert!(!covers(&granted, &asked) || !matches(&asked, &text) || matches(&granted, &text));
     }
 }
+
+#[test]
+fn a_grant_of_the_scripts_of_templates_is_enough_to_serve_and_covers_no_script_of_a_job() {
+    let asked: TaskRule =
+        serde_json::from_value(json!({"name": "run-on-node", "scripts": ["template", "input"]})).unwrap();
+    let lacks = |needed: &TaskRule, scripts: Value| {
+        let granted = grant(json!({"tasks": [{"name": "run-on-node", "scripts": scripts}]}));
+        needed.lacking(&granted.tasks).map(|lacking| lacking.to_string())
+    };
+    let at_least = asked.at_least();
+    assert_eq!(lacks(&at_least, json!(["template"])), None);
+    assert_eq!(lacks(&at_least, json!(false)).as_deref(), Some("{name: run-on-node, scripts: [template]}"));
+    let of_job = Some("{name: run-on-node, scripts: [template, input]}");
+    assert_eq!(lacks(&asked, json!(["template"])).as_deref(), of_job);
+    assert_eq!((lacks(&asked, json!(["template", "input"])), lacks(&asked, json!(true))), (None, None));
+    let of_text = TaskRule { scripts: ScriptRule::Any, ..asked };
+    assert_eq!(lacks(&of_text, json!(["template", "input"])).as_deref(), Some("{name: run-on-node, scripts: true}"));
+}

@@ -17,6 +17,7 @@ pub mod object_key;
 pub mod proposal;
 pub mod reads;
 pub mod schema;
+mod script_rule;
 pub mod sighting;
 pub mod successors;
 pub mod task;

@@ -89,9 +89,23 @@ pub struct Script {
     pub text: Option<String>,
     /// The digest of a script that is stored.
     pub sha256: Option<Digest>,
+    /// Where that came from.
+    #[serde(default)]
+    pub origin: ScriptOrigin,
     /// Path of a program on the node that is given the path of the script.
     #[serde(default = "shell")]
     pub interpreter: String,
+}
+
+/// Where a script that is stored came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ScriptOrigin {
+    /// A template.
+    #[default]
+    Template,
+    /// An OpsJob itself.
+    Input,
 }
 
 /// A SHA-256, in 64 hexadecimal digits in lower case.
@@ -341,7 +355,8 @@ mod tests {
     #[test]
     fn a_script_runs_in_a_shell_for_ten_minutes_unless_it_says_otherwise() {
         let Ok(Task::RunOnNode(task)) = asked(RUN_ON_NODE, json!({"script": {"text": "true"}})) else { panic!() };
-        let script = Script { text: Some("true".into()), sha256: None, interpreter: "/bin/sh".into() };
+        let (interpreter, origin) = ("/bin/sh".into(), ScriptOrigin::Template);
+        let script = Script { text: Some("true".into()), sha256: None, origin, interpreter };
         assert_eq!((task.script, task.timeout_seconds, task.expect_boot_id), (Some(script), 600, None));
         let reboot = json!({"builtin": "reboot", "timeoutSeconds": 60, "expectBootId": "0a-1f"});
         assert!(matches!(asked(RUN_ON_NODE, reboot), Ok(Task::RunOnNode(RunOnNode { builtin: Some(_), .. }))));

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::grant::{covers, list};
 use crate::host_path::{ANY_HOST_PATH, is_directory, is_in, may_be_seen};
 use crate::names::is_dns_label;
-use crate::task::{CAPABILITIES, CHECK_POD, RUN_ON_NODE, Task};
+use crate::script_rule::ScriptRule;
+use crate::task::{CAPABILITIES, CHECK_POD, RUN_ON_NODE, ScriptOrigin, Task};
 
 /// A kind of task, and what of it. What a rule does not name it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,9 +22,9 @@ pub struct TaskRule {
     /// Commands of the host, for `run-on-node`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub builtins: Vec<String>,
-    /// True if it may be a script of any text, for `run-on-node`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub scripts: bool,
+    /// The scripts that it may be, for `run-on-node`.
+    #[serde(default, skip_serializing_if = "ScriptRule::is_none")]
+    pub scripts: ScriptRule,
     /// Directories of the node that it may read with all below them, for `check-pod`. [`ANY_HOST_PATH`] of a manifest leaves
     /// it to the grant which.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,13 +49,23 @@ impl TaskRule {
         match task {
             Task::RunOnNode(run) => Self {
                 builtins: run.builtin.iter().map(|builtin| builtin.word().to_owned()).collect(),
-                scripts: run.script.is_some(),
+                scripts: match &run.script {
+                    None => ScriptRule::None,
+                    Some(script) if script.sha256.is_none() => ScriptRule::Any,
+                    Some(script) if script.origin == ScriptOrigin::Input => ScriptRule::Inputs,
+                    Some(_) => ScriptRule::Templates,
+                },
                 ..bare
             },
             Task::CheckPod(check) => {
                 Self { host_paths: check.host_paths.clone(), capabilities: check.capabilities.clone(), ..bare }
             }
         }
+    }
+
+    /// What a grant has to have of a rule of a manifest: whether scripts of jobs run as well, the grant decides.
+    pub(crate) fn at_least(&self) -> Self {
+        Self { scripts: self.scripts.at_least(), ..self.clone() }
     }
 
     /// What `rules` together lack of this one; `None` if that is nothing.
@@ -67,7 +78,11 @@ impl TaskRule {
         let may_have = |capability: &&String| rules.iter().any(|rule| rule.capabilities.contains(capability));
         let lack = Self {
             builtins: self.builtins.iter().filter(|builtin| !has(builtin)).cloned().collect(),
-            scripts: self.scripts && !rules.iter().any(|rule| rule.scripts),
+            scripts: if rules.iter().any(|rule| rule.scripts >= self.scripts) {
+                ScriptRule::None
+            } else {
+                self.scripts
+            },
             host_paths: self.host_paths.iter().filter(unread).cloned().collect(),
             capabilities: self.capabilities.iter().filter(|one| !may_have(one)).cloned().collect(),
             ..Self::bare(&self.name)
@@ -84,9 +99,9 @@ impl TaskRule {
         if !is_dns_label(&self.name) || self.reason.trim().is_empty() {
             return Err("give it a `name` and a `reason`".to_owned());
         }
-        let runs = self.scripts || !self.builtins.is_empty();
+        let runs = !self.scripts.is_none() || !self.builtins.is_empty();
         match self.name == RUN_ON_NODE {
-            true if !runs => return Err("name the `builtins` or `scripts` (`true`) that it runs".to_owned()),
+            true if !runs => return Err("name the `builtins` or `scripts` that it runs".to_owned()),
             false if runs => return Err(format!("`builtins` and `scripts` belong to {RUN_ON_NODE}")),
             _ => {}
         }
@@ -139,7 +154,7 @@ impl TaskRule {
 /// The rule as an admin would write it in a list, on one line.
 impl fmt::Display for TaskRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scripts = if self.scripts { ", scripts: true" } else { "" };
+        let scripts = if self.scripts.is_none() { String::new() } else { format!(", scripts: {}", self.scripts) };
         let (builtins, paths) = (list("builtins", &self.builtins), list("hostPaths", &self.host_paths));
         let capabilities = list("capabilities", &self.capabilities);
         write!(f, "{{name: {}{builtins}{scripts}{paths}{capabilities}}}", self.name)

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use oarlock_core::plugin::grant::{ANY_HOST_PATH, TaskRule};
+use oarlock_core::plugin::grant::{ANY_HOST_PATH, ScriptRule, TaskRule};
 use oarlock_core::plugin::manifest::{JSON_SCHEMA, Manifest};
 use oarlock_wasm::{CAPS, CompileWith, HelperTask, Inspection, Options, PluginState, Rejection, VetReport};
 use serde_json::Value;
@@ -244,7 +244,12 @@ fn requests_text(manifest: &Manifest) -> String {
 /// A request for tasks in words.
 fn task_text(rule: &TaskRule) -> String {
     let builtins = rule.builtins.iter().map(|name| format!("; builtin {name}"));
-    let scripts = rule.scripts.then(|| "; scripts of any text".to_owned());
+    let scripts = match rule.scripts {
+        ScriptRule::None => None,
+        ScriptRule::Templates => Some("; scripts of templates".to_owned()),
+        ScriptRule::Inputs => Some("; scripts of templates and of jobs".to_owned()),
+        ScriptRule::Any => Some("; scripts of any text".to_owned()),
+    };
     let paths = rule.host_paths.iter().map(|path| match path.as_str() {
         ANY_HOST_PATH => "; hostPaths that the grant names".to_owned(),
         path => format!("; hostPath {path}"),

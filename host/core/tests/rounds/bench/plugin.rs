@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oarlock_core::cluster::object::Kind;
-use oarlock_core::plugin::grant::{Grant, TaskRule};
+use oarlock_core::plugin::grant::{Grant, ScriptRule, TaskRule};
 use oarlock_core::plugin::lookup::{PluginInfo, PluginLookup};
 use oarlock_core::plugin::manifest::Lifecycle;
 use oarlock_core::plugin::manifest::Manifest;
@@ -91,7 +91,7 @@ pub(crate) fn task_plugin() -> PluginLookup {
     let rule = |name: &str| TaskRule { name: name.into(), reason: "r".into(), ..TaskRule::default() };
     let (host_paths, capabilities) = (vec!["/opt".into(), "/var/log".into()], vec!["DAC_READ_SEARCH".into()]);
     let check = TaskRule { host_paths, capabilities, ..rule("check-pod") };
-    let (builtins, scripts) = (vec!["reboot".into()], true);
+    let (builtins, scripts) = (vec!["reboot".into()], ScriptRule::Any);
     let tasks = [TaskRule { builtins, scripts, ..rule("run-on-node") }, check];
     info.manifest.tasks = tasks.to_vec();
     info.grant.tasks = tasks.to_vec();
